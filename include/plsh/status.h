@@ -1,0 +1,49 @@
+/* plsh/status.h - what a call returns, and what it says when it fails.
+ *
+ * Every function that can fail returns a plsh_status and takes a plsh_error
+ * as its last argument. The error may be NULL; if it is not, a failing call
+ * writes one line into it that names what is wrong, where, and what would be
+ * right. A call that succeeds leaves it alone. The library prints nothing,
+ * never exits and keeps no global state. */
+#ifndef PLSH_STATUS_H
+#define PLSH_STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define PLSH_API __attribute__((visibility("default")))
+#else
+#define PLSH_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum plsh_status {
+    PLSH_STATUS_OK = 0,
+    PLSH_STATUS_INVALID,     /* an argument is out of its range, or two disagree */
+    PLSH_STATUS_NOT_FINITE,  /* NaN or Inf in an input that was checked for it */
+    PLSH_STATUS_OVERFLOW,    /* a size does not fit in memory's address range */
+    PLSH_STATUS_NO_MEMORY,   /* an allocation failed; nothing was changed */
+    PLSH_STATUS_IO,          /* the system refused to open, read, write or rename */
+    PLSH_STATUS_FORMAT,      /* a file is not what it claims to be */
+    PLSH_STATUS_UNSUPPORTED, /* this machine, build or method cannot do it */
+    PLSH_STATUS_NO_CONVERGENCE
+} plsh_status;
+
+typedef struct plsh_error {
+    plsh_status status;
+    char message[248];
+} plsh_error;
+
+/* A few words for a status; a static string, never NULL. */
+PLSH_API const char *plsh_status_name(plsh_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
