@@ -1,0 +1,75 @@
+/* plsh/decay.h - how attention fades with distance.
+ *
+ * A decay is a function k(t) of the distance t = |i - j| = 0, 1, 2, ... with
+ * k(0) = 1: attention weights are exp(q.k * scale) * k(t). ALiBi is
+ * k(t) = exp(-t / sigma), one sigma per head, sigma = 1 / slope.
+ *
+ *     plsh_decay decay = plsh_decay_alibi(64.0);
+ *     double half = plsh_decay_value(&decay, 44);
+ *
+ * A decay can be sampled (it is the expectation of random block masks) if and
+ * only if it is convex and decreasing on the integers; plsh_decay_check_convex
+ * tells, and names the first t that breaks it. Every decay is served by the
+ * methods that do not sample. */
+#ifndef PLSH_DECAY_H
+#define PLSH_DECAY_H
+
+#include "plsh/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum plsh_decay_kind {
+    PLSH_DECAY_ALIBI,        /* exp(-t / a)                 a = sigma > 0      */
+    PLSH_DECAY_KERPLE_LOG,   /* (1 + b t)^-a                a = r1, b = r2 > 0 */
+    PLSH_DECAY_KERPLE_POWER, /* exp(-a t^b)                 a > 0, 0 < b <= 2  */
+    PLSH_DECAY_TRIANGLE,     /* max(0, 1 - t / a)           a > 0              */
+    PLSH_DECAY_TABLE         /* table[t], then the last entry for ever         */
+} plsh_decay_kind;
+
+/* A plain value. The table is borrowed: it must outlive every use. With
+ * limit = l > 0 the decay is l + (1 - l) k(t): it never falls below l. */
+typedef struct plsh_decay {
+    plsh_decay_kind kind;
+    double a, b;
+    double limit;
+    const double *table;
+    size_t table_size;
+} plsh_decay;
+
+/* ALiBi with the given sigma. */
+PLSH_API plsh_decay plsh_decay_alibi(double sigma);
+
+/* Are the parameters in their ranges (finite, table[0] = 1, entries in
+ * [0, 1])? Everything below expects a decay that passed. */
+PLSH_API plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error);
+
+/* Can it be sampled: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all
+ * t? PLSH_STATUS_UNSUPPORTED with the first t that breaks it if not. */
+PLSH_API plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error);
+
+/* k(t), its logarithm (-INFINITY where k is 0), and the drop k(t) - k(t+1)
+ * without cancellation. t is a distance, t >= 0. */
+PLSH_API double plsh_decay_value(const plsh_decay *decay, int64_t t);
+PLSH_API double plsh_decay_log(const plsh_decay *decay, int64_t t);
+PLSH_API double plsh_decay_drop(const plsh_decay *decay, int64_t t);
+
+/* lim k(t): the part of the weight that does not fade. */
+PLSH_API double plsh_decay_infinity(const plsh_decay *decay);
+
+/* An upper bound of k(t) + k(t+1) + ... + k(t+count-1), tight for ALiBi; k need
+ * not be summable. What `exact` compares with the row sum. */
+PLSH_API double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count);
+
+/* The standard ALiBi slopes of a model with this many heads, slopes[0..heads):
+ * 2^(-8 (h+1) / heads) if heads is a power of two; otherwise those of the
+ * next lower power c, then every second one of those of 2c (Press et al. 2022,
+ * as BLOOM, MPT and Falcon use them). */
+PLSH_API plsh_status plsh_alibi_slopes(size_t heads, double *slopes, plsh_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,183 @@
+/* decay: the functions k(t), and what sampling and truncation need of them. */
+#include "plsh/decay.h"
+
+#include "base/status.h"
+
+#include <math.h>
+
+plsh_decay plsh_decay_alibi(double sigma) {
+    return (plsh_decay){.kind = PLSH_DECAY_ALIBI, .a = sigma};
+}
+
+static plsh_status check_range(double value, const char *name, double top, plsh_error *error) {
+    if (value > 0 && value <= top) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "%s is %g; it must be above 0 and at most %g",
+                     name, value, top);
+}
+
+static plsh_status check_table(const plsh_decay *decay, plsh_error *error) {
+    if (decay->table == NULL || decay->table_size == 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "decay table is empty; it needs k(0) = 1");
+    if (decay->table[0] != 1.0)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "decay table begins with %g; k(0) must be 1",
+                         decay->table[0]);
+    for (size_t t = 0; t < decay->table_size; t++)
+        if (!(decay->table[t] >= 0 && decay->table[t] <= 1))
+            return plsh_fail(error, PLSH_STATUS_INVALID,
+                             "decay table entry %zu is %g; entries lie in [0, 1]", t,
+                             decay->table[t]);
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error) {
+    if (!(decay->limit >= 0 && decay->limit <= 1))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "decay limit is %g; it lies in [0, 1]",
+                         decay->limit);
+    plsh_status status = PLSH_STATUS_OK;
+    switch (decay->kind) {
+    case PLSH_DECAY_ALIBI: return check_range(decay->a, "sigma", 1e15, error);
+    case PLSH_DECAY_TRIANGLE: return check_range(decay->a, "triangle width", 1e15, error);
+    case PLSH_DECAY_KERPLE_LOG:
+        status = check_range(decay->a, "kerple-log r1", 1e6, error);
+        return status ? status : check_range(decay->b, "kerple-log r2", 1e15, error);
+    case PLSH_DECAY_KERPLE_POWER:
+        status = check_range(decay->a, "kerple-power a", 1e15, error);
+        return status ? status : check_range(decay->b, "kerple-power p", 2, error);
+    case PLSH_DECAY_TABLE: return check_table(decay, error);
+    }
+    return plsh_fail(error, PLSH_STATUS_INVALID, "decay kind %d is unknown", (int)decay->kind);
+}
+
+static double table_at(const plsh_decay *decay, int64_t t) {
+    return decay->table[(uint64_t)t < decay->table_size ? (size_t)t : decay->table_size - 1];
+}
+
+/* ln k(t) for limit = 0. */
+static double base_log(const plsh_decay *decay, int64_t t) {
+    double x = (double)t;
+    switch (decay->kind) {
+    case PLSH_DECAY_ALIBI: return -x / decay->a;
+    case PLSH_DECAY_KERPLE_LOG: return -decay->a * log1p(decay->b * x);
+    case PLSH_DECAY_KERPLE_POWER: return -decay->a * pow(x, decay->b);
+    case PLSH_DECAY_TRIANGLE: return x < decay->a ? log1p(-x / decay->a) : -INFINITY;
+    case PLSH_DECAY_TABLE: break;
+    }
+    return log(table_at(decay, t));
+}
+
+static double base_value(const plsh_decay *decay, int64_t t) {
+    if (decay->kind == PLSH_DECAY_TABLE) return table_at(decay, t);
+    if (decay->kind == PLSH_DECAY_TRIANGLE) return fmax(0, 1 - (double)t / decay->a);
+    return exp(base_log(decay, t));
+}
+
+/* k(t) - k(t+1) = k(t) (1 - exp(ln k(t+1) - ln k(t))), the difference of the logarithms
+ * taken without cancellation. */
+static double base_drop(const plsh_decay *decay, int64_t t) {
+    double x = (double)t, a = decay->a, b = decay->b, step = 0;
+    switch (decay->kind) {
+    case PLSH_DECAY_ALIBI: step = -1 / a; break;
+    case PLSH_DECAY_KERPLE_LOG: step = -a * log1p(b / (1 + b * x)); break;
+    case PLSH_DECAY_KERPLE_POWER:
+        step = t == 0 ? -a : -a * pow(x, b) * expm1(b * log1p(1 / x));
+        break;
+    case PLSH_DECAY_TRIANGLE: return fmin(1 / a, base_value(decay, t));
+    case PLSH_DECAY_TABLE: return table_at(decay, t) - table_at(decay, t + 1);
+    }
+    return base_value(decay, t) * -expm1(step);
+}
+
+double plsh_decay_value(const plsh_decay *decay, int64_t t) {
+    return decay->limit + (1 - decay->limit) * base_value(decay, t);
+}
+
+double plsh_decay_log(const plsh_decay *decay, int64_t t) {
+    return decay->limit == 0 ? base_log(decay, t) : log(plsh_decay_value(decay, t));
+}
+
+double plsh_decay_drop(const plsh_decay *decay, int64_t t) {
+    return (1 - decay->limit) * base_drop(decay, t);
+}
+
+double plsh_decay_infinity(const plsh_decay *decay) {
+    double base = 0;
+    if (decay->kind == PLSH_DECAY_TABLE) base = decay->table[decay->table_size - 1];
+    return decay->limit + (1 - decay->limit) * base;
+}
+
+/* The integral of (1 + b u)^-a from x to x + width. */
+static double kerple_log_area(double a, double b, double x, double width) {
+    double low = log1p(b * x), high = log1p(b * (x + width));
+    if (fabs(1 - a) * (high - low) < 1e-9) return (high - low) * exp((1 - a) * low) / b;
+    return exp((1 - a) * low) * expm1((1 - a) * (high - low)) / (b * (1 - a));
+}
+
+/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log k(t)
+ * plus the integral, which bounds a decreasing sum (1e-6 covers its rounding); the rest is
+ * added up until a decreasing k has nothing left to add or a table is constant. */
+static double base_tail(const plsh_decay *decay, int64_t t, int64_t count) {
+    double a = decay->a, m = (double)count, first = base_value(decay, t);
+    if (decay->kind == PLSH_DECAY_ALIBI) return first * expm1(-m / a) / expm1(-1 / a);
+    if (decay->kind == PLSH_DECAY_KERPLE_LOG)
+        return fmin(first + kerple_log_area(a, decay->b, (double)t, m - 1), first * m) *
+               (1 + 1e-6);
+    if (decay->kind == PLSH_DECAY_TRIANGLE) {
+        double terms = fmin(m, fmax(0, ceil(a - (double)t)));
+        return terms * (first + fmax(0, 1 - ((double)t + terms - 1) / a)) / 2;
+    }
+    bool table = decay->kind == PLSH_DECAY_TABLE;
+    double sum = 0;
+    for (int64_t u = t; u < t + count; u++) {
+        double term = base_value(decay, u), left = (double)(t + count - u);
+        bool settled = table ? (uint64_t)u + 1 >= decay->table_size : term * left < 1e-9 * sum;
+        if (settled) return sum + term * left;
+        sum += term;
+    }
+    return sum;
+}
+
+double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count) {
+    if (count <= 0) return 0;
+    return decay->limit * (double)count + (1 - decay->limit) * base_tail(decay, t, count);
+}
+
+static plsh_status fail_convex(int64_t t, const char *why, plsh_error *error) {
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "the decay %s at t = %lld, so it is no mean of block masks and cannot be "
+                     "sampled; use dense or window",
+                     why, (long long)t);
+}
+
+/* The last t at which the decay may bend the wrong way. ALiBi, KERPLE-log and the triangle never
+ * do. exp(-a t^p) has k'' > 0 once a p t^p > p - 1. */
+static int64_t last_suspect(const plsh_decay *decay) {
+    if (decay->kind == PLSH_DECAY_TABLE) return (int64_t)decay->table_size;
+    if (decay->kind != PLSH_DECAY_KERPLE_POWER || decay->b <= 1) return 0;
+    return 2 + (int64_t)pow((decay->b - 1) / (decay->a * decay->b), 1 / decay->b);
+}
+
+plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error) {
+    plsh_status status = plsh_decay_check(decay, error);
+    if (status) return status;
+    int64_t top = last_suspect(decay);
+    for (int64_t t = 0; t < top; t++) {
+        double drop = plsh_decay_drop(decay, t), next = plsh_decay_drop(decay, t + 1);
+        /* Tables are rounded to doubles: a bend below 4 ulp of k is no bend. */
+        double slack = 4 * 0x1p-53 * plsh_decay_value(decay, t);
+        if (drop < -slack) return fail_convex(t + 1, "rises", error);
+        if (next - drop > slack) return fail_convex(t + 1, "is not convex", error);
+    }
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_alibi_slopes(size_t heads, double *slopes, plsh_error *error) {
+    if (heads == 0 || heads > (size_t)1 << 32)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the number of heads is %zu; 1 to 2^32",
+                         heads);
+    size_t power = 1;
+    while (power * 2 <= heads) power *= 2;
+    for (size_t h = 0; h < power; h++) slopes[h] = exp2(-8.0 * (double)(h + 1) / (double)power);
+    for (size_t h = power; h < heads; h++)
+        slopes[h] = exp2(-8.0 * (double)(2 * (h - power) + 1) / (double)(2 * power));
+    return PLSH_STATUS_OK;
+}
