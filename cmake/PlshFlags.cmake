@@ -1,0 +1,27 @@
+# The flags every target of this project is compiled with: plsh_apply_flags(target).
+
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(OpenMP REQUIRED COMPONENTS C)
+
+# No contraction outside the kernels: a*b+c must round the same on every ISA.
+set(plsh_flags -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+               -ffp-contract=off -fno-math-errno)
+if(PLSH_WERROR)
+    list(APPEND plsh_flags -Werror)
+endif()
+if(PLSH_SANITIZE)
+    list(APPEND plsh_flags -fsanitize=${PLSH_SANITIZE} -fno-sanitize-recover=all
+                           -fno-omit-frame-pointer -g)
+    add_link_options(-fsanitize=${PLSH_SANITIZE})
+endif()
+
+function(plsh_apply_flags target)
+    target_compile_options(${target} PRIVATE ${plsh_flags})
+    target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+endfunction()

@@ -1,0 +1,31 @@
+# Which files of src/attention/kernels this processor can compile, and with what flags.
+# Also used on its own by the cross build of the kernel tests.
+
+set(plsh_kernel_flags -ffp-contract=fast -fno-trapping-math)
+set(plsh_flags_avx2 -mavx2 -mfma -mf16c)
+set(plsh_flags_wide ${plsh_flags_avx2}) # 16 lanes, each vector two AVX2 registers
+set(plsh_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+set(plsh_flags_neon "")
+
+# plsh_select_kernels(VARIABLE files...): keeps what this processor has, and sets the flags.
+function(plsh_select_kernels variable)
+    set(kept)
+    foreach(file IN LISTS ARGN)
+        get_filename_component(name ${file} NAME_WE)
+        string(REGEX MATCH "avx512|avx2|wide|neon" isa ${name})
+        if(isa STREQUAL "neon" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+            continue()
+        elseif(isa MATCHES "avx512|avx2|wide" AND
+               NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
+            continue()
+        endif()
+        if(isa)
+            set(flags ${plsh_kernel_flags} ${plsh_flags_${isa}})
+        else()
+            set(flags ${plsh_kernel_flags})
+        endif()
+        set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")
+        list(APPEND kept ${file})
+    endforeach()
+    set(${variable} ${kept} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,40 @@
+/* tests: what every test program needs besides cmocka. Include this instead of cmocka.h. */
+#ifndef PLSH_TESTS_SUPPORT_H
+#define PLSH_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plsh/status.h"
+
+/* The call succeeds; otherwise its message is printed. Needs `plsh_error error` in scope. */
+#define assert_ok(call)                                                                            \
+    do {                                                                                           \
+        if ((call) != PLSH_STATUS_OK) fail_msg("%s: %s", #call, error.message);                    \
+    } while (0)
+
+/* The call fails with this status and a message that holds `text`. */
+#define assert_fails(call, expected, text)                                                         \
+    do {                                                                                           \
+        error.message[0] = '\0';                                                                   \
+        assert_int_equal((call), (expected));                                                      \
+        test_message_holds(error.message, (text));                                                 \
+    } while (0)
+
+void test_message_holds(const char *message, const char *text);
+
+/* The path of a file of the reference data (PLSH_SHARED, or the build's default) in a buffer that
+ * is reused after eight calls. Skips the test, with a message, where the file is absent. */
+const char *test_shared(const char *file);
+
+/* Runs `call` with the allocation number 0, 1, 2, .. failing until it succeeds: every failure has
+ * to be PLSH_STATUS_NO_MEMORY with a message and to leave nothing behind. `call` frees what it
+ * made before it returns. At least `least` allocations have to have been met. */
+void test_every_allocation(plsh_status (*call)(void *context, plsh_error *error), void *context,
+                           int least);
+
+#endif
