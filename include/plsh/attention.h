@@ -1,0 +1,156 @@
+/* plsh/attention.h - attention with a positional decay, forward and backward.
+ *
+ *     o_i   = sum_j exp(s_ij - lse_i) v_j,     lse_i = log sum_j exp(s_ij)
+ *     s_ij  = scale * q_i.k_j + log(weight_ij)
+ *
+ * where weight_ij is k(|p_i - j|) for the exact methods and M~ for the sampled
+ * ones, p_i = i + keys - queries (the queries are the last positions), and a
+ * causal head sees j <= p_i only.
+ *
+ * Simplest use, heads of ALiBi on [heads, n, dim] float arrays:
+ *
+ *     plsh_head head[8];
+ *     plsh_heads_alibi(8, PLSH_METHOD_EXACT, head, NULL);
+ *     plsh_attention attention = {.heads = 8, .queries = n, .keys = n, .head_dim = 64,
+ *                                 .causal = true, .head = head, .head_count = 8};
+ *     plsh_error error;
+ *     if (plsh_attend(&attention, q, k, v, o, NULL, &error)) puts(error.message);
+ *
+ * For repeated calls: plsh_plan_create once, then plsh_plan_forward with a
+ * workspace of plsh_plan_workspace bytes; it allocates nothing. A plan is
+ * constant after creation: threads may share it, each with its own workspace.
+ * The result is the same to the bit for any number of threads. */
+#ifndef PLSH_ATTENTION_H
+#define PLSH_ATTENTION_H
+
+#include "plsh/partition.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum plsh_method {
+    PLSH_METHOD_DENSE,  /* every pair, O(n^2): the baseline */
+    PLSH_METHOD_EXACT,  /* walks outward and stops when the rest cannot matter: a
+                         * relative weight of at most eps is left out */
+    PLSH_METHOD_PLSH,   /* M~ of s partitions, every pair of their union scored once */
+    PLSH_METHOD_MASKS,  /* the same numbers by the paper's algorithm, a pass per mask */
+    PLSH_METHOD_MEAN,   /* mean of the s single-mask outputs: biased, for comparison */
+    PLSH_METHOD_WINDOW, /* the decay cut off: |p_i - j| < window */
+    PLSH_METHOD_FIXED,  /* no decay; floor(p_i / block) = floor(j / block) */
+    PLSH_METHOD_NONE,   /* no decay */
+    PLSH_METHOD_AUTO    /* the cheapest that meets eps; plsh_plan_head tells which */
+} plsh_method;
+
+typedef enum plsh_dtype {
+    PLSH_DTYPE_FLOAT32,
+    PLSH_DTYPE_FLOAT16, /* IEEE half */
+    PLSH_DTYPE_BFLOAT16
+} plsh_dtype;
+
+/* What one head does. partition.decay is the decay of every method; the rest of
+ * the partition matters to the sampled ones (plsh, masks, mean) alone. */
+typedef struct plsh_head {
+    plsh_method method;
+    plsh_partition partition;
+    double eps;     /* exact, auto: 0 means 2^-24, which is float-exact */
+    int64_t window; /* window: > 0 */
+    int64_t block;  /* fixed: > 0 */
+} plsh_head;
+
+/* Distances in elements between heads and between rows; a row's own elements are
+ * adjacent. Both 0: [heads, rows, dim] without gaps. [rows, heads, dim] is
+ * {dim, heads * dim}. */
+typedef struct plsh_layout {
+    int64_t head_stride, row_stride;
+} plsh_layout;
+
+typedef struct plsh_attention {
+    int64_t heads;
+    int64_t kv_heads; /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
+    int64_t queries;  /* rows of q and o, summed over the sequences */
+    int64_t keys;     /* rows of k and v; in each sequence at least as many as queries */
+    int64_t head_dim; /* 1..512 */
+    int64_t value_dim; /* 1..512, 0 = head_dim */
+    /* Packed sequences: sequence x has the rows offsets[x] .. offsets[x+1]-1. Both
+     * arrays have sequences + 1 entries. sequences = 0: one sequence, no arrays. */
+    int64_t sequences;
+    const int64_t *query_offsets, *key_offsets;
+    bool causal;
+    bool check_finite; /* refuse NaN and Inf in q, k, v, naming the first one */
+    double scale;      /* 0 = 1 / sqrt(head_dim) */
+    plsh_dtype dtype;  /* of q, k, v; o, lse and gradients are float32 */
+    plsh_layout q, k, v, o;
+    const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
+    int64_t head_count;
+    int threads;     /* 0 = all */
+    const char *isa; /* NULL: the environment's PLSH_ISA, else the best there is */
+} plsh_attention;
+
+/* heads[0..count) with the standard ALiBi slopes, integer stratified partitions of 20
+ * samples, window 27 sigma (where ALiBi has faded to 2e-12), block 2 sigma. */
+PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_head *heads,
+                                      plsh_error *error);
+
+/* Plan, execute, release in one call. lse may be NULL, else [heads, queries]. */
+PLSH_API plsh_status plsh_attend(const plsh_attention *attention, const void *q, const void *k,
+                                 const void *v, float *o, float *lse, plsh_error *error);
+
+/* ---- Plans ---------------------------------------------------------------- */
+
+typedef struct plsh_plan plsh_plan;
+
+/* Everything the descriptor points to is copied, but for decay tables and user
+ * labels, which must outlive the plan. */
+PLSH_API plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan,
+                                      plsh_error *error);
+PLSH_API void plsh_plan_destroy(plsh_plan *plan); /* NULL is fine */
+
+/* Bytes that plsh_plan_forward and plsh_plan_backward need, and the head as the
+ * plan runs it (auto resolved), with the reason in words for auto. */
+PLSH_API size_t plsh_plan_workspace(const plsh_plan *plan);
+PLSH_API size_t plsh_plan_backward_workspace(const plsh_plan *plan);
+PLSH_API plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason);
+PLSH_API const char *plsh_plan_isa(const plsh_plan *plan);
+
+/* What a run did. */
+typedef struct plsh_report {
+    int64_t pairs;      /* (query, key) pairs scored, summed over heads */
+    double error_bound; /* largest certificate entry, where one was asked for */
+} plsh_report;
+
+typedef struct plsh_forward {
+    const void *q, *k, *v;
+    float *o;
+    float *lse;         /* [heads, queries] or NULL */
+    /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the row,
+     * against the untruncated decay. exact, plsh, masks, window (with its tail bounded);
+     * dense and none give 0, mean and fixed cannot be certified: NaN. */
+    float *certificate;
+} plsh_forward;
+
+PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
+                                       void *workspace, plsh_report *report, plsh_error *error);
+
+/* Gradients of sum(o * d_o). o and lse are those of the forward call. Any of the outputs may be
+ * NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o. d_decay: [heads, 2], the
+ * gradients by the decay's a and b. */
+typedef struct plsh_backward {
+    const void *q, *k, *v;
+    const float *o, *lse, *d_o;
+    float *d_q, *d_k, *d_v;
+    double *d_decay;
+} plsh_backward;
+
+PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays,
+                                        void *workspace, plsh_report *report, plsh_error *error);
+
+/* The instruction sets this machine can run ("avx2", "avx512", ...), best first,
+ * NULL at the end; "reference" is always among them. */
+PLSH_API const char *const *plsh_isa_available(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
