@@ -67,10 +67,10 @@ typedef struct plsh_layout {
 
 typedef struct plsh_attention {
     int64_t heads;
-    int64_t kv_heads; /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
-    int64_t queries;  /* rows of q and o, summed over the sequences */
-    int64_t keys;     /* rows of k and v; in each sequence at least as many as queries */
-    int64_t head_dim; /* 1..512 */
+    int64_t kv_heads;  /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
+    int64_t queries;   /* rows of q and o, summed over the sequences */
+    int64_t keys;      /* rows of k and v; in each sequence at least as many as queries */
+    int64_t head_dim;  /* 1..512 */
     int64_t value_dim; /* 1..512, 0 = head_dim */
     /* Packed sequences: sequence x has the rows offsets[x] .. offsets[x+1]-1. Both
      * arrays have sequences + 1 entries. sequences = 0: one sequence, no arrays. */
@@ -122,10 +122,10 @@ typedef struct plsh_report {
 typedef struct plsh_forward {
     const void *q, *k, *v;
     float *o;
-    float *lse;         /* [heads, queries] or NULL */
-    /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the row,
-     * against the untruncated decay. exact, plsh, masks, window (with its tail bounded);
-     * dense and none give 0, mean and fixed cannot be certified: NaN. */
+    float *lse; /* [heads, queries] or NULL */
+    /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
+     * row, against the untruncated decay. exact, plsh, masks, window (with its tail bounded); dense
+     * and none give 0, mean and fixed cannot be certified: NaN. */
     float *certificate;
 } plsh_forward;
 

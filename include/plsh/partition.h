@@ -48,7 +48,7 @@ typedef struct plsh_partition {
     plsh_scheme scheme;
     plsh_design design;
     plsh_decay decay;
-    int64_t samples;       /* s >= 1 */
+    int64_t samples; /* s >= 1 */
     uint64_t seed;
     uint32_t head;         /* heads of one seed are independent */
     const int32_t *labels; /* PLSH_SCHEME_LABELS only, borrowed: [samples][label_count] */

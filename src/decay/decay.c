@@ -112,15 +112,14 @@ static double kerple_log_area(double a, double b, double x, double width) {
     return exp((1 - a) * low) * expm1((1 - a) * (high - low)) / (b * (1 - a));
 }
 
-/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log k(t)
- * plus the integral, which bounds a decreasing sum (1e-6 covers its rounding); the rest is
+/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log
+ * k(t) plus the integral, which bounds a decreasing sum (1e-6 covers its rounding); the rest is
  * added up until a decreasing k has nothing left to add or a table is constant. */
 static double base_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     double a = decay->a, m = (double)count, first = base_value(decay, t);
     if (decay->kind == PLSH_DECAY_ALIBI) return first * expm1(-m / a) / expm1(-1 / a);
     if (decay->kind == PLSH_DECAY_KERPLE_LOG)
-        return fmin(first + kerple_log_area(a, decay->b, (double)t, m - 1), first * m) *
-               (1 + 1e-6);
+        return fmin(first + kerple_log_area(a, decay->b, (double)t, m - 1), first * m) * (1 + 1e-6);
     if (decay->kind == PLSH_DECAY_TRIANGLE) {
         double terms = fmin(m, fmax(0, ceil(a - (double)t)));
         return terms * (first + fmax(0, 1 - ((double)t + terms - 1) / a)) / 2;

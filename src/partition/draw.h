@@ -1,0 +1,47 @@
+/* partition: one draw as two integers, and its block edges.
+ *
+ * binning and integer draws are grids: label(i) = floor((i - c) / b). Here b and c are fixed-point
+ * numbers with `shift` fraction bits, so labels and edges are exact integer arithmetic at any
+ * 64-bit position, the same on every machine, and the next edge is an addition and a shift. */
+#ifndef PLSH_PARTITION_DRAW_H
+#define PLSH_PARTITION_DRAW_H
+
+#include "plsh/partition.h"
+
+__extension__ typedef __int128 plsh_int128;
+
+typedef struct plsh_draw {
+    int64_t width;  /* b * 2^shift; 0: one block holds everything */
+    int64_t offset; /* c * 2^shift, 0 <= offset < width */
+    int shift;
+} plsh_draw;
+
+/* Draw `sample` of a binning or integer set. About a microsecond: attention and the norms keep
+ * a table of them. */
+plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample);
+
+/* ceil(edge / 2^shift): the first position at or after a grid edge. */
+static inline int64_t plsh_draw_ceil(plsh_int128 edge, int shift) {
+    return (int64_t)((edge + (((plsh_int128)1 << shift) - 1)) >> shift);
+}
+
+/* The last grid edge at or before position i: offset + label(i) * width. */
+static inline plsh_int128 plsh_draw_edge(const plsh_draw *draw, int64_t i) {
+    plsh_int128 at = (plsh_int128)i * ((plsh_int128)1 << draw->shift);
+    plsh_int128 rest = (at - draw->offset) % draw->width;
+    return at - (rest < 0 ? rest + draw->width : rest);
+}
+
+static inline plsh_block plsh_draw_block(const plsh_draw *draw, int64_t i) {
+    if (draw->width == 0) return (plsh_block){INT64_MIN, INT64_MAX};
+    plsh_int128 edge = plsh_draw_edge(draw, i);
+    return (plsh_block){plsh_draw_ceil(edge, draw->shift),
+                        plsh_draw_ceil(edge + draw->width, draw->shift)};
+}
+
+/* Is the set made of grids (binning, integer)? */
+static inline bool plsh_partition_is_grid(const plsh_partition *set) {
+    return set->scheme == PLSH_SCHEME_BINNING || set->scheme == PLSH_SCHEME_INTEGER;
+}
+
+#endif

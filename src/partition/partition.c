@@ -1,0 +1,164 @@
+/* partition: questions about a set of draws, answered from its value. */
+#include "plsh/partition.h"
+
+#include "base/random.h"
+#include "base/status.h"
+#include "partition/draw.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Purposes of the random streams; grids (draw.c) have 0, cut streams are numbered by the sample
+ * after this. */
+enum { PURPOSE_CUTS = 16 };
+
+/* More draws than this is a mistake; it also keeps products of two counts in 64 bits. */
+static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
+
+/* A block of cuts is found by walking to its ends. */
+static const double MAX_CUTS_SIGMA = 0x1p24;
+
+plsh_partition plsh_partition_default(double sigma, int64_t samples) {
+    return (plsh_partition){.scheme = PLSH_SCHEME_INTEGER,
+                            .design = PLSH_DESIGN_STRATIFIED,
+                            .decay = plsh_decay_alibi(sigma),
+                            .samples = samples,
+                            .seed = 1};
+}
+
+static plsh_status check_labels(const plsh_partition *set, plsh_error *error) {
+    if (set->labels == NULL || set->label_count <= 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "the partition is given by labels, but there are none");
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status check_scheme(const plsh_partition *set, const char *name, plsh_error *error) {
+    plsh_status status = plsh_decay_check(&set->decay, error);
+    if (status) return status;
+    if (set->decay.kind != PLSH_DECAY_ALIBI || set->decay.limit != 0)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "scheme %s draws ALiBi only; scheme integer draws any convex decay", name);
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error) {
+    if (set->samples < 1 || set->samples > MAX_SAMPLES)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; 1 to 2^31",
+                         (long long)set->samples);
+    if (set->design != PLSH_DESIGN_IID && set->design != PLSH_DESIGN_STRATIFIED)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown", (int)set->design);
+    plsh_status status;
+    switch (set->scheme) {
+    case PLSH_SCHEME_LABELS: return check_labels(set, error);
+    case PLSH_SCHEME_BINNING: return check_scheme(set, "binning", error);
+    case PLSH_SCHEME_INTEGER: return plsh_decay_check_convex(&set->decay, error);
+    case PLSH_SCHEME_CUTS:
+        status = check_scheme(set, "cuts", error);
+        if (!status && set->decay.a > MAX_CUTS_SIGMA)
+            status = plsh_fail(error, PLSH_STATUS_INVALID,
+                               "sigma is %g; scheme cuts walks to a block's ends and takes at most "
+                               "2^24, scheme integer any",
+                               set->decay.a);
+        return status;
+    }
+    return plsh_fail(error, PLSH_STATUS_INVALID, "scheme %d is unknown", (int)set->scheme);
+}
+
+/* ---- cuts ------------------------------------------------------------------------------------ */
+
+/* Is the gap between gap and gap + 1 cut in this draw? stratified: one number per gap, turned by
+ * sample / s, so that nearly the same number of draws cuts at every gap; gaps stay independent
+ * within a draw, so its law is unchanged. */
+static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
+    bool iid = set->design == PLSH_DESIGN_IID;
+    plsh_stream stream = {set->seed, set->head, PURPOSE_CUTS + (iid ? (uint32_t)sample : 0)};
+    plsh_random random = plsh_random_at(stream, (uint64_t)gap >> 1);
+    uint64_t turn = iid ? 0 : UINT64_MAX / (uint64_t)set->samples * (uint64_t)sample;
+    double probability = -expm1(-1 / set->decay.a);
+    return (double)(random.word[gap & 1] + turn) < probability * 0x1p64;
+}
+
+static plsh_block cuts_block(const plsh_partition *set, int64_t sample, int64_t position) {
+    plsh_block block = {position, position + 1};
+    while (!is_cut(set, sample, block.begin - 1)) block.begin--;
+    while (!is_cut(set, sample, block.end - 1)) block.end++;
+    return block;
+}
+
+/* ---- user labels ----------------------------------------------------------------------------- */
+
+static const int32_t *labels_of(const plsh_partition *set, int64_t sample) {
+    return set->labels + sample * set->label_count;
+}
+
+static plsh_block labels_block(const plsh_partition *set, int64_t sample, int64_t position) {
+    const int32_t *labels = labels_of(set, sample);
+    plsh_block block = {position, position + 1};
+    while (block.begin > 0 && labels[block.begin - 1] == labels[position]) block.begin--;
+    while (block.end < set->label_count && labels[block.end] == labels[position]) block.end++;
+    return block;
+}
+
+/* ---- the questions --------------------------------------------------------------------------- */
+
+void plsh_partition_block(const plsh_partition *set, int64_t sample, int64_t position,
+                          plsh_block *block) {
+    if (set->scheme == PLSH_SCHEME_CUTS) {
+        *block = cuts_block(set, sample, position);
+    } else if (set->scheme == PLSH_SCHEME_LABELS) {
+        *block = labels_block(set, sample, position);
+    } else {
+        plsh_draw draw = plsh_draw_get(set, sample);
+        *block = plsh_draw_block(&draw, position);
+    }
+}
+
+bool plsh_partition_same(const plsh_partition *set, int64_t sample, int64_t i, int64_t j) {
+    if (set->scheme == PLSH_SCHEME_LABELS) {
+        const int32_t *labels = labels_of(set, sample);
+        return labels[i] == labels[j];
+    }
+    plsh_block block;
+    plsh_partition_block(set, sample, i, &block);
+    return block.begin <= j && j < block.end;
+}
+
+void plsh_partition_draw(const plsh_partition *set, int64_t sample, double *b, double *c) {
+    *b = *c = 0;
+    if (!plsh_partition_is_grid(set)) return;
+    plsh_draw draw = plsh_draw_get(set, sample);
+    *b = ldexp((double)draw.width, -draw.shift);
+    *c = ldexp((double)draw.offset, -draw.shift);
+}
+
+plsh_status plsh_partition_labels(const plsh_partition *set, int64_t sample, int64_t n,
+                                  int32_t *labels, plsh_error *error) {
+    if (n < 0 || n > INT32_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; labels serve 0 to 2^31 - 1",
+                         (long long)n);
+    if (set->scheme == PLSH_SCHEME_LABELS) {
+        if (n > set->label_count)
+            return plsh_fail(error, PLSH_STATUS_INVALID,
+                             "n is %lld, but only %lld labels are given", (long long)n,
+                             (long long)set->label_count);
+        memcpy(labels, labels_of(set, sample), (size_t)n * sizeof *labels);
+        return PLSH_STATUS_OK;
+    }
+    plsh_block block = {0, 0};
+    for (int64_t i = 0, label = -1; i < n; i++) {
+        if (i >= block.end) {
+            plsh_partition_block(set, sample, i, &block);
+            label++;
+        }
+        labels[i] = (int32_t)label;
+    }
+    return PLSH_STATUS_OK;
+}
+
+int64_t plsh_partition_count(const plsh_partition *set, int64_t i, int64_t j) {
+    int64_t count = 0;
+    for (int64_t sample = 0; sample < set->samples; sample++)
+        count += plsh_partition_same(set, sample, i, j);
+    return count;
+}
