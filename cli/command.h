@@ -1,0 +1,104 @@
+/* cli: what a command is. Its options are declared once, in tables; parsing, help, man page and
+ * completion all read them. */
+#ifndef PLSH_CLI_COMMAND_H
+#define PLSH_CLI_COMMAND_H
+
+#include "plsh/status.h"
+
+typedef enum cli_kind {
+    CLI_FLAG,     /* bool */
+    CLI_INTEGER,  /* int64_t */
+    CLI_SEED,     /* uint64_t */
+    CLI_REAL,     /* double */
+    CLI_TEXT,     /* const char *; NULL where it was not given */
+    CLI_FILE,     /* the same; completed as a file name */
+    CLI_CHOICE,   /* int: the index in `choices` */
+    CLI_INTEGERS, /* cli_integers */
+    CLI_REALS,    /* cli_reals */
+    CLI_WORDS     /* cli_words: comma separated, each one of `choices` where there are any */
+} cli_kind;
+
+/* Lists; count = 0 where the option was not given and has no fallback. */
+typedef struct cli_integers {
+    size_t count;
+    int64_t *values;
+} cli_integers;
+
+typedef struct cli_reals {
+    size_t count;
+    double *values;
+} cli_reals;
+
+typedef struct cli_words {
+    size_t count;
+    char **values;
+} cli_words;
+
+/* Numbers keep to least <= x <= most (above: least < x; below: x < most), and to nothing where
+ * both are 0. */
+typedef struct cli_range {
+    double least, most;
+    bool above, below;
+} cli_range;
+
+typedef struct cli_option {
+    const char *name;           /* without the dashes */
+    cli_kind kind;              /* the type of the member that `offset` names */
+    size_t offset;              /* in the group's struct */
+    const char *value;          /* what the help calls the value: "N", "FILE", "LIST" */
+    const char *help;           /* one line, without a full stop */
+    const char *fallback;       /* parsed like a given value; NULL: none */
+    const char *const *choices; /* NULL at the end */
+    cli_range range;
+    bool required;
+} cli_option;
+
+/* Options that belong together and fill one struct, `offset` bytes into the command's settings. */
+typedef struct cli_group {
+    const char *title;
+    const cli_option *options;
+    size_t count;
+    size_t offset;
+} cli_group;
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary; /* one line */
+    const char *text;    /* what it does, for --help and the man page */
+    const char *example; /* one or more complete commands that run as they stand, a line each */
+    const cli_group *groups;
+    size_t group_count;
+    size_t settings_size;
+    int (*run)(const void *settings); /* the exit code */
+} cli_command;
+
+#define CLI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define CLI_MEMBER(type, member) .offset = offsetof(type, member)
+#define CLI_GROUP(group_title, table, settings, member)                                            \
+    { (group_title), (table), CLI_COUNT(table), offsetof(settings, member) }
+
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* All commands, NULL at the end; and the one of a name (NULL: none). */
+extern const cli_command *const cli_commands[];
+const cli_command *cli_command_find(const char *name);
+
+/* Fills `settings` (zeroed, of the command's size) from the arguments after the command's name.
+ * CLI_DONE, or CLI_USAGE after a message. --help is for the caller to look for first. */
+int cli_parse(const cli_command *command, int argc, char **argv, void *settings);
+void cli_settings_free(const cli_command *command, void *settings);
+
+/* Reads one value of an option into the member of its kind. */
+int cli_parse_value(const cli_option *option, const char *text, void *member);
+
+/* The word of a list nearest to `word`, where one is near enough to have been meant; else NULL. */
+const char *cli_nearest(const char *word, const char *const *words, size_t count);
+
+/* Help for people, man pages, completion: all from the tables. */
+void cli_help_program(void);
+void cli_help_command(const cli_command *command);
+int cli_manual_write(const char *directory);
+void cli_completion_print(void);
+void cli_examples_print(void);
+
+#endif

@@ -1,0 +1,9 @@
+/* cli: the commands, one file each. A new one is declared here and listed in main.c. */
+#ifndef PLSH_CLI_COMMANDS_H
+#define PLSH_CLI_COMMANDS_H
+
+#include "cli/command.h"
+
+extern const cli_command cli_command_info;
+
+#endif

@@ -1,0 +1,92 @@
+/* cli: plsh info: what this machine and this build offer. */
+#include "cli/commands.h"
+#include "cli/message.h"
+#include "cli/options.h"
+
+#include "plsh/version.h"
+
+#include <cblas.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct settings {
+    cli_common common;
+} settings;
+
+static const cli_group groups[] = {
+    CLI_GROUP("Common options", cli_common_options, settings, common)};
+
+/* The processor's name as the kernel tells it; empty where it does not. */
+static void processor_name(char *out, size_t size) {
+    char line[512];
+    out[0] = '\0';
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (file == NULL) return;
+    while (out[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
+        snprintf(out, size, "%s", colon + 2);
+        out[strcspn(out, "\n")] = '\0';
+    }
+    fclose(file);
+}
+
+static const char *compiler(void) {
+#if defined(__clang__)
+    return "clang " __clang_version__;
+#else
+    return "gcc " __VERSION__;
+#endif
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    char name[256], openmp[32];
+    processor_name(name, sizeof name);
+    snprintf(openmp, sizeof openmp, "%d", _OPENMP);
+    const struct {
+        const char *key, *text;
+        int64_t number; /* where there is no text */
+    } facts[] = {
+        {"version", plsh_version(), 0},
+        {"processor", name[0] != '\0' ? name : NULL, 0},
+        {"cores", NULL, sysconf(_SC_NPROCESSORS_ONLN)},
+        {"threads", NULL, omp_get_max_threads()},
+        {"compiler", compiler(), 0},
+        {"openmp", openmp, 0},
+        {"openblas", openblas_get_config(), 0},
+    };
+    plsh_json *json;
+    plsh_error error;
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    for (size_t i = 0; i < CLI_COUNT(facts); i++) {
+        if (facts[i].number != 0)
+            plsh_json_integer(json, facts[i].key, facts[i].number);
+        else
+            plsh_json_text(json, facts[i].key, facts[i].text);
+        if (options->common.json) continue;
+        printf("%-12s ", facts[i].key);
+        facts[i].number != 0 ? printf("%lld\n", (long long)facts[i].number)
+                             : printf("%s\n", facts[i].text != NULL ? facts[i].text : "-");
+    }
+    plsh_json_end(json);
+    int code = options->common.json ? cli_print_json(json) : CLI_DONE;
+    plsh_json_free(json);
+    return code;
+}
+
+const cli_command cli_command_info = {
+    .name = "info",
+    .summary = "shows the processor, the instruction set in use, threads and versions",
+    .text = "Shows what plsh found on this machine and what it was built with: the facts that "
+            "belong beside every measurement.",
+    .example = "plsh info",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};

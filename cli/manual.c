@@ -1,0 +1,163 @@
+/* cli: man pages and bash completion, from the option tables. */
+#include "cli/command.h"
+#include "cli/message.h"
+
+#include "plsh/version.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Text in roff: dashes stay dashes, and no line begins a request. */
+static void put_roff(FILE *file, const char *text) {
+    bool line_start = true;
+    for (const char *c = text; *c != '\0'; c++) {
+        if (line_start && (*c == '.' || *c == '\'')) fputs("\\&", file);
+        if (*c == '-')
+            fputs("\\-", file);
+        else if (*c == '\\')
+            fputs("\\e", file);
+        else
+            fputc(*c, file);
+        line_start = *c == '\n';
+    }
+}
+
+static void put_option(FILE *file, const cli_option *option) {
+    fputs(".TP\n\\fB\\-\\-", file);
+    put_roff(file, option->name);
+    fputs("\\fR", file);
+    if (option->value != NULL) fprintf(file, " \\fI%s\\fR", option->value);
+    fputc('\n', file);
+    put_roff(file, option->help);
+    if (option->choices != NULL)
+        for (size_t i = 0; option->choices[i] != NULL; i++) {
+            fputs(i > 0 ? ", " : ": ", file);
+            put_roff(file, option->choices[i]);
+        }
+    if (option->fallback != NULL) {
+        fputs(" (default ", file);
+        put_roff(file, option->fallback);
+        fputs(")", file);
+    }
+    fputs(".\n", file);
+}
+
+static void put_title(FILE *file, const char *name, const char *summary) {
+    fprintf(file, ".TH \"%s\" 1 \"\" \"plsh %s\" \"plsh\"\n.SH NAME\n", name, plsh_version());
+    put_roff(file, name);
+    fputs(" \\- ", file);
+    put_roff(file, summary);
+    fputc('\n', file);
+}
+
+static void put_command_page(FILE *file, const cli_command *command) {
+    char name[64];
+    snprintf(name, sizeof name, "plsh-%s", command->name);
+    put_title(file, name, command->summary);
+    fprintf(file, ".SH SYNOPSIS\n.B plsh %s\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n", command->name);
+    put_roff(file, command->text);
+    fputc('\n', file);
+    for (size_t g = 0; g < command->group_count; g++) {
+        fputs(".SH \"", file);
+        for (const char *c = command->groups[g].title; *c != '\0'; c++)
+            fputc(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c, file);
+        fputs("\"\n", file);
+        for (size_t i = 0; i < command->groups[g].count; i++)
+            put_option(file, &command->groups[g].options[i]);
+    }
+    fputs(".SH EXAMPLE\n.nf\n", file);
+    put_roff(file, command->example);
+    fputs("\n.fi\n.SH SEE ALSO\n.BR plsh (1)\n", file);
+}
+
+static void put_program_page(FILE *file) {
+    put_title(file, "plsh", "attention with linear biases in near-linear time");
+    fputs(".SH SYNOPSIS\n.B plsh\n\\fIcommand\\fR [\\fIoptions\\fR]\n.br\n.B plsh\n"
+          "\\fIcommand\\fR \\fB\\-\\-help\\fR\n.SH COMMANDS\n",
+          file);
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        fprintf(file, ".TP\n.BR plsh\\-%s (1)\n", cli_commands[i]->name);
+        put_roff(file, cli_commands[i]->summary);
+        fputc('\n', file);
+    }
+    fputs(".SH EXIT STATUS\n0: done. 1: failed, with one line on stderr. 2: bad usage.\n"
+          ".SH ENVIRONMENT\n.TP\n.B PLSH_ISA\nThe instruction set to use, as \\-\\-isa.\n"
+          ".TP\n.B OMP_NUM_THREADS\nThe number of threads, unless \\-\\-threads is given.\n",
+          file);
+}
+
+/* One page; `command` is NULL for the program's own. */
+static int write_page(const char *directory, const cli_command *command) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/plsh%s%s.1", directory, command != NULL ? "-" : "",
+             command != NULL ? command->name : "");
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    if (command != NULL)
+        put_command_page(file, command);
+    else
+        put_program_page(file);
+    bool bad = ferror(file) != 0;
+    if (fclose(file) != 0 || bad) return cli_fail("%s: it could not be written", path);
+    return CLI_DONE;
+}
+
+int cli_manual_write(const char *directory) {
+    int code = write_page(directory, NULL);
+    for (size_t i = 0; cli_commands[i] != NULL && code == CLI_DONE; i++)
+        code = write_page(directory, cli_commands[i]);
+    return code;
+}
+
+static void print_option_names(const cli_command *command) {
+    for (size_t g = 0; g < command->group_count; g++)
+        for (size_t i = 0; i < command->groups[g].count; i++)
+            printf(" --%s", command->groups[g].options[i].name);
+    printf(" --help");
+}
+
+/* What follows an option of a command: its choices, or a file name, or nothing known. */
+static void print_option_values(const cli_command *command) {
+    for (size_t g = 0; g < command->group_count; g++)
+        for (size_t i = 0; i < command->groups[g].count; i++) {
+            const cli_option *option = &command->groups[g].options[i];
+            if (option->kind == CLI_FLAG) continue;
+            printf("        %s:--%s) ", command->name, option->name);
+            if (option->kind == CLI_FILE) {
+                printf("compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\"));;\n");
+                continue;
+            }
+            printf("COMPREPLY=($(compgen -W \"");
+            for (size_t k = 0; option->choices != NULL && option->choices[k] != NULL; k++)
+                printf("%s%s", k > 0 ? " " : "", option->choices[k]);
+            printf("\" -- \"$word\"));;\n");
+        }
+}
+
+void cli_completion_print(void) {
+    printf("# bash completion for plsh, generated from its option tables\n"
+           "_plsh() {\n"
+           "    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}\n"
+           "    local previous=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+           "    COMPREPLY=()\n"
+           "    if ((COMP_CWORD == 1)); then\n"
+           "        COMPREPLY=($(compgen -W \"");
+    for (size_t i = 0; cli_commands[i] != NULL; i++) printf("%s ", cli_commands[i]->name);
+    printf("--help --version\" -- \"$word\"))\n"
+           "        return\n"
+           "    fi\n"
+           "    case $command:$previous in\n");
+    for (size_t i = 0; cli_commands[i] != NULL; i++) print_option_values(cli_commands[i]);
+    printf("        *)\n            case $command in\n");
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        printf("                %s) words=\"", cli_commands[i]->name);
+        print_option_names(cli_commands[i]);
+        printf("\";;\n");
+    }
+    printf("            esac\n"
+           "            COMPREPLY=($(compgen -W \"$words\" -- \"$word\"));;\n"
+           "    esac\n"
+           "}\n"
+           "complete -F _plsh plsh\n");
+}

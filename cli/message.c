@@ -1,0 +1,127 @@
+/* cli: what a command says. */
+#include "cli/message.h"
+
+#include "cli/command.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *command_name;
+static bool is_quiet;
+
+static struct {
+    double total, start, last;
+    const char *unit;
+    bool shown;
+} progress;
+
+void cli_message_begin(const char *name, bool quiet) {
+    command_name = name;
+    is_quiet = quiet;
+}
+
+static void say(const char *format, va_list args) {
+    cli_progress_end();
+    fflush(stdout);
+    fputs("plsh", stderr);
+    if (command_name != NULL) fprintf(stderr, " %s", command_name);
+    fputs(": ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+int cli_fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return CLI_FAILED;
+}
+
+int cli_usage(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return CLI_USAGE;
+}
+
+int cli_fail_error(const plsh_error *error) { return cli_fail("%s", error->message); }
+
+void cli_note(const char *format, ...) {
+    if (is_quiet) return;
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+static int print(const char *text, size_t length) {
+    cli_progress_end();
+    if (fwrite(text, 1, length, stdout) != length)
+        return cli_fail("stdout: %s; nothing more was written", strerror(errno));
+    return CLI_DONE;
+}
+
+int cli_print_json(plsh_json *json) {
+    const char *text;
+    size_t length;
+    plsh_error error;
+    if (plsh_json_finish(json, &text, &length, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return print(text, length);
+}
+
+int cli_print_table(plsh_table *table) {
+    const char *text;
+    size_t length;
+    plsh_error error;
+    if (plsh_table_text(table, &text, &length, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return print(text, length);
+}
+
+int cli_finish(int code) {
+    cli_progress_end();
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (code == CLI_DONE) code = cli_fail("stdout: %s", strerror(errno));
+    }
+    return code;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+void cli_progress_begin(double total, const char *unit) {
+    progress.total = total;
+    progress.unit = unit;
+    progress.start = now();
+    progress.last = progress.start;
+    progress.shown = false;
+}
+
+void cli_progress(double done) {
+    if (is_quiet || !isatty(STDERR_FILENO)) return;
+    double time = now();
+    if (time - progress.last < 0.2) return; /* five a second are enough for the eye */
+    progress.last = time;
+    double rate = done / (time - progress.start);
+    fprintf(stderr, "\r\033[K%s: %3.0f %%", command_name, 100 * done / progress.total);
+    if (rate > 0)
+        fprintf(stderr, ", %.3g %s/s, %.0f s left", rate, progress.unit,
+                (progress.total - done) / rate);
+    fflush(stderr);
+    progress.shown = true;
+}
+
+void cli_progress_end(void) {
+    if (progress.shown) fputs("\r\033[K", stderr);
+    progress.shown = false;
+}

@@ -1,0 +1,32 @@
+/* cli: what a command says: one line on stderr when it fails, its result on stdout. */
+#ifndef PLSH_CLI_MESSAGE_H
+#define PLSH_CLI_MESSAGE_H
+
+#include "plsh/record.h"
+#include "plsh/status.h"
+
+/* The command that messages are about ("plsh <name>: ..."). */
+void cli_message_begin(const char *name, bool quiet);
+
+/* Prints "plsh <command>: <message>" and returns CLI_FAILED or CLI_USAGE, for `return`. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_fail_error(const plsh_error *error);
+
+/* A remark on stderr, unless --quiet. */
+void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints the finished document or table; CLI_DONE, or CLI_FAILED after a message. */
+int cli_print_json(plsh_json *json);
+int cli_print_table(plsh_table *table);
+
+/* Ends stdout: a full disk there must not pass for success. Returns `code`, or CLI_FAILED. */
+int cli_finish(int code);
+
+/* Progress on stderr, only on a terminal and not with --quiet: how much is done, how fast, what
+ * is left. `total` and `done` count `unit`s. */
+void cli_progress_begin(double total, const char *unit);
+void cli_progress(double done);
+void cli_progress_end(void);
+
+#endif

@@ -1,0 +1,332 @@
+/* cli: option groups that several commands share. */
+#include "cli/options.h"
+
+#include "cli/message.h"
+
+#include "plsh/io.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const cli_option cli_common_options[CLI_COMMON_COUNT] = {
+    {.name = "threads",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_common, threads),
+     .value = "N",
+     .help = "threads to use; results do not depend on it; 0 is all cores",
+     .fallback = "0",
+     .range = CLI_BETWEEN(0, 4096)},
+    {.name = "seed",
+     .kind = CLI_SEED,
+     CLI_MEMBER(cli_common, seed),
+     .value = "N",
+     .help = "seed of every random number",
+     .fallback = "1"},
+    {.name = "isa",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(cli_common, isa),
+     .value = "NAME",
+     .help = "instruction set of the kernels; without it PLSH_ISA, else the best there is"},
+    {.name = "json",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(cli_common, json),
+     .help = "print one JSON document"},
+    {.name = "quiet",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(cli_common, quiet),
+     .help = "no progress and no remarks"},
+};
+
+const cli_common *cli_common_of(const cli_command *command, const void *settings) {
+    const cli_group *group = &command->groups[command->group_count - 1];
+    return (const cli_common *)((const char *)settings + group->offset);
+}
+
+int cli_common_check(const cli_common *common) {
+    if (common->threads > 0) omp_set_num_threads((int)common->threads);
+    return CLI_DONE;
+}
+
+const cli_option cli_decays_options[CLI_DECAYS_COUNT] = {
+    {.name = "sigma",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(cli_decays, sigma),
+     .value = "LIST",
+     .help =
+         "ALiBi's sigma per head, or one for all; \"alibi\" is the standard series (the default)",
+     .range = CLI_POSITIVE},
+    {.name = "slopes",
+     .kind = CLI_REALS,
+     CLI_MEMBER(cli_decays, slopes),
+     .value = "LIST",
+     .help = "the same as slopes, 1 / sigma",
+     .range = CLI_POSITIVE},
+    {.name = "decay",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(cli_decays, decay),
+     .value = "NAME",
+     .help = "alibi, kerple-log:r1,r2, kerple-power:a,p, triangle:w or table:FILE (numbers from "
+             "distance 0 on, .npy or text)",
+     .fallback = "alibi"},
+    {.name = "limit",
+     .kind = CLI_REAL,
+     CLI_MEMBER(cli_decays, limit),
+     .value = "X",
+     .help = "a part of the weight that does not fade: the decay becomes X + (1 - X) k(t)",
+     .fallback = "0",
+     .range = {.least = 0, .most = 1, .below = true}},
+};
+
+static int allocate_decays(size_t count, cli_decay_list *out) {
+    out->count = count;
+    out->values = calloc(count, sizeof *out->values);
+    return out->values == NULL ? cli_fail("out of memory for %zu heads", count) : CLI_DONE;
+}
+
+/* The sigmas of the options: *out is empty for the series "alibi". */
+static int given_sigmas(const cli_decays *options, cli_reals *out) {
+    if (options->slopes.count > 0) {
+        if (options->sigma != NULL) return cli_usage("--sigma and --slopes: give one of them");
+        out->values = calloc(options->slopes.count, sizeof(double));
+        if (out->values == NULL) return cli_fail("out of memory");
+        out->count = options->slopes.count;
+        for (size_t i = 0; i < out->count; i++) out->values[i] = 1.0 / options->slopes.values[i];
+        return CLI_DONE;
+    }
+    if (options->sigma == NULL || strcmp(options->sigma, "alibi") == 0) return CLI_DONE;
+    cli_option list = cli_decays_options[0];
+    list.kind = CLI_REALS;
+    return cli_parse_value(&list, options->sigma, out);
+}
+
+static int alibi_series(size_t heads, cli_reals *out) {
+    out->values = calloc(heads, sizeof(double));
+    if (out->values == NULL) return cli_fail("out of memory for %zu heads", heads);
+    out->count = heads;
+    plsh_error error;
+    if (plsh_alibi_slopes(heads, out->values, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    for (size_t i = 0; i < heads; i++) out->values[i] = 1.0 / out->values[i];
+    return CLI_DONE;
+}
+
+enum { CLI_SERIES_HEADS = 8 };
+
+static int make_alibi(const cli_decays *options, size_t heads, cli_decay_list *out) {
+    cli_reals sigmas = {0};
+    int code = given_sigmas(options, &sigmas);
+    if (code == CLI_DONE && sigmas.count == 0)
+        code = alibi_series(heads > 0 ? heads : CLI_SERIES_HEADS, &sigmas);
+    if (code == CLI_DONE && heads > 1 && sigmas.count > 1 && sigmas.count != heads)
+        code = cli_usage("--sigma: %zu values for %zu heads; give one, or one per head",
+                         sigmas.count, heads);
+    if (code == CLI_DONE && heads == 1 && sigmas.count > 1)
+        code = cli_usage("--sigma: %zu values for one head", sigmas.count);
+    if (code == CLI_DONE) code = allocate_decays(heads > 0 ? heads : sigmas.count, out);
+    for (size_t h = 0; code == CLI_DONE && h < out->count; h++)
+        out->values[h] = plsh_decay_alibi(sigmas.values[sigmas.count == 1 ? 0 : h]);
+    free(sigmas.values);
+    return code;
+}
+
+static int read_text_table(const char *path, double **out, size_t *count) {
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    size_t capacity = 0;
+    double value;
+    int code = CLI_DONE;
+    while (code == CLI_DONE && fscanf(file, " %lf", &value) == 1) {
+        if (*count == capacity) {
+            capacity = capacity < 8 ? 64 : 2 * capacity;
+            double *grown = realloc(*out, capacity * sizeof **out);
+            if (grown == NULL) {
+                code = cli_fail("%s: out of memory", path);
+                break;
+            }
+            *out = grown;
+        }
+        (*out)[(*count)++] = value;
+    }
+    if (code == CLI_DONE && (ferror(file) || !feof(file)))
+        code = cli_fail("%s: entry %zu is not a number", path, *count);
+    fclose(file);
+    return code;
+}
+
+static int read_npy_table(const char *path, double **out, size_t *count) {
+    plsh_npy array;
+    plsh_error error;
+    if (plsh_npy_read(path, &array, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    int code = CLI_DONE;
+    if (array.rank != 1 || (array.type != PLSH_NPY_FLOAT64 && array.type != PLSH_NPY_FLOAT32)) {
+        code = cli_fail("%s: rank %d of %s; a decay table is one row of float64 or float32", path,
+                        array.rank, plsh_npy_type_name(array.type));
+    } else if ((*out = calloc(array.count + 1, sizeof **out)) == NULL) {
+        code = cli_fail("%s: out of memory", path);
+    } else {
+        *count = array.count;
+        for (size_t i = 0; i < array.count; i++)
+            (*out)[i] = array.type == PLSH_NPY_FLOAT64 ? ((double *)array.data)[i]
+                                                       : (double)((float *)array.data)[i];
+    }
+    plsh_npy_free(&array);
+    return code;
+}
+
+static int parse_table(const char *path, plsh_decay *decay, cli_decay_list *out) {
+    size_t length = strlen(path), count = 0;
+    bool npy = length > 4 && strcmp(path + length - 4, ".npy") == 0;
+    int code = npy ? read_npy_table(path, &out->table, &count)
+                   : read_text_table(path, &out->table, &count);
+    if (code != CLI_DONE) return code;
+    *decay = (plsh_decay){.kind = PLSH_DECAY_TABLE, .table = out->table, .table_size = count};
+    return CLI_DONE;
+}
+
+/* "kerple-log:r1,r2" and its like: the kind and `wanted` numbers after the colon. */
+static int parse_parameters(const char *text, const char *numbers, size_t wanted,
+                            plsh_decay *decay) {
+    double values[2] = {0, 0};
+    size_t count = 0;
+    const char *rest = numbers;
+    for (; count < wanted; count++) {
+        char *end;
+        values[count] = strtod(rest, &end);
+        if (end == rest || (*end != ',' && *end != '\0')) break;
+        rest = *end == ',' ? end + 1 : end;
+    }
+    if (count != wanted || *rest != '\0')
+        return cli_usage("--decay: \"%s\" needs %zu number%s after the colon", text, wanted,
+                         wanted > 1 ? "s" : "");
+    decay->a = values[0];
+    decay->b = values[1];
+    return CLI_DONE;
+}
+
+static int parse_decay(const char *text, plsh_decay *decay, cli_decay_list *out) {
+    static const struct {
+        const char *prefix;
+        plsh_decay_kind kind;
+        size_t parameters;
+    } kinds[] = {{"kerple-log:", PLSH_DECAY_KERPLE_LOG, 2},
+                 {"kerple-power:", PLSH_DECAY_KERPLE_POWER, 2},
+                 {"triangle:", PLSH_DECAY_TRIANGLE, 1}};
+    if (strncmp(text, "table:", 6) == 0) return parse_table(text + 6, decay, out);
+    for (size_t i = 0; i < CLI_COUNT(kinds); i++) {
+        size_t length = strlen(kinds[i].prefix);
+        if (strncmp(text, kinds[i].prefix, length) != 0) continue;
+        *decay = (plsh_decay){.kind = kinds[i].kind};
+        return parse_parameters(text, text + length, kinds[i].parameters, decay);
+    }
+    return cli_usage("--decay: \"%s\" is not one of alibi, kerple-log:r1,r2, kerple-power:a,p, "
+                     "triangle:w, table:FILE",
+                     text);
+}
+
+static int make_other(const cli_decays *options, size_t heads, cli_decay_list *out) {
+    if (options->sigma != NULL || options->slopes.count > 0)
+        return cli_usage("--sigma and --slopes belong to --decay alibi, not to \"%s\"",
+                         options->decay);
+    plsh_decay decay = {0};
+    int code = parse_decay(options->decay, &decay, out);
+    if (code == CLI_DONE) code = allocate_decays(heads > 0 ? heads : 1, out);
+    for (size_t h = 0; code == CLI_DONE && h < out->count; h++) out->values[h] = decay;
+    return code;
+}
+
+int cli_decays_make(const cli_decays *options, size_t heads, cli_decay_list *out) {
+    *out = (cli_decay_list){0};
+    bool alibi = strcmp(options->decay, "alibi") == 0;
+    int code = alibi ? make_alibi(options, heads, out) : make_other(options, heads, out);
+    for (size_t h = 0; code == CLI_DONE && h < out->count; h++) {
+        plsh_error error;
+        out->values[h].limit = options->limit;
+        if (plsh_decay_check(&out->values[h], &error) != PLSH_STATUS_OK)
+            code = cli_usage("--%s: %s", alibi ? "sigma" : "decay", error.message);
+    }
+    if (code != CLI_DONE) cli_decays_free(out);
+    return code;
+}
+
+void cli_decays_free(cli_decay_list *list) {
+    free(list->values);
+    free(list->table);
+    *list = (cli_decay_list){0};
+}
+
+static const char *const schemes[] = {"binning", "integer", "cuts", NULL};
+static const char *const designs[] = {"iid", "stratified", NULL};
+
+const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
+    {.name = "scheme",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_partitions, scheme),
+     .value = "NAME",
+     .help = "how positions are cut",
+     .fallback = "integer",
+     .choices = schemes},
+    {.name = "design",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_partitions, design),
+     .value = "NAME",
+     .help = "how the draws of a head are placed",
+     .fallback = "stratified",
+     .choices = designs},
+    {.name = "labels",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_partitions, labels),
+     .value = "FILE",
+     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]"},
+};
+
+int cli_labels_read(const cli_partitions *options, cli_labels *out) {
+    *out = (cli_labels){0};
+    if (options->labels == NULL) return CLI_DONE;
+    plsh_npy array;
+    plsh_error error;
+    if (plsh_npy_read(options->labels, &array, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    if (array.rank != 3 || array.type != PLSH_NPY_INT32) {
+        int code = cli_fail("%s: rank %d of %s; labels are int32 [heads, s, n]", options->labels,
+                            array.rank, plsh_npy_type_name(array.type));
+        plsh_npy_free(&array);
+        return code;
+    }
+    out->heads = array.shape[0];
+    out->samples = array.shape[1];
+    out->n = array.shape[2];
+    out->array = array;
+    return CLI_DONE;
+}
+
+void cli_labels_free(cli_labels *labels) {
+    plsh_npy_free(&labels->array);
+    *labels = (cli_labels){0};
+}
+
+int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
+                       const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
+                       plsh_partition *out) {
+    *out = (plsh_partition){.scheme = (plsh_scheme)options->scheme,
+                            .design = (plsh_design)options->design,
+                            .decay = *decay,
+                            .samples = samples,
+                            .seed = seed,
+                            .head = (uint32_t)head};
+    if (options->labels != NULL) {
+        if ((int64_t)head >= labels->heads)
+            return cli_fail("%s: labels of %lld heads; head %zu has none", options->labels,
+                            (long long)labels->heads, head);
+        out->scheme = PLSH_SCHEME_LABELS;
+        out->samples = labels->samples;
+        out->labels =
+            (const int32_t *)labels->array.data + (int64_t)head * labels->samples * labels->n;
+        out->label_count = labels->n;
+    }
+    plsh_error error;
+    if (plsh_partition_check(out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    return CLI_DONE;
+}

@@ -1,0 +1,92 @@
+/* cli: option groups that several commands share, and what they mean. */
+#ifndef PLSH_CLI_OPTIONS_H
+#define PLSH_CLI_OPTIONS_H
+
+#include "cli/command.h"
+
+#include "plsh/io.h"
+#include "plsh/partition.h"
+
+#include <math.h>
+
+/* ---- every command ---- */
+
+typedef struct cli_common {
+    int64_t threads; /* 0: all cores */
+    uint64_t seed;
+    const char *isa; /* NULL: PLSH_ISA, else the best */
+    bool json;
+    bool quiet;
+} cli_common;
+
+enum { CLI_COMMON_COUNT = 5 };
+extern const cli_option cli_common_options[CLI_COMMON_COUNT];
+
+/* The common part of a command's settings: every command has the group, as its last one. */
+const cli_common *cli_common_of(const cli_command *command, const void *settings);
+
+/* Refuses an instruction set that is unknown or not there; sets the default thread count. */
+int cli_common_check(const cli_common *common);
+
+/* ---- decays: draw, norms, attend, bench, error ---- */
+
+typedef struct cli_decays {
+    const char *sigma; /* a list, or "alibi" */
+    cli_reals slopes;
+    const char *decay;
+    double limit;
+} cli_decays;
+
+enum { CLI_DECAYS_COUNT = 4 };
+extern const cli_option cli_decays_options[CLI_DECAYS_COUNT];
+
+/* One decay per head. `table` holds the numbers of table:FILE, which the decays borrow. */
+typedef struct cli_decay_list {
+    size_t count;
+    plsh_decay *values;
+    double *table;
+} cli_decay_list;
+
+/* heads = 0: as many heads as sigmas were given (8 for the series "alibi"). Otherwise one value
+ * serves all heads, and any other number of values has to be `heads`. */
+int cli_decays_make(const cli_decays *options, size_t heads, cli_decay_list *out);
+void cli_decays_free(cli_decay_list *list);
+
+/* ---- partitions: draw, norms, attend, bench, error ---- */
+
+typedef struct cli_partitions {
+    int scheme; /* a plsh_scheme */
+    int design; /* a plsh_design */
+    const char *labels;
+} cli_partitions;
+
+enum { CLI_PARTITIONS_COUNT = 3 };
+extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
+
+/* User labels: int32 [heads, s, n]. Empty where the option was not given. */
+typedef struct cli_labels {
+    int64_t heads, samples, n;
+    plsh_npy array; /* the values, owned */
+} cli_labels;
+
+int cli_labels_read(const cli_partitions *options, cli_labels *out);
+void cli_labels_free(cli_labels *labels);
+
+/* The set of head `head`, checked: from the labels where they are given (with their number of
+ * samples), otherwise drawn. */
+int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
+                       const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
+                       plsh_partition *out);
+
+/* ---- ranges that options share ---- */
+
+#define CLI_POSITIVE                                                                               \
+    { .least = 0, .most = INFINITY, .above = true }
+#define CLI_AT_LEAST(x)                                                                            \
+    { .least = (x), .most = INFINITY }
+#define CLI_BETWEEN(x, y)                                                                          \
+    { .least = (x), .most = (y) }
+#define CLI_INSIDE(x, y)                                                                           \
+    { .least = (x), .most = (y), .above = true, .below = true }
+
+#endif

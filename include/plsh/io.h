@@ -1,0 +1,92 @@
+/* plsh/io.h - files: .npy arrays, and files that are written whole or not at all. */
+#ifndef PLSH_IO_H
+#define PLSH_IO_H
+
+#include "plsh/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Files written whole or not at all ----
+ *
+ * The bytes go to a new file beside `path`, which replaces `path` in one step when everything is
+ * on the disk. Until then, and after any failure, `path` is what it was. A path that is no
+ * regular file (a pipe, a terminal, /dev/null) is written to directly; a symbolic link is
+ * followed. */
+
+typedef struct plsh_file plsh_file;
+
+PLSH_API plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error);
+
+/* Appends. After a failure only plsh_file_abandon is left to do. */
+PLSH_API plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size,
+                                     plsh_error *error);
+
+/* Puts the file in its place. Ends and frees `file`, whether it succeeds or not. */
+PLSH_API plsh_status plsh_file_commit(plsh_file *file, plsh_error *error);
+
+/* Drops what was written, and frees. NULL is fine. */
+PLSH_API void plsh_file_abandon(plsh_file *file);
+
+/* All of the above for `size` bytes at once. */
+PLSH_API plsh_status plsh_file_save(const char *path, const void *bytes, size_t size,
+                                    plsh_error *error);
+
+/* ---- .npy ----
+ *
+ * Format versions 1 to 3, C order, little endian. Nothing in a header is trusted: a file whose
+ * shape does not account for every byte after the header, that is in Fortran order, big endian,
+ * or of a type not listed here is refused, and the message names what was found. */
+
+typedef enum plsh_npy_type {
+    PLSH_NPY_FLOAT16, /* bits in a uint16_t */
+    PLSH_NPY_FLOAT32,
+    PLSH_NPY_FLOAT64,
+    PLSH_NPY_INT8,
+    PLSH_NPY_INT16,
+    PLSH_NPY_INT32,
+    PLSH_NPY_INT64,
+    PLSH_NPY_UINT8,
+    PLSH_NPY_UINT16,
+    PLSH_NPY_UINT32,
+    PLSH_NPY_UINT64,
+    PLSH_NPY_BOOL /* bytes 0 and 1 */
+} plsh_npy_type;
+
+enum { PLSH_NPY_RANK = 8 }; /* the most dimensions an array may have */
+
+typedef struct plsh_npy {
+    plsh_npy_type type;
+    int rank; /* 0: a single number */
+    int64_t shape[PLSH_NPY_RANK];
+    size_t count; /* the product of the shape */
+    void *data;   /* `count` values, on a 64-byte boundary; owned */
+} plsh_npy;
+
+/* "float32"; a static string. */
+PLSH_API const char *plsh_npy_type_name(plsh_npy_type type);
+
+/* Bytes of one value. */
+PLSH_API size_t plsh_npy_type_size(plsh_npy_type type);
+
+/* Reads a file, and the same for a file in memory (`name` is for messages). On failure `out` is
+ * empty; on success it is released by plsh_npy_free. */
+PLSH_API plsh_status plsh_npy_read(const char *path, plsh_npy *out, plsh_error *error);
+PLSH_API plsh_status plsh_npy_parse(const void *bytes, size_t size, const char *name, plsh_npy *out,
+                                    plsh_error *error);
+PLSH_API void plsh_npy_free(plsh_npy *array);
+
+/* Turns a float16 or float64 array into float32, rounding to nearest even; float32 stays as it
+ * is; the integer types are refused. */
+PLSH_API plsh_status plsh_npy_to_float32(plsh_npy *array, plsh_error *error);
+
+/* Writes format version 1, all of it or nothing. */
+PLSH_API plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank,
+                                    const int64_t *shape, const void *data, plsh_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

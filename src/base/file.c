@@ -1,0 +1,140 @@
+/* base: files that are written whole or not at all. */
+#include "plsh/io.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct plsh_file {
+    int descriptor;
+    bool beside;         /* the bytes go to `temporary`, not to `path` itself */
+    char path[PATH_MAX]; /* symbolic links resolved */
+    char temporary[PATH_MAX + 64];
+};
+
+static plsh_status fail(const plsh_file *file, const char *verb, plsh_error *error) {
+    return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot %s: %s", file->path, verb, strerror(errno));
+}
+
+/* The name beside `path`: unique among processes and among the threads of this one. */
+static plsh_status open_beside(plsh_file *file, mode_t mode, plsh_error *error) {
+    static atomic_uint counter;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        snprintf(file->temporary, sizeof file->temporary, "%s.%ld-%u.part", file->path,
+                 (long)getpid(), atomic_fetch_add(&counter, 1));
+        file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (file->descriptor >= 0) return PLSH_STATUS_OK;
+        if (errno != EEXIST) break;
+    }
+    return fail(file, "create a file beside it", error);
+}
+
+static plsh_status open_file(plsh_file *file, const char *path, plsh_error *error) {
+    struct stat about;
+    if (realpath(path, file->path) == NULL) {
+        if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
+            return plsh_fail(error, PLSH_STATUS_IO, "%.60s...: the path is longer than %d bytes",
+                             path, PATH_MAX);
+        file->beside = true;
+        return open_beside(file, 0666, error);
+    }
+    if (stat(file->path, &about) != 0) return fail(file, "look at it", error);
+    if (S_ISDIR(about.st_mode)) {
+        errno = EISDIR;
+        return fail(file, "write", error);
+    }
+    file->beside = S_ISREG(about.st_mode);
+    if (file->beside) {
+        if (access(file->path, W_OK) != 0) return fail(file, "write", error);
+        return open_beside(file, about.st_mode & 0777, error);
+    }
+    file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC);
+    return file->descriptor >= 0 ? PLSH_STATUS_OK : fail(file, "open", error);
+}
+
+plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error) {
+    *out = NULL;
+    if (path == NULL || path[0] == '\0')
+        return plsh_fail(error, PLSH_STATUS_INVALID, "file: its path is empty");
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, 1, sizeof(plsh_file), "file", error);
+    if (status != PLSH_STATUS_OK) return status;
+    status = open_file(memory, path, error);
+    if (status != PLSH_STATUS_OK) {
+        plsh_release(memory);
+        return status;
+    }
+    *out = memory;
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size, plsh_error *error) {
+    const char *next = bytes;
+    while (size > 0) {
+        ssize_t written = write(file->descriptor, next, size < (1 << 30) ? size : 1 << 30);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return fail(file, "write", error);
+        next += written;
+        size -= (size_t)written;
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* After a rename the folder's own entry has to reach the disk too. Some file systems cannot sync
+ * a folder; the file itself is safe by then, so that is no failure. */
+static void sync_folder(const char *path) {
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = '\0';
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    fsync(descriptor);
+    close(descriptor);
+}
+
+plsh_status plsh_file_commit(plsh_file *file, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    if (file->beside && fsync(file->descriptor) != 0) status = fail(file, "write", error);
+    if (close(file->descriptor) != 0 && status == PLSH_STATUS_OK)
+        status = fail(file, "write", error);
+    file->descriptor = -1;
+    if (status == PLSH_STATUS_OK && file->beside) {
+        if (rename(file->temporary, file->path) != 0)
+            status = fail(file, "replace it", error);
+        else
+            sync_folder(file->path);
+    }
+    if (status == PLSH_STATUS_OK) file->beside = false;
+    plsh_file_abandon(file);
+    return status;
+}
+
+void plsh_file_abandon(plsh_file *file) {
+    if (file == NULL) return;
+    if (file->descriptor >= 0) close(file->descriptor);
+    if (file->beside) unlink(file->temporary);
+    plsh_release(file);
+}
+
+plsh_status plsh_file_save(const char *path, const void *bytes, size_t size, plsh_error *error) {
+    plsh_file *file;
+    plsh_status status = plsh_file_create(&file, path, error);
+    if (status != PLSH_STATUS_OK) return status;
+    status = plsh_file_write(file, bytes, size, error);
+    if (status == PLSH_STATUS_OK) return plsh_file_commit(file, error);
+    plsh_file_abandon(file);
+    return status;
+}
