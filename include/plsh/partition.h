@@ -51,6 +51,7 @@ typedef struct plsh_partition {
     int64_t samples; /* s >= 1 */
     uint64_t seed;
     uint32_t head;         /* heads of one seed are independent */
+    uint32_t axis;         /* and so are the axes of one head: see plsh/grid.h */
     const int32_t *labels; /* PLSH_SCHEME_LABELS only, borrowed: [samples][label_count] */
     int64_t label_count;
 } plsh_partition;

@@ -3,11 +3,9 @@
  * Compiled without contraction of a * b + c, so that widths are the same bits everywhere. */
 #include "partition/draw.h"
 
-#include "base/random.h"
-
 #include <math.h>
 
-enum { PURPOSE_GRID = 0 };
+enum { PURPOSE_GRID = 0, PURPOSE_PLACE = 1 };
 
 /* ln x, x > 0 normal, by additions, multiplications and divisions alone: libm's last bit may differ
  * between machines, and a width is rounded to a grid finer than that. x = 2^e m, m in
@@ -89,10 +87,35 @@ static place place_of(const plsh_partition *set, int64_t sample) {
     return (place){stratum, first, next - first, s};
 }
 
+plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, uint64_t index) {
+    uint64_t seed = set->seed + set->axis * UINT64_C(0x9e3779b97f4a7c15);
+    return plsh_random_at((plsh_stream){seed, set->head, purpose}, index);
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* sample -> step * sample + start modulo s, start uniform, so every place is equally likely for
+ * every sample; step near s / golden ratio and coprime to s keeps neighbours apart. */
+int64_t plsh_partition_place(const plsh_partition *set, int64_t sample) {
+    int64_t s = set->samples;
+    if (set->axis == 0 || set->design == PLSH_DESIGN_IID) return sample;
+    int64_t step = (int64_t)((double)s * 0.6180339887498949) + set->axis;
+    while (greatest_divisor(step, s) != 1) step++;
+    uint64_t start = plsh_partition_random(set, PURPOSE_PLACE, 0).word[0];
+    return (int64_t)(((uint64_t)sample * (uint64_t)(step % s) + start % (uint64_t)s) % (uint64_t)s);
+}
+
 plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample) {
+    sample = plsh_partition_place(set, sample);
     place at = place_of(set, sample);
-    plsh_stream stream = {set->seed, set->head, PURPOSE_GRID};
-    plsh_random random = plsh_random_at(stream, (uint64_t)at.stratum);
+    plsh_random random = plsh_partition_random(set, PURPOSE_GRID, (uint64_t)at.stratum);
     /* Survival quantile: uniform over the stratum's share [first, first + count) / s. */
     double u = plsh_random_unit(random.word[0]);
     double v = set->design == PLSH_DESIGN_IID

@@ -6,6 +6,7 @@
 #ifndef PLSH_PARTITION_DRAW_H
 #define PLSH_PARTITION_DRAW_H
 
+#include "base/random.h"
 #include "plsh/partition.h"
 
 __extension__ typedef __int128 plsh_int128;
@@ -19,6 +20,13 @@ typedef struct plsh_draw {
 /* Draw `sample` of a binning or integer set. About a microsecond: attention and the norms keep
  * a table of them. */
 plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample);
+
+/* The random words number `index` of a set, for one purpose; the axes differ in the key. */
+plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, uint64_t index);
+
+/* Which member of the design serves as this sample: the axes of a product must not take their
+ * strata in the same order, so axis 1, 2, .. permute the samples. */
+int64_t plsh_partition_place(const plsh_partition *set, int64_t sample);
 
 /* ceil(edge / 2^shift): the first position at or after a grid edge. */
 static inline int64_t plsh_draw_ceil(plsh_int128 edge, int shift) {

@@ -1,7 +1,6 @@
 /* partition: questions about a set of draws, answered from its value. */
 #include "plsh/partition.h"
 
-#include "base/random.h"
 #include "base/status.h"
 #include "partition/draw.h"
 
@@ -72,9 +71,10 @@ plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error) {
  * within a draw, so its law is unchanged. */
 static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
     bool iid = set->design == PLSH_DESIGN_IID;
-    plsh_stream stream = {set->seed, set->head, PURPOSE_CUTS + (iid ? (uint32_t)sample : 0)};
-    plsh_random random = plsh_random_at(stream, (uint64_t)gap >> 1);
-    uint64_t turn = iid ? 0 : UINT64_MAX / (uint64_t)set->samples * (uint64_t)sample;
+    uint32_t purpose = PURPOSE_CUTS + (iid ? (uint32_t)sample : 0);
+    plsh_random random = plsh_partition_random(set, purpose, (uint64_t)gap >> 1);
+    uint64_t place = (uint64_t)plsh_partition_place(set, sample);
+    uint64_t turn = iid ? 0 : UINT64_MAX / (uint64_t)set->samples * place;
     double probability = -expm1(-1 / set->decay.a);
     return (double)(random.word[gap & 1] + turn) < probability * 0x1p64;
 }
