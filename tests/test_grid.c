@@ -48,7 +48,7 @@ static void test_expectation(void **state) {
         for (int design = 0; design < 2; design++)
             for (int scheme = 0; scheme < 3; scheme++) {
                 enum { SEEDS = 100000, SAMPLES = 8 };
-                const double sigma = 4, k = exp(-(1.0 + 2 * (dims - 1)) / sigma);
+                const double sigma = 6, k = exp(-(1.0 + 2 * (dims - 1)) / sigma);
                 double sum = 0, squares = 0;
                 for (uint64_t seed = 0; seed < SEEDS; seed++) {
                     plsh_partition set = plsh_partition_default(sigma, SAMPLES);
