@@ -3,7 +3,8 @@
 
 set(plsh_kernel_flags -ffp-contract=fast -fno-trapping-math)
 set(plsh_flags_avx2 -mavx2 -mfma -mf16c)
-set(plsh_flags_wide ${plsh_flags_avx2}) # 16 lanes, each vector two AVX2 registers
+# 16 lanes, each vector two AVX2 registers. Such a vector has no agreed ABI; all is inlined.
+set(plsh_flags_wide ${plsh_flags_avx2} -Wno-psabi)
 set(plsh_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 set(plsh_flags_neon "")
 

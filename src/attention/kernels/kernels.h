@@ -1,0 +1,91 @@
+/* attention: the tile kernels, one table of them per instruction set.
+ *
+ * Queries sit in the lanes. A group is `group` queries of one head; its scores are computed
+ * transposed, S[key][query], so that everything a softmax does is lane-wise:
+ *
+ *     pack        Q rows                      -> packed [d][group], times a factor
+ *     scores      packed, K rows, bias        -> S [keys][group], its maximum per query
+ *     softmax     S, running (m, l)           -> P = w 2^(S - m) in place, new m, l, and alpha
+ *     accumulate  O = alpha O + P^T V         O [group][columns]
+ *     finish      O, l                        -> output rows
+ *
+ * S and the bias are in units of log2: 2^S is the weight. Pointers into the user's arrays (from,
+ * k, v, out) need only the alignment of their elements, and nothing beyond the last element is
+ * touched. packed, s, p, o, m, l, alpha, top are the engine's own: 64-byte aligned, rows of
+ * `group` floats, those of O of plsh_kernels_columns(dv).
+ *
+ * Every function takes the group of its table first; the reference works for any, so it can
+ * stand in for what a table lacks. */
+#ifndef PLSH_ATTENTION_KERNELS_H
+#define PLSH_ATTENTION_KERNELS_H
+
+#include "plsh/attention.h"
+
+enum { PLSH_GROUP_MAX = 48 }; /* the largest group of any table */
+
+/* The m of a row that has seen no key: below every finite score, and not -inf, so that
+ * s - m is -inf and not NaN for a masked key. */
+#define PLSH_SOFTMAX_START (-3.40282347e+38f)
+
+typedef struct plsh_kernels {
+    const char *name;
+    int group; /* queries per group, a multiple of the lanes */
+
+    /* to[x * group + r] = factor * from[r * stride + x], r < rows; zero for rows <= r < group. */
+    void (*pack)(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
+                 int rows, int d, float factor);
+
+    /* to[r * to_stride + x] = from[r * stride + x] as float32. */
+    void (*widen)(int group, float *to, ptrdiff_t to_stride, const void *from, plsh_dtype dtype,
+                  ptrdiff_t stride, int rows, int d);
+
+    /* s[j * group + r] = sum_x packed[x][r] k[j * stride + x] + bias[r - j], j < keys;
+     * top[r] = max over j (-inf for no keys). bias may be NULL for zeros; otherwise
+     * bias[1 - keys .. group - 1] is read. masked: where the bias is -inf, s is -inf whatever
+     * q and k hold, NaN included. */
+    void (*scores)(int group, float *s, float *top, const float *packed, const float *k,
+                   ptrdiff_t stride, int keys, int d, const float *bias, bool masked);
+
+    /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s. Start with
+     * m = PLSH_SOFTMAX_START, l = 0. A key with s = -inf has weight 0 exactly. */
+    void (*softmax)(int group, float *s, const float *top, float *m, float *l, float *alpha,
+                    int keys);
+
+    /* The same with weights: s = w 2^(s - m'), where keys of weight 0 count for nothing, not for
+     * the maximum either. w[j * group + r] >= 0. */
+    void (*softmax_weighted)(int group, float *s, const float *w, float *m, float *l, float *alpha,
+                             int keys);
+
+    /* o[r * columns + c] = alpha[r] o + sum_j p[j * group + r] v[j * stride + c], c < dv, for
+     * r < rows at least and all of the group at most. */
+    void (*accumulate)(int group, float *o, const float *alpha, const float *p, const float *v,
+                       ptrdiff_t stride, int keys, int dv, int rows);
+
+    /* The same where p = 0 takes nothing from v, not even NaN: for tiles that are partly masked
+     * and whose v is not finite. */
+    void (*accumulate_masked)(int group, float *o, const float *alpha, const float *p,
+                              const float *v, ptrdiff_t stride, int keys, int dv, int rows);
+
+    /* out[r * stride + c] = o[r * columns + c] / l[r], or 0 for a row that saw nothing (l = 0). */
+    void (*finish)(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
+                   int rows, int dv);
+
+    /* Is from[r * stride + x] finite for all r < rows, x < d? */
+    bool (*all_finite)(int group, const void *from, plsh_dtype dtype, ptrdiff_t stride, int rows,
+                       int d);
+
+    /* The box of some rows: box[x] its centre, box[d + x] its half width, rounded up so that
+     * every k[r * stride + x] is inside; returns the largest |k_r|^2. NaN anywhere makes the
+     * result NaN. */
+    float (*box)(int group, float *box, const float *k, ptrdiff_t stride, int rows, int d);
+} plsh_kernels;
+
+/* Floats from one row of O to the next: dv rounded up to the widest vector. */
+static inline int plsh_kernels_columns(int dv) { return (dv + 15) & ~15; }
+
+/* *out = the table called name ("avx2", "avx512", "neon", "wide", "reference"), or for NULL the
+ * one that PLSH_ISA names, or else the best of this machine, with what it lacks taken from the
+ * reference. An unknown or unavailable name is an error that lists the available ones. */
+plsh_status plsh_kernels_choose(plsh_kernels *out, const char *name, plsh_error *error);
+
+#endif

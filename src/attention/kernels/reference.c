@@ -1,0 +1,193 @@
+/* attention: the kernels in plain C, for any group. What they say, the others do faster. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "attention/kernels/tables.h"
+
+enum { REFERENCE_GROUP = 16 };
+
+static float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+    if (exponent == 0) { /* zero, or fraction * 2^-24 */
+        float magnitude = (float)fraction * 0x1p-24f;
+        return sign ? -magnitude : magnitude;
+    }
+    uint32_t bits = sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static float element(const void *from, plsh_dtype dtype, ptrdiff_t at) {
+    if (dtype == PLSH_DTYPE_FLOAT32) return ((const float *)from)[at];
+    uint16_t h = ((const uint16_t *)from)[at];
+    if (dtype == PLSH_DTYPE_FLOAT16) return half_to_float(h);
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
+                 int rows, int d, float factor) {
+    for (int r = 0; r < group; r++) {
+        for (int x = 0; x < d; x++) {
+            to[(ptrdiff_t)x * group + r] =
+                r < rows ? factor * element(from, dtype, r * stride + x) : 0.0f;
+        }
+    }
+}
+
+static void widen(int group, float *to, ptrdiff_t to_stride, const void *from, plsh_dtype dtype,
+                  ptrdiff_t stride, int rows, int d) {
+    (void)group;
+    for (int r = 0; r < rows; r++) {
+        for (int x = 0; x < d; x++) {
+            to[r * to_stride + x] = element(from, dtype, r * stride + x);
+        }
+    }
+}
+
+/* The larger, and NaN where there is one. */
+static float larger(float a, float b) { return a >= b || a != a ? a : b; }
+
+static void scores(int group, float *s, float *top, const float *packed, const float *k,
+                   ptrdiff_t stride, int keys, int d, const float *bias, bool masked) {
+    for (int r = 0; r < group; r++) top[r] = -INFINITY;
+    for (int j = 0; j < keys; j++) {
+        float *row = s + (ptrdiff_t)j * group;
+        for (int r = 0; r < group; r++) row[r] = bias ? bias[r - j] : 0.0f;
+        for (int x = 0; x < d; x++) {
+            float key = k[j * stride + x];
+            for (int r = 0; r < group; r++) row[r] += packed[(ptrdiff_t)x * group + r] * key;
+        }
+        for (int r = 0; r < group; r++) {
+            if (masked && bias && bias[r - j] == -INFINITY) row[r] = -INFINITY;
+            top[r] = larger(top[r], row[r]);
+        }
+    }
+}
+
+/* 2^x, cut to zero below the normal range as in the other tables. */
+static float weight_of(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
+
+static void softmax(int group, float *s, const float *top, float *m, float *l, float *alpha,
+                    int keys) {
+    for (int r = 0; r < group; r++) {
+        float after = larger(m[r], top[r]);
+        alpha[r] = weight_of(m[r] - after);
+        m[r] = after;
+        l[r] *= alpha[r];
+    }
+    for (int j = 0; j < keys; j++) {
+        for (int r = 0; r < group; r++) {
+            float *at = s + (ptrdiff_t)j * group + r;
+            *at = weight_of(*at - m[r]);
+            l[r] += *at;
+        }
+    }
+}
+
+static void softmax_weighted(int group, float *s, const float *w, float *m, float *l, float *alpha,
+                             int keys) {
+    for (int r = 0; r < group; r++) {
+        float after = m[r];
+        for (int j = 0; j < keys; j++) {
+            ptrdiff_t at = (ptrdiff_t)j * group + r;
+            if (w[at] != 0.0f) after = larger(after, s[at]);
+        }
+        alpha[r] = weight_of(m[r] - after);
+        m[r] = after;
+        l[r] *= alpha[r];
+        for (int j = 0; j < keys; j++) {
+            ptrdiff_t at = (ptrdiff_t)j * group + r;
+            s[at] = w[at] != 0.0f ? w[at] * weight_of(s[at] - after) : 0.0f;
+            l[r] += s[at];
+        }
+    }
+}
+
+static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
+                       ptrdiff_t stride, int keys, int dv, int rows) {
+    const int columns = plsh_kernels_columns(dv);
+    for (int r = 0; r < rows; r++) {
+        float *row = o + (ptrdiff_t)r * columns;
+        for (int c = 0; c < dv; c++) row[c] *= alpha[r];
+        for (int j = 0; j < keys; j++) {
+            float weight = p[(ptrdiff_t)j * group + r];
+            for (int c = 0; c < dv; c++) row[c] += weight * v[j * stride + c];
+        }
+    }
+}
+
+static void accumulate_masked(int group, float *o, const float *alpha, const float *p,
+                              const float *v, ptrdiff_t stride, int keys, int dv, int rows) {
+    const int columns = plsh_kernels_columns(dv);
+    for (int r = 0; r < rows; r++) {
+        float *row = o + (ptrdiff_t)r * columns;
+        for (int c = 0; c < dv; c++) row[c] *= alpha[r];
+        for (int j = 0; j < keys; j++) {
+            float weight = p[(ptrdiff_t)j * group + r];
+            if (weight == 0.0f) continue;
+            for (int c = 0; c < dv; c++) row[c] += weight * v[j * stride + c];
+        }
+    }
+}
+
+static void finish(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
+                   int rows, int dv) {
+    (void)group;
+    const int columns = plsh_kernels_columns(dv);
+    for (int r = 0; r < rows; r++) {
+        float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];
+        for (int c = 0; c < dv; c++) out[r * stride + c] = inverse * o[(ptrdiff_t)r * columns + c];
+    }
+}
+
+static bool all_finite(int group, const void *from, plsh_dtype dtype, ptrdiff_t stride, int rows,
+                       int d) {
+    (void)group;
+    for (int r = 0; r < rows; r++) {
+        for (int x = 0; x < d; x++) {
+            if (!isfinite(element(from, dtype, r * stride + x))) return false;
+        }
+    }
+    return true;
+}
+
+static float box(int group, float *to, const float *k, ptrdiff_t stride, int rows, int d) {
+    (void)group;
+    float largest = 0.0f;
+    for (int r = 0; r < rows; r++) {
+        float norm = 0.0f;
+        for (int x = 0; x < d; x++) norm += k[r * stride + x] * k[r * stride + x];
+        largest = larger(largest, norm);
+    }
+    for (int x = 0; x < d; x++) {
+        float low = INFINITY, high = -INFINITY;
+        for (int r = 0; r < rows; r++) {
+            low = fminf(low, k[r * stride + x]);
+            high = fmaxf(high, k[r * stride + x]);
+        }
+        to[x] = 0.5f * low + 0.5f * high;
+        /* The centre is off by half an ulp: the half width makes up for it. */
+        to[d + x] = fmaxf(high - to[x], to[x] - low) * (1.0f + 4.0f * FLT_EPSILON);
+    }
+    return largest;
+}
+
+const plsh_kernels plsh_kernels_reference = {
+    .name = "reference",
+    .group = REFERENCE_GROUP,
+    .pack = pack,
+    .widen = widen,
+    .scores = scores,
+    .softmax = softmax,
+    .softmax_weighted = softmax_weighted,
+    .accumulate = accumulate,
+    .accumulate_masked = accumulate_masked,
+    .finish = finish,
+    .all_finite = all_finite,
+    .box = box,
+};

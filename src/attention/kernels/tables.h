@@ -1,0 +1,12 @@
+/* attention: the kernel tables that a build may have, for choose.c alone. */
+#ifndef PLSH_ATTENTION_KERNEL_TABLES_H
+#define PLSH_ATTENTION_KERNEL_TABLES_H
+
+#include "attention/kernels/kernels.h"
+
+/* A function that a table lacks is NULL in it; the reference has them all. */
+extern const plsh_kernels plsh_kernels_reference;
+extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512, plsh_kernels_wide;
+extern const plsh_kernels plsh_kernels_neon;
+
+#endif

@@ -1,0 +1,404 @@
+/* attention: the kernels over the vector vocabulary. The including file has defined
+ *     LANES, vector, v_*   the vocabulary
+ *     GROUP_VECTORS        vectors per group of queries
+ *     KEY_BLOCK            keys per register block of scores: KEY_BLOCK * GROUP_VECTORS sums
+ *     ROW_BLOCK            rows per register block of accumulate, a divisor of the group
+ *     COLUMN_BLOCK         vectors of columns in it, at most: ROW_BLOCK * COLUMN_BLOCK sums
+ * and makes its table with KERNEL_TABLE(name). */
+#ifndef PLSH_KERNELS_TEMPLATE_H
+#define PLSH_KERNELS_TEMPLATE_H
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "attention/kernels/tables.h"
+
+#define GROUP (GROUP_VECTORS * LANES)
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 64")
+#endif
+
+_Static_assert(GROUP <= PLSH_GROUP_MAX, "a larger group than the engine has room for");
+_Static_assert(GROUP % ROW_BLOCK == 0, "accumulate takes whole blocks of rows");
+_Static_assert(KEY_BLOCK <= 8 && COLUMN_BLOCK <= 4, "the remainders below go no further");
+
+#ifndef V_HAS_EXP2
+/* 2^x for x <= 0 or NaN, to 1.4 ulp; 0 below 2^-126.5. x = n + f with |f| <= 1/2: adding
+ * 1.5 * 2^23 + 127 leaves n + 127 in the low bits, which shifted to the exponent's place are 2^n,
+ * and 0 for n = -127. The polynomial is the minimax one for 2^f relative to 2^f with constant 1. */
+INLINE vector v_exp2(vector x) {
+    const vector magic = v_set(0x1.8p23f + 127.0f);
+    x = v_max(v_set(-127.0f), x);
+    vector t = x + magic;
+    vector f = x - (t - magic);
+    vector y = v_set(0x1.5bba16p-10f);
+    y = v_fma(y, f, v_set(0x1.3cea88p-7f));
+    y = v_fma(y, f, v_set(0x1.c6b752p-5f));
+    y = v_fma(y, f, v_set(0x1.ebf9bcp-3f));
+    y = v_fma(y, f, v_set(0x1.62e42ap-1f));
+    y = v_fma(y, f, v_set(1.0f));
+    return y * v_shift_exponent(t);
+}
+#endif
+
+/* ---- Moving data in ------------------------------------------------------------------------- */
+
+/* count (1..LANES) elements at from[at], as float32; nothing beyond them is read. */
+INLINE vector load_elements(const void *from, plsh_dtype dtype, ptrdiff_t at, int count) {
+    if (dtype == PLSH_DTYPE_FLOAT32) {
+        const float *p = (const float *)from + at;
+        return count == LANES ? v_load(p) : v_load_first(p, count);
+    }
+    const uint16_t *p = (const uint16_t *)from + at;
+    uint16_t part[LANES] = {0};
+    if (count < LANES) {
+        memcpy(part, p, (size_t)count * sizeof(*p));
+        p = part;
+    }
+    return dtype == PLSH_DTYPE_FLOAT16 ? v_load_half(p) : v_load_bfloat(p);
+}
+
+#if LANES == 4
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#elif LANES == 8
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#elif LANES == 16
+#define ZIP_LOW(a, b)                                                                              \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define ZIP_HIGH(a, b)                                                                             \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
+
+/* Each round of zips turns the bits of (row, lane) by one place; log2 LANES rounds transpose. */
+INLINE void transpose(vector *rows) {
+    UNROLL for (int round = 1; round < LANES; round *= 2) {
+        vector turned[LANES];
+        UNROLL for (int i = 0; i < LANES / 2; i++) {
+            turned[2 * i] = ZIP_LOW(rows[i], rows[i + LANES / 2]);
+            turned[2 * i + 1] = ZIP_HIGH(rows[i], rows[i + LANES / 2]);
+        }
+        UNROLL for (int i = 0; i < LANES; i++) rows[i] = turned[i];
+    }
+}
+
+static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
+                 int rows, int d, float factor) {
+    (void)group;
+    const vector f = v_set(factor);
+    for (int first = 0; first < GROUP; first += LANES) {
+        int have = rows - first < 0 ? 0 : rows - first;
+        for (int x = 0; x < d; x += LANES) {
+            int count = d - x < LANES ? d - x : LANES;
+            vector block[LANES];
+            for (int r = 0; r < LANES; r++) {
+                block[r] = r < have ? load_elements(from, dtype, (first + r) * stride + x, count)
+                                    : v_set(0.0f);
+            }
+            transpose(block);
+            for (int i = 0; i < count; i++) {
+                v_store(to + (ptrdiff_t)(x + i) * GROUP + first, f * block[i]);
+            }
+        }
+    }
+}
+
+static void widen(int group, float *to, ptrdiff_t to_stride, const void *from, plsh_dtype dtype,
+                  ptrdiff_t stride, int rows, int d) {
+    (void)group;
+    for (int r = 0; r < rows; r++) {
+        int x = 0;
+        for (; x + LANES <= d; x += LANES) {
+            v_store(to + r * to_stride + x, load_elements(from, dtype, r * stride + x, LANES));
+        }
+        if (x < d) {
+            v_store_first(to + r * to_stride + x, d - x,
+                          load_elements(from, dtype, r * stride + x, d - x));
+        }
+    }
+}
+
+/* 0 * x is 0 for a finite x and NaN for every other. */
+static bool all_finite(int group, const void *from, plsh_dtype dtype, ptrdiff_t stride, int rows,
+                       int d) {
+    (void)group;
+    const vector zero = v_set(0.0f);
+    vector sum = zero;
+    for (int r = 0; r < rows; r++) {
+        int x = 0;
+        for (; x + LANES <= d; x += LANES) {
+            sum = v_fma(zero, load_elements(from, dtype, r * stride + x, LANES), sum);
+        }
+        if (x < d) sum = v_fma(zero, load_elements(from, dtype, r * stride + x, d - x), sum);
+    }
+    float lane[LANES], total = 0.0f;
+    v_store(lane, sum);
+    for (int i = 0; i < LANES; i++) total += lane[i];
+    return total == 0.0f;
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+/* R keys against the group: R * GROUP_VECTORS sums in registers. */
+INLINE void score_block(const int R, float *s, float *top, const float *packed, const float *k,
+                        ptrdiff_t stride, int d, const float *bias, bool masked) {
+    vector sum[KEY_BLOCK][GROUP_VECTORS];
+    UNROLL for (int j = 0; j < R; j++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            sum[j][g] = bias ? v_load(bias + g * LANES - j) : v_set(0.0f);
+        }
+    }
+    for (int x = 0; x < d; x++) {
+        vector q[GROUP_VECTORS];
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            q[g] = v_load(packed + (ptrdiff_t)x * GROUP + g * LANES);
+        }
+        UNROLL for (int j = 0; j < R; j++) {
+            vector key = v_set(k[j * stride + x]);
+            UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+                sum[j][g] = v_fma(q[g], key, sum[j][g]);
+            }
+        }
+    }
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+        vector best = v_load(top + g * LANES);
+        UNROLL for (int j = 0; j < R; j++) {
+            vector y = sum[j][g];
+            if (masked) {
+                y = v_if_equal(v_load(bias + g * LANES - j), v_set(-INFINITY), v_set(-INFINITY), y);
+            }
+            v_store(s + j * GROUP + g * LANES, y);
+            best = v_max(best, y);
+        }
+        v_store(top + g * LANES, best);
+    }
+}
+
+static void scores(int group, float *s, float *top, const float *packed, const float *k,
+                   ptrdiff_t stride, int keys, int d, const float *bias, bool masked) {
+    (void)group;
+    masked = masked && bias;
+    for (int g = 0; g < GROUP; g++) top[g] = -INFINITY;
+    for (; keys >= KEY_BLOCK; keys -= KEY_BLOCK) {
+        score_block(KEY_BLOCK, s, top, packed, k, stride, d, bias, masked);
+        s += KEY_BLOCK * GROUP;
+        k += KEY_BLOCK * stride;
+        if (bias) bias -= KEY_BLOCK;
+    }
+    switch (keys) {
+#define REMAINDER(R)                                                                               \
+    case R:                                                                                        \
+        if (R < KEY_BLOCK) {                                                                       \
+            score_block(R < KEY_BLOCK ? R : 1, s, top, packed, k, stride, d, bias, masked);        \
+        }                                                                                          \
+        break;
+        REMAINDER(1)
+        REMAINDER(2)
+        REMAINDER(3)
+        REMAINDER(4)
+        REMAINDER(5)
+        REMAINDER(6)
+        REMAINDER(7)
+#undef REMAINDER
+    default: break;
+    }
+}
+
+/* ---- Softmax -------------------------------------------------------------------------------- */
+
+/* The new maximum, and what it does to sums taken under the old one. */
+INLINE void advance_maximum(vector *m_new, vector *l_new, const float *top, float *m,
+                            const float *l, float *alpha) {
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+        vector before = v_load(m + g * LANES);
+        m_new[g] = v_max(before, v_load(top + g * LANES));
+        vector a = v_exp2(before - m_new[g]);
+        l_new[g] = a * v_load(l + g * LANES);
+        v_store(alpha + g * LANES, a);
+        v_store(m + g * LANES, m_new[g]);
+    }
+}
+
+static void softmax(int group, float *s, const float *top, float *m, float *l, float *alpha,
+                    int keys) {
+    (void)group;
+    vector m_new[GROUP_VECTORS], sum[GROUP_VECTORS];
+    advance_maximum(m_new, sum, top, m, l, alpha);
+    for (int j = 0; j < keys; j++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            float *at = s + (ptrdiff_t)j * GROUP + g * LANES;
+            vector p = v_exp2(v_load(at) - m_new[g]);
+            v_store(at, p);
+            sum[g] = sum[g] + p;
+        }
+    }
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) v_store(l + g * LANES, sum[g]);
+}
+
+static void softmax_weighted(int group, float *s, const float *w, float *m, float *l, float *alpha,
+                             int keys) {
+    (void)group;
+    const vector nothing = v_set(-INFINITY), zero = v_set(0.0f);
+    vector best[GROUP_VECTORS], m_new[GROUP_VECTORS], sum[GROUP_VECTORS];
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) best[g] = nothing;
+    for (int j = 0; j < keys; j++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
+            vector y = v_if_equal(v_load(w + at), zero, nothing, v_load(s + at));
+            v_store(s + at, y);
+            best[g] = v_max(best[g], y);
+        }
+    }
+    float top[GROUP];
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) v_store(top + g * LANES, best[g]);
+    advance_maximum(m_new, sum, top, m, l, alpha);
+    for (int j = 0; j < keys; j++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
+            vector p = v_load(w + at) * v_exp2(v_load(s + at) - m_new[g]);
+            v_store(s + at, p);
+            sum[g] = sum[g] + p;
+        }
+    }
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) v_store(l + g * LANES, sum[g]);
+}
+
+/* ---- O = alpha O + P^T V -------------------------------------------------------------------- */
+
+/* ROW_BLOCK rows by C vectors of columns. partial: of the last vector only `tail` lanes exist. */
+INLINE void accumulate_block(const int C, const bool partial, float *o, ptrdiff_t columns,
+                             const float *alpha, const float *p, const float *v, ptrdiff_t stride,
+                             int keys, int tail) {
+    vector sum[ROW_BLOCK][COLUMN_BLOCK];
+    UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
+        vector a = v_set(alpha[r]);
+        UNROLL for (int c = 0; c < C; c++) sum[r][c] = a * v_load(o + r * columns + c * LANES);
+    }
+    for (int j = 0; j < keys; j++) {
+        vector row[COLUMN_BLOCK];
+        UNROLL for (int c = 0; c < C; c++) {
+            row[c] =
+                partial && c == C - 1 ? v_load_first(v + c * LANES, tail) : v_load(v + c * LANES);
+        }
+        UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
+            vector weight = v_set(p[r]);
+            UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_fma(weight, row[c], sum[r][c]);
+        }
+        p += GROUP;
+        v += stride;
+    }
+    UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
+        UNROLL for (int c = 0; c < C; c++) v_store(o + r * columns + c * LANES, sum[r][c]);
+    }
+}
+
+/* All rows of a strip of columns: the strip of V stays in the first cache. */
+INLINE void accumulate_strip(const int C, float *o, ptrdiff_t columns, const float *alpha,
+                             const float *p, const float *v, ptrdiff_t stride, int keys, int rows,
+                             int tail) {
+    for (int r = 0; r < rows; r += ROW_BLOCK) {
+        if (tail == LANES) {
+            accumulate_block(C, false, o + r * columns, columns, alpha + r, p + r, v, stride, keys,
+                             LANES);
+        } else {
+            accumulate_block(C, true, o + r * columns, columns, alpha + r, p + r, v, stride, keys,
+                             tail);
+        }
+    }
+}
+
+/* The vectors of a row are cut into strips as equal as can be: 5 into 3 + 2, not 4 + 1, which
+ * would leave the second with too few sums to keep the multipliers busy. */
+static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
+                       ptrdiff_t stride, int keys, int dv, int rows) {
+    (void)group;
+    const int columns = plsh_kernels_columns(dv);
+    const int vectors = (dv + LANES - 1) / LANES;
+    const int strips = (vectors + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
+    for (int i = 0, c = 0; i < strips; i++) {
+        int width = vectors / strips + (i < vectors % strips);
+        int tail = dv - (c + width - 1) * LANES;
+        tail = tail < LANES ? tail : LANES;
+        const float *at = v + c * LANES;
+        float *to = o + c * LANES;
+        switch (width) {
+#define STRIP(C)                                                                                   \
+    case C:                                                                                        \
+        if (C <= COLUMN_BLOCK) {                                                                   \
+            accumulate_strip(C <= COLUMN_BLOCK ? C : 1, to, columns, alpha, p, at, stride, keys,   \
+                             rows, tail);                                                          \
+        }                                                                                          \
+        break;
+            STRIP(1)
+            STRIP(2)
+            STRIP(3)
+            STRIP(4)
+#undef STRIP
+        default: break;
+        }
+        c += width;
+    }
+}
+
+static void finish(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
+                   int rows, int dv) {
+    (void)group;
+    const int columns = plsh_kernels_columns(dv);
+    for (int r = 0; r < rows; r++) {
+        const vector inverse = v_set(l[r] == 0.0f ? 0.0f : 1.0f / l[r]);
+        const float *from = o + (ptrdiff_t)r * columns;
+        float *to = out + r * stride;
+        int c = 0;
+        for (; c + LANES <= dv; c += LANES) v_store(to + c, inverse * v_load(from + c));
+        if (c < dv) v_store_first(to + c, dv - c, inverse * v_load(from + c));
+    }
+}
+
+/* ---- Bounds --------------------------------------------------------------------------------- */
+
+static float box(int group, float *to, const float *k, ptrdiff_t stride, int rows, int d) {
+    (void)group;
+    float norm[LANES], largest = 0.0f;
+    for (int r = 0; r < rows; r++) {
+        vector sum = v_set(0.0f);
+        for (int x = 0; x < d; x += LANES) {
+            int count = d - x < LANES ? d - x : LANES;
+            vector y = load_elements(k, PLSH_DTYPE_FLOAT32, r * stride + x, count);
+            sum = v_fma(y, y, sum);
+        }
+        v_store(norm, sum);
+        float total = 0.0f;
+        for (int i = 0; i < LANES; i++) total += norm[i];
+        if (!(total <= largest) && largest == largest) largest = total; /* NaN stays */
+    }
+    for (int x = 0; x < d; x += LANES) {
+        int count = d - x < LANES ? d - x : LANES;
+        vector low = v_set(INFINITY), high = v_set(-INFINITY);
+        for (int r = 0; r < rows; r++) {
+            vector y = load_elements(k, PLSH_DTYPE_FLOAT32, r * stride + x, count);
+            high = v_max(high, y);
+            low = v_set(0.0f) - v_max(v_set(0.0f) - low, v_set(0.0f) - y);
+        }
+        /* centre = (low + high) / 2 is off by half an ulp: the half width makes up for it. */
+        vector half = v_set(0.5f), centre = half * low + half * high;
+        vector up = high - centre, down = centre - low;
+        vector width = v_max(up, down) * v_set(1.0f + 4.0f * FLT_EPSILON);
+        v_store_first(to + x, count, centre);
+        v_store_first(to + d + x, count, width);
+    }
+    return largest;
+}
+
+#define KERNEL_TABLE(isa)                                                                          \
+    {                                                                                              \
+        .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
+        .softmax = softmax, .softmax_weighted = softmax_weighted, .accumulate = accumulate,        \
+        .finish = finish, .all_finite = all_finite, .box = box                                     \
+    }
+
+#endif

@@ -1,0 +1,554 @@
+/* tests: every tile kernel of one instruction set (PLSH_ISA, or the best) against double. Plain C
+ * and no cmocka, so that it also runs cross-compiled under an emulator. User arrays lie against
+ * pages that may not be touched, at odd addresses. Exit 0, 1 for a failure, 77 where the machine
+ * lacks the instruction set. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "attention/kernels/kernels.h"
+
+static plsh_kernels tested, plain; /* plain: the reference, the float32 yardstick */
+static int failures;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition) && ++failures <= 20) {                                                    \
+            printf("%s:%d: %s: ", tested.name, __LINE__, #condition);                              \
+            printf(__VA_ARGS__);                                                                   \
+            putchar('\n');                                                                         \
+        }                                                                                          \
+    } while (0)
+
+/* ---- Guarded memory and numbers ------------------------------------------------------------- */
+
+typedef struct guarded {
+    char *map;
+    size_t size;  /* of the pages in between */
+    void *at_end; /* the array, its last byte against the guard page */
+} guarded;
+
+/* An array whose end (at_end) or, with from_start, whose beginning lies against a guard page. */
+static guarded guard(size_t bytes, bool from_start) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    guarded g = {.size = (bytes + page) / page * page};
+    g.map = mmap(NULL, g.size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.map == MAP_FAILED || mprotect(g.map + page, g.size, PROT_READ | PROT_WRITE) != 0) {
+        perror("mmap");
+        exit(1);
+    }
+    g.at_end = from_start ? g.map + page : g.map + page + g.size - bytes;
+    return g;
+}
+
+static void unguard(guarded g) { munmap(g.map, g.size + 2 * (size_t)sysconf(_SC_PAGESIZE)); }
+
+static uint64_t state = 1;
+static double uniform(void) { /* in [-1, 1) */
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)(state >> 11 << 11) * 0x1p-63;
+}
+static float normal(void) {
+    return (float)((uniform() + uniform() + uniform() + uniform()) * 0.8660254037844386);
+}
+static void fill(float *x, size_t count) {
+    for (size_t i = 0; i < count; i++) x[i] = normal();
+}
+
+/* At most twice the error of plain float32, and a floor of a few ulps of the largest value. */
+static double allowed(double plain_error, double largest) {
+    return 2.0 * plain_error + 4.0 * FLT_EPSILON * largest;
+}
+
+/* Sizes below, at and above every block size of every table. */
+static const int sizes[] = {1,  2,  3,  4,  5,  7,  8,  9,  11, 12, 13, 15, 16, 17,  23,  24,  25,
+                            31, 32, 33, 47, 48, 49, 63, 64, 65, 80, 95, 96, 97, 127, 128, 129, 512};
+enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+
+/* ---- Moving data ---------------------------------------------------------------------------- */
+
+static float from_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* A value of the type, and what it is; halves by the definition of the format. */
+static double put_element(void *to, plsh_dtype dtype, size_t at) {
+    if (dtype == PLSH_DTYPE_FLOAT32) return ((float *)to)[at] = normal();
+    uint16_t h = (uint16_t)(state >> 33);
+    uniform();
+    if (dtype == PLSH_DTYPE_FLOAT16) {
+        if ((h & 0x7c00) == 0x7c00) h &= 0x83ff; /* finite; zeros and denormals stay */
+        int exponent = h >> 10 & 31;
+        double magnitude =
+            exponent ? ldexp(1024 + (h & 1023), exponent - 25) : ldexp(h & 1023, -24);
+        ((uint16_t *)to)[at] = h;
+        return h & 0x8000 ? -magnitude : magnitude;
+    }
+    if ((h & 0x7f80) == 0x7f80) h &= 0x807f;
+    ((uint16_t *)to)[at] = h;
+    return (double)from_bits((uint32_t)h << 16);
+}
+
+static void check_moves_of(plsh_dtype dtype, int d, int rows, int pad, bool from_start) {
+    size_t stride = (size_t)(d + pad), count = stride * (size_t)(rows - 1) + (size_t)d;
+    size_t width = dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2;
+    guarded from = guard(count * width, from_start);
+    guarded packed = guard(sizeof(float) * (size_t)(d * tested.group), !from_start);
+    guarded wide = guard(sizeof(float) * count, from_start);
+    double *value = malloc(count * sizeof(double));
+    for (size_t i = 0; i < count; i++) value[i] = put_element(from.at_end, dtype, i);
+    CHECK(tested.all_finite(tested.group, from.at_end, dtype, (ptrdiff_t)stride, rows, d),
+          "dtype %d d %d rows %d", dtype, d, rows);
+    float *to = packed.at_end, *widened = wide.at_end;
+    if (rows <= tested.group) {
+        tested.pack(tested.group, to, from.at_end, dtype, (ptrdiff_t)stride, rows, d, 0.25f);
+        for (int r = 0; r < tested.group; r++) {
+            for (int x = 0; x < d; x++) {
+                float expected =
+                    r < rows ? 0.25f * (float)value[(size_t)r * stride + (size_t)x] : 0;
+                CHECK(to[x * tested.group + r] == expected, "dtype %d d %d row %d/%d column %d: %g",
+                      dtype, d, r, rows, x, (double)to[x * tested.group + r]);
+            }
+        }
+    }
+    for (size_t i = 0; i < count; i++) widened[i] = 77.0f;
+    tested.widen(tested.group, widened, (ptrdiff_t)stride, from.at_end, dtype, (ptrdiff_t)stride,
+                 rows, d);
+    for (size_t i = 0; i < count; i++) {
+        float expected = (int)(i % stride) < d ? (float)value[i] : 77.0f;
+        CHECK(widened[i] == expected, "dtype %d d %d rows %d element %zu", dtype, d, rows, i);
+    }
+    free(value);
+    unguard(from);
+    unguard(packed);
+    unguard(wide);
+}
+
+static void check_moves(void) {
+    static const int rows[] = {1, 7, 8, 15, 16, 17, 23, 24, 47, 48};
+    for (int i = 0; i < SIZES; i++) {
+        for (size_t j = 0; j < sizeof(rows) / sizeof(*rows); j++) {
+            for (int dtype = 0; dtype < 3; dtype++) {
+                check_moves_of((plsh_dtype)dtype, sizes[i], rows[j], i % 2 ? 0 : 3, j % 2);
+            }
+        }
+    }
+}
+
+static void check_finite_of(plsh_dtype dtype, int d, int at, uint32_t bits) {
+    guarded from = guard((size_t)d * 4, false);
+    memset(from.at_end, 0, (size_t)d * 4);
+    if (dtype == PLSH_DTYPE_FLOAT32) {
+        ((float *)from.at_end)[at] = from_bits(bits);
+    } else {
+        ((uint16_t *)from.at_end)[at] = (uint16_t)bits;
+    }
+    CHECK(!tested.all_finite(tested.group, from.at_end, dtype, d, 1, d), "dtype %d d %d at %d",
+          dtype, d, at);
+    unguard(from);
+}
+
+static void check_finite(void) {
+    for (int i = 0; i < SIZES; i++) {
+        for (int at = 0; at<sizes[i]; at += sizes[i]> 32 ? 31 : 1) {
+            check_finite_of(PLSH_DTYPE_FLOAT32, sizes[i], at, at % 2 ? 0x7f800000 : 0x7fc00000);
+            check_finite_of(PLSH_DTYPE_FLOAT16, sizes[i], at, at % 2 ? 0xfc00 : 0x7e00);
+            check_finite_of(PLSH_DTYPE_BFLOAT16, sizes[i], at, at % 2 ? 0xff80 : 0x7fc0);
+        }
+    }
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+typedef struct score_case {
+    int d, keys;
+    ptrdiff_t stride;
+    float magnitude; /* of the keys */
+    bool with_bias, masked, misaligned;
+} score_case;
+
+/* S by `table` on guarded arrays, compared with expected; the largest error. */
+static double run_scores(const plsh_kernels *table, const score_case *c, const float *packed,
+                         const float *k, const float *bias, const double *expected) {
+    int group = tested.group;
+    size_t count = c->keys ? (size_t)((c->keys - 1) * c->stride + c->d) : 0;
+    size_t bias_count = (size_t)(group + c->keys - 1);
+    guarded kg = guard(count * 4, false), bg = guard(bias_count * 4, c->keys % 2);
+    guarded sg = guard((size_t)(c->keys * group) * 4, false);
+    memcpy(kg.at_end, k, count * 4);
+    memcpy(bg.at_end, bias, bias_count * 4);
+    float top[PLSH_GROUP_MAX], *s = sg.at_end;
+    table->scores(group, s, top, packed, kg.at_end, c->stride, c->keys, c->d,
+                  c->with_bias ? (float *)bg.at_end + c->keys - 1 : NULL, c->masked);
+    double worst = 0.0;
+    for (int r = 0; r < group; r++) {
+        float largest = -INFINITY;
+        for (int j = 0; j < c->keys; j++) {
+            float got = s[j * group + r];
+            double want = expected[j * group + r];
+            if (got > largest) largest = got;
+            if (isinf(want)) {
+                CHECK((double)got == want, "d %d keys %d key %d row %d: %g", c->d, c->keys, j, r,
+                      (double)got);
+            } else {
+                worst = fmax(worst, fabs(got - want));
+            }
+        }
+        CHECK(top[r] == largest, "d %d keys %d row %d: top %g, not %g", c->d, c->keys, r,
+              (double)top[r], (double)largest);
+    }
+    unguard(kg);
+    unguard(bg);
+    unguard(sg);
+    return worst;
+}
+
+static void check_scores_of(const score_case *c) {
+    int group = tested.group;
+    size_t count = (size_t)(c->keys * c->stride + c->d), bias_count = (size_t)(group + c->keys);
+    float *packed = malloc(((size_t)(c->d * group) + 1) * 4), *k = malloc(count * 4);
+    float *bias = malloc(bias_count * 4);
+    double *expected = malloc((size_t)(c->keys * group + 1) * sizeof(double)), largest = 0.0;
+    float *q = packed + c->misaligned;
+    fill(q, (size_t)(c->d * group));
+    fill(k, count);
+    for (size_t i = 0; i < count; i++) k[i] *= c->magnitude;
+    for (size_t i = 0; i < bias_count; i++) {
+        bias[i] = c->masked && i % 3 == 0 ? -INFINITY : -fabsf(normal());
+    }
+    for (int j = 0; j < c->keys; j++) {
+        for (int r = 0; r < group; r++) {
+            double b = c->with_bias ? bias[r - j + c->keys - 1] : 0.0;
+            for (int x = 0; x < c->d; x++) b += (double)q[x * group + r] * k[j * c->stride + x];
+            expected[j * group + r] = b;
+            if (isfinite(b)) largest = fmax(largest, fabs(b));
+        }
+    }
+    double yard = run_scores(&plain, c, q, k, bias, expected);
+    double error = run_scores(&tested, c, q, k, bias, expected);
+    CHECK(error <= allowed(yard, largest), "d %d keys %d: error %g, plain %g", c->d, c->keys, error,
+          yard);
+    free(packed);
+    free(k);
+    free(bias);
+    free(expected);
+}
+
+static void check_scores(void) {
+    static const int keys[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64};
+    for (int i = 0; i < SIZES; i++) {
+        for (size_t j = 0; j < sizeof(keys) / sizeof(*keys); j++) {
+            score_case c = {.d = sizes[i],
+                            .keys = keys[j],
+                            .stride = sizes[i] + (i + (int)j) % 3,
+                            .magnitude = j % 4 == 3 ? 1e3f : 1.0f,
+                            .with_bias = j % 2 == 0,
+                            .masked = j % 4 == 0,
+                            .misaligned = i % 2};
+            check_scores_of(&c);
+        }
+    }
+}
+
+/* NaN goes through, and stays behind a mask. */
+static void check_scores_nan(void) {
+    enum { KEYS = 19, D = 9 };
+    int group = tested.group;
+    float packed[D * PLSH_GROUP_MAX], k[KEYS * D], bias[KEYS + PLSH_GROUP_MAX];
+    float s[KEYS * PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
+    fill(packed, D * PLSH_GROUP_MAX);
+    fill(k, KEYS * D);
+    for (int i = 0; i < KEYS + group; i++) bias[i] = i - (KEYS - 1) < 0 ? -INFINITY : 0.0f;
+    k[11 * D + 4] = NAN;
+    tested.scores(group, s, top, packed, k, D, KEYS, D, bias + KEYS - 1, true);
+    for (int j = 0; j < KEYS; j++) {
+        for (int r = 0; r < group; r++) {
+            bool masked = r < j, spoilt = j == 11 && !masked;
+            float y = s[j * group + r];
+            CHECK(masked ? y == -INFINITY : spoilt == (y != y), "key %d row %d: %g", j, r,
+                  (double)y);
+        }
+    }
+}
+
+/* ---- Softmax -------------------------------------------------------------------------------- */
+
+/* 2^x to 2 ulp over its whole range, 0 below 2^-127, NaN from NaN. */
+static void check_exp2(void) {
+    int group = tested.group;
+    float s[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX], m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX];
+    float alpha[PLSH_GROUP_MAX], x[PLSH_GROUP_MAX];
+    double worst = 0.0;
+    for (int step = 0; step < 40000; step++) {
+        for (int r = 0; r < group; r++) {
+            x[r] = s[r] = -(float)(step * group + r) * (130.0f / (40000.0f * (float)group));
+            top[r] = m[r] = l[r] = 0.0f;
+        }
+        tested.softmax(group, s, top, m, l, alpha, 1);
+        for (int r = 0; r < group; r++) {
+            double want = exp2((double)x[r]);
+            if (x[r] >= -126.0f) worst = fmax(worst, fabs(s[r] - want) / want / FLT_EPSILON);
+            if (x[r] < -127.0f) CHECK(s[r] == 0.0f, "2^%g = %g", (double)x[r], (double)s[r]);
+            CHECK(s[r] >= 0.0f && s[r] <= 1.0f + FLT_EPSILON, "2^%g", (double)x[r]);
+            CHECK(l[r] == s[r] && alpha[r] == 1.0f, "row %d", r);
+        }
+    }
+    CHECK(worst <= 2.0, "2^x is off by %.2f ulp", worst);
+    static const float special[] = {-INFINITY, -1e30f, -1e4f, -127.5f, NAN};
+    for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
+        for (int r = 0; r < group; r++) {
+            s[r] = r % 2 ? special[i] : 0.0f;
+            top[r] = m[r] = l[r] = 0.0f;
+        }
+        tested.softmax(group, s, top, m, l, alpha, 1);
+        for (int r = 0; r < group; r++) {
+            bool right = r % 2 == 0          ? s[r] == 1.0f
+                         : isnan(special[i]) ? isnan(s[r]) && isnan(l[r])
+                                             : s[r] == 0.0f;
+            CHECK(right, "2^%g = %g", r % 2 ? (double)special[i] : 0.0, (double)s[r]);
+        }
+    }
+}
+
+/* Two tiles of keys, one after the other, against softmax in double. */
+static void check_softmax_of(int first, int second, float magnitude, bool weighted) {
+    int group = tested.group, keys = first + second;
+    size_t count = (size_t)(keys * group);
+    float *s = malloc((count + 1) * 4), *w = malloc((count + 1) * 4), *p = malloc((count + 1) * 4);
+    float m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX], alpha[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
+    for (size_t i = 0; i < count; i++) {
+        s[i] = magnitude * normal();
+        w[i] = weighted ? (float)((int)(8.0 + 8.0 * uniform()) / 4) * 0.25f : 1.0f;
+        if (!weighted && i % 7 == 0) s[i] = -INFINITY;
+        if (i % (size_t)group == 0) w[i] = 0.0f; /* the first row sees nothing */
+        if (w[i] == 0.0f && !weighted) s[i] = -INFINITY;
+    }
+    memcpy(p, s, count * 4);
+    for (int r = 0; r < group; r++) {
+        m[r] = PLSH_SOFTMAX_START;
+        l[r] = 0.0f;
+    }
+    for (int tile = 0; tile < 2; tile++) {
+        int begin = tile ? first : 0, n = tile ? second : first;
+        float *at = p + begin * group;
+        for (int r = 0; r < group; r++) {
+            top[r] = -INFINITY;
+            for (int j = 0; j < n; j++) top[r] = fmaxf(top[r], at[j * group + r]);
+        }
+        if (weighted) {
+            tested.softmax_weighted(group, at, w + begin * group, m, l, alpha, n);
+        } else {
+            tested.softmax(group, at, top, m, l, alpha, n);
+        }
+    }
+    for (int r = 0; r < group; r++) {
+        double best = -INFINITY, sum = 0.0;
+        for (int j = 0; j < keys; j++) {
+            if (w[j * group + r] > 0.0f) best = fmax(best, s[j * group + r]);
+        }
+        for (int j = 0; j < keys; j++) {
+            double weight = w[j * group + r];
+            if (weight > 0.0) sum += weight * exp2(s[j * group + r] - best);
+        }
+        if (isinf(best)) {
+            CHECK(l[r] == 0.0f && m[r] == PLSH_SOFTMAX_START, "row %d: m %g l %g", r, (double)m[r],
+                  (double)l[r]);
+            continue;
+        }
+        CHECK(m[r] == (float)best, "row %d: m %g, not %g", r, (double)m[r], best);
+        CHECK(fabs(l[r] - sum) <= 8.0 * FLT_EPSILON * sum, "keys %d row %d: l %g, not %g", keys, r,
+              (double)l[r], sum);
+        for (int j = first; j < keys; j++) {
+            double x = s[j * group + r] - best;
+            double weight = w[j * group + r];
+            double want = x < -126.0 || weight == 0.0 ? 0.0 : weight * exp2(x);
+            CHECK(fabs(p[j * group + r] - want) <= 3.0 * FLT_EPSILON * want + 0x1p-126,
+                  "key %d row %d: %g, not %g", j, r, (double)p[j * group + r], want);
+        }
+    }
+    free(s);
+    free(w);
+    free(p);
+}
+
+static void check_softmax(void) {
+    static const int keys[] = {0, 1, 2, 5, 16, 33};
+    for (size_t i = 0; i < 6; i++) {
+        for (size_t j = 0; j < 6; j++) {
+            for (int weighted = 0; weighted < 2; weighted++) {
+                check_softmax_of(keys[i], keys[j], 1.0f, weighted);
+                check_softmax_of(keys[i], keys[j], 1e4f, weighted);
+            }
+        }
+    }
+}
+
+/* ---- Accumulate, finish, box ---------------------------------------------------------------- */
+
+/* O by `table`, the largest error against expected. */
+static double run_accumulate(const plsh_kernels *table, int keys, int dv, ptrdiff_t stride,
+                             int rows, const float *start, const float *alpha, const float *p,
+                             const float *v, const double *expected) {
+    int group = tested.group, columns = plsh_kernels_columns(dv);
+    size_t count = keys ? (size_t)((keys - 1) * stride + dv) : 0;
+    guarded vg = guard(count * 4, false), pg = guard((size_t)(keys * group) * 4, false);
+    guarded og = guard((size_t)(group * columns) * 4, false);
+    memcpy(vg.at_end, v, count * 4);
+    memcpy(pg.at_end, p, (size_t)(keys * group) * 4);
+    memcpy(og.at_end, start, (size_t)(group * columns) * 4);
+    float *o = og.at_end;
+    table->accumulate(group, o, alpha, pg.at_end, vg.at_end, stride, keys, dv, rows);
+    double worst = 0.0;
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < dv; c++) {
+            worst = fmax(worst, fabs(o[r * columns + c] - expected[r * columns + c]));
+        }
+    }
+    unguard(vg);
+    unguard(pg);
+    unguard(og);
+    return worst;
+}
+
+static void check_accumulate_of(int keys, int dv, ptrdiff_t stride, int rows) {
+    int group = tested.group, columns = plsh_kernels_columns(dv);
+    size_t cells = (size_t)(group * columns), count = (size_t)(keys * stride + dv);
+    float *start = malloc(cells * 4), *p = malloc((size_t)(keys * group + 1) * 4);
+    float *v = malloc(count * 4), alpha[PLSH_GROUP_MAX];
+    double *expected = malloc(cells * sizeof(double)), largest = 1.0;
+    fill(start, cells);
+    fill(p, (size_t)(keys * group));
+    fill(v, count);
+    fill(alpha, PLSH_GROUP_MAX);
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < dv; c++) {
+            double sum = (double)alpha[r] * start[r * columns + c];
+            for (int j = 0; j < keys; j++) sum += (double)p[j * group + r] * v[j * stride + c];
+            expected[r * columns + c] = sum;
+            largest = fmax(largest, fabs(sum));
+        }
+    }
+    double yard = run_accumulate(&plain, keys, dv, stride, rows, start, alpha, p, v, expected);
+    double error = run_accumulate(&tested, keys, dv, stride, rows, start, alpha, p, v, expected);
+    CHECK(error <= allowed(yard, largest), "keys %d dv %d rows %d: error %g, plain %g", keys, dv,
+          rows, error, yard);
+    free(start);
+    free(p);
+    free(v);
+    free(expected);
+}
+
+static void check_accumulate(void) {
+    static const int keys[] = {0, 1, 5, 48};
+    for (int i = 0; i < SIZES; i++) {
+        for (size_t j = 0; j < 4; j++) {
+            check_accumulate_of(keys[j], sizes[i], sizes[i] + (int)j, tested.group);
+            check_accumulate_of(keys[j], sizes[i], sizes[i], 1 + (i * 5) % tested.group);
+        }
+    }
+}
+
+/* Weight 0 takes nothing from a row of NaN. */
+static void check_accumulate_masked(void) {
+    enum { KEYS = 5, DV = 21 };
+    int group = tested.group, columns = plsh_kernels_columns(DV);
+    float o[PLSH_GROUP_MAX * 32] = {0}, alpha[PLSH_GROUP_MAX] = {0};
+    float p[KEYS * PLSH_GROUP_MAX] = {0}, v[KEYS * DV];
+    for (int i = 0; i < KEYS * DV; i++) v[i] = i / DV == 3 ? NAN : 2.0f;
+    for (int i = 0; i < KEYS * group; i++) p[i] = i / group == 3 && i % group < 7 ? 0.0f : 1.0f;
+    for (int r = 0; r < group; r++) alpha[r] = 1.0f;
+    tested.accumulate_masked(group, o, alpha, p, v, DV, KEYS, DV, group);
+    for (int r = 0; r < group; r++) {
+        for (int c = 0; c < DV; c++) {
+            float y = o[r * columns + c];
+            CHECK(r < 7 ? y == 8.0f : isnan(y), "row %d column %d: %g", r, c, (double)y);
+        }
+    }
+}
+
+static void check_finish(void) {
+    for (int i = 0; i < SIZES; i++) {
+        int dv = sizes[i], columns = plsh_kernels_columns(dv), rows = 1 + i % tested.group;
+        ptrdiff_t stride = dv + i % 3;
+        size_t count = (size_t)((rows - 1) * stride + dv);
+        float *o = malloc((size_t)(rows * columns) * 4), l[PLSH_GROUP_MAX];
+        guarded og = guard(count * 4, i % 2);
+        float *out = og.at_end;
+        fill(o, (size_t)(rows * columns));
+        for (int r = 0; r < rows; r++) l[r] = r == 2 ? 0.0f : 0.5f + fabsf(normal());
+        for (size_t j = 0; j < count; j++) out[j] = 77.0f;
+        tested.finish(tested.group, out, stride, o, l, rows, dv);
+        for (size_t j = 0; j < count; j++) {
+            size_t r = j / (size_t)stride, c = j % (size_t)stride;
+            double want = c >= (size_t)dv ? 77.0
+                          : r == 2        ? 0.0
+                                          : (double)o[r * (size_t)columns + c] / l[r];
+            CHECK(fabs(out[j] - want) <= 2.0 * FLT_EPSILON * fabs(want), "dv %d element %zu", dv,
+                  j);
+        }
+        free(o);
+        unguard(og);
+    }
+}
+
+/* Every key is inside its box, the box is no wider than needed, the norm is the largest. */
+static void check_box(void) {
+    for (int i = 0; i < SIZES; i++) {
+        int d = sizes[i], rows = 1 + (i * 7) % 40;
+        ptrdiff_t stride = d + i % 2;
+        guarded kg = guard((size_t)((rows - 1) * stride + d) * 4, false);
+        guarded bg = guard((size_t)d * 8, false);
+        float *k = kg.at_end, *box = bg.at_end;
+        fill(k, (size_t)((rows - 1) * stride + d));
+        float norm = tested.box(tested.group, box, k, stride, rows, d);
+        double largest = 0.0;
+        for (int r = 0; r < rows; r++) {
+            double sum = 0.0;
+            for (int x = 0; x < d; x++) sum += (double)k[r * stride + x] * k[r * stride + x];
+            largest = fmax(largest, sum);
+        }
+        CHECK(fabs(norm - largest) <= 1e-5 * largest, "d %d: %g, not %g", d, (double)norm, largest);
+        for (int x = 0; x < d; x++) {
+            double low = INFINITY, high = -INFINITY;
+            for (int r = 0; r < rows; r++) {
+                low = fmin(low, k[r * stride + x]);
+                high = fmax(high, k[r * stride + x]);
+            }
+            double c = box[x], w = box[d + x];
+            CHECK(c - w <= low && c + w >= high && 2.0 * w <= (high - low) * (1 + 1e-5) + 1e-6,
+                  "d %d column %d: %g +- %g for %g .. %g", d, x, c, w, low, high);
+        }
+        k[(rows / 2) * stride + d / 2] = NAN;
+        CHECK(isnan(tested.box(tested.group, box, k, stride, rows, d)), "d %d rows %d", d, rows);
+        unguard(kg);
+        unguard(bg);
+    }
+}
+
+int main(void) {
+    plsh_error error = {0};
+    plsh_status status = plsh_kernels_choose(&tested, NULL, &error);
+    if (status != PLSH_STATUS_OK) {
+        printf("skipped: %s\n", error.message);
+        return 77;
+    }
+    if (plsh_kernels_choose(&plain, "reference", &error) != PLSH_STATUS_OK) return 1;
+    check_moves();
+    check_finite();
+    check_scores();
+    check_scores_nan();
+    check_exp2();
+    check_softmax();
+    check_accumulate();
+    check_accumulate_masked();
+    check_finish();
+    check_box();
+    printf("%s: %d failures\n", tested.name, failures);
+    return failures != 0;
+}
