@@ -1,18 +1,48 @@
-# The thin layer for people; CMake does the work. `make help` lists the targets.
+# The thin layer for people; CMake and ctest do the work. `make help` lists the targets.
 PRESET ?= release
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
 
 .DEFAULT_GOAL := build
 
-build: ## compile; leaves build/plsh
-	@test -f build/build.ninja || cmake --preset $(PRESET)
-	cmake --build build -j $(JOBS)
+build: build/build.ninja ## compile; leaves build/plsh
+	@cmake --build build -j $(JOBS)
 
-test: build ## run the test suite
-	ctest --test-dir build --output-on-failure -j $(JOBS)
+build/build.ninja: CMakePresets.json
+	@cmake --preset release
+
+run: dependencies build ## the quick figures: tables here, plots in build/run
+	@scripts/run
+
+test: dependencies build ## the whole test suite
+	@ctest --test-dir build --output-on-failure -j $(JOBS)
+
+sanitize: dependencies ## the test suite under the address, undefined behaviour and thread sanitizers
+	@scripts/test-preset sanitize
+	@scripts/test-preset thread
+
+clang: dependencies ## the test suite, compiled by clang
+	@scripts/test-preset clang
+
+lint: build ## format, static analysis, shell scripts, the rules of the house
+	@scripts/lint
+
+format: ## format every C file
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+
+experiments: dependencies build ## repeat every experiment of the paper (takes long)
+	@for run in experiments/*/run; do echo "== $$run"; "$$run" || exit 1; done
+
+install: build ## install under PREFIX (default /usr/local)
+	@cmake --install build --prefix "$(PREFIX)"
+
+clean: ## remove everything that was built
+	@rm -rf build build-*
+
+dependencies:
+	@scripts/dependencies.sh
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
 
-.PHONY: build test help
+.PHONY: build run test sanitize clang lint format experiments install clean dependencies help

@@ -43,7 +43,8 @@ function(plsh_add_library target kind)
         "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_C m)
     if(plsh_has_arpack)
-        target_link_libraries(${target} PRIVATE ${PLSH_ARPACK_LIBRARY})
+        target_link_libraries(${target} PRIVATE
+            "$<BUILD_INTERFACE:${PLSH_ARPACK_LIBRARY}>" $<INSTALL_INTERFACE:arpack>)
     endif()
 endfunction()
 

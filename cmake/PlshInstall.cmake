@@ -1,0 +1,47 @@
+# What `cmake --install` puts where: headers, libraries, find_package, pkg-config, the program
+# with its man pages and completion.
+
+include(CMakePackageConfigHelpers)
+install(FILES ${plsh_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/plsh COMPONENT development)
+
+set(plsh_installed)
+if(PLSH_BUILD_STATIC)
+    list(APPEND plsh_installed plsh_static)
+endif()
+if(PLSH_BUILD_SHARED)
+    list(APPEND plsh_installed plsh_shared)
+endif()
+install(TARGETS ${plsh_installed} EXPORT plsh-targets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+
+set(plsh_config_directory ${CMAKE_INSTALL_LIBDIR}/cmake/plsh)
+install(EXPORT plsh-targets NAMESPACE plsh:: DESTINATION ${plsh_config_directory}
+    COMPONENT development)
+configure_package_config_file(cmake/plsh-config.cmake.in
+    "${PROJECT_BINARY_DIR}/plsh-config.cmake" INSTALL_DESTINATION ${plsh_config_directory})
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/plsh-config-version.cmake"
+    COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/plsh-config.cmake"
+    "${PROJECT_BINARY_DIR}/plsh-config-version.cmake"
+    DESTINATION ${plsh_config_directory} COMPONENT development)
+
+# What a static link needs besides libplsh.a.
+set(plsh_private_libraries "${OpenMP_C_FLAGS} -lm")
+if(plsh_has_arpack)
+    string(PREPEND plsh_private_libraries "-larpack ")
+endif()
+file(RELATIVE_PATH plsh_prefix_from_pc "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" plsh_prefix_from_pc "${plsh_prefix_from_pc}")
+configure_file(cmake/plsh.pc.in "${PROJECT_BINARY_DIR}/plsh.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/plsh.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+    COMPONENT development)
+
+if(PLSH_BUILD_CLI)
+    install(TARGETS plsh RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+    install(DIRECTORY "${PROJECT_BINARY_DIR}/man/" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+        COMPONENT program FILES_MATCHING PATTERN "*.1")
+    install(FILES "${PROJECT_BINARY_DIR}/completion/plsh"
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+    install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+endif()
