@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 
+extern const cli_command cli_command_draw;
 extern const cli_command cli_command_info;
 
 #endif

@@ -62,8 +62,7 @@ void cli_note(const char *format, ...) {
 
 static int print(const char *text, size_t length) {
     cli_progress_end();
-    if (fwrite(text, 1, length, stdout) != length)
-        return cli_fail("stdout: %s; nothing more was written", strerror(errno));
+    if (fwrite(text, 1, length, stdout) != length) return cli_fail("stdout: %s", strerror(errno));
     return CLI_DONE;
 }
 

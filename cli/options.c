@@ -330,3 +330,9 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
     if (plsh_partition_check(out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     return CLI_DONE;
 }
+
+void cli_partitions_json(const cli_partitions *options, plsh_json *json) {
+    bool labels = options->labels != NULL;
+    plsh_json_text(json, "scheme", labels ? "labels" : schemes[options->scheme]);
+    plsh_json_text(json, "design", labels ? NULL : designs[options->design]);
+}

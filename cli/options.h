@@ -6,6 +6,7 @@
 
 #include "plsh/io.h"
 #include "plsh/partition.h"
+#include "plsh/record.h"
 
 #include <math.h>
 
@@ -77,6 +78,9 @@ void cli_labels_free(cli_labels *labels);
 int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                        const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
                        plsh_partition *out);
+
+/* "scheme" and "design" into an open object. */
+void cli_partitions_json(const cli_partitions *options, plsh_json *json);
 
 /* ---- ranges that options share ---- */
 

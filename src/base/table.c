@@ -115,7 +115,7 @@ static int column_width(const plsh_table *table, size_t c) {
 static void put_cell(plsh_table *table, size_t c, const char *text, int widest) {
     bool last = c + 1 == table->columns_count;
     int room = widest - width(text);
-    if (c > 0) plsh_text_append(&table->text, "  ", 2);
+    if (c > 0 && (!last || text[0] != '\0')) plsh_text_append(&table->text, "  ", 2);
     if (table->columns[c].kind == PLSH_CELL_TEXT)
         plsh_text_print(&table->text, "%s%*s", text, last ? 0 : room, "");
     else

@@ -1,0 +1,256 @@
+/* cli: plsh draw: draws partitions, and prints, writes or paints them. */
+#include "cli/commands.h"
+#include "cli/message.h"
+#include "cli/options.h"
+#include "cli/picture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct draw_options {
+    int64_t n;
+    int64_t heads;
+    int64_t samples;
+    const char *out;
+    const char *svg;
+} draw_options;
+
+typedef struct settings {
+    draw_options draw;
+    cli_decays decays;
+    cli_partitions partitions;
+    cli_common common;
+} settings;
+
+static const cli_option draw_table[] = {
+    {.name = "n",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(draw_options, n),
+     .value = "N",
+     .help = "positions 0 to N - 1 (with --labels: all of theirs)",
+     .fallback = "64",
+     .range = CLI_BETWEEN(0, 0x1p62)},
+    {.name = "heads",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(draw_options, heads),
+     .value = "N",
+     .help = "heads; 0 is one per sigma, and 8 for the standard series",
+     .fallback = "0",
+     .range = CLI_BETWEEN(0, 65536)},
+    {.name = "samples",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(draw_options, samples),
+     .value = "S",
+     .help = "partitions per head",
+     .fallback = "20",
+     .range = CLI_AT_LEAST(1)},
+    {.name = "out",
+     .kind = CLI_FILE,
+     CLI_MEMBER(draw_options, out),
+     .value = "FILE",
+     .help = "write the block labels: int32 .npy [heads, s, n]"},
+    {.name = "svg",
+     .kind = CLI_FILE,
+     CLI_MEMBER(draw_options, svg),
+     .value = "FILE",
+     .help = "paint masks, their mean and the decay (256 positions and 8 heads at most)"},
+};
+
+static const cli_group groups[] = {
+    CLI_GROUP("Options", draw_table, settings, draw),
+    CLI_GROUP("Bias", cli_decays_options, settings, decays),
+    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
+    CLI_GROUP("Common options", cli_common_options, settings, common),
+};
+
+/* What is drawn: a set per head, over n positions. */
+typedef struct draw_work {
+    int64_t n;
+    size_t heads;
+    int64_t samples;
+    plsh_partition *sets;
+    cli_decay_list decays;
+    cli_labels labels;
+} draw_work;
+
+static int prepare(const settings *given, draw_work *out) {
+    int code = cli_labels_read(&given->partitions, &out->labels);
+    size_t heads = (size_t)given->draw.heads;
+    if (code == CLI_DONE && given->partitions.labels != NULL) heads = (size_t)out->labels.heads;
+    if (code == CLI_DONE) code = cli_decays_make(&given->decays, heads, &out->decays);
+    if (code != CLI_DONE) return code;
+    out->heads = out->decays.count;
+    out->n = given->partitions.labels != NULL ? out->labels.n : given->draw.n;
+    out->sets = calloc(out->heads + 1, sizeof *out->sets);
+    if (out->sets == NULL) return cli_fail("out of memory for %zu heads", out->heads);
+    for (size_t h = 0; h < out->heads && code == CLI_DONE; h++)
+        code = cli_partition_make(&given->partitions, &out->labels, &out->decays.values[h],
+                                  given->draw.samples, given->common.seed, h, &out->sets[h]);
+    out->samples = out->heads > 0 ? out->sets[0].samples : 0;
+    return code;
+}
+
+static void release(draw_work *drawing) {
+    free(drawing->sets);
+    cli_decays_free(&drawing->decays);
+    cli_labels_free(&drawing->labels);
+}
+
+/* The block at `position`, cut to 0..n-1. */
+static plsh_block block_at(const draw_work *drawing, size_t head, int64_t sample,
+                           int64_t position) {
+    plsh_block block;
+    plsh_partition_block(&drawing->sets[head], sample, position, &block);
+    if (block.begin < 0) block.begin = 0;
+    if (block.end > drawing->n) block.end = drawing->n;
+    return block;
+}
+
+static int write_labels(const draw_work *drawing, const char *path) {
+    size_t count;
+    if (__builtin_mul_overflow(drawing->heads, (size_t)drawing->samples, &count) ||
+        __builtin_mul_overflow(count, (size_t)drawing->n, &count) || count > SIZE_MAX / 8)
+        return cli_fail("--out: %zu x %lld x %lld labels do not fit in memory", drawing->heads,
+                        (long long)drawing->samples, (long long)drawing->n);
+    int32_t *labels = malloc((count + 1) * sizeof *labels);
+    if (labels == NULL) return cli_fail("--out: out of memory for %zu labels", count);
+    plsh_error error;
+    int code = CLI_DONE;
+    int32_t *next = labels;
+    for (size_t h = 0; h < drawing->heads; h++)
+        for (int64_t m = 0; m < drawing->samples && code == CLI_DONE; m++, next += drawing->n)
+            if (plsh_partition_labels(&drawing->sets[h], m, drawing->n, next, &error) !=
+                PLSH_STATUS_OK)
+                code = cli_fail_error(&error);
+    const int64_t shape[3] = {(int64_t)drawing->heads, drawing->samples, drawing->n};
+    if (code == CLI_DONE &&
+        plsh_npy_write(path, PLSH_NPY_INT32, 3, shape, labels, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    if (code == CLI_DONE)
+        cli_note("%s: labels of %zu heads, %lld partitions, %lld positions", path, drawing->heads,
+                 (long long)drawing->samples, (long long)drawing->n);
+    free(labels);
+    return code;
+}
+
+static int paint(const draw_work *drawing, const char *path) {
+    if (drawing->n == 0 || drawing->heads == 0)
+        return cli_fail("--svg: there is nothing to paint with --n 0");
+    int64_t n = drawing->n < CLI_PICTURE_POSITIONS ? drawing->n : CLI_PICTURE_POSITIONS;
+    size_t heads = drawing->heads < CLI_PICTURE_HEADS ? drawing->heads : CLI_PICTURE_HEADS;
+    int code = cli_picture_write(path, drawing->sets, heads, n);
+    if (code == CLI_DONE)
+        cli_note("%s: the first %lld positions of %zu head%s", path, (long long)n, heads,
+                 heads == 1 ? "" : "s");
+    return code;
+}
+
+static int print_json(const draw_work *drawing, const settings *given) {
+    plsh_json *json;
+    plsh_error error;
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_integer(json, "n", drawing->n);
+    plsh_json_integer(json, "heads", (int64_t)drawing->heads);
+    plsh_json_integer(json, "samples", drawing->samples);
+    cli_partitions_json(&given->partitions, json);
+    plsh_json_integer(json, "seed", (int64_t)given->common.seed);
+    plsh_json_begin_array(json, "blocks");
+    for (size_t h = 0; h < drawing->heads; h++) {
+        plsh_json_begin_array(json, NULL);
+        for (int64_t m = 0; m < drawing->samples; m++) {
+            plsh_json_begin_array(json, NULL);
+            for (int64_t i = 0; i < drawing->n;) {
+                plsh_block block = block_at(drawing, h, m, i);
+                plsh_json_begin_array(json, NULL);
+                plsh_json_integer(json, NULL, block.begin);
+                plsh_json_integer(json, NULL, block.end);
+                plsh_json_end(json);
+                i = block.end;
+            }
+            plsh_json_end(json);
+        }
+        plsh_json_end(json);
+    }
+    plsh_json_end(json);
+    plsh_json_end(json);
+    int code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static const plsh_column columns[] = {
+    {"head", PLSH_CELL_INTEGER, NULL, 0},    {"sigma", PLSH_CELL_NUMBER, NULL, 0},
+    {"sample", PLSH_CELL_INTEGER, NULL, 0},  {"blocks", PLSH_CELL_INTEGER, NULL, 0},
+    {"largest", PLSH_CELL_INTEGER, NULL, 0}, {"begins", PLSH_CELL_TEXT, "blocks begin at", 0},
+};
+
+static void add_row(const draw_work *drawing, size_t head, int64_t sample, plsh_table *table) {
+    enum { SHOWN = 60 }; /* characters of begins */
+    char begins[SHOWN + 32] = "";
+    size_t used = 0;
+    int64_t blocks = 0, largest = 0;
+    bool cut = false;
+    for (int64_t i = 0; i < drawing->n; blocks++) {
+        plsh_block block = block_at(drawing, head, sample, i);
+        if (block.end - block.begin > largest) largest = block.end - block.begin;
+        if (used < SHOWN)
+            used += (size_t)snprintf(begins + used, sizeof begins - used, "%s%lld",
+                                     blocks > 0 ? " " : "", (long long)block.begin);
+        else
+            cut = true;
+        i = block.end;
+    }
+    if (cut) snprintf(begins + used, sizeof begins - used, " ..");
+    const plsh_decay *decay = &drawing->sets[head].decay;
+    plsh_table_add(table,
+                   (plsh_cell[]){{.integer = (int64_t)head},
+                                 {.number = decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN},
+                                 {.integer = sample},
+                                 {.integer = blocks},
+                                 {.integer = largest},
+                                 {.text = begins}});
+}
+
+static int print_table(const draw_work *drawing) {
+    plsh_table *table;
+    plsh_error error;
+    if (plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    for (size_t h = 0; h < drawing->heads; h++)
+        for (int64_t m = 0; m < drawing->samples; m++) add_row(drawing, h, m, table);
+    int code = cli_print_table(table);
+    plsh_table_free(table);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    draw_work drawing = {0};
+    int code = prepare(options, &drawing);
+    if (code == CLI_DONE && options->draw.out != NULL)
+        code = write_labels(&drawing, options->draw.out);
+    if (code == CLI_DONE && options->draw.svg != NULL) code = paint(&drawing, options->draw.svg);
+    bool wrote = options->draw.out != NULL || options->draw.svg != NULL;
+    if (code == CLI_DONE && options->common.json)
+        code = print_json(&drawing, options);
+    else if (code == CLI_DONE && !wrote)
+        code = print_table(&drawing);
+    release(&drawing);
+    return code;
+}
+
+const cli_command cli_command_draw = {
+    .name = "draw",
+    .summary = "draws partitions; prints their blocks, writes labels, or paints the masks",
+    .text = "Draws random partitions of the positions into contiguous blocks whose masks have the "
+            "decay as their mean. Without --out and --svg it prints the blocks.",
+    .example = "plsh draw --n 32 --sigma 4,8 --samples 3\n"
+               "plsh draw --n 1000 --sigma 16 --out labels.npy\n"
+               "plsh draw --n 48 --sigma 4,16 --samples 64 --design iid --svg masks.svg",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};
