@@ -58,6 +58,29 @@ static void test_tail(void **state) {
             }
 }
 
+/* log k(t) between a - h and a + h rises by 2 h times its derivative, but for h^2 / 6 of the third.
+ */
+static void test_log_gradient(void **state) {
+    (void)state;
+    for (int d = 0; d < DECAYS; d++)
+        for (int64_t t = 0; t < 300; t += 1 + t / 8)
+            for (int by_b = 0; by_b < 2; by_b++) {
+                plsh_decay low = decays[d], high = decays[d];
+                double h = 1e-5 * (by_b ? low.b : low.a), gradient[2];
+                *(by_b ? &low.b : &low.a) -= h;
+                *(by_b ? &high.b : &high.a) += h;
+                plsh_decay_log_gradient(&decays[d], t, gradient);
+                double below = plsh_decay_log(&low, t), above = plsh_decay_log(&high, t);
+                if (h == 0 || isinf(below) || isinf(above)) {
+                    assert_true(gradient[by_b] == 0);
+                    continue;
+                }
+                double rise = (above - below) / (2 * h);
+                assert_true(fabs(gradient[by_b] - rise) <=
+                            1e-7 * fabs(rise) + 4e-16 * (1 - below) / h);
+            }
+}
+
 /* What is not convex and decreasing is refused, with the first t that breaks it. */
 static void test_not_convex(void **state) {
     (void)state;
@@ -115,7 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),     cmocka_unit_test(test_tail),
         cmocka_unit_test(test_not_convex), cmocka_unit_test(test_bad_parameters),
-        cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_slopes),     cmocka_unit_test(test_log_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

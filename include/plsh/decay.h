@@ -55,6 +55,10 @@ PLSH_API double plsh_decay_value(const plsh_decay *decay, int64_t t);
 PLSH_API double plsh_decay_log(const plsh_decay *decay, int64_t t);
 PLSH_API double plsh_decay_drop(const plsh_decay *decay, int64_t t);
 
+/* gradient = the derivatives of log k(t) by a and b: 0 where k is 0, by a
+ * parameter that the kind does not have, and for tables. */
+PLSH_API void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]);
+
 /* lim k(t): the part of the weight that does not fade. */
 PLSH_API double plsh_decay_infinity(const plsh_decay *decay);
 

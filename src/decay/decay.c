@@ -95,6 +95,36 @@ double plsh_decay_log(const plsh_decay *decay, int64_t t) {
     return decay->limit == 0 ? base_log(decay, t) : log(plsh_decay_value(decay, t));
 }
 
+/* The derivatives of ln k(t) for limit = 0 and k(t) > 0. */
+static void base_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]) {
+    double x = (double)t, a = decay->a, b = decay->b;
+    switch (decay->kind) {
+    case PLSH_DECAY_ALIBI: gradient[0] = x / (a * a); break;
+    case PLSH_DECAY_KERPLE_LOG:
+        gradient[0] = -log1p(b * x);
+        gradient[1] = -a * x / (1 + b * x);
+        break;
+    case PLSH_DECAY_KERPLE_POWER:
+        if (t == 0) break;
+        gradient[0] = -pow(x, b);
+        gradient[1] = -a * pow(x, b) * log(x);
+        break;
+    case PLSH_DECAY_TRIANGLE: gradient[0] = x / (a * (a - x)); break;
+    case PLSH_DECAY_TABLE: break;
+    }
+}
+
+/* k = l + (1 - l) k0, so d log k = (1 - l) k0 / k d log k0. */
+void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]) {
+    gradient[0] = gradient[1] = 0;
+    if (base_log(decay, t) == -INFINITY) return;
+    base_log_gradient(decay, t, gradient);
+    if (decay->limit == 0) return;
+    double share = (1 - decay->limit) * base_value(decay, t) / plsh_decay_value(decay, t);
+    gradient[0] *= share;
+    gradient[1] *= share;
+}
+
 double plsh_decay_drop(const plsh_decay *decay, int64_t t) {
     return (1 - decay->limit) * base_drop(decay, t);
 }
