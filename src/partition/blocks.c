@@ -1,0 +1,273 @@
+/* partition: the blocks of all draws in the order of their begins. */
+#include "partition/blocks.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "partition/draw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table of draws ---------------------------------------------------------------------- */
+
+static int compare_labels(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The labels of the runs of one draw, sorted: a label met twice has two runs. */
+static plsh_status check_runs(const plsh_partition *set, int64_t sample, int32_t *runs,
+                              double *total, plsh_error *error) {
+    const int32_t *labels = set->labels + sample * set->label_count;
+    int64_t count = 0;
+    for (int64_t i = 0; i < set->label_count; i++)
+        if (i == 0 || labels[i] != labels[i - 1]) runs[count++] = labels[i];
+    *total += (double)count;
+    qsort(runs, (size_t)count, sizeof *runs, compare_labels);
+    for (int64_t i = 1; i < count; i++)
+        if (runs[i] == runs[i - 1])
+            return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                             "label %d of draw %lld has more than one run of positions; the norms "
+                             "need contiguous blocks",
+                             (int)runs[i], (long long)sample);
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status check_contiguous(const plsh_partition *set, double *total, plsh_error *error) {
+    int32_t *runs;
+    plsh_status status = plsh_allocate((void **)&runs, (size_t)set->label_count, sizeof *runs,
+                                       "runs of labels", error);
+    for (int64_t sample = 0; !status && sample < set->samples; sample++)
+        status = check_runs(set, sample, runs, total, error);
+    plsh_release(runs);
+    return status;
+}
+
+/* A width below 1 makes every position a block of its own, as width 1 does: no empty bins then. */
+static void table_fill(plsh_draws *draws, int threads) {
+    const int64_t s = draws->set.samples;
+    int64_t longest = 0;
+    draws->shift = plsh_draw_get(&draws->set, 0).shift;
+    const int64_t one = INT64_C(1) << draws->shift;
+#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (s > 256) \
+    schedule(static) reduction(max : longest)
+    for (int64_t m = 0; m < s; m++) {
+        plsh_draw draw = plsh_draw_get(&draws->set, m);
+        if (draw.width > 0 && draw.width < one) draw.width = one, draw.offset = 0;
+        draws->width[m] = draw.width;
+        draws->offset[m] = draw.offset;
+        int64_t most = draw.width == 0 ? INT64_MAX : (draw.width + one - 1) >> draw.shift;
+        if (most > longest) longest = most;
+    }
+    draws->longest = longest;
+    draws->density = 0;
+    for (int64_t m = 0; m < s; m++)
+        if (draws->width[m] > 0) draws->density += (double)one / (double)draws->width[m];
+}
+
+plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws *draws,
+                              plsh_error *error) {
+    *draws = (plsh_draws){.set = *set, .longest = INT64_MAX};
+    if (set->scheme == PLSH_SCHEME_LABELS) {
+        double runs = 0;
+        plsh_status status = check_contiguous(set, &runs, error);
+        draws->density = runs / (double)set->label_count;
+        return status;
+    }
+    if (!plsh_partition_is_grid(set)) {
+        draws->density = (double)set->samples * -expm1(-1 / set->decay.a);
+        return PLSH_STATUS_OK;
+    }
+    size_t s = (size_t)set->samples;
+    plsh_status status =
+        plsh_allocate((void **)&draws->width, s, sizeof *draws->width, "widths of draws", error);
+    if (!status)
+        status = plsh_allocate((void **)&draws->offset, s, sizeof *draws->offset,
+                               "offsets of draws", error);
+    if (status)
+        plsh_draws_destroy(draws);
+    else
+        table_fill(draws, threads);
+    return status;
+}
+
+void plsh_draws_destroy(plsh_draws *draws) {
+    plsh_release(draws->width);
+    plsh_release(draws->offset);
+    draws->width = draws->offset = NULL;
+}
+
+plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position) {
+    plsh_block block;
+    if (draws->width) {
+        plsh_draw draw = {draws->width[sample], draws->offset[sample], draws->shift};
+        return plsh_draw_block(&draw, position);
+    }
+    plsh_partition_block(&draws->set, sample, position, &block);
+    return block;
+}
+
+int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n) {
+    int64_t largest = 0;
+    for (int64_t m = 0; m < draws->set.samples && largest < n; m++) {
+        /* A grid whose widest block is no news need not be walked. */
+        if (draws->width && draws->width[m] != 0 &&
+            (draws->width[m] - 1) >> draws->shift < largest)
+            continue;
+        for (int64_t i = 0; i < n;) {
+            int64_t end = plsh_draws_block(draws, m, i).end;
+            if (end > n) end = n;
+            if (end - i > largest) largest = end - i;
+            i = end;
+        }
+    }
+    return largest;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* A chunk's rows with 32 fraction bits, and a width of 62 bits beyond them, fit in 63. */
+static const int64_t MAX_CHUNK = INT64_C(1) << 29;
+
+/* About eight blocks per draw and chunk: then the walk is paid by the blocks, not by the draws. */
+static int64_t choose_chunk(const plsh_draws *draws, int64_t rows) {
+    double chunk = 8 * (double)draws->set.samples / fmax(draws->density, 1e-9);
+    if (chunk < 64) chunk = 64;
+    if (chunk > 65536) chunk = 65536;
+    return chunk < (double)rows ? (int64_t)chunk : rows;
+}
+
+/* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it. */
+static int64_t opening(const plsh_draws *draws, int64_t m, int64_t begin) {
+    if (!draws->width) return 0;
+    plsh_draw draw = {draws->width[m], draws->offset[m], draws->shift};
+    if (draw.width == 0) return 0;
+    plsh_int128 at = (plsh_int128)begin * ((plsh_int128)1 << draw.shift);
+    return (int64_t)(plsh_draw_edge(&draw, begin) - at);
+}
+
+plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end, int64_t chunk,
+                             plsh_blocks *blocks, plsh_error *error) {
+    *blocks = (plsh_blocks){.draws = draws, .end = end, .row = begin, .chunk = chunk};
+    if (begin < 0 || end < begin || end > INT32_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "rows %lld to %lld are no range within 0 .. 2^31 - 1", (long long)begin,
+                         (long long)end);
+    if (chunk <= 0) blocks->chunk = choose_chunk(draws, end - begin);
+    if (blocks->chunk > MAX_CHUNK) blocks->chunk = MAX_CHUNK;
+    size_t s = (size_t)draws->set.samples;
+    plsh_status status =
+        plsh_allocate((void **)&blocks->next, s, sizeof *blocks->next, "a walk of blocks", error);
+    if (!status)
+        status = plsh_allocate((void **)&blocks->first, (size_t)blocks->chunk + 2,
+                               sizeof *blocks->first, "a walk of blocks", error);
+    if (status) {
+        plsh_blocks_close(blocks);
+        return status;
+    }
+    for (int64_t m = 0; m < draws->set.samples; m++) blocks->next[m] = opening(draws, m, begin);
+    return PLSH_STATUS_OK;
+}
+
+void plsh_blocks_close(plsh_blocks *blocks) {
+    plsh_release(blocks->next);
+    plsh_release(blocks->first);
+    plsh_release(blocks->ends);
+    blocks->next = NULL;
+    blocks->first = blocks->ends = NULL;
+}
+
+/* Counts, for every row of the chunk, the blocks that begin there: count[i]. */
+static void count_grid(const plsh_blocks *blocks, uint32_t *count) {
+    const plsh_draws *draws = blocks->draws;
+    const int shift = draws->shift;
+    const int64_t round = (INT64_C(1) << shift) - 1, stop = blocks->rows << shift;
+    for (int64_t m = 0; m < draws->set.samples; m++) {
+        const int64_t width = draws->width[m];
+        int64_t edge = blocks->next[m];
+        if (edge <= 0) count[0]++, edge += width ? width : stop;
+        for (; edge + round < stop; edge += width) count[(edge + round) >> shift]++;
+    }
+}
+
+/* The same walk once more, writing the ends; leaves next at the first edge beyond. */
+static void place_grid(plsh_blocks *blocks, uint32_t *slot) {
+    const plsh_draws *draws = blocks->draws;
+    const int shift = draws->shift;
+    const int64_t round = (INT64_C(1) << shift) - 1, stop = blocks->rows << shift;
+    const int64_t last = blocks->end - blocks->row;
+    uint32_t *ends = blocks->ends;
+    for (int64_t m = 0; m < draws->set.samples; m++) {
+        const int64_t width = draws->width[m];
+        int64_t edge = blocks->next[m], begin = edge <= 0 ? 0 : (edge + round) >> shift;
+        while (begin < blocks->rows) {
+            edge = width ? edge + width : INT64_MAX / 2;
+            int64_t end = (edge + round) >> shift;
+            ends[slot[begin]++] = (uint32_t)(end < last ? end : last);
+            begin = end;
+        }
+        blocks->next[m] = edge - stop;
+    }
+}
+
+/* Cuts and labels: next[m] is a position, and a block's end is asked for. */
+static void walk_any(plsh_blocks *blocks, uint32_t *slot, bool place) {
+    const int64_t last = blocks->end - blocks->row;
+    for (int64_t m = 0; m < blocks->draws->set.samples; m++) {
+        int64_t begin = blocks->next[m];
+        while (begin < blocks->rows) {
+            int64_t end = plsh_draws_block(blocks->draws, m, blocks->row + begin).end - blocks->row;
+            if (end > last) end = last;
+            if (place)
+                blocks->ends[slot[begin]++] = (uint32_t)end;
+            else
+                slot[begin]++;
+            begin = end;
+        }
+        if (place) blocks->next[m] = begin - blocks->rows;
+    }
+}
+
+static plsh_status reserve(plsh_blocks *blocks, size_t count, plsh_error *error) {
+    if (count <= blocks->capacity) return PLSH_STATUS_OK;
+    plsh_release(blocks->ends);
+    blocks->capacity = 0;
+    plsh_status status = plsh_allocate((void **)&blocks->ends, count + count / 8,
+                                       sizeof *blocks->ends, "the blocks of a chunk", error);
+    if (!status) blocks->capacity = count + count / 8;
+    return status;
+}
+
+/* first[i + 2] counts, then becomes the slot of row i; when the ends are placed every slot has
+ * moved to the next row's first, and first[i + 1] is where row i ends. */
+plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
+    blocks->row += blocks->rows;
+    int64_t left = blocks->end - blocks->row;
+    blocks->rows = left < blocks->chunk ? left : blocks->chunk;
+    if (blocks->rows == 0) return PLSH_STATUS_OK;
+    uint32_t *first = blocks->first;
+    memset(first, 0, ((size_t)blocks->rows + 2) * sizeof *first);
+    const bool grid = blocks->draws->width != NULL;
+    if (grid)
+        count_grid(blocks, first + 2);
+    else
+        walk_any(blocks, first + 2, false);
+    uint64_t total = 0;
+    for (int64_t i = 0; i < blocks->rows; i++) {
+        total += first[i + 2];
+        first[i + 2] = (uint32_t)total;
+    }
+    if (total > UINT32_MAX)
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW,
+                         "%llu blocks in %lld rows are more than a chunk holds; take shorter chunks",
+                         (unsigned long long)total, (long long)blocks->rows);
+    plsh_status status = reserve(blocks, (size_t)total, error);
+    if (status) return status;
+    if (grid)
+        place_grid(blocks, first + 1);
+    else
+        walk_any(blocks, first + 1, true);
+    return PLSH_STATUS_OK;
+}

@@ -1,0 +1,52 @@
+/* partition: the blocks of all s draws over a range of positions, in the order of their begins.
+ *
+ * What the norms need of a set: every block once, a few integer operations each. The range is
+ * walked in chunks of rows; within a chunk the blocks are sorted by begin. Memory: O(s) for the
+ * walk and the blocks of one chunk, about 8 s of them unless a longer chunk is asked for. */
+#ifndef PLSH_PARTITION_BLOCKS_H
+#define PLSH_PARTITION_BLOCKS_H
+
+#include "plsh/partition.h"
+
+/* The draws of a set, computed once and shared by the walks over it. */
+typedef struct plsh_draws {
+    plsh_partition set;
+    int64_t *width, *offset; /* as plsh_draw, NULL where the set is no grid (cuts, labels) */
+    int shift;
+    int64_t longest; /* no block is longer; INT64_MAX where that is not known beforehand */
+    double density;  /* blocks that begin per position, all draws together, about */
+} plsh_draws;
+
+/* The set must have passed plsh_partition_check. Labels must be contiguous: every label of a draw
+ * one run; PLSH_STATUS_UNSUPPORTED otherwise. */
+plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws *draws,
+                              plsh_error *error);
+void plsh_draws_destroy(plsh_draws *draws);
+
+/* As plsh_partition_block, from the table. */
+plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position);
+
+/* The longest of all blocks, cut off at 0 and n: the theorem's b_max. */
+int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n);
+
+typedef struct plsh_blocks {
+    const plsh_draws *draws;
+    int64_t end;    /* of the range */
+    int64_t chunk;  /* rows per step */
+    int64_t row;    /* the chunk at hand: rows row .. row + rows - 1 */
+    int64_t rows;   /* 0 when the range is exhausted */
+    int64_t *next;  /* per draw: the edge its next block begins with, relative to the next chunk;
+                     * fixed point for grids */
+    uint32_t *first; /* blocks that begin at row + i: ends[first[i] .. first[i+1]) */
+    uint32_t *ends;  /* where they end, relative to row; cut off at `end` */
+    size_t capacity;
+} plsh_blocks;
+
+/* Begins a walk over begin <= i < end; the blocks that hold `begin` count as beginning there.
+ * chunk = 0: chosen from the density. `draws` is borrowed. */
+plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end, int64_t chunk,
+                             plsh_blocks *blocks, plsh_error *error);
+plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error);
+void plsh_blocks_close(plsh_blocks *blocks);
+
+#endif

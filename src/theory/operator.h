@@ -1,0 +1,80 @@
+/* theory: products with L*, with M~, and with their difference. */
+#ifndef PLSH_THEORY_OPERATOR_H
+#define PLSH_THEORY_OPERATOR_H
+
+#include "partition/blocks.h"
+#include "plsh/theory.h"
+
+/* A set that passes plsh_partition_check, with a checked decay, for n positions: 0 <= n < 2^31 and
+ * as many labels where it is made of labels. */
+plsh_status plsh_set_check(const plsh_partition *set, int64_t n, plsh_error *error);
+
+/* ---- L*, a Toeplitz matrix ------------------------------------------------------------------- */
+
+typedef struct plsh_toeplitz {
+    int64_t n;
+    bool recursive;  /* ALiBi: (limit + (1 - limit) ratio^t) */
+    double ratio;
+    double constant; /* lim k(t), its product is a sum */
+    double *table;   /* k(t) - constant, t < reach; NULL if recursive */
+    double *padded;  /* x between two runs of reach zeros */
+    int64_t reach;
+    int threads;
+} plsh_toeplitz;
+
+plsh_status plsh_toeplitz_create(const plsh_decay *decay, int64_t n, int threads,
+                                 plsh_toeplitz *toeplitz, plsh_error *error);
+void plsh_toeplitz_destroy(plsh_toeplitz *toeplitz);
+void plsh_toeplitz_apply(const plsh_toeplitz *toeplitz, const double *x, double *y);
+
+/* ---- M~ --------------------------------------------------------------------------------------
+ *
+ * The mask of one draw is sum over its blocks [e, f) of 1_[e,f) 1_[e,f)^T. With prefix sums
+ * p_i = x_0 + .. + x_{i-1} a block adds p_f - p_e to y_e .. y_{f-1}: to the difference d = y' it
+ * adds p_f - p_e at e and the opposite at f. So every block is an edge {e, f} of a graph on 0..n, and
+ *     s y = cumulative sum of d,  d_i = sum over the neighbours j of i of (p_j - p_i).
+ * `free` finds the edges anew in every product; `blocks` stores the neighbours; `banded` stores
+ * s M~ itself, diagonal and above. The number of pieces that are summed up is fixed, so that
+ * the result does not depend on the threads. */
+
+enum { PLSH_OPERATOR_PIECES = 8 };
+
+typedef struct plsh_operator {
+    const plsh_draws *draws;
+    plsh_operator_kind kind;
+    int64_t n;
+    int threads;
+    double *prefix, *difference; /* n + 1 */
+    /* blocks */
+    int64_t *first;      /* neighbours of i: neighbour[first[i] .. first[i + 1]) */
+    uint32_t *neighbour;
+    /* banded */
+    int64_t width; /* a multiple of 8 */
+    float *band;   /* [n][width], entry t of row i is s M~(i, i + t); 0 at t = 0 */
+    double *padded;
+    /* free, banded: the pieces' own results */
+    double *partial;
+    int64_t partial_size;
+} plsh_operator;
+
+/* kind is not AUTO. `draws` is borrowed; largest is plsh_draws_largest_block. */
+plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
+                                 int64_t largest, int threads, plsh_operator *operator,
+                                 plsh_error *error);
+void plsh_operator_destroy(plsh_operator *operator);
+
+/* y = M~ x. The operator's own buffers are used: one call at a time. */
+void plsh_operator_apply(plsh_operator *operator, const double *x, double *y);
+
+/* The kind whose product is the cheapest among those that max_bytes allows. */
+plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int64_t largest,
+                                        size_t max_bytes);
+
+/* ---- the spectral norm ----------------------------------------------------------------------- */
+
+/* ||L* - M~|| by ARPACK; products is set also on failure. */
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
+                                double tolerance, int64_t max_products, double *norm,
+                                int64_t *products, plsh_error *error);
+
+#endif

@@ -1,0 +1,148 @@
+/* theory: the spectral norm of L* - M~ by ARPACK. */
+#include "theory/operator.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/status.h"
+
+#include <math.h>
+
+#ifdef PLSH_WITH_ARPACK
+
+#include <arpack/arpack.h>
+#include <pthread.h>
+
+/* ARPACK's Fortran keeps its state between calls in SAVEd locals: one solve at a time. */
+static pthread_mutex_t solver_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Vectors of the Krylov space: more need more memory and orthogonalisation, fewer more restarts. */
+enum { KRYLOV = 32 };
+
+typedef struct solver {
+    const plsh_toeplitz *toeplitz;
+    plsh_operator *operator;
+    int64_t n, products, max_products;
+    int ncv;
+    double tolerance;
+    double *residual, *basis, *workd, *workl, *scratch;
+} solver;
+
+static plsh_status solver_create(solver *self, plsh_error *error) {
+    const size_t n = (size_t)self->n, ncv = (size_t)self->ncv;
+    const struct {
+        double **array;
+        size_t count;
+    } parts[] = {{&self->residual, n},
+                 {&self->basis, n * ncv},
+                 {&self->workd, 3 * n},
+                 {&self->workl, ncv * (ncv + 8)},
+                 {&self->scratch, n}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        plsh_status status = plsh_allocate((void **)parts[i].array, parts[i].count, sizeof(double),
+                                           "the eigenvalue solver", error);
+        if (status) return status;
+    }
+    return PLSH_STATUS_OK;
+}
+
+static void solver_destroy(solver *self) {
+    plsh_release(self->residual);
+    plsh_release(self->basis);
+    plsh_release(self->workd);
+    plsh_release(self->workl);
+    plsh_release(self->scratch);
+}
+
+/* y = (L* - M~) x */
+static void product(solver *self, const double *x, double *y) {
+    plsh_toeplitz_apply(self->toeplitz, x, y);
+    plsh_operator_apply(self->operator, x, self->scratch);
+    for (int64_t i = 0; i < self->n; i++) y[i] -= self->scratch[i];
+    self->products++;
+}
+
+/* A start vector that is a function of n alone, and whether L* - M~ sends it to nothing but
+ * rounding: then the matrix is 0 (small sigma: both are the identity). */
+static bool start(solver *self) {
+    const plsh_stream stream = {.seed = 0x706c7368, .purpose = 1};
+    double from = 0, to = 0;
+    for (int64_t i = 0; i < self->n; i++) {
+        double x = 2 * plsh_random_unit(plsh_random_at(stream, (uint64_t)i).word[0]) - 1;
+        self->residual[i] = x;
+        from += x * x;
+    }
+    product(solver, self->residual, self->workd);
+    for (int64_t i = 0; i < self->n; i++) to += self->workd[i] * self->workd[i];
+    return to > 0x1p-92 * from; /* 64 roundings of 2^-52 */
+}
+
+static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
+    a_int ido = 0, info = 1, n = (a_int)self->n, ncv = self->ncv;
+    a_int iparam[11] = {0}, ipntr[14] = {0}, select[KRYLOV] = {0};
+    iparam[0] = 1;
+    iparam[2] = (a_int)(self->max_products < INT32_MAX ? self->max_products : INT32_MAX);
+    iparam[3] = 1;
+    iparam[6] = 1;
+    const a_int lworkl = ncv * (ncv + 8);
+    for (;;) {
+        dsaupd_c(&ido, "I", n, "LM", 1, self->tolerance, self->residual, ncv, self->basis, n,
+                 iparam, ipntr, self->workd, self->workl, lworkl, &info);
+        if (ido != 1 && ido != -1) break;
+        if (self->products >= self->max_products)
+            return plsh_fail(error, PLSH_STATUS_NO_CONVERGENCE,
+                             "the spectral norm did not settle to %g within %lld products; allow "
+                             "more or a larger tolerance",
+                             self->tolerance, (long long)self->max_products);
+        product(solver, self->workd + ipntr[0] - 1, self->workd + ipntr[1] - 1);
+    }
+    if (info == 0) {
+        double value = 0;
+        dseupd_c(0, "A", select, &value, self->basis, n, 0, "I", n, "LM", 1, self->tolerance,
+                 self->residual, ncv, self->basis, n, iparam, ipntr, self->workd,
+                 self->workl, lworkl, &info);
+        *norm = fabs(value);
+    }
+    if (info != 0)
+        return plsh_fail(error, PLSH_STATUS_NO_CONVERGENCE,
+                         "the eigenvalue solver stopped with code %d after %lld products", (int)info,
+                         (long long)self->products);
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
+                                double tolerance, int64_t max_products, double *norm,
+                                int64_t *products, plsh_error *error) {
+    *norm = 0;
+    *products = 0;
+    if (toeplitz->n == 1) return PLSH_STATUS_OK; /* k(0) - 1 */
+    solver self = {.toeplitz = toeplitz,
+                   .operator = operator,
+                   .n = toeplitz->n,
+                   .max_products = max_products,
+                   .ncv = toeplitz->n < KRYLOV ? (int)toeplitz->n : KRYLOV,
+                   .tolerance = tolerance};
+    plsh_status status = solver_create(&self, error);
+    if (!status && start(&self)) {
+        pthread_mutex_lock(&solver_lock);
+        status = iterate(&self, norm, error);
+        pthread_mutex_unlock(&solver_lock);
+    }
+    *products = self.products;
+    solver_destroy(&self);
+    return status;
+}
+
+#else
+
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
+                                double tolerance, int64_t max_products, double *norm,
+                                int64_t *products, plsh_error *error) {
+    (void)toeplitz, (void)operator, (void)tolerance, (void)max_products;
+    *norm = NAN;
+    *products = 0;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "spectral norms need ARPACK, which this build lacks; configure it with "
+                     "-DPLSH_WITH_ARPACK=ON, or skip the spectral norm");
+}
+
+#endif
