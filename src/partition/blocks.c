@@ -51,8 +51,9 @@ static void table_fill(plsh_draws *draws, int threads) {
     int64_t longest = 0;
     draws->shift = plsh_draw_get(&draws->set, 0).shift;
     const int64_t one = INT64_C(1) << draws->shift;
-#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (s > 256) \
-    schedule(static) reduction(max : longest)
+#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (s > 256) schedule(static)     \
+    reduction(max                                                                                  \
+              : longest)
     for (int64_t m = 0; m < s; m++) {
         plsh_draw draw = plsh_draw_get(&draws->set, m);
         if (draw.width > 0 && draw.width < one) draw.width = one, draw.offset = 0;
@@ -113,8 +114,7 @@ int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n) {
     int64_t largest = 0;
     for (int64_t m = 0; m < draws->set.samples && largest < n; m++) {
         /* A grid whose widest block is no news need not be walked. */
-        if (draws->width && draws->width[m] != 0 &&
-            (draws->width[m] - 1) >> draws->shift < largest)
+        if (draws->width && draws->width[m] != 0 && (draws->width[m] - 1) >> draws->shift < largest)
             continue;
         for (int64_t i = 0; i < n;) {
             int64_t end = plsh_draws_block(draws, m, i).end;
@@ -260,9 +260,10 @@ plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
         first[i + 2] = (uint32_t)total;
     }
     if (total > UINT32_MAX)
-        return plsh_fail(error, PLSH_STATUS_OVERFLOW,
-                         "%llu blocks in %lld rows are more than a chunk holds; take shorter chunks",
-                         (unsigned long long)total, (long long)blocks->rows);
+        return plsh_fail(
+            error, PLSH_STATUS_OVERFLOW,
+            "%llu blocks in %lld rows are more than a chunk holds; take shorter chunks",
+            (unsigned long long)total, (long long)blocks->rows);
     plsh_status status = reserve(blocks, (size_t)total, error);
     if (status) return status;
     if (grid)

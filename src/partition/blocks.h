@@ -31,12 +31,12 @@ int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n);
 
 typedef struct plsh_blocks {
     const plsh_draws *draws;
-    int64_t end;    /* of the range */
-    int64_t chunk;  /* rows per step */
-    int64_t row;    /* the chunk at hand: rows row .. row + rows - 1 */
-    int64_t rows;   /* 0 when the range is exhausted */
-    int64_t *next;  /* per draw: the edge its next block begins with, relative to the next chunk;
-                     * fixed point for grids */
+    int64_t end;     /* of the range */
+    int64_t chunk;   /* rows per step */
+    int64_t row;     /* the chunk at hand: rows row .. row + rows - 1 */
+    int64_t rows;    /* 0 when the range is exhausted */
+    int64_t *next;   /* per draw: the edge its next block begins with, relative to the next chunk;
+                      * fixed point for grids */
     uint32_t *first; /* blocks that begin at row + i: ends[first[i] .. first[i+1]) */
     uint32_t *ends;  /* where they end, relative to row; cut off at `end` */
     size_t capacity;

@@ -9,9 +9,7 @@ double plsh_psi(double sigma) {
     return 1 + sigma + 1 / tanh(0.5 / sigma);
 }
 
-static bool is_probability(double delta) {
-    return delta > 0 && delta < 1;
-}
+static bool is_probability(double delta) { return delta > 0 && delta < 1; }
 
 /* ---- spectral norm --------------------------------------------------------------------------- */
 

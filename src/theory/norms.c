@@ -138,8 +138,8 @@ static plsh_status check_options(const plsh_partition *set, int64_t n,
     if (n < 1)
         return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; 1 to 2^31 - 1", (long long)n);
     if (options->tolerance != 0 && !(options->tolerance >= 1e-14 && options->tolerance <= 0.5))
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "tolerance is %g; 1e-14 to 0.5, or 0 for 1e-6", options->tolerance);
+        return plsh_fail(error, PLSH_STATUS_INVALID, "tolerance is %g; 1e-14 to 0.5, or 0 for 1e-6",
+                         options->tolerance);
     if (options->max_products < 0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "max_products is %lld; at least 0",
                          (long long)options->max_products);
@@ -165,8 +165,7 @@ plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
     if (status) return status;
     *norms = (plsh_norms){.spectral = NAN, .max = NAN};
     norms->largest_block = plsh_draws_largest_block(&draws, n);
-    if (!options->skip_max)
-        status = measure_max(&draws, n, options->threads, &norms->max, error);
+    if (!options->skip_max) status = measure_max(&draws, n, options->threads, &norms->max, error);
     if (!status && !options->skip_spectral)
         status = measure_spectral(&draws, n, options, norms, error);
     plsh_draws_destroy(&draws);

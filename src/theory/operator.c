@@ -43,10 +43,10 @@ static inline void free_block(const double *p, double *d, int64_t begin, int64_t
 
 /* The edges c, c + b, .. of a grid; n and the width leave a bit in 64. */
 static void free_grid(const plsh_operator *operator, int64_t m, double *d) {
-    const uint64_t width = (uint64_t)operator->draws->width[m];
+    const uint64_t width = (uint64_t) operator->draws->width[m];
     const int shift = operator->draws->shift;
     const uint64_t round = (UINT64_C(1) << shift) - 1;
-    uint64_t edge = (uint64_t)operator->draws->offset[m];
+    uint64_t edge = (uint64_t) operator->draws->offset[m];
     if (edge == 0) edge = width;
     int64_t begin = 0;
     for (;; edge += width) {
@@ -72,7 +72,7 @@ static void free_draw(const plsh_operator *operator, int64_t m, double *d) {
     }
 }
 
-static void free_apply(plsh_operator *operator, const double *x, double *y) {
+static void free_apply(plsh_operator *operator, const double * x, double *y) {
     const int64_t n = operator->n, s = operator->draws->set.samples;
     prefix_sums(x, n, operator->prefix);
     memset(operator->partial, 0,
@@ -81,8 +81,7 @@ static void free_apply(plsh_operator *operator, const double *x, double *y) {
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         double *d = operator->partial + piece * operator->partial_size;
         int64_t last = s * (piece + 1) / PLSH_OPERATOR_PIECES;
-        for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++)
-            free_draw(operator, m, d);
+        for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++) free_draw(operator, m, d);
     }
     for (int64_t i = 0; i <= n; i++) {
         double sum = 0;
@@ -93,7 +92,7 @@ static void free_apply(plsh_operator *operator, const double *x, double *y) {
     accumulate(operator->difference, n, s, y);
 }
 
-static plsh_status free_create(plsh_operator *operator, plsh_error *error) {
+static plsh_status free_create(plsh_operator *operator, plsh_error * error) {
     operator->partial_size = operator->n + 1;
     return plsh_allocate((void **)&operator->partial,
                          (size_t)(PLSH_OPERATOR_PIECES * operator->partial_size), sizeof(double),
@@ -109,14 +108,14 @@ static plsh_status blocks_pass(plsh_operator *operator, bool place, plsh_error *
     while (!status) {
         status = plsh_blocks_next(&blocks, error);
         if (status || blocks.rows == 0) break;
-        int64_t *slot = operator->first + (place ? 1 : 2);
+        int64_t *slot = operator->first +(place ? 1 : 2);
         for (int64_t i = 0; i < blocks.rows; i++) {
             int64_t begin = blocks.row + i;
             for (uint32_t b = blocks.first[i]; b < blocks.first[i + 1]; b++) {
                 int64_t end = blocks.row + blocks.ends[b];
                 if (place) {
-                    operator->neighbour[slot[begin]] = (uint32_t)end;
-                    operator->neighbour[slot[end]] = (uint32_t)begin;
+                    operator->neighbour[slot[begin]] =(uint32_t) end;
+                    operator->neighbour[slot[end]] =(uint32_t) begin;
                 }
                 slot[begin]++;
                 slot[end]++;
@@ -127,7 +126,7 @@ static plsh_status blocks_pass(plsh_operator *operator, bool place, plsh_error *
     return status;
 }
 
-static plsh_status blocks_create(plsh_operator *operator, plsh_error *error) {
+static plsh_status blocks_create(plsh_operator *operator, plsh_error * error) {
     const int64_t n = operator->n;
     plsh_status status = plsh_allocate((void **)&operator->first, (size_t)n + 3,
                                        sizeof *operator->first, "the edges of blocks", error);
@@ -135,7 +134,7 @@ static plsh_status blocks_create(plsh_operator *operator, plsh_error *error) {
     status = blocks_pass(operator, false, error);
     if (status) return status;
     for (int64_t i = 0; i <= n; i++) operator->first[i + 2] += operator->first[i + 1];
-    status = plsh_allocate((void **)&operator->neighbour, (size_t)operator->first[n + 2],
+    status = plsh_allocate((void **)&operator->neighbour, (size_t) operator->first[n + 2],
                            sizeof *operator->neighbour, "the edges of blocks", error);
     return status ? status : blocks_pass(operator, true, error);
 }
@@ -150,16 +149,16 @@ static double neighbour_sum(const double *p, const uint32_t *j, int64_t count) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-static void blocks_apply(plsh_operator *operator, const double *x, double *y) {
+static void blocks_apply(plsh_operator *operator, const double * x, double *y) {
     const int64_t n = operator->n, *first = operator->first;
     const double *p = operator->prefix;
     prefix_sums(x, n, operator->prefix);
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) schedule(static) \
-    if (first[n + 1] > 20000)
+#pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
+    schedule(static) if (first[n + 1] > 20000)
     for (int64_t i = 0; i < n; i++) {
         int64_t degree = first[i + 1] - first[i];
         double sum = neighbour_sum(p, operator->neighbour + first[i], degree);
-        operator->difference[i] = sum - (double)degree * p[i];
+        operator->difference[i] = sum -(double) degree * p[i];
     }
     accumulate(operator->difference, n, operator->draws->set.samples, y);
 }
@@ -183,20 +182,18 @@ static plsh_status band_fill(plsh_operator *operator, int64_t begin, int64_t end
     return status;
 }
 
-static int64_t piece_begin(int64_t n, int piece) {
-    return n * piece / PLSH_OPERATOR_PIECES;
-}
+static int64_t piece_begin(int64_t n, int piece) { return n * piece / PLSH_OPERATOR_PIECES; }
 
 static plsh_status band_create(plsh_operator *operator, int64_t largest, plsh_error *error) {
     const int64_t n = operator->n;
-    operator->width = (largest + LANES - 1) / LANES * LANES;
+    operator->width =(largest + LANES - 1) / LANES * LANES;
     operator->partial_size = n / PLSH_OPERATOR_PIECES + 1 + operator->width;
     size_t entries;
-    if (!plsh_multiply((size_t)n, (size_t)operator->width, &entries))
+    if (!plsh_multiply((size_t)n, (size_t) operator->width, &entries))
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "a band of %lld x %lld is too large",
                          (long long)n, (long long)operator->width);
-    plsh_status status = plsh_allocate((void **)&operator->band, entries, sizeof(float),
-                                       "a banded operator", error);
+    plsh_status status =
+        plsh_allocate((void **)&operator->band, entries, sizeof(float), "a banded operator", error);
     if (!status)
         status = plsh_allocate((void **)&operator->padded, (size_t)(n + operator->width),
                                sizeof(double), "a padded vector", error);
@@ -209,8 +206,8 @@ static plsh_status band_create(plsh_operator *operator, int64_t largest, plsh_er
     plsh_error errors[PLSH_OPERATOR_PIECES];
 #pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) schedule(dynamic)
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++)
-        failed[piece] = band_fill(operator, piece_begin(n, piece), piece_begin(n, piece + 1),
-                                  &errors[piece]);
+        failed[piece] =
+            band_fill(operator, piece_begin(n, piece), piece_begin(n, piece + 1), &errors[piece]);
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++)
         if (failed[piece]) {
             if (error) *error = errors[piece];
@@ -231,12 +228,12 @@ PLSH_CLONES static double band_row(const float *row, int64_t width, const double
     return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 
-static void band_apply(plsh_operator *operator, const double *x, double *y) {
+static void band_apply(plsh_operator *operator, const double * x, double *y) {
     const int64_t n = operator->n, width = operator->width, size = operator->partial_size;
     const double scale = 1 / (double)operator->draws->set.samples;
     memcpy(operator->padded, x, (size_t)n * sizeof *x);
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) schedule(static) \
-    if (n * width > 20000)
+#pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
+    schedule(static) if (n * width > 20000)
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         const int64_t begin = piece_begin(n, piece), end = piece_begin(n, piece + 1);
         double *out = operator->partial + piece * size;
@@ -260,8 +257,8 @@ static void band_apply(plsh_operator *operator, const double *x, double *y) {
 
 plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
                                  int64_t largest, int threads, plsh_operator *operator,
-                                 plsh_error *error) {
-    *operator = (plsh_operator){.draws = draws, .kind = kind, .n = n, .threads = threads};
+                                 plsh_error * error) {
+    *operator=(plsh_operator){.draws = draws, .kind = kind, .n = n, .threads = threads};
     plsh_status status = plsh_allocate((void **)&operator->prefix, (size_t)n + 1, sizeof(double),
                                        "prefix sums", error);
     if (!status)
@@ -283,10 +280,10 @@ void plsh_operator_destroy(plsh_operator *operator) {
     plsh_release(operator->band);
     plsh_release(operator->padded);
     plsh_release(operator->partial);
-    *operator = (plsh_operator){0};
+    *operator=(plsh_operator){0};
 }
 
-void plsh_operator_apply(plsh_operator *operator, const double *x, double *y) {
+void plsh_operator_apply(plsh_operator *operator, const double * x, double *y) {
     if (operator->kind == PLSH_OPERATOR_FREE)
         free_apply(operator, x, y);
     else if (operator->kind == PLSH_OPERATOR_BLOCKS)

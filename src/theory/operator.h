@@ -13,7 +13,7 @@ plsh_status plsh_set_check(const plsh_partition *set, int64_t n, plsh_error *err
 
 typedef struct plsh_toeplitz {
     int64_t n;
-    bool recursive;  /* ALiBi: (limit + (1 - limit) ratio^t) */
+    bool recursive; /* ALiBi: (limit + (1 - limit) ratio^t) */
     double ratio;
     double constant; /* lim k(t), its product is a sum */
     double *table;   /* k(t) - constant, t < reach; NULL if recursive */
@@ -31,11 +31,11 @@ void plsh_toeplitz_apply(const plsh_toeplitz *toeplitz, const double *x, double 
  *
  * The mask of one draw is sum over its blocks [e, f) of 1_[e,f) 1_[e,f)^T. With prefix sums
  * p_i = x_0 + .. + x_{i-1} a block adds p_f - p_e to y_e .. y_{f-1}: to the difference d = y' it
- * adds p_f - p_e at e and the opposite at f. So every block is an edge {e, f} of a graph on 0..n, and
- *     s y = cumulative sum of d,  d_i = sum over the neighbours j of i of (p_j - p_i).
- * `free` finds the edges anew in every product; `blocks` stores the neighbours; `banded` stores
- * s M~ itself, diagonal and above. The number of pieces that are summed up is fixed, so that
- * the result does not depend on the threads. */
+ * adds p_f - p_e at e and the opposite at f. So every block is an edge {e, f} of a graph on 0..n,
+ * and s y = cumulative sum of d,  d_i = sum over the neighbours j of i of (p_j - p_i). `free` finds
+ * the edges anew in every product; `blocks` stores the neighbours; `banded` stores s M~ itself,
+ * diagonal and above. The number of pieces that are summed up is fixed, so that the result does not
+ * depend on the threads. */
 
 enum { PLSH_OPERATOR_PIECES = 8 };
 
@@ -46,7 +46,7 @@ typedef struct plsh_operator {
     int threads;
     double *prefix, *difference; /* n + 1 */
     /* blocks */
-    int64_t *first;      /* neighbours of i: neighbour[first[i] .. first[i + 1]) */
+    int64_t *first; /* neighbours of i: neighbour[first[i] .. first[i + 1]) */
     uint32_t *neighbour;
     /* banded */
     int64_t width; /* a multiple of 8 */
@@ -60,11 +60,11 @@ typedef struct plsh_operator {
 /* kind is not AUTO. `draws` is borrowed; largest is plsh_draws_largest_block. */
 plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
                                  int64_t largest, int threads, plsh_operator *operator,
-                                 plsh_error *error);
+                                 plsh_error * error);
 void plsh_operator_destroy(plsh_operator *operator);
 
 /* y = M~ x. The operator's own buffers are used: one call at a time. */
-void plsh_operator_apply(plsh_operator *operator, const double *x, double *y);
+void plsh_operator_apply(plsh_operator *operator, const double * x, double *y);
 
 /* The kind whose product is the cheapest among those that max_bytes allows. */
 plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int64_t largest,

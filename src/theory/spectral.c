@@ -71,7 +71,7 @@ static bool start(solver *self) {
         self->residual[i] = x;
         from += x * x;
     }
-    product(solver, self->residual, self->workd);
+    product(self, self->residual, self->workd);
     for (int64_t i = 0; i < self->n; i++) to += self->workd[i] * self->workd[i];
     return to > 0x1p-92 * from; /* 64 roundings of 2^-52 */
 }
@@ -93,19 +93,19 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
                              "the spectral norm did not settle to %g within %lld products; allow "
                              "more or a larger tolerance",
                              self->tolerance, (long long)self->max_products);
-        product(solver, self->workd + ipntr[0] - 1, self->workd + ipntr[1] - 1);
+        product(self, self->workd + ipntr[0] - 1, self->workd + ipntr[1] - 1);
     }
     if (info == 0) {
         double value = 0;
         dseupd_c(0, "A", select, &value, self->basis, n, 0, "I", n, "LM", 1, self->tolerance,
-                 self->residual, ncv, self->basis, n, iparam, ipntr, self->workd,
-                 self->workl, lworkl, &info);
+                 self->residual, ncv, self->basis, n, iparam, ipntr, self->workd, self->workl,
+                 lworkl, &info);
         *norm = fabs(value);
     }
     if (info != 0)
         return plsh_fail(error, PLSH_STATUS_NO_CONVERGENCE,
-                         "the eigenvalue solver stopped with code %d after %lld products", (int)info,
-                         (long long)self->products);
+                         "the eigenvalue solver stopped with code %d after %lld products",
+                         (int)info, (long long)self->products);
     return PLSH_STATUS_OK;
 }
 
@@ -116,7 +116,7 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *op
     *products = 0;
     if (toeplitz->n == 1) return PLSH_STATUS_OK; /* k(0) - 1 */
     solver self = {.toeplitz = toeplitz,
-                   .operator = operator,
+                   .operator= operator,
                    .n = toeplitz->n,
                    .max_products = max_products,
                    .ncv = toeplitz->n < KRYLOV ? (int)toeplitz->n : KRYLOV,
@@ -137,7 +137,7 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *op
 plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error) {
-    (void)toeplitz, (void)operator, (void)tolerance, (void)max_products;
+    (void)toeplitz, (void)operator,(void) tolerance, (void)max_products;
     *norm = NAN;
     *products = 0;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,

@@ -1,0 +1,82 @@
+/* theory: what Theorem 2.2 needs of an attention instance. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "plsh/theory.h"
+
+#include <math.h>
+
+typedef struct instance {
+    int64_t n, dim;
+    const float *q, *k;
+    const double *weight; /* k(t) of the decay */
+    double scale;
+    bool causal;
+} instance;
+
+/* Row i of P: its scores, then sum_j P_ij^2 and sum_j P_ij L*_ij, both over the row's sum. */
+static void measure_row(const instance *in, int64_t i, double *score, double *square,
+                        double *biased) {
+    const int64_t count = in->causal ? i + 1 : in->n;
+    double top = -INFINITY, sum = 0, squares = 0, kept = 0;
+    for (int64_t j = 0; j < count; j++) {
+        double dot = 0;
+        for (int64_t x = 0; x < in->dim; x++)
+            dot += (double)in->q[i * in->dim + x] * (double)in->k[j * in->dim + x];
+        score[j] = dot * in->scale;
+        top = fmax(top, score[j]);
+    }
+    for (int64_t j = 0; j < count; j++) {
+        double a = exp(score[j] - top);
+        sum += a;
+        squares += a * a;
+        kept += a * in->weight[j < i ? i - j : j - i];
+    }
+    *square = squares / (sum * sum);
+    *biased = kept / sum;
+}
+
+static plsh_status check(const plsh_decay *decay, int64_t n, int64_t dim, const float *q,
+                         const float *k, double scale, plsh_error *error) {
+    plsh_status status = plsh_decay_check(decay, error);
+    if (status) return status;
+    if (n < 1 || n > INT32_MAX || dim < 1 || dim > INT32_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "q and k are %lld x %lld; at least 1 x 1",
+                         (long long)n, (long long)dim);
+    if (!isfinite(scale))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "scale is %g; a finite number", scale);
+    for (int64_t x = 0; x < n * dim; x++)
+        if (!isfinite(q[x]) || !isfinite(k[x]))
+            return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "%s[%lld][%lld] is not finite",
+                             isfinite(q[x]) ? "k" : "q", (long long)(x / dim),
+                             (long long)(x % dim));
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, int64_t dim, const float *q,
+                                  const float *k, double scale, bool causal, int threads,
+                                  plsh_instance *result, plsh_error *error) {
+    plsh_status status = check(decay, n, dim, q, k, scale, error);
+    if (status) return status;
+    const int team = plsh_thread_count(threads);
+    double *memory;
+    status = plsh_allocate((void **)&memory, (size_t)n * ((size_t)team + 1), sizeof *memory,
+                           "rows of P", error);
+    if (status) return status;
+    instance in = {n, dim, q, k, memory, scale != 0 ? scale : 1 / sqrt((double)dim), causal};
+    for (int64_t t = 0; t < n; t++) memory[t] = plsh_decay_value(decay, t);
+    double largest = 0, least = INFINITY;
+#pragma omp parallel for num_threads(team) schedule(dynamic, 16) reduction(max                     \
+                                                                           : largest)              \
+    reduction(min                                                                                  \
+              : least)
+    for (int64_t i = 0; i < n; i++) {
+        double square, biased;
+        measure_row(&in, i, memory + n * (1 + omp_get_thread_num()), &square, &biased);
+        largest = fmax(largest, square);
+        least = fmin(least, biased);
+    }
+    plsh_release(memory);
+    *result = (plsh_instance){.p_norm = sqrt(largest), .beta = least};
+    return PLSH_STATUS_OK;
+}
