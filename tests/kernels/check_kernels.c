@@ -2,72 +2,7 @@
  * and no cmocka, so that it also runs cross-compiled under an emulator. User arrays lie against
  * pages that may not be touched, at odd addresses. Exit 0, 1 for a failure, 77 where the machine
  * lacks the instruction set. */
-#include <float.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "attention/kernels/kernels.h"
-
-static plsh_kernels tested, plain; /* plain: the reference, the float32 yardstick */
-static int failures;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition) && ++failures <= 20) {                                                    \
-            printf("%s:%d: %s: ", tested.name, __LINE__, #condition);                              \
-            printf(__VA_ARGS__);                                                                   \
-            putchar('\n');                                                                         \
-        }                                                                                          \
-    } while (0)
-
-/* ---- Guarded memory and numbers ------------------------------------------------------------- */
-
-typedef struct guarded {
-    char *map;
-    size_t size;  /* of the pages in between */
-    void *at_end; /* the array, its last byte against the guard page */
-} guarded;
-
-/* An array whose end (at_end) or, with from_start, whose beginning lies against a guard page. */
-static guarded guard(size_t bytes, bool from_start) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    guarded g = {.size = (bytes + page) / page * page};
-    g.map = mmap(NULL, g.size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (g.map == MAP_FAILED || mprotect(g.map + page, g.size, PROT_READ | PROT_WRITE) != 0) {
-        perror("mmap");
-        exit(1);
-    }
-    g.at_end = from_start ? g.map + page : g.map + page + g.size - bytes;
-    return g;
-}
-
-static void unguard(guarded g) { munmap(g.map, g.size + 2 * (size_t)sysconf(_SC_PAGESIZE)); }
-
-static uint64_t state = 1;
-static double uniform(void) { /* in [-1, 1) */
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(int64_t)(state >> 11 << 11) * 0x1p-63;
-}
-static float normal(void) {
-    return (float)((uniform() + uniform() + uniform() + uniform()) * 0.8660254037844386);
-}
-static void fill(float *x, size_t count) {
-    for (size_t i = 0; i < count; i++) x[i] = normal();
-}
-
-/* At most twice the error of plain float32, and a floor of a few ulps of the largest value. */
-static double allowed(double plain_error, double largest) {
-    return 2.0 * plain_error + 4.0 * FLT_EPSILON * largest;
-}
-
-/* Sizes below, at and above every block size of every table. */
-static const int sizes[] = {1,  2,  3,  4,  5,  7,  8,  9,  11, 12, 13, 15, 16, 17,  23,  24,  25,
-                            31, 32, 33, 47, 48, 49, 63, 64, 65, 80, 95, 96, 97, 127, 128, 129, 512};
-enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+#include "kernels/check.h"
 
 /* ---- Moving data ---------------------------------------------------------------------------- */
 
@@ -531,14 +466,7 @@ static void check_box(void) {
     }
 }
 
-int main(void) {
-    plsh_error error = {0};
-    plsh_status status = plsh_kernels_choose(&tested, NULL, &error);
-    if (status != PLSH_STATUS_OK) {
-        printf("skipped: %s\n", error.message);
-        return 77;
-    }
-    if (plsh_kernels_choose(&plain, "reference", &error) != PLSH_STATUS_OK) return 1;
+static void check_all(void) {
     check_moves();
     check_finite();
     check_scores();
@@ -549,6 +477,6 @@ int main(void) {
     check_accumulate_masked();
     check_finish();
     check_box();
-    printf("%s: %d failures\n", tested.name, failures);
-    return failures != 0;
 }
+
+int main(void) { return check_main(check_all); }

@@ -76,6 +76,9 @@ static void fill_from_reference(plsh_kernels *table) {
     FILL(finish);
     FILL(all_finite);
     FILL(box);
+    FILL(gradient);
+    FILL(spread);
+    FILL(correlate);
 #undef FILL
 }
 

@@ -9,6 +9,12 @@
  *     accumulate  O = alpha O + P^T V         O [group][columns]
  *     finish      O, l                        -> output rows
  *
+ * and backward, where S and dP = V dO^T are scores, dQ += dS K is accumulate:
+ *
+ *     gradient    S, dP, lse, delta           -> P, dS in place
+ *     spread      dV += P dO,  dK += dS Q     rows of keys
+ *     correlate   sum of dS times d log k(t)  for the gradient of a decay
+ *
  * S and the bias are in units of log2: 2^S is the weight. Pointers into the user's arrays (from,
  * k, v, out) need only the alignment of their elements, and nothing beyond the last element is
  * touched. packed, s, p, o, m, l, alpha, top are the engine's own: 64-byte aligned, rows of
@@ -78,6 +84,20 @@ typedef struct plsh_kernels {
      * every k[r * stride + x] is inside; returns the largest |k_r|^2. NaN anywhere makes the
      * result NaN. */
     float (*box)(int group, float *box, const float *k, ptrdiff_t stride, int rows, int d);
+
+    /* The softmax again, from its log-sum-exp, and its gradient: s = w 2^(s - lse) = P and
+     * dp = P (dp - delta) = dS, 0 where P is 0. w may be NULL for ones, dp NULL for none. */
+    void (*gradient)(int group, float *s, float *dp, const float *w, const float *lse,
+                     const float *delta, int keys);
+
+    /* out[j * out_stride + c] += sum_q A[j][q] b[q * b_stride + c], j < keys, q < queries, c < d,
+     * where A[j][q] = a[(q / group) * a_stride + j * group + q % group]: the groups one after the
+     * other. out and b are the user's. */
+    void (*spread)(int group, float *out, ptrdiff_t out_stride, const float *a, ptrdiff_t a_stride,
+                   const float *b, ptrdiff_t b_stride, int keys, int queries, int d);
+
+    /* sum over j < keys and the group's r of ds[j * group + r] table[r - j]. */
+    double (*correlate)(int group, const float *ds, const float *table, int keys);
 } plsh_kernels;
 
 /* Floats from one row of O to the next: dv rounded up to the widest vector. */

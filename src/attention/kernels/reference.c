@@ -177,6 +177,42 @@ static float box(int group, float *to, const float *k, ptrdiff_t stride, int row
     return largest;
 }
 
+static void gradient(int group, float *s, float *dp, const float *w, const float *lse,
+                     const float *delta, int keys) {
+    for (int j = 0; j < keys; j++) {
+        for (int r = 0; r < group; r++) {
+            ptrdiff_t at = (ptrdiff_t)j * group + r;
+            float p = w && w[at] == 0.0f ? 0.0f : weight_of(s[at] - lse[r]);
+            s[at] = w ? w[at] * p : p;
+            if (dp) dp[at] = s[at] == 0.0f ? 0.0f : s[at] * (dp[at] - delta[r]);
+        }
+    }
+}
+
+static void spread(int group, float *out, ptrdiff_t out_stride, const float *a, ptrdiff_t a_stride,
+                   const float *b, ptrdiff_t b_stride, int keys, int queries, int d) {
+    for (int j = 0; j < keys; j++) {
+        for (int c = 0; c < d; c++) {
+            float sum = 0.0f;
+            for (int q = 0; q < queries; q++) {
+                float weight = a[q / group * a_stride + (ptrdiff_t)j * group + q % group];
+                sum += weight * b[q * b_stride + c];
+            }
+            out[j * out_stride + c] += sum;
+        }
+    }
+}
+
+static double correlate(int group, const float *ds, const float *table, int keys) {
+    double sum = 0.0;
+    for (int j = 0; j < keys; j++) {
+        for (int r = 0; r < group; r++) {
+            sum += (double)ds[(ptrdiff_t)j * group + r] * (double)table[r - j];
+        }
+    }
+    return sum;
+}
+
 const plsh_kernels plsh_kernels_reference = {
     .name = "reference",
     .group = REFERENCE_GROUP,
@@ -190,4 +226,7 @@ const plsh_kernels plsh_kernels_reference = {
     .finish = finish,
     .all_finite = all_finite,
     .box = box,
+    .gradient = gradient,
+    .spread = spread,
+    .correlate = correlate,
 };

@@ -394,11 +394,14 @@ static float box(int group, float *to, const float *k, ptrdiff_t stride, int row
     return largest;
 }
 
+#include "attention/kernels/backward.h"
+
 #define KERNEL_TABLE(isa)                                                                          \
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
         .softmax = softmax, .softmax_weighted = softmax_weighted, .accumulate = accumulate,        \
-        .finish = finish, .all_finite = all_finite, .box = box                                     \
+        .finish = finish, .all_finite = all_finite, .box = box, .gradient = gradient,              \
+        .spread = spread, .correlate = correlate                                                   \
     }
 
 #endif
