@@ -3,6 +3,7 @@
 #include "cli/message.h"
 #include "cli/options.h"
 
+#include "plsh/attention.h"
 #include "plsh/version.h"
 
 #include <cblas.h>
@@ -44,8 +45,12 @@ static const char *compiler(void) {
 
 static int run(const void *given) {
     const settings *options = given;
-    char name[256], openmp[32];
+    char name[256], openmp[32], available[256] = "";
     processor_name(name, sizeof name);
+    for (const char *const *isa = plsh_isa_available(); *isa != NULL; isa++) {
+        size_t used = strlen(available);
+        snprintf(available + used, sizeof available - used, "%s%s", used > 0 ? " " : "", *isa);
+    }
     snprintf(openmp, sizeof openmp, "%d", _OPENMP);
     const struct {
         const char *key, *text;
@@ -55,6 +60,8 @@ static int run(const void *given) {
         {"processor", name[0] != '\0' ? name : NULL, 0},
         {"cores", NULL, sysconf(_SC_NPROCESSORS_ONLN)},
         {"threads", NULL, omp_get_max_threads()},
+        {"isa", cli_common_isa(&options->common), 0},
+        {"isa_available", available, 0},
         {"compiler", compiler(), 0},
         {"openmp", openmp, 0},
         {"openblas", openblas_get_config(), 0},
@@ -69,7 +76,7 @@ static int run(const void *given) {
         else
             plsh_json_text(json, facts[i].key, facts[i].text);
         if (options->common.json) continue;
-        printf("%-12s ", facts[i].key);
+        printf("%-14s ", facts[i].key);
         facts[i].number != 0 ? printf("%lld\n", (long long)facts[i].number)
                              : printf("%s\n", facts[i].text != NULL ? facts[i].text : "-");
     }

@@ -3,6 +3,7 @@
 
 #include "cli/message.h"
 
+#include "plsh/attention.h"
 #include "plsh/io.h"
 
 #include <errno.h>
@@ -45,9 +46,23 @@ const cli_common *cli_common_of(const cli_command *command, const void *settings
     return (const cli_common *)((const char *)settings + group->offset);
 }
 
+const char *cli_common_isa(const cli_common *common) {
+    const char *name = common->isa != NULL ? common->isa : getenv("PLSH_ISA");
+    return name != NULL && name[0] != '\0' ? name : plsh_isa_available()[0];
+}
+
 int cli_common_check(const cli_common *common) {
     if (common->threads > 0) omp_set_num_threads((int)common->threads);
-    return CLI_DONE;
+    const char *name = cli_common_isa(common);
+    const char *const *available = plsh_isa_available();
+    char list[256] = "";
+    for (size_t i = 0, used = 0; available[i] != NULL && used < sizeof list; i++) {
+        if (strcmp(name, available[i]) == 0) return CLI_DONE;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "",
+                                 available[i]);
+    }
+    return cli_fail("%s: this machine has no \"%s\"; it has %s",
+                    common->isa != NULL ? "--isa" : "PLSH_ISA", name, list);
 }
 
 const cli_option cli_decays_options[CLI_DECAYS_COUNT] = {
@@ -82,7 +97,7 @@ const cli_option cli_decays_options[CLI_DECAYS_COUNT] = {
 
 static int allocate_decays(size_t count, cli_decay_list *out) {
     out->count = count;
-    out->values = calloc(count, sizeof *out->values);
+    out->values = calloc(count + 1, sizeof *out->values);
     return out->values == NULL ? cli_fail("out of memory for %zu heads", count) : CLI_DONE;
 }
 

@@ -26,6 +26,9 @@ extern const cli_option cli_common_options[CLI_COMMON_COUNT];
 /* The common part of a command's settings: every command has the group, as its last one. */
 const cli_common *cli_common_of(const cli_command *command, const void *settings);
 
+/* The instruction set that the kernels will use. */
+const char *cli_common_isa(const cli_common *common);
+
 /* Refuses an instruction set that is unknown or not there; sets the default thread count. */
 int cli_common_check(const cli_common *common);
 

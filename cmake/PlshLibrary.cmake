@@ -51,4 +51,13 @@ endfunction()
 plsh_add_library(plsh_static STATIC)
 if(PLSH_BUILD_SHARED)
     plsh_add_library(plsh_shared SHARED)
+    # Also hides what compilers export on their own, such as the locks of OpenMP.
+    if(NOT APPLE)
+        set(script "${PROJECT_SOURCE_DIR}/cmake/plsh.map")
+        target_link_options(plsh_shared PRIVATE "-Wl,--version-script=${script}")
+        if(NOT PLSH_SANITIZE) # their functions come with the program
+            target_link_options(plsh_shared PRIVATE -Wl,-z,defs)
+        endif()
+        set_target_properties(plsh_shared PROPERTIES LINK_DEPENDS "${script}")
+    endif()
 endif()

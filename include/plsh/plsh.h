@@ -1,15 +1,18 @@
 /* plsh/plsh.h - everything: attention with linear biases in near-linear time.
  *
  * Read the topics in this order: status.h (errors), decay.h (the bias), partition.h (its random
- * block masks), then what you need of the rest. */
+ * block masks), attention.h (what they are for), then what you need of the rest. */
 #ifndef PLSH_PLSH_H
 #define PLSH_PLSH_H
 
+#include "plsh/attention.h"
 #include "plsh/decay.h"
+#include "plsh/grid.h"
 #include "plsh/io.h"
 #include "plsh/partition.h"
 #include "plsh/record.h"
 #include "plsh/status.h"
+#include "plsh/theory.h"
 #include "plsh/version.h"
 
 #endif

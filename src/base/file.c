@@ -130,9 +130,9 @@ void plsh_file_abandon(plsh_file *file) {
 }
 
 plsh_status plsh_file_save(const char *path, const void *bytes, size_t size, plsh_error *error) {
-    plsh_file *file;
+    plsh_file *file = NULL;
     plsh_status status = plsh_file_create(&file, path, error);
-    if (status != PLSH_STATUS_OK) return status;
+    if (file == NULL) return status;
     status = plsh_file_write(file, bytes, size, error);
     if (status == PLSH_STATUS_OK) return plsh_file_commit(file, error);
     plsh_file_abandon(file);

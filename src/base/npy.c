@@ -367,9 +367,9 @@ plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank, const
     if (status != PLSH_STATUS_OK) return status;
     char header[512];
     size_t length = format_header(header, type, rank, shape);
-    plsh_file *file;
+    plsh_file *file = NULL;
     status = plsh_file_create(&file, path, error);
-    if (status != PLSH_STATUS_OK) return status;
+    if (file == NULL) return status;
     status = plsh_file_write(file, header, length, error);
     if (status == PLSH_STATUS_OK) status = plsh_file_write(file, data, bytes, error);
     if (status == PLSH_STATUS_OK) return plsh_file_commit(file, error);
