@@ -6,5 +6,6 @@
 
 extern const cli_command cli_command_draw;
 extern const cli_command cli_command_info;
+extern const cli_command cli_command_norms;
 
 #endif

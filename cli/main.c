@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const cli_command *const cli_commands[] = {&cli_command_draw, &cli_command_info, NULL};
+const cli_command *const cli_commands[] = {&cli_command_draw, &cli_command_info, &cli_command_norms,
+                                           NULL};
 
 const cli_command *cli_command_find(const char *name) {
     for (size_t i = 0; cli_commands[i] != NULL; i++)

@@ -272,8 +272,8 @@ void cli_decays_free(cli_decay_list *list) {
     *list = (cli_decay_list){0};
 }
 
-static const char *const schemes[] = {"binning", "integer", "cuts", NULL};
-static const char *const designs[] = {"iid", "stratified", NULL};
+const char *const cli_schemes[] = {"binning", "integer", "cuts", NULL};
+const char *const cli_designs[] = {"iid", "stratified", NULL};
 
 const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
     {.name = "scheme",
@@ -282,14 +282,14 @@ const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
      .value = "NAME",
      .help = "how positions are cut",
      .fallback = "integer",
-     .choices = schemes},
+     .choices = cli_schemes},
     {.name = "design",
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_partitions, design),
      .value = "NAME",
      .help = "how the draws of a head are placed",
      .fallback = "stratified",
-     .choices = designs},
+     .choices = cli_designs},
     {.name = "labels",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_partitions, labels),
@@ -348,6 +348,6 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
 
 void cli_partitions_json(const cli_partitions *options, plsh_json *json) {
     bool labels = options->labels != NULL;
-    plsh_json_text(json, "scheme", labels ? "labels" : schemes[options->scheme]);
-    plsh_json_text(json, "design", labels ? NULL : designs[options->design]);
+    plsh_json_text(json, "scheme", labels ? "labels" : cli_schemes[options->scheme]);
+    plsh_json_text(json, "design", labels ? NULL : cli_designs[options->design]);
 }

@@ -64,6 +64,10 @@ typedef struct cli_partitions {
     const char *labels;
 } cli_partitions;
 
+/* The names of plsh_scheme (but for labels) and plsh_design, NULL at the end. */
+extern const char *const cli_schemes[];
+extern const char *const cli_designs[];
+
 enum { CLI_PARTITIONS_COUNT = 3 };
 extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
 
