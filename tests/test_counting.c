@@ -64,7 +64,7 @@ static void check_range(const test_case *c, const plsh_counts *counts, const int
     assert_true(first > 0 && last > 0);
 }
 
-/* Outside a group's range all counts are 0; inside, fill has written them. */
+/* What fill writes, for all keys of the tile's range. */
 static void check_tile(const test_case *c, plsh_counts *counts) {
     const float factor = 1 / (float)c->set.samples;
     const int groups = (c->rows + c->group - 1) / c->group;
@@ -73,18 +73,21 @@ static void check_tile(const test_case *c, plsh_counts *counts) {
     int *expected = malloc((size_t)(c->rows * width) * sizeof *expected);
     const ptrdiff_t stride = KEY_TILE * c->group;
     float *w = malloc((size_t)(groups * stride) * sizeof *w);
+    int32_t *row = malloc((size_t)(groups * KEY_TILE) * sizeof *row);
     count_slowly(c, range.begin, width, expected);
     for (int g = 0; g < groups; g++) check_range(c, counts, expected, width, g);
     for (int64_t j = 0; j < width; j += KEY_TILE) {
         int keys = width - j < KEY_TILE ? (int)(width - j) : KEY_TILE;
-        for (int i = 0; i < groups * stride; i++) w[i] = 0;
-        plsh_counts_fill(counts, range.begin + j, keys, factor, w, stride);
+        for (int i = 0; i < groups * stride; i++) w[i] = -1;
+        plsh_counts_fill(counts, range.begin + j, keys, factor, w, stride, row, KEY_TILE);
         for (int g = 0; g < groups; g++)
             for (int x = 0; x < keys; x++)
-                check_row(c, w + g * stride + x * c->group, expected, width, j + x, g, factor);
+                check_row(c, w + g * stride + row[g * KEY_TILE + x] * c->group, expected, width,
+                          j + x, g, factor);
     }
     free(expected);
     free(w);
+    free(row);
 }
 
 static void check_case(const test_case *c) {
@@ -228,15 +231,15 @@ static void test_single_draws(void **state) {
     assert_ok(plsh_counts_size(counting, 16, 16, true, &size, &error));
     assert_ok(plsh_allocate(&workspace, size, 1, "test", &error));
     float sum[1 << 12] = {0}, w[1 << 12];
+    int32_t row[1 << 8];
     for (int m = 0; m < 9; m++) {
         plsh_counts_tile tile = {200, 300, 16, 16, true, m, 1};
         plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
         plsh_block range = plsh_counts_range(counts, -1);
         assert_true(range.begin >= 0 && range.end == 216);
-        memset(w, 0, sizeof w);
-        plsh_counts_fill(counts, range.begin, (int)(range.end - range.begin), 1, w, 0);
+        plsh_counts_fill(counts, range.begin, (int)(range.end - range.begin), 1, w, 0, row, 0);
         for (int64_t j = range.begin; j < range.end; j++)
-            for (int r = 0; r < 16; r++) sum[j * 16 + r] += w[(j - range.begin) * 16 + r];
+            for (int r = 0; r < 16; r++) sum[j * 16 + r] += w[row[j - range.begin] * 16 + r];
     }
     for (int64_t j = 0; j < 216; j++)
         for (int r = 0; r < 16; r++)

@@ -113,10 +113,11 @@ struct plsh_counts {
     int32_t low, high;   /* the tile's range, relative */
     int32_t *group_low;  /* [groups], the ranges of the groups */
     int32_t *group_high; /* [groups] */
+    int32_t *group_rows; /* [groups], rows of weights written by a call of fill */
     int16_t *group_from; /* [rows + 1], the first group that begins at or after it */
     float *count;        /* [groups * group], the running counts */
-    float *change;       /* [rows + LANES], their change at a key, from one query to the next */
-    int32_t *slot;       /* [slots], the last event of the chain */
+    float *change; /* [groups * group + 1], their change at a key, from one query to the next */
+    int32_t *slot; /* [slots], the last event of the chain */
     event *event;
     int64_t events;
 };
@@ -160,9 +161,10 @@ static size_t lay_out(void *base, plsh_counts *counts, int rows, int group) {
     size_t at = round_up(sizeof(plsh_counts));
     counts->group_low = take(base, &at, groups * sizeof *counts->group_low);
     counts->group_high = take(base, &at, groups * sizeof *counts->group_high);
+    counts->group_rows = take(base, &at, groups * sizeof *counts->group_rows);
     counts->group_from = take(base, &at, ((size_t)rows + 1) * sizeof *counts->group_from);
     counts->count = take(base, &at, groups * (size_t)group * sizeof *counts->count);
-    counts->change = take(base, &at, ((size_t)rows + LANES) * sizeof *counts->change);
+    counts->change = take(base, &at, (groups * (size_t)group + 1) * sizeof *counts->change);
     counts->slot = take(base, &at, SLOTS * sizeof *counts->slot);
     counts->event = take(base, &at, 0);
     return at;
@@ -280,8 +282,9 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
                             .high = INT32_MIN};
     lay_out(workspace, counts, rows, group);
     memset(counts->slot, NO_EVENT, SLOTS * sizeof *counts->slot);
-    memset(counts->count, 0, (size_t)(counts->groups * group) * sizeof *counts->count);
-    memset(counts->change, 0, (size_t)(rows + LANES) * sizeof *counts->change);
+    size_t queries = (size_t)(counts->groups * group);
+    memset(counts->count, 0, queries * sizeof *counts->count);
+    memset(counts->change, 0, (queries + 1) * sizeof *counts->change);
     for (int g = 0; g < counts->groups; g++) {
         int end = (g + 1) * group;
         counts->group_low[g] = INT32_MAX;
@@ -315,51 +318,63 @@ static inline lanes running_sum(lanes x) {
     return x + __builtin_shufflevector(zero, x, 0, 1, 4, 5);
 }
 
-/* Takes the events of a key in, as differences from one query to the next. Are there any? */
-static inline bool take_events(plsh_counts *counts, int64_t key) {
-    bool any = false;
+/* Takes the events of a key in, as differences from one query to the next, and widens
+ * [first, last] by their queries. */
+static inline void take_events(plsh_counts *counts, int64_t key, int *first, int *last) {
     for (int32_t i = counts->slot[key & (SLOTS - 1)]; i != NO_EVENT;) {
         const event at = counts->event[i];
         i = at.next;
         if (at.key != key) continue;
         counts->change[at.first] += at.times;
         counts->change[at.last + 1] -= at.times;
-        any = true;
+        if (at.first < *first) *first = at.first;
+        if (at.last > *last) *last = at.last;
     }
-    return any;
 }
 
-static inline void add_changes(plsh_counts *counts) {
-    float carry = 0;
-    for (int r = 0; r < counts->tile.rows; r += LANES) {
+/* Adds the changes of the queries begin .. end - 1, all that there are. */
+static inline void settle(plsh_counts *counts, int begin, int end) {
+    lanes carry = {0};
+    for (int r = begin; r < end; r += LANES) {
         lanes *change = (lanes *)(counts->change + r), *count = (lanes *)(counts->count + r);
         lanes sum = running_sum(*change) + carry;
         *count += sum;
         *change = (lanes){0};
-        carry = sum[LANES - 1];
+        carry = __builtin_shufflevector(sum, sum, 3, 3, 3, 3);
     }
-    counts->change[counts->tile.rows] = 0;
+    counts->change[end] = 0;
 }
 
-static inline void write_row(float *restrict to, const float *restrict count, int group,
-                             float factor) {
+static inline void write_row(plsh_counts *counts, int g, float factor, float *w) {
+    const int group = counts->tile.group;
+    const float *count = counts->count + g * group;
+    float *to = w + (ptrdiff_t)counts->group_rows[g]++ * group;
     for (int r = 0; r < group; r += LANES)
-        *(unaligned_lanes *)(to + r) = *(const unaligned_lanes *)(count + r) * factor;
+        *(unaligned_lanes *)(to + r) = *(const lanes *)(count + r) * factor;
 }
 
 void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,
-                      ptrdiff_t stride) {
-    const int group = counts->tile.group;
-    const int64_t from = key - counts->tile.first;
+                      ptrdiff_t w_stride, int32_t *row, ptrdiff_t row_stride) {
+    const int groups = counts->groups, group = counts->tile.group, rows = counts->tile.rows;
+    for (int g = 0; g < groups; g++) counts->group_rows[g] = 0;
     for (int j = 0; j < keys; j++) {
-        int64_t at = from + j;
-        if (take_events(counts, at)) add_changes(counts);
-        for (int g = 0; g < counts->groups; g++) {
-            if (at < counts->group_low[g] || at >= counts->group_high[g]) continue;
-            float *to = w + g * stride + (ptrdiff_t)j * group;
-            write_row(to, counts->count + g * group, group, factor);
-            if (counts->tile.causal)
-                for (int64_t r = g * group; r < at; r++) to[r - g * group] = 0;
+        int64_t at = key - counts->tile.first + j;
+        int first = INT_MAX, last = -1;
+        take_events(counts, at, &first, &last);
+        int from = groups, to = 0; /* groups whose counts change here */
+        if (last >= 0) {
+            from = counts->group_from[first + 1] - 1;
+            to = counts->group_from[last + 1];
+            settle(counts, from * group, to * group);
         }
+        if (counts->tile.causal && at > 0 && at <= rows) { /* query at - 1 is past */
+            counts->count[at - 1] = 0;
+            int g = counts->group_from[at] - 1;
+            if (g < from) from = g;
+            if (g >= to) to = g + 1;
+        }
+        if (j == 0) from = 0, to = groups;
+        for (int g = from; g < to; g++) write_row(counts, g, factor, w + g * w_stride);
+        for (int g = 0; g < groups; g++) row[g * row_stride + j] = counts->group_rows[g] - 1;
     }
 }

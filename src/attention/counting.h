@@ -68,11 +68,12 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
  * whole tile for g = -1. begin = end = 0 where there are none. */
 plsh_block plsh_counts_range(const plsh_counts *counts, int g);
 
-/* w[g * stride + j * group + r] = count of (query g * group + r, key + j) times factor, for the
- * keys key .. key + keys - 1 that lie in the range of group g; nothing is written elsewhere. Lanes
- * past the tile's rows get 0. Each call begins where the one before ended, the first at the begin
- * of the tile's range. */
+/* The counts of the keys key .. key + keys - 1, times factor. Most keys have the counts of the key
+ * before, so there is a table of rows: query g * group + r has with key + j the weight
+ *     w[g * w_stride + row[g * row_stride + j] * group + r],
+ * 0 for lanes past the tile's queries. w_stride: room for `keys` rows of `group` floats. Each call
+ * begins where the one before ended, the first at the begin of the tile's range. */
 void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,
-                      ptrdiff_t stride);
+                      ptrdiff_t w_stride, int32_t *row, ptrdiff_t row_stride);
 
 #endif

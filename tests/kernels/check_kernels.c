@@ -257,12 +257,16 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
     size_t count = (size_t)(keys * group);
     float *s = malloc((count + 1) * 4), *w = malloc((count + 1) * 4), *p = malloc((count + 1) * 4);
     float m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX], alpha[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
+    int32_t *row = malloc(((size_t)keys + 1) * sizeof *row);
+    for (int j = 0; j < keys; j++) row[j] = j / 2 * 2; /* every weight row serves two keys */
     for (size_t i = 0; i < count; i++) {
         s[i] = magnitude * normal();
         w[i] = weighted ? (float)((int)(8.0 + 8.0 * uniform()) / 4) * 0.25f : 1.0f;
         if (!weighted && i % 7 == 0) s[i] = -INFINITY;
         if (i % (size_t)group == 0) w[i] = 0.0f; /* the first row sees nothing */
         if (w[i] == 0.0f && !weighted) s[i] = -INFINITY;
+        size_t key = i / (size_t)group;
+        if (weighted && key % 2 == 1) w[i] = w[i - (size_t)group];
     }
     memcpy(p, s, count * 4);
     for (int r = 0; r < group; r++) {
@@ -277,7 +281,7 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
             for (int j = 0; j < n; j++) top[r] = fmaxf(top[r], at[j * group + r]);
         }
         if (weighted) {
-            tested.softmax_weighted(group, at, w + begin * group, m, l, alpha, n);
+            tested.softmax_weighted(group, at, w, row + begin, m, l, alpha, n);
         } else {
             tested.softmax(group, at, top, m, l, alpha, n);
         }
@@ -307,6 +311,7 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
                   "key %d row %d: %g, not %g", j, r, (double)p[j * group + r], want);
         }
     }
+    free(row);
     free(s);
     free(w);
     free(p);

@@ -58,9 +58,9 @@ typedef struct plsh_kernels {
                     int keys);
 
     /* The same with weights: s = w 2^(s - m'), where keys of weight 0 count for nothing, not for
-     * the maximum either. w[j * group + r] >= 0. */
-    void (*softmax_weighted)(int group, float *s, const float *w, float *m, float *l, float *alpha,
-                             int keys);
+     * the maximum either. The weights of key j are w[row[j] * group + r] >= 0. */
+    void (*softmax_weighted)(int group, float *s, const float *w, const int32_t *row, float *m,
+                             float *l, float *alpha, int keys);
 
     /* o[r * columns + c] = alpha[r] o + sum_j p[j * group + r] v[j * stride + c], c < dv, for
      * r < rows at least and all of the group at most. */

@@ -89,20 +89,21 @@ static void softmax(int group, float *s, const float *top, float *m, float *l, f
     }
 }
 
-static void softmax_weighted(int group, float *s, const float *w, float *m, float *l, float *alpha,
-                             int keys) {
+static void softmax_weighted(int group, float *s, const float *w, const int32_t *row, float *m,
+                             float *l, float *alpha, int keys) {
     for (int r = 0; r < group; r++) {
         float after = m[r];
         for (int j = 0; j < keys; j++) {
-            ptrdiff_t at = (ptrdiff_t)j * group + r;
-            if (w[at] != 0.0f) after = larger(after, s[at]);
+            if (w[(ptrdiff_t)row[j] * group + r] != 0.0f)
+                after = larger(after, s[(ptrdiff_t)j * group + r]);
         }
         alpha[r] = weight_of(m[r] - after);
         m[r] = after;
         l[r] *= alpha[r];
         for (int j = 0; j < keys; j++) {
             ptrdiff_t at = (ptrdiff_t)j * group + r;
-            s[at] = w[at] != 0.0f ? w[at] * weight_of(s[at] - after) : 0.0f;
+            float weight = w[(ptrdiff_t)row[j] * group + r];
+            s[at] = weight != 0.0f ? weight * weight_of(s[at] - after) : 0.0f;
             l[r] += s[at];
         }
     }

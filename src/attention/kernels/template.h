@@ -240,8 +240,8 @@ static void softmax(int group, float *s, const float *top, float *m, float *l, f
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) v_store(l + g * LANES, sum[g]);
 }
 
-static void softmax_weighted(int group, float *s, const float *w, float *m, float *l, float *alpha,
-                             int keys) {
+static void softmax_weighted(int group, float *s, const float *w, const int32_t *row, float *m,
+                             float *l, float *alpha, int keys) {
     (void)group;
     const vector nothing = v_set(-INFINITY), zero = v_set(0.0f);
     vector best[GROUP_VECTORS], m_new[GROUP_VECTORS], sum[GROUP_VECTORS];
@@ -249,7 +249,8 @@ static void softmax_weighted(int group, float *s, const float *w, float *m, floa
     for (int j = 0; j < keys; j++) {
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
             ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
-            vector y = v_if_equal(v_load(w + at), zero, nothing, v_load(s + at));
+            vector weight = v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
+            vector y = v_if_equal(weight, zero, nothing, v_load(s + at));
             v_store(s + at, y);
             best[g] = v_max(best[g], y);
         }
@@ -260,7 +261,8 @@ static void softmax_weighted(int group, float *s, const float *w, float *m, floa
     for (int j = 0; j < keys; j++) {
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
             ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
-            vector p = v_load(w + at) * v_exp2(v_load(s + at) - m_new[g]);
+            vector weight = v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
+            vector p = weight * v_exp2(v_load(s + at) - m_new[g]);
             v_store(s + at, p);
             sum[g] = sum[g] + p;
         }
