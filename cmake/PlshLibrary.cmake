@@ -6,7 +6,11 @@ file(GLOB plsh_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/attenti
 file(GLOB plsh_headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/plsh/*.h")
 plsh_select_kernels(plsh_kernels ${plsh_kernel_files})
 
-find_path(PLSH_RANDOM123_INCLUDE Random123/philox.h REQUIRED)
+find_path(PLSH_RANDOM123_INCLUDE Random123/philox.h)
+if(NOT PLSH_RANDOM123_INCLUDE)
+    message(FATAL_ERROR "The headers of Random123 are missing: install librandom123-dev, or give "
+                        "their folder with -DPLSH_RANDOM123_INCLUDE=...")
+endif()
 if(NOT PLSH_WITH_ARPACK STREQUAL "OFF")
     find_library(PLSH_ARPACK_LIBRARY arpack)
     if(PLSH_ARPACK_LIBRARY)
