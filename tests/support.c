@@ -27,6 +27,13 @@ const char *test_shared(const char *file) {
     return path;
 }
 
+plsh_npy test_shared_npy(const char *file) {
+    plsh_error error;
+    plsh_npy array;
+    assert_ok(plsh_npy_read(test_shared(file), &array, &error));
+    return array;
+}
+
 void test_every_allocation(plsh_status (*call)(void *context, plsh_error *error), void *context,
                            int least) {
     const long before = plsh_memory_live();

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "plsh/io.h"
 #include "plsh/status.h"
 
 /* The call succeeds; otherwise its message is printed. Needs `plsh_error error` in scope. */
@@ -30,6 +31,9 @@ void test_message_holds(const char *message, const char *text);
 /* The path of a file of the reference data (PLSH_SHARED, or the build's default) in a buffer that
  * is reused after eight calls. Skips the test, with a message, where the file is absent. */
 const char *test_shared(const char *file);
+
+/* An array of the reference data, freed by plsh_npy_free; skips like test_shared. */
+plsh_npy test_shared_npy(const char *file);
 
 /* Runs `call` with the allocation number 0, 1, 2, .. failing until it succeeds: every failure has
  * to be PLSH_STATUS_NO_MEMORY with a message and to leave nothing behind. `call` frees what it

@@ -324,6 +324,20 @@ static void test_to_float32(void **state) {
     plsh_npy_free(&array);
 }
 
+/* Written by NumPy; float16 on the disk. */
+static void test_reads_the_reference_arrays(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_npy array = test_shared_npy("data/qkv/smollm2-layer00/q.npy");
+    assert_int_equal(array.rank, 3);
+    assert_int_equal(array.shape[0], 9);
+    assert_ok(plsh_npy_to_float32(&array, &error));
+    size_t finite = 0;
+    for (size_t i = 0; i < array.count; i++) finite += isfinite(((float *)array.data)[i]) != 0;
+    assert_int_equal(finite, array.count);
+    plsh_npy_free(&array);
+}
+
 static plsh_status write_read_convert(void *context, plsh_error *error) {
     (void)context;
     const double values[2] = {1, 2};
@@ -352,6 +366,7 @@ int main(void) {
         cmocka_unit_test(test_files_are_checked),
         cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_to_float32),
+        cmocka_unit_test(test_reads_the_reference_arrays),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("npy", tests, make_file, remove_file);
