@@ -1,9 +1,9 @@
 # The thin layer for people; CMake and ctest do the work. `make help` lists the targets.
-PRESET ?= release
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
 
 .DEFAULT_GOAL := build
+.NOTPARALLEL:
 
 build: build/build.ninja ## compile; leaves build/plsh
 	@cmake --build build -j $(JOBS)

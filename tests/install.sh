@@ -22,6 +22,16 @@ for header in "$source"/include/plsh/*.h; do
 done
 MANWIDTH=80 man --warnings -l "$root/share/man/man1/plsh.1" >/dev/null
 
+echo "-- headers, each on its own, in C and C++"
+for header in "$root"/include/plsh/*.h; do
+    "$compiler" -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$root/include" \
+        -x c "$header"
+    if command -v c++ >/dev/null; then
+        c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$root/include" \
+            -x c++ "$header"
+    fi
+done
+
 echo "-- find_package"
 cmake -S "$source/tests/consumer" -B "$prefix/consumer" -DCMAKE_PREFIX_PATH="$root" \
     -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release >/dev/null

@@ -50,11 +50,11 @@ typedef enum plsh_operator_kind {
 
 typedef struct plsh_norms_options {
     bool skip_spectral, skip_max; /* what is skipped is NAN */
-    double tolerance;      /* of the spectral norm, relative: 1e-14 .. 0.5; 0 means 1e-6 */
-    int64_t max_products;  /* products with L* - M~ before giving up; 0 means 100000 */
-    int threads;           /* 0 = all; the results do not depend on it */
+    double tolerance;             /* of the spectral norm, relative: 1e-14 .. 0.5; 0 means 1e-6 */
+    int64_t max_products;         /* products with L* - M~ before giving up; 0 means 100000 */
+    int threads;                  /* 0 = all; the results do not depend on it */
     plsh_operator_kind kind;
-    size_t max_bytes;      /* of a stored operator; 0 means 2^30 */
+    size_t max_bytes; /* of a stored operator; 0 means 2^30 */
 } plsh_norms_options;
 
 typedef struct plsh_norms {
@@ -109,8 +109,7 @@ PLSH_API double plsh_spectral_error_two_sided(int64_t n, double sigma, int64_t s
 /* The fewest samples whose bound on Pr[||L* - M~|| >= eps] is at most delta:
  * s = l (16 Psi^2 + 4 Psi eps) / eps^2, rounded up. INT64_MAX where that is more. */
 PLSH_API int64_t plsh_spectral_samples(int64_t n, double sigma, double eps, double delta);
-PLSH_API int64_t plsh_spectral_samples_two_sided(int64_t n, double sigma, double eps,
-                                                 double delta);
+PLSH_API int64_t plsh_spectral_samples_two_sided(int64_t n, double sigma, double eps, double delta);
 
 /* A bound on E||L* - M~||: the eps above at l = 1 + ln(2 n). Proof: E||X|| is the
  * integral of the tail, which is at most the mean of eps(ln(2n) + U) over U ~ Exp(1);
@@ -147,9 +146,10 @@ PLSH_API plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, i
                                            bool causal, int threads, plsh_instance *instance,
                                            plsh_error *error);
 
-/* Delta_P = min(||P||_{2,inf} spectral_error_two_sided(delta / 2), max_error(delta / 2)): with probability
- * 1 - delta both norms keep within, so for every instance at once. With s >= ln(4 n / delta)
- * it is at most 8 min(Psi ||P||_{2,inf}, 1) sqrt(ln(4 n / delta) / s): the theorem's C is 8. */
+/* Delta_P = min(||P||_{2,inf} spectral_error_two_sided(delta / 2), max_error(delta / 2)): with
+ * probability 1 - delta both norms keep within, so for every instance at once. With s >= ln(4 n /
+ * delta) it is at most 8 min(Psi ||P||_{2,inf}, 1) sqrt(ln(4 n / delta) / s): the theorem's C is 8.
+ */
 PLSH_API double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm);
 
 /* The theorem's second item, ||T* - T~*||_max <= 2 Delta_P / (beta - Delta_P) ||V||_max; INFINITY
