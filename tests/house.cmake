@@ -11,3 +11,13 @@ if(NOT PLSH_SANITIZE)
     add_test(NAME minimal COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/minimal.sh"
         "${PROJECT_SOURCE_DIR}" "${CMAKE_C_COMPILER}")
 endif()
+
+# Partitions are the same on another processor, and without the FMA forms of libm on this one.
+plsh_test_program(portable portable.c)
+if(NOT PLSH_SANITIZE)
+    add_test(NAME portable COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/portable.sh"
+        "${PROJECT_SOURCE_DIR}" $<TARGET_FILE:portable>)
+    set_tests_properties(portable PROPERTIES SKIP_RETURN_CODE 77)
+    add_test(NAME portable-libm COMMAND bash -c
+        "diff <($<TARGET_FILE:portable>) <(GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2_Usable,-FMA_Usable,-FMA4_Usable,-AVX2,-FMA,-FMA4 $<TARGET_FILE:portable>)")
+endif()

@@ -37,7 +37,10 @@ PLSH_CLONES static double row_max(const double *k, const int32_t *count, int64_t
             most[x] = gap > most[x] ? gap : most[x];
         }
     double all = 0;
-    for (; t < reach; t++) all = fmax(all, fabs(k[t] - scale * count[t]));
+    for (; t < reach; t++) { /* no fmax: gcc 12 for aarch64 trips over its vector form */
+        double gap = fabs(k[t] - scale * count[t]);
+        all = gap > all ? gap : all;
+    }
     for (int x = 0; x < LANES; x++) all = fmax(all, most[x]);
     return all;
 }
