@@ -1,4 +1,4 @@
-/* base: IEEE half precision as bits. */
+/* base: IEEE half precision and bfloat16 as bits. */
 #ifndef PLSH_BASE_HALF_H
 #define PLSH_BASE_HALF_H
 
@@ -20,6 +20,40 @@ static inline float plsh_half_to_float(uint16_t half) {
     }
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+/* Rounded to nearest even; a NaN stays one. Below the normal range a half is a whole multiple of
+ * 2^-24: adding 1/2 leaves that multiple, rounded, in the low bits of the sum. */
+static inline uint16_t plsh_float_to_half(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return sign | 0x7e00;
+    if (bits >= 0x477ff000) return sign | 0x7c00; /* 65520 and more */
+    if (bits < 0x38800000) {                      /* 2^-14 */
+        float magnitude;
+        memcpy(&magnitude, &bits, sizeof magnitude);
+        magnitude += 0.5f;
+        memcpy(&bits, &magnitude, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    return (uint16_t)(sign | (bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13);
+}
+
+static inline float plsh_bfloat_to_float(uint16_t bfloat) {
+    uint32_t bits = (uint32_t)bfloat << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Rounded to nearest even; a NaN stays one. */
+static inline uint16_t plsh_float_to_bfloat(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 #endif

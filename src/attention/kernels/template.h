@@ -13,37 +13,13 @@
 #include <string.h>
 
 #include "attention/kernels/tables.h"
+#include "attention/kernels/vector_math.h"
 
 #define GROUP (GROUP_VECTORS * LANES)
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 64")
-#endif
 
 _Static_assert(GROUP <= PLSH_GROUP_MAX, "a larger group than the engine has room for");
 _Static_assert(GROUP % ROW_BLOCK == 0, "accumulate takes whole blocks of rows");
 _Static_assert(KEY_BLOCK <= 8 && COLUMN_BLOCK <= 4, "the remainders below go no further");
-
-#ifndef V_HAS_EXP2
-/* 2^x for x <= 0 or NaN, to 1.4 ulp; 0 below 2^-126.5. x = n + f with |f| <= 1/2: adding
- * 1.5 * 2^23 + 127 leaves n + 127 in the low bits, which shifted to the exponent's place are 2^n,
- * and 0 for n = -127. The polynomial is the minimax one for 2^f relative to 2^f with constant 1. */
-INLINE vector v_exp2(vector x) {
-    const vector magic = v_set(0x1.8p23f + 127.0f);
-    x = v_max(v_set(-127.0f), x);
-    vector t = x + magic;
-    vector f = x - (t - magic);
-    vector y = v_set(0x1.5bba16p-10f);
-    y = v_fma(y, f, v_set(0x1.3cea88p-7f));
-    y = v_fma(y, f, v_set(0x1.c6b752p-5f));
-    y = v_fma(y, f, v_set(0x1.ebf9bcp-3f));
-    y = v_fma(y, f, v_set(0x1.62e42ap-1f));
-    y = v_fma(y, f, v_set(1.0f));
-    return y * v_shift_exponent(t);
-}
-#endif
 
 /* ---- Moving data in ------------------------------------------------------------------------- */
 

@@ -1,0 +1,184 @@
+/* attention: the decode kernels over the vector vocabulary. The including file has defined
+ *     LANES, vector, v_*    the vocabulary
+ *     v_sum4(to, a, b, c, d)  to[0..3] = the sums of the lanes of four vectors
+ *     DECODE_ROWS           rows per register block, a power of two
+ *     DECODE_COLUMNS        vectors of columns per register block of DECODE_ROWS rows
+ * and makes its table with DECODE_TABLE(name, narrow). */
+#ifndef PLSH_KERNELS_DECODE_TEMPLATE_H
+#define PLSH_KERNELS_DECODE_TEMPLATE_H
+
+#include "attention/kernels/decode.h"
+#include "attention/kernels/vector_math.h"
+
+#include <math.h>
+
+enum { MOST_KEYS = 8, MOST_COLUMNS = 8 }; /* register blocks of a single row */
+
+INLINE vector load_stored(const void *from, plsh_dtype dtype, ptrdiff_t at) {
+    if (dtype == PLSH_DTYPE_FLOAT32) return v_load((const float *)from + at);
+    if (dtype == PLSH_DTYPE_FLOAT16) return v_load_half((const uint16_t *)from + at);
+    return v_load_bfloat((const uint16_t *)from + at);
+}
+
+/* dot[r][j] = q_r . k_j for R rows and J keys (1, or a multiple of 4). */
+INLINE void dot_block(const int R, const int J, float (*dot)[PLSH_DECODE_KEYS],
+                      plsh_decode_row *const *rows, const void *k, plsh_dtype dtype, ptrdiff_t at,
+                      int d) {
+    vector sum[DECODE_ROWS][MOST_KEYS];
+    UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int j = 0; j < J; j++) sum[r][j] = v_set(0.0f);
+    }
+    for (int x = 0; x < d; x += LANES) {
+        vector key[MOST_KEYS];
+        UNROLL for (int j = 0; j < J; j++) key[j] =
+            load_stored(k, dtype, at + j * (ptrdiff_t)d + x);
+        UNROLL for (int r = 0; r < R; r++) {
+            vector q = v_load(rows[r]->q + x);
+            UNROLL for (int j = 0; j < J; j++) sum[r][j] = v_fma(q, key[j], sum[r][j]);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+        if (J == 1) {
+            float only[4];
+            v_sum4(only, sum[r][0], v_set(0.0f), v_set(0.0f), v_set(0.0f));
+            dot[r][0] = only[0];
+        }
+        UNROLL for (int j = 0; j + 4 <= J; j += 4) {
+            v_sum4(dot[r] + j, sum[r][j], sum[r][j + 1], sum[r][j + 2], sum[r][j + 3]);
+        }
+    }
+}
+
+INLINE void dot_rows(const int R, float (*dot)[PLSH_DECODE_KEYS], plsh_decode_row *const *rows,
+                     const void *k, plsh_dtype dtype, int keys, int d) {
+    const int J = R == 1 ? MOST_KEYS : 4;
+    int j = 0;
+    for (; j + J <= keys; j += J) {
+        dot_block(R, J, (float(*)[PLSH_DECODE_KEYS])(dot[0] + j), rows, k, dtype, j * (ptrdiff_t)d,
+                  d);
+    }
+    for (; j < keys; j++) {
+        dot_block(R, 1, (float(*)[PLSH_DECODE_KEYS])(dot[0] + j), rows, k, dtype, j * (ptrdiff_t)d,
+                  d);
+    }
+}
+
+INLINE float largest_lane(vector x) {
+    float lane[LANES], top;
+    v_store(lane, x);
+    top = lane[0];
+    for (int i = 1; i < LANES; i++) top = lane[i] > top ? lane[i] : top;
+    return top;
+}
+
+INLINE float first_lane(vector x) {
+    float lane[LANES];
+    v_store(lane, x);
+    return lane[0];
+}
+
+/* row->s becomes 2^(dot + s - m), and (m, l, alpha) follow. */
+INLINE void softmax_row(plsh_decode_row *row, float *dot, int keys) {
+    const vector nothing = v_set(-INFINITY);
+    const int padded = (keys + LANES - 1) / LANES * LANES;
+    for (int j = keys; j < padded; j++) row->s[j] = -INFINITY, dot[j] = 0.0f;
+    vector top = nothing;
+    for (int j = 0; j < padded; j += LANES) {
+        vector bias = v_load(row->s + j);
+        vector y = v_if_equal(bias, nothing, nothing, v_load(dot + j) + bias);
+        v_store(row->s + j, y);
+        top = v_max(top, y);
+    }
+    float before = row->m, after = largest_lane(top);
+    row->m = after > before ? after : before;
+    row->alpha = first_lane(v_exp2(v_set(before - row->m)));
+    vector m = v_set(row->m), sum = v_set(0.0f);
+    for (int j = 0; j < padded; j += LANES) {
+        vector p = v_exp2(v_load(row->s + j) - m);
+        v_store(row->s + j, p);
+        sum = sum + p;
+    }
+    float total[4];
+    v_sum4(total, sum, v_set(0.0f), v_set(0.0f), v_set(0.0f));
+    row->l = row->alpha * row->l + total[0];
+}
+
+/* o = alpha o + p V for R rows and C vectors of columns. */
+INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, const void *v,
+                        plsh_dtype dtype, int column, int keys, int dv) {
+    vector sum[DECODE_ROWS][MOST_COLUMNS];
+    UNROLL for (int r = 0; r < R; r++) {
+        vector alpha = v_set(rows[r]->alpha);
+        UNROLL for (int c = 0; c < C; c++) {
+            sum[r][c] = alpha * v_load(rows[r]->o + column + c * LANES);
+        }
+    }
+    for (int j = 0; j < keys; j++) {
+        vector value[MOST_COLUMNS];
+        UNROLL for (int c = 0; c < C; c++) {
+            value[c] = load_stored(v, dtype, j * (ptrdiff_t)dv + column + c * LANES);
+        }
+        UNROLL for (int r = 0; r < R; r++) {
+            vector p = v_set(rows[r]->s[j]);
+            UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_fma(p, value[c], sum[r][c]);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int c = 0; c < C; c++) v_store(rows[r]->o + column + c * LANES, sum[r][c]);
+    }
+}
+
+INLINE void value_rows(const int R, plsh_decode_row *const *rows, const void *v, plsh_dtype dtype,
+                       int keys, int dv) {
+    const int C = R == 1 ? MOST_COLUMNS : DECODE_COLUMNS * DECODE_ROWS / R;
+    const int wide = C > MOST_COLUMNS ? MOST_COLUMNS : C;
+    int c = 0;
+    for (; c + wide * LANES <= dv; c += wide * LANES) {
+        value_block(R, wide, rows, v, dtype, c, keys, dv);
+    }
+    if (wide > 4) {
+        for (; c + 4 * LANES <= dv; c += 4 * LANES) value_block(R, 4, rows, v, dtype, c, keys, dv);
+    }
+    for (; c < dv; c += LANES) value_block(R, 1, rows, v, dtype, c, keys, dv);
+}
+
+INLINE void attend_block(const int R, plsh_decode_row *const *rows, const void *k, const void *v,
+                         plsh_dtype dtype, int keys, int d, int dv) {
+    float dot[DECODE_ROWS][PLSH_DECODE_KEYS];
+    dot_rows(R, dot, rows, k, dtype, keys, d);
+    UNROLL for (int r = 0; r < R; r++) softmax_row(rows[r], dot[r], keys);
+    value_rows(R, rows, v, dtype, keys, dv);
+}
+
+INLINE void attend_rows(plsh_decode_row *const *rows, int count, const void *k, const void *v,
+                        plsh_dtype dtype, int keys, int d, int dv) {
+    int r = 0;
+    for (; r + DECODE_ROWS <= count; r += DECODE_ROWS) {
+        attend_block(DECODE_ROWS, rows + r, k, v, dtype, keys, d, dv);
+    }
+    if (DECODE_ROWS > 2 && r + 2 <= count) {
+        attend_block(2, rows + r, k, v, dtype, keys, d, dv);
+        r += 2;
+    }
+    if (DECODE_ROWS > 1 && r < count) attend_block(1, rows + r, k, v, dtype, keys, d, dv);
+}
+
+static void attend_float(plsh_decode_row *const *rows, int count, const void *k, const void *v,
+                         int keys, int d, int dv) {
+    attend_rows(rows, count, k, v, PLSH_DTYPE_FLOAT32, keys, d, dv);
+}
+
+static void attend_half(plsh_decode_row *const *rows, int count, const void *k, const void *v,
+                        int keys, int d, int dv) {
+    attend_rows(rows, count, k, v, PLSH_DTYPE_FLOAT16, keys, d, dv);
+}
+
+static void attend_bfloat(plsh_decode_row *const *rows, int count, const void *k, const void *v,
+                          int keys, int d, int dv) {
+    attend_rows(rows, count, k, v, PLSH_DTYPE_BFLOAT16, keys, d, dv);
+}
+
+#define DECODE_TABLE(isa, narrow)                                                                  \
+    { .name = (isa), .attend = {attend_float, attend_half, attend_bfloat}, .narrow_half = (narrow) }
+
+#endif
