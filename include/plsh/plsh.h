@@ -6,6 +6,7 @@
 #define PLSH_PLSH_H
 
 #include "plsh/attention.h"
+#include "plsh/cache.h"
 #include "plsh/decay.h"
 #include "plsh/grid.h"
 #include "plsh/io.h"

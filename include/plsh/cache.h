@@ -1,0 +1,114 @@
+/* plsh/cache.h - decoding: the keys and values of the tokens so far, and attention over them.
+ *
+ * A cache holds one sequence for one layer. Each step appends the new tokens and attends for
+ * them, causally, as if one forward pass over the whole sequence had been made:
+ *
+ *     plsh_head head[8];
+ *     plsh_heads_alibi(8, PLSH_METHOD_EXACT, head, NULL);
+ *     plsh_cache_config config = {.heads = 8, .kv_heads = 2, .head_dim = 64,
+ *                                 .head = head, .head_count = 8};
+ *     plsh_cache *cache;
+ *     plsh_error error;
+ *     if (plsh_cache_create(&config, &cache, &error)) puts(error.message);
+ *     plsh_tokens token = {.count = 1, .q = q, .k = k, .v = v, .o = o};
+ *     plsh_cache_step(cache, &token, NULL, &error);        // once per token
+ *     plsh_cache_destroy(cache);
+ *
+ * What no head can reach any more is forgotten: beyond the window for `window`, beyond the oldest
+ * block that is still open for the sampled methods (O(sigma log s) tokens), beyond the block for
+ * `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only what its bounds cannot
+ * rule out. So a sampled or windowed head streams for ever in constant memory and time per token.
+ *
+ * A cache belongs to one thread at a time. Forks share memory, and are independent: different
+ * threads may use them at once. Results are the same to the bit for any number of threads. A call
+ * that fails leaves the cache as it was. */
+#ifndef PLSH_CACHE_H
+#define PLSH_CACHE_H
+
+#include "plsh/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct plsh_cache plsh_cache;
+
+typedef struct plsh_cache_config {
+    int64_t heads;
+    int64_t kv_heads;      /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
+    int64_t head_dim;      /* 1..512 */
+    int64_t value_dim;     /* 1..512, 0 = head_dim */
+    plsh_dtype dtype;      /* how keys and values are stored */
+    double scale;          /* 0 = 1 / sqrt(head_dim) */
+    const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
+    int64_t head_count;
+    int64_t undo; /* so many of the last tokens can always be truncated away */
+    int threads;  /* 0 = all */
+    const char *isa;
+} plsh_cache_config;
+
+/* Everything the config points to is copied, but for decay tables and user labels, which must
+ * outlive the cache and its forks. */
+PLSH_API plsh_status plsh_cache_create(const plsh_cache_config *config, plsh_cache **cache,
+                                       plsh_error *error);
+PLSH_API void plsh_cache_destroy(plsh_cache *cache); /* NULL is fine */
+
+/* Rows of consecutive tokens: k and v [kv_heads, count, dim], q and o [heads, count, dim] unless
+ * the layouts say otherwise. */
+typedef struct plsh_tokens {
+    int64_t count;
+    plsh_dtype dtype; /* of q, k and v: float32, or what the cache stores */
+    const void *q, *k, *v;
+    float *o;
+    float *lse; /* [heads, count] or NULL */
+    plsh_layout q_layout, k_layout, v_layout, o_layout;
+} plsh_tokens;
+
+/* Appends k and v; q, o and lse are not looked at. */
+PLSH_API plsh_status plsh_cache_append(plsh_cache *cache, const plsh_tokens *tokens,
+                                       plsh_error *error);
+
+/* Attention of the queries q at the last `count` positions into o (and lse); k and v are not
+ * looked at. Reaches back at least over the tokens of the last append or step and `undo` more; an
+ * error names the first position whose keys are all still there. report may be NULL. */
+PLSH_API plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens,
+                                       plsh_report *report, plsh_error *error);
+
+/* Appends, attends for what was appended, and then forgets what nobody needs. */
+PLSH_API plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens,
+                                     plsh_report *report, plsh_error *error);
+
+/* A second cache with the same tokens. Memory is shared until one of them writes to it: that
+ * copies at most one page (64 tokens) per head. */
+PLSH_API plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_error *error);
+
+/* Forgets all tokens from position `length` on. Where the next token would need keys that were
+ * dropped, an error names the shortest length that is possible (plsh_cache_earliest). */
+PLSH_API plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *error);
+PLSH_API int64_t plsh_cache_earliest(const plsh_cache *cache);
+
+/* Tokens so far, dropped ones included, and the first position that head h's keys are still kept
+ * of. */
+PLSH_API int64_t plsh_cache_length(const plsh_cache *cache);
+PLSH_API int64_t plsh_cache_first(const plsh_cache *cache, int64_t head);
+
+/* Memory in use, pages shared with forks included. */
+PLSH_API size_t plsh_cache_bytes(const plsh_cache *cache);
+
+/* The head as the cache runs it (auto resolved), with the reason in words for auto, and the
+ * instruction set in use. */
+PLSH_API plsh_head plsh_cache_head(const plsh_cache *cache, int64_t head, const char **reason);
+PLSH_API const char *plsh_cache_isa(const plsh_cache *cache);
+
+/* Writes the cache to a file, whole or not at all; and makes one from such a file. The config has
+ * to be that of the cache that was saved, but for threads and isa: the first difference is named.
+ * The file is trusted in nothing. Its numbers are little endian. */
+PLSH_API plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error);
+PLSH_API plsh_status plsh_cache_load(const plsh_cache_config *config, const char *path,
+                                     plsh_cache **cache, plsh_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
