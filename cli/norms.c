@@ -209,12 +209,12 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
 }
 
 static int measure(const settings *given, norms_work *work) {
-    const size_t per_head = work->count / work->decays.count;
     int code = CLI_DONE;
     cli_progress_begin((double)work->count * (double)work->reps, "repetitions");
     for (size_t c = 0; c < work->count && code == CLI_DONE; c++)
         for (int64_t rep = 0; rep < work->reps && code == CLI_DONE; rep++) {
-            code = measure_once(given, work, &work->cells[c], c / per_head, rep);
+            code = measure_once(given, work, &work->cells[c], c * work->decays.count / work->count,
+                                rep);
             cli_progress((double)c * (double)work->reps + (double)rep + 1);
         }
     cli_progress_end();
