@@ -79,6 +79,7 @@ static void fill_from_reference(plsh_kernels *table) {
     FILL(gradient);
     FILL(spread);
     FILL(correlate);
+    FILL(bounds);
 #undef FILL
 }
 

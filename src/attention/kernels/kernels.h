@@ -53,7 +53,8 @@ typedef struct plsh_kernels {
                    ptrdiff_t stride, int keys, int d, const float *bias, bool masked);
 
     /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s. Start with
-     * m = PLSH_SOFTMAX_START, l = 0. A key with s = -inf has weight 0 exactly. */
+     * m = PLSH_SOFTMAX_START, l = 0. A key with s = -inf has weight 0 exactly,
+     * and no weight is a denormal. */
     void (*softmax)(int group, float *s, const float *top, float *m, float *l, float *alpha,
                     int keys);
 
@@ -98,6 +99,14 @@ typedef struct plsh_kernels {
 
     /* sum over j < keys and the group's r of ds[j * group + r] table[r - j]. */
     double (*correlate)(int group, const float *ds, const float *table, int keys);
+
+    /* What the keys of some boxes weigh at most, box after box from `boxes`, [tiles][2 d]:
+     *     e[t * group + r] = 2^(u + bias[t] - shift[r]), cut off at 2^100,
+     *     u = min(max of q_r.k over the box, q_norm[r] k_norm[t])
+     * u is rounded up. NaN anywhere gives NaN. */
+    void (*bounds)(int group, float *e, const float *packed, const float *boxes,
+                   const float *k_norm, const float *bias, const float *q_norm, const float *shift,
+                   int tiles, int d);
 } plsh_kernels;
 
 /* Floats from one row of O to the next: dv rounded up to the widest vector. */

@@ -4,25 +4,14 @@
 #include <string.h>
 
 #include "attention/kernels/tables.h"
+#include "base/half.h"
 
 enum { REFERENCE_GROUP = 16 };
-
-static float half_to_float(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-    if (exponent == 0) { /* zero, or fraction * 2^-24 */
-        float magnitude = (float)fraction * 0x1p-24f;
-        return sign ? -magnitude : magnitude;
-    }
-    uint32_t bits = sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 static float element(const void *from, plsh_dtype dtype, ptrdiff_t at) {
     if (dtype == PLSH_DTYPE_FLOAT32) return ((const float *)from)[at];
     uint16_t h = ((const uint16_t *)from)[at];
-    if (dtype == PLSH_DTYPE_FLOAT16) return half_to_float(h);
+    if (dtype == PLSH_DTYPE_FLOAT16) return plsh_half_to_float(h);
     uint32_t bits = (uint32_t)h << 16;
     float x;
     memcpy(&x, &bits, sizeof(x));
@@ -178,6 +167,29 @@ static float box(int group, float *to, const float *k, ptrdiff_t stride, int row
     return largest;
 }
 
+static float bound_of(int group, const float *q, const float *box_of, float norms, int d) {
+    float middle = 0.0f, width = 0.0f;
+    for (int x = 0; x < d; x++) {
+        middle += q[(ptrdiff_t)x * group] * box_of[x];
+        width += fabsf(q[(ptrdiff_t)x * group]) * box_of[d + x];
+    }
+    float u = middle + width + (float)d * 3.0f * FLT_EPSILON * norms;
+    return u >= norms ? norms : u; /* u is NaN where norms is */
+}
+
+static void bounds(int group, float *e, const float *packed, const float *boxes,
+                   const float *k_norm, const float *bias, const float *q_norm, const float *shift,
+                   int tiles, int d) {
+    for (int t = 0; t < tiles; t++) {
+        for (int r = 0; r < group; r++) {
+            float u =
+                bound_of(group, packed + r, boxes + (ptrdiff_t)t * 2 * d, q_norm[r] * k_norm[t], d);
+            u += bias[t] - shift[r];
+            e[(ptrdiff_t)t * group + r] = weight_of(u > 100.0f ? 100.0f : u);
+        }
+    }
+}
+
 static void gradient(int group, float *s, float *dp, const float *w, const float *lse,
                      const float *delta, int keys) {
     for (int j = 0; j < keys; j++) {
@@ -227,6 +239,7 @@ const plsh_kernels plsh_kernels_reference = {
     .finish = finish,
     .all_finite = all_finite,
     .box = box,
+    .bounds = bounds,
     .gradient = gradient,
     .spread = spread,
     .correlate = correlate,

@@ -16,6 +16,7 @@
 #include "attention/kernels/vector_math.h"
 
 #define GROUP (GROUP_VECTORS * LANES)
+#define BOUND_BLOCK (KEY_BLOCK / 2) /* boxes: two sums each where a key has one */
 
 _Static_assert(GROUP <= PLSH_GROUP_MAX, "a larger group than the engine has room for");
 _Static_assert(GROUP % ROW_BLOCK == 0, "accumulate takes whole blocks of rows");
@@ -372,14 +373,62 @@ static float box(int group, float *to, const float *k, ptrdiff_t stride, int row
     return largest;
 }
 
+/* max over the box of q.k = q.centre + |q|.width; R boxes at a time. */
+INLINE void bound_block(const int R, float *e, const float *packed, const float *boxes,
+                        const float *k_norm, const float *bias, const float *q_norm,
+                        const float *shift, int d) {
+    vector middle[BOUND_BLOCK][GROUP_VECTORS], width[BOUND_BLOCK][GROUP_VECTORS];
+    UNROLL for (int t = 0; t < R; t++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) middle[t][g] = width[t][g] = v_set(0.0f);
+    }
+    for (int x = 0; x < d; x++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            vector q = v_load(packed + (ptrdiff_t)x * GROUP + g * LANES);
+            vector size = v_max(q, v_set(0.0f) - q);
+            UNROLL for (int t = 0; t < R; t++) {
+                const float *box = boxes + (ptrdiff_t)t * 2 * d + x;
+                middle[t][g] = v_fma(q, v_set(box[0]), middle[t][g]);
+                width[t][g] = v_fma(size, v_set(box[d]), width[t][g]);
+            }
+        }
+    }
+    /* Each sum of d terms is off by at most d 2^-24 |q| (|centre| + |width|) <= 3 |q| |k|. */
+    const vector slack = v_set((float)d * 3.0f * FLT_EPSILON);
+    UNROLL for (int t = 0; t < R; t++) {
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            vector norms = v_load(q_norm + g * LANES) * v_set(k_norm[t]);
+            vector u = v_fma(slack, norms, middle[t][g] + width[t][g]);
+            u = v_set(0.0f) - v_max(v_set(0.0f) - norms, v_set(0.0f) - u);
+            u = u + v_set(bias[t]) - v_load(shift + g * LANES);
+            u = v_set(0.0f) - v_max(v_set(-100.0f), v_set(0.0f) - u);
+            v_store(e + (ptrdiff_t)t * GROUP + g * LANES, v_exp2(u));
+        }
+    }
+}
+
+static void bounds(int group, float *e, const float *packed, const float *boxes,
+                   const float *k_norm, const float *bias, const float *q_norm, const float *shift,
+                   int tiles, int d) {
+    (void)group;
+    int t = 0;
+    for (; t + BOUND_BLOCK <= tiles; t += BOUND_BLOCK) {
+        bound_block(BOUND_BLOCK, e + (ptrdiff_t)t * GROUP, packed, boxes + (ptrdiff_t)t * 2 * d,
+                    k_norm + t, bias + t, q_norm, shift, d);
+    }
+    for (; t < tiles; t++) {
+        bound_block(1, e + (ptrdiff_t)t * GROUP, packed, boxes + (ptrdiff_t)t * 2 * d, k_norm + t,
+                    bias + t, q_norm, shift, d);
+    }
+}
+
 #include "attention/kernels/backward.h"
 
 #define KERNEL_TABLE(isa)                                                                          \
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
         .softmax = softmax, .softmax_weighted = softmax_weighted, .accumulate = accumulate,        \
-        .finish = finish, .all_finite = all_finite, .box = box, .gradient = gradient,              \
-        .spread = spread, .correlate = correlate                                                   \
+        .finish = finish, .all_finite = all_finite, .box = box, .bounds = bounds,                  \
+        .gradient = gradient, .spread = spread, .correlate = correlate                             \
     }
 
 #endif

@@ -40,10 +40,10 @@ static inline vector v_load_bfloat(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* 2^x for x <= 0 or NaN, to 1.2 ulp; 0 below 2^-126. vreduce gives x - floor(x), vscalef
+/* 2^x for x < 100 or NaN, to 1.2 ulp; 0 below 2^-126. vreduce gives x - floor(x), vscalef
  * multiplies by 2^floor(x): 8 instructions instead of the 11 of the portable way, and
  * -inf needs no clamp. The polynomial is the minimax one for 2^f relative to 2^f on [0, 1] with
- * constant 1. Results below the normal range are cut: products with them are slow. */
+ * constant 1. Results below the normal range are cut: arithmetic with them is slow. */
 #define V_HAS_EXP2
 static inline vector v_exp2(vector x) {
     vector f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);

@@ -1,0 +1,12 @@
+/* attention: are the inputs finite? */
+#ifndef PLSH_ATTENTION_FINITE_H
+#define PLSH_ATTENTION_FINITE_H
+
+#include "attention/plan.h"
+
+/* PLSH_STATUS_NOT_FINITE with the array, head, row and column of the first NaN or Inf in q, k, v,
+ * in that order. */
+plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays,
+                              plsh_error *error);
+
+#endif

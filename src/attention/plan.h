@@ -1,0 +1,82 @@
+/* attention: what a plan holds. Constant after creation; threads share it.
+ *
+ * Work is cut into tiles: up to `groups` groups of queries of one head and one sequence. A tile's
+ * result depends on nothing but its place, so any thread may take any tile and the bits agree. */
+#ifndef PLSH_ATTENTION_PLAN_H
+#define PLSH_ATTENTION_PLAN_H
+
+#include "attention/kernels/kernels.h"
+#include "plsh/attention.h"
+
+enum {
+    /* Queries per tile at most. Larger shares K and V better between the groups, smaller is finer
+     * for the threads: 96 to 192 are within 2 % of each other on dense, n = 4096. */
+    PLSH_TILE_QUERIES = 96,
+    /* Keys per step of a walk, and the finest pieces of it that `exact` decides about. */
+    PLSH_TILE_KEYS = 128,
+    PLSH_BOUND_KEYS = 32
+};
+
+/* One head, as it runs. */
+typedef struct plsh_head_plan {
+    plsh_head head; /* method resolved, eps set */
+    const char *reason;
+    int groups;           /* of queries per tile */
+    double slope;         /* ALiBi: the bias is -slope * t, in units of log2 */
+    const float *log_k;   /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
+    const float *log_tail; /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
+    bool decreasing;      /* k(t) >= k(t+1) for all t */
+    double cost;          /* keys per query, about: big heads go first */
+    const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
+} plsh_head_plan;
+
+/* The summaries of keys that `exact` decides by, of one kv head, in the workspace: for every
+ * piece of plan->bound_keys keys its box, |k|max, and the running maxima from both ends. */
+typedef struct plsh_bounds {
+    float *box; /* [pieces][2 d] */
+    float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
+} plsh_bounds;
+
+struct plsh_plan {
+    plsh_attention shape; /* zeros replaced by what they stand for; pointers to copies */
+    plsh_kernels kernel;
+    int threads;
+    int64_t sequences;
+    int64_t *query_offset, *key_offset; /* sequences + 1 */
+    int64_t longest;                    /* keys of the longest sequence */
+    plsh_head_plan *head;               /* one per head */
+    int64_t *order;                     /* heads, expensive tiles first */
+    int64_t *first_item;                /* of order[i], heads + 1 entries */
+    int64_t *tiles;                     /* the first_tile arrays */
+    float **table;                      /* decay tables, owned; table_count of them */
+    int64_t table_count;
+    int bound_keys;       /* 0: no head needs bounds */
+    int64_t *first_piece; /* of each sequence, sequences + 1 entries */
+    size_t bounds_bytes;  /* of one kv head */
+    size_t thread_bytes;  /* of one thread's tile */
+    size_t workspace_bytes;
+};
+
+/* Rows of queries a tile of this head takes. */
+static inline int64_t plsh_head_tile_rows(const plsh_plan *plan, const plsh_head_plan *head) {
+    return (int64_t)head->groups * plan->kernel.group;
+}
+
+/* Tiles per block of a `fixed` head; the last ones of a block may be empty. */
+static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_head_plan *head,
+                                            int64_t keys) {
+    int64_t rows = plsh_head_tile_rows(plan, head);
+    int64_t block = head->head.block < keys ? head->head.block : keys;
+    return (block + rows - 1) / rows;
+}
+
+/* Bytes of an element of q, k, v. */
+static inline size_t plsh_dtype_size(plsh_dtype dtype) {
+    return dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Checks a descriptor and fills in its defaults. */
+plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *shape,
+                                 plsh_error *error);
+
+#endif

@@ -1,0 +1,98 @@
+/* attention: one tile of queries, and the steps every method takes with it.
+ *
+ *     plsh_tile_begin     queries packed, nothing seen yet
+ *     plsh_tile_load      the next step's keys at hand (widened if they are halves), their bias
+ *     plsh_tile_visit     one group against a run of those keys
+ *     plsh_tile_finish    output rows and lse written
+ *
+ * All buffers are the thread's part of the workspace. */
+#ifndef PLSH_ATTENTION_TILE_H
+#define PLSH_ATTENTION_TILE_H
+
+#include "attention/plan.h"
+
+typedef struct plsh_tile {
+    const plsh_plan *plan;
+    const plsh_kernels *kernel; /* the plan's */
+    const plsh_head_plan *head;
+    int64_t head_index, sequence;
+    int64_t queries, keys; /* of the sequence */
+    int64_t row;           /* of the tile's first query within its sequence */
+    int64_t position;      /* of that query: row + keys - queries */
+    int rows, groups;      /* in this tile */
+    const plsh_bounds *bounds; /* of its kv head, or NULL */
+
+    /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
+    const char *q, *k, *v;
+    float *o_out, *lse_out;
+
+    /* Buffers. */
+    float *packed;       /* [groups][d][group] */
+    float *o;            /* [groups][group][columns] */
+    float *m, *l;        /* [groups][group] */
+    float *q_norm;       /* [groups][group], `exact`: |q| in the units of packed */
+    float *left_out;     /* [groups][group], `exact`: share of the weight left out, at most */
+    float *s;            /* [PLSH_TILE_KEYS][group] */
+    float *top, *alpha, *shift; /* [group] */
+    float *bias;         /* of the step, [groups * group + PLSH_TILE_KEYS] */
+    float *bound;        /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
+    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves */
+
+    /* The step at hand: keys first .. first + count - 1 of the sequence. */
+    int64_t first;
+    int count;
+    const float *k_rows, *v_rows;
+    ptrdiff_t k_stride, v_stride;
+
+    int64_t pairs; /* scored, over all tiles of the thread */
+} plsh_tile;
+
+/* Bytes of the buffers, and the buffers at `memory` (NULL: only the size). */
+size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory);
+
+void plsh_tile_begin(plsh_tile *tile);
+
+/* Keys first .. first + count - 1 of the sequence become the step at hand, count at most
+ * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */
+void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
+
+/* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
+void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
+
+void plsh_tile_finish(plsh_tile *tile);
+
+/* Position of the first query of group g, and one past its last. */
+static inline int64_t plsh_tile_group_begin(const plsh_tile *tile, int g) {
+    return tile->position + (int64_t)g * tile->kernel->group;
+}
+static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
+    int64_t end = plsh_tile_group_begin(tile, g + 1), last = tile->position + tile->rows;
+    return end < last ? end : last;
+}
+
+/* A tile of dense, exact, window, fixed or none, from begin to finish. */
+void plsh_tile_walk(plsh_tile *tile);
+
+/* ---- Bounds, for `exact` ---------------------------------------------------------------------- */
+
+/* Where the summaries of a kv head lie in its part of the workspace. */
+plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory);
+
+/* Summarises one piece of the keys of a kv head, and then the running maxima. wide: a buffer of
+ * bound_keys * head_dim floats. */
+void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+                       int64_t sequence, int64_t piece, float *wide);
+void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
+
+/* Begins the walk of a tile: norms of its queries. */
+void plsh_bounds_begin(plsh_tile *tile);
+
+/* Which pieces of the keys first .. end - 1 may group g not leave out? Calls plsh_tile_visit on
+ * the runs of those that it must score. */
+void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end);
+
+/* Can group g stop: is all before key `end` (left), or from key `begin` on (right), negligible? */
+bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end);
+bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin);
+
+#endif
