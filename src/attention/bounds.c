@@ -40,8 +40,8 @@ void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const c
         keys = wide;
         stride = d;
     }
-    float square = plan->kernel.box(plan->kernel.group, bounds->box + piece * 2 * d, keys, stride,
-                                    rows, d);
+    float square =
+        plan->kernel.box(plan->kernel.group, bounds->box + piece * 2 * d, keys, stride, rows, d);
     /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
     bounds->norm[piece] = sqrtf(square) * (1.0f + (float)d * 0x1p-22f);
 }
@@ -176,8 +176,8 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
                                   : begin - (plsh_tile_group_end(tile, g) - 1);
         bias[i] = log_piece(tile->head, t, (int)(end - begin));
-        keep[i] = !(worst_row(tile, g, rows, tile->bounds->norm[base + piece + i]) + bias[i] <=
-                    quick);
+        keep[i] =
+            !(worst_row(tile, g, rows, tile->bounds->norm[base + piece + i]) + bias[i] <= quick);
         any |= keep[i];
     }
     if (!any) return;

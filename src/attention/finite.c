@@ -41,8 +41,8 @@ plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays,
         if (bad == a->heads * a->rows) continue;
         int column = 0;
         const char *row = row_at(plan, a, bad);
-        while (plan->kernel.all_finite(plan->kernel.group, row, shape->dtype, a->dim, 1,
-                                       column + 1)) {
+        while (
+            plan->kernel.all_finite(plan->kernel.group, row, shape->dtype, a->dim, 1, column + 1)) {
             column++;
         }
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE,

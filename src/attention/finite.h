@@ -6,7 +6,6 @@
 
 /* PLSH_STATUS_NOT_FINITE with the array, head, row and column of the first NaN or Inf in q, k, v,
  * in that order. */
-plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays,
-                              plsh_error *error);
+plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays, plsh_error *error);
 
 #endif

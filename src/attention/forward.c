@@ -22,8 +22,10 @@ static int64_t find(const int64_t *first, int64_t count, int64_t item) {
     int64_t low = 0, high = count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (first[middle] <= item) low = middle;
-        else high = middle;
+        if (first[middle] <= item)
+            low = middle;
+        else
+            high = middle;
     }
     return low;
 }
@@ -36,8 +38,8 @@ static void place_rows(plsh_tile *tile, int64_t index) {
     if (head->head.method == PLSH_METHOD_FIXED) {
         int64_t each = plsh_head_block_tiles(tile->plan, head, tile->keys);
         int64_t block = start / head->head.block + index / each;
-        int64_t block_end = head->head.block < tile->keys ? (block + 1) * head->head.block
-                                                          : tile->keys;
+        int64_t block_end =
+            head->head.block < tile->keys ? (block + 1) * head->head.block : tile->keys;
         begin = block * head->head.block + index % each * rows;
         end = begin + rows < block_end ? begin + rows : block_end;
         begin = begin < start ? start : begin;
@@ -156,8 +158,8 @@ plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_head *heads
         return plsh_fail(error, PLSH_STATUS_INVALID, "%lld heads; at least 1", (long long)count);
     }
     double *slopes;
-    plsh_status status = plsh_allocate((void **)&slopes, (size_t)count, sizeof(double),
-                                       "ALiBi slopes", error);
+    plsh_status status =
+        plsh_allocate((void **)&slopes, (size_t)count, sizeof(double), "ALiBi slopes", error);
     if (!status) status = plsh_alibi_slopes((size_t)count, slopes, error);
     for (int64_t h = 0; !status && h < count; h++) {
         double sigma = 1.0 / slopes[h];

@@ -204,8 +204,8 @@ static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
         plan->bound_keys *= 2;
         pieces = count_pieces(plan);
     }
-    plan->bounds_bytes = (size_t)(pieces * each + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT *
-                         PLSH_ALIGNMENT;
+    plan->bounds_bytes =
+        (size_t)(pieces * each + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
     return PLSH_STATUS_OK;
 }
 
@@ -234,8 +234,7 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     return status;
 }
 
-plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan,
-                             plsh_error *error) {
+plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, plsh_error *error) {
     *plan = NULL;
     plsh_plan *made;
     plsh_status status = allocate(&made, 1, sizeof(*made), "attention plan", error);

@@ -21,19 +21,19 @@ enum {
 typedef struct plsh_head_plan {
     plsh_head head; /* method resolved, eps set */
     const char *reason;
-    int groups;           /* of queries per tile */
-    double slope;         /* ALiBi: the bias is -slope * t, in units of log2 */
-    const float *log_k;   /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
+    int groups;            /* of queries per tile */
+    double slope;          /* ALiBi: the bias is -slope * t, in units of log2 */
+    const float *log_k;    /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
     const float *log_tail; /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
-    bool decreasing;      /* k(t) >= k(t+1) for all t */
-    double cost;          /* keys per query, about: big heads go first */
+    bool decreasing;       /* k(t) >= k(t+1) for all t */
+    double cost;           /* keys per query, about: big heads go first */
     const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
 } plsh_head_plan;
 
 /* The summaries of keys that `exact` decides by, of one kv head, in the workspace: for every
  * piece of plan->bound_keys keys its box, |k|max, and the running maxima from both ends. */
 typedef struct plsh_bounds {
-    float *box; /* [pieces][2 d] */
+    float *box;                             /* [pieces][2 d] */
     float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
 } plsh_bounds;
 

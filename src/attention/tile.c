@@ -103,8 +103,8 @@ static const float *load_rows(const plsh_tile *tile, const char *from, int64_t r
         *stride = row_stride;
         return (const float *)(const void *)from;
     }
-    tile->kernel->widen(tile->kernel->group, wide, dim, from, shape->dtype, row_stride,
-                        tile->count, dim);
+    tile->kernel->widen(tile->kernel->group, wide, dim, from, shape->dtype, row_stride, tile->count,
+                        dim);
     *stride = dim;
     return wide;
 }
@@ -113,8 +113,8 @@ void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
     const plsh_attention *shape = &tile->plan->shape;
     tile->first = first;
     tile->count = count;
-    tile->k_rows = load_rows(tile, tile->k, shape->k.row_stride, (int)shape->head_dim,
-                             tile->k_wide, &tile->k_stride);
+    tile->k_rows = load_rows(tile, tile->k, shape->k.row_stride, (int)shape->head_dim, tile->k_wide,
+                             &tile->k_stride);
     tile->v_rows = load_rows(tile, tile->v, shape->v.row_stride, (int)shape->value_dim,
                              tile->v_wide, &tile->v_stride);
     if (with_bias) fill_bias(tile);
@@ -160,8 +160,8 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     kernel->scores(group, tile->s, tile->top, tile->packed + (ptrdiff_t)g * group * d, k,
                    tile->k_stride, count, d, biased ? bias : NULL, masked);
     kernel->softmax(group, tile->s, tile->top, m, l, tile->alpha, count);
-    bool plain = !masked || kernel->all_finite(group, v, PLSH_DTYPE_FLOAT32, tile->v_stride, count,
-                                               dv);
+    bool plain =
+        !masked || kernel->all_finite(group, v, PLSH_DTYPE_FLOAT32, tile->v_stride, count, dv);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, v,
                                                              tile->v_stride, count, dv, rows);
     tile->pairs += masked ? count_pairs(tile, g, first, count) : (int64_t)rows * count;

@@ -16,10 +16,10 @@ typedef struct plsh_tile {
     const plsh_kernels *kernel; /* the plan's */
     const plsh_head_plan *head;
     int64_t head_index, sequence;
-    int64_t queries, keys; /* of the sequence */
-    int64_t row;           /* of the tile's first query within its sequence */
-    int64_t position;      /* of that query: row + keys - queries */
-    int rows, groups;      /* in this tile */
+    int64_t queries, keys;     /* of the sequence */
+    int64_t row;               /* of the tile's first query within its sequence */
+    int64_t position;          /* of that query: row + keys - queries */
+    int rows, groups;          /* in this tile */
     const plsh_bounds *bounds; /* of its kv head, or NULL */
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
@@ -27,16 +27,16 @@ typedef struct plsh_tile {
     float *o_out, *lse_out;
 
     /* Buffers. */
-    float *packed;       /* [groups][d][group] */
-    float *o;            /* [groups][group][columns] */
-    float *m, *l;        /* [groups][group] */
-    float *q_norm;       /* [groups][group], `exact`: |q| in the units of packed */
-    float *left_out;     /* [groups][group], `exact`: share of the weight left out, at most */
-    float *s;            /* [PLSH_TILE_KEYS][group] */
+    float *packed;   /* [groups][d][group] */
+    float *o;        /* [groups][group][columns] */
+    float *m, *l;    /* [groups][group] */
+    float *q_norm;   /* [groups][group], `exact`: |q| in the units of packed */
+    float *left_out; /* [groups][group], `exact`: share of the weight left out, at most */
+    float *s;        /* [PLSH_TILE_KEYS][group] */
     float *top, *alpha, *shift; /* [group] */
-    float *bias;         /* of the step, [groups * group + PLSH_TILE_KEYS] */
-    float *bound;        /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
-    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves */
+    float *bias;                /* of the step, [groups * group + PLSH_TILE_KEYS] */
+    float *bound;               /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
+    float *k_wide, *v_wide;     /* [PLSH_TILE_KEYS][d or dv], for halves */
 
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
@@ -73,7 +73,8 @@ static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
 /* A tile of dense, exact, window, fixed or none, from begin to finish. */
 void plsh_tile_walk(plsh_tile *tile);
 
-/* ---- Bounds, for `exact` ---------------------------------------------------------------------- */
+/* ---- Bounds, for `exact` ----------------------------------------------------------------------
+ */
 
 /* Where the summaries of a kv head lie in its part of the workspace. */
 plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory);

@@ -231,7 +231,8 @@ static void check_exp2(void) {
             double want = exp2((double)x[r]);
             if (x[r] >= -125.0f) worst = fmax(worst, fabs(s[r] - want) / want / FLT_EPSILON);
             if (x[r] < -126.0f) CHECK(s[r] == 0.0f, "2^%g = %g", (double)x[r], (double)s[r]);
-            CHECK((s[r] == 0.0f || s[r] >= FLT_MIN) && s[r] <= 1.0f + FLT_EPSILON, "2^%g", (double)x[r]);
+            CHECK((s[r] == 0.0f || s[r] >= FLT_MIN) && s[r] <= 1.0f + FLT_EPSILON, "2^%g",
+                  (double)x[r]);
             CHECK(l[r] == s[r] && alpha[r] == 1.0f, "row %d", r);
         }
     }
