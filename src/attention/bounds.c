@@ -14,14 +14,17 @@
 enum { PIECES = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
 typedef enum side { LEFT, RIGHT } side;
 
+/* The larger, and NaN once there is one. */
+static float larger(float a, float b) { return a >= b || a != a ? a : b; }
+
 plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory) {
     size_t pieces = (size_t)plan->first_piece[plan->sequences];
-    size_t d = (size_t)plan->shape.head_dim;
     float *at = (float *)(void *)memory;
-    return (plsh_bounds){.box = at,
-                         .norm = at + pieces * 2 * d,
-                         .norm_before = at + pieces * (2 * d + 1),
-                         .norm_after = at + pieces * (2 * d + 2)};
+    return (plsh_bounds){.norm = at,
+                         .norm_before = at + pieces,
+                         .norm_after = at + pieces * 2,
+                         .v_top = at + pieces * 3,
+                         .box = plan->boxes ? at + pieces * 4 : NULL};
 }
 
 void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
@@ -40,14 +43,33 @@ void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const c
         keys = wide;
         stride = d;
     }
-    float square =
-        plan->kernel.box(plan->kernel.group, bounds->box + piece * 2 * d, keys, stride, rows, d);
+    float unused[2 * PLSH_DIM_MAX];
+    float *box = bounds->box ? bounds->box + piece * 2 * d : unused;
+    float square = plan->kernel.box(plan->kernel.group, box, keys, stride, rows, d);
     /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
     bounds->norm[piece] = sqrtf(square) * (1.0f + (float)d * 0x1p-22f);
 }
 
-/* The larger, and NaN once there is one. */
-static float larger(float a, float b) { return a >= b || a != a ? a : b; }
+void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const char *v,
+                        int64_t sequence, int64_t piece, float *wide) {
+    const plsh_attention *shape = &plan->shape;
+    int dv = (int)shape->value_dim;
+    int64_t first =
+        plan->key_offset[sequence] + (piece - plan->first_piece[sequence]) * plan->bound_keys;
+    int64_t end = first + plan->bound_keys, last = plan->key_offset[sequence + 1];
+    ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
+    float most = 0.0f;
+    for (int64_t j = first; j < end && j < last; j++) {
+        const char *from = v + j * shape->v.row_stride * size;
+        const float *row = (const float *)(const void *)from;
+        if (shape->dtype != PLSH_DTYPE_FLOAT32) {
+            plan->kernel.widen(plan->kernel.group, wide, dv, from, shape->dtype, dv, 1, dv);
+            row = wide;
+        }
+        for (int c = 0; c < dv; c++) most = larger(most, fabsf(row[c]));
+    }
+    bounds->v_top[piece] = most;
+}
 
 void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
     for (int64_t x = 0; x < plan->sequences; x++) {
@@ -59,6 +81,9 @@ void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
         most = 0.0f;
         for (int64_t t = end - 1; t >= begin; t--) {
             bounds->norm_after[t] = most = larger(most, bounds->norm[t]);
+        }
+        for (int64_t t = end - 1; t > begin; t--) {
+            bounds->v_top[t - 1] = larger(bounds->v_top[t - 1], bounds->v_top[t]);
         }
     }
 }
@@ -98,8 +123,7 @@ static int fill_shift(plsh_tile *tile, int g, side where) {
     return rows;
 }
 
-/* log2 of the sum of k over the distances t, t + 1, ... */
-static float log_rest(const plsh_head_plan *head, int64_t t) {
+float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t) {
     if (head->log_k) return head->log_tail[t];
     double step = -expm1(-head->slope * 0.6931471805599453);
     return (float)(-head->slope * (double)t - log2(step)) + 1e-3f;
@@ -107,7 +131,7 @@ static float log_rest(const plsh_head_plan *head, int64_t t) {
 
 /* log2 of the sum of k over `count` distances, the least of them at least t: for every row. */
 static float log_piece(const plsh_head_plan *head, int64_t t, int count) {
-    float rest = log_rest(head, t), each = log2f((float)count) + 1e-3f;
+    float rest = plsh_bounds_log_rest(head, t), each = log2f((float)count) + 1e-3f;
     if (!head->log_k) each -= (float)(head->slope * (double)t);
     if (head->log_k && head->decreasing) each += head->log_k[t];
     return rest < each ? rest : each;
@@ -128,7 +152,8 @@ static float log_quarter(const plsh_tile *tile) {
 
 static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
     int rows = fill_shift(tile, g, where);
-    return worst_row(tile, g, rows, norm) + log_rest(tile->head, distance) <= log_quarter(tile);
+    return worst_row(tile, g, rows, norm) + plsh_bounds_log_rest(tile->head, distance) <=
+           log_quarter(tile);
 }
 
 bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end) {

@@ -4,8 +4,6 @@
 #include "attention/plan.h"
 #include "base/status.h"
 
-enum { MOST_DIM = 512 };
-
 static plsh_status check_sizes(const plsh_attention *a, plsh_error *error) {
     if (a->heads < 1) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "heads is %lld; at least 1",
@@ -15,13 +13,13 @@ static plsh_status check_sizes(const plsh_attention *a, plsh_error *error) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "kv_heads is %lld; it must divide heads, %lld",
                          (long long)a->kv_heads, (long long)a->heads);
     }
-    if (a->head_dim < 1 || a->head_dim > MOST_DIM) {
+    if (a->head_dim < 1 || a->head_dim > PLSH_DIM_MAX) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "head_dim is %lld; 1 to %d",
-                         (long long)a->head_dim, MOST_DIM);
+                         (long long)a->head_dim, PLSH_DIM_MAX);
     }
-    if (a->value_dim < 1 || a->value_dim > MOST_DIM) {
+    if (a->value_dim < 1 || a->value_dim > PLSH_DIM_MAX) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "value_dim is %lld; 1 to %d",
-                         (long long)a->value_dim, MOST_DIM);
+                         (long long)a->value_dim, PLSH_DIM_MAX);
     }
     if (a->queries < 0 || a->keys < a->queries || a->keys > INT64_C(1) << 40) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
@@ -109,11 +107,6 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
     return PLSH_STATUS_OK;
 }
 
-/* Does the method look at the decay? */
-static bool has_decay(plsh_method method) {
-    return method != PLSH_METHOD_FIXED && method != PLSH_METHOD_NONE;
-}
-
 static plsh_status check_heads(const plsh_attention *a, plsh_error *error) {
     if (!a->head || (a->head_count != 1 && a->head_count != a->heads)) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
@@ -122,7 +115,7 @@ static plsh_status check_heads(const plsh_attention *a, plsh_error *error) {
     }
     for (int64_t h = 0; h < a->head_count; h++) {
         plsh_status status = check_method(&a->head[h], h, error);
-        if (!status && has_decay(a->head[h].method)) {
+        if (!status && plsh_head_has_decay(&a->head[h])) {
             status = plsh_decay_check(&a->head[h].partition.decay, error);
         }
         if (status) return status;

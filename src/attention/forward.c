@@ -2,7 +2,9 @@
 #include <math.h>
 #include <omp.h>
 
+#include "attention/certificate.h"
 #include "attention/finite.h"
+#include "attention/sampled.h"
 #include "attention/tile.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -72,17 +74,26 @@ static void place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memo
     tile->v = head_of(arrays->v, &shape->v, kv, shape->dtype) + first * shape->v.row_stride * size;
     tile->o_out = arrays->o + h * shape->o.head_stride + row * shape->o.row_stride;
     tile->lse_out = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
-    tile->bounds = NULL;
-    if (tile->head->head.method == PLSH_METHOD_EXACT) {
-        *bounds = plsh_bounds_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
-        tile->bounds = bounds;
+    tile->certificate_out =
+        arrays->certificate ? arrays->certificate + h * shape->queries + row : NULL;
+    *bounds = plsh_bounds_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
+    tile->bounds = bounds;
+}
+
+/* The largest entry; NaN where there is one. */
+static double largest(const float *certificate, int64_t count) {
+    double most = 0.0;
+    for (int64_t i = 0; certificate && i < count; i++) {
+        if (!((double)certificate[i] <= most)) most = (double)certificate[i];
+        if (isnan(most)) break;
     }
+    return most;
 }
 
 /* Boxes and norms of all keys; inside a parallel region. */
 static void summarise_keys(const plsh_plan *plan, const plsh_forward *arrays, char *memory,
-                           float *wide) {
-    if (plan->bound_keys == 0) return;
+                           float *wide, float *v_wide) {
+    if (!plan->boxes && !arrays->certificate) return;
     int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * pieces; i++) {
@@ -91,6 +102,9 @@ static void summarise_keys(const plsh_plan *plan, const plsh_forward *arrays, ch
         int64_t sequence = find(plan->first_piece, plan->sequences, piece);
         plsh_bounds_piece(plan, &bounds, head_of(arrays->k, &plan->shape.k, kv, plan->shape.dtype),
                           sequence, piece, wide);
+        if (!arrays->certificate) continue;
+        plsh_bounds_values(plan, &bounds, head_of(arrays->v, &plan->shape.v, kv, plan->shape.dtype),
+                           sequence, piece, v_wide);
     }
 #pragma omp for schedule(static)
     for (int64_t kv = 0; kv < kv_heads; kv++) {
@@ -107,11 +121,17 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *work
         plsh_tile tile;
         plsh_bounds bounds;
         plsh_tile_layout(plan, &tile, threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
-        summarise_keys(plan, arrays, workspace, tile.k_wide);
+        summarise_keys(plan, arrays, workspace, tile.k_wide, tile.v_wide);
 #pragma omp for schedule(dynamic)
         for (int64_t item = 0; item < items; item++) {
             place(&tile, arrays, workspace, &bounds, item);
-            if (tile.rows > 0) plsh_tile_walk(&tile);
+            if (tile.rows == 0) continue;
+            if (plsh_method_is_sampled(tile.head->head.method)) {
+                plsh_tile_sample(&tile);
+            } else {
+                plsh_tile_walk(&tile);
+            }
+            if (tile.certificate_out) plsh_tile_certify(&tile);
         }
         pairs += tile.pairs;
     }
@@ -134,7 +154,11 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
         if (status) return status;
     }
     int64_t pairs = run(plan, arrays, workspace);
-    if (report) *report = (plsh_report){.pairs = pairs};
+    if (report) {
+        *report = (plsh_report){
+            .pairs = pairs,
+            .error_bound = largest(arrays->certificate, plan->shape.heads * plan->shape.queries)};
+    }
     return PLSH_STATUS_OK;
 }
 

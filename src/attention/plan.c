@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/predict.h"
+#include "attention/sampled.h"
 #include "attention/tile.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -44,10 +46,6 @@ static plsh_status copy_offsets(plsh_plan *plan, plsh_error *error) {
 
 /* ---- Decays --------------------------------------------------------------------------------- */
 
-static bool uses_decay(plsh_method method) {
-    return method != PLSH_METHOD_FIXED && method != PLSH_METHOD_NONE;
-}
-
 static bool is_linear(const plsh_decay *decay) {
     return decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0.0;
 }
@@ -81,7 +79,7 @@ static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error 
 static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_head_plan *head = &plan->head[h];
     const plsh_decay *decay = &head->head.partition.decay;
-    if (!uses_decay(head->head.method)) return PLSH_STATUS_OK;
+    if (!plsh_head_has_decay(&head->head)) return PLSH_STATUS_OK;
     if (is_linear(decay)) {
         head->slope = log2_e / decay->a;
         head->decreasing = true;
@@ -101,34 +99,21 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
 
 /* ---- Heads ---------------------------------------------------------------------------------- */
 
-/* Keys per query, about. 27 sigma is where `exact` stops on normal Q and K of norm sqrt(64). */
-static double predict_cost(const plsh_plan *plan, const plsh_head_plan *head) {
-    double all = (double)plan->longest, sides = plan->shape.causal ? 1.0 : 2.0, reach = all;
-    const plsh_head *h = &head->head;
-    if (h->method == PLSH_METHOD_WINDOW) reach = (double)h->window;
-    if (h->method == PLSH_METHOD_FIXED) reach = (double)h->block / 2.0;
-    if (h->method == PLSH_METHOD_EXACT && head->slope != 0.0) reach = 27.0 * log2_e / head->slope;
-    return sides * fmin(reach, all / 2.0);
-}
-
 static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     const plsh_attention *shape = &plan->shape;
     plsh_head_plan *head = &plan->head[h];
     head->head = shape->head[shape->head_count == 1 ? 0 : h];
-    plsh_method method = head->head.method;
-    if (method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN ||
-        method == PLSH_METHOD_AUTO) {
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "head %lld: method %d is not in this build; dense, exact, window, fixed "
-                         "and none are",
-                         (long long)h, (int)method);
-    }
     if (head->head.eps == 0.0) head->head.eps = 0x1p-24;
     head->reason = "as asked";
+    if (head->head.method == PLSH_METHOD_AUTO) plsh_predict_choose(plan, head);
+    plsh_method method = head->head.method;
     head->groups = PLSH_TILE_QUERIES / plan->kernel.group;
-    if (method == PLSH_METHOD_EXACT) plan->bound_keys = PLSH_BOUND_KEYS;
+    plan->boxes |= method == PLSH_METHOD_EXACT;
     plsh_status status = set_decay(plan, h, error);
-    head->cost = predict_cost(plan, head);
+    if (!status && plsh_method_is_sampled(method)) {
+        status = plsh_sampled_prepare(plan, head, error);
+    }
+    head->cost = plsh_predict_keys(plan, &head->head, method);
     return status;
 }
 
@@ -194,11 +179,11 @@ static int64_t count_pieces(plsh_plan *plan) {
 }
 
 static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
-    if (plan->bound_keys == 0) return PLSH_STATUS_OK;
+    plan->bound_keys = PLSH_BOUND_KEYS;
     plsh_status status =
         allocate(&plan->first_piece, plan->sequences + 1, sizeof(int64_t), "pieces", error);
     if (status) return status;
-    int64_t each = (2 * plan->shape.head_dim + 3) * (int64_t)sizeof(float);
+    int64_t each = ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 4) * (int64_t)sizeof(float);
     int64_t pieces = count_pieces(plan);
     while (pieces * each > BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
         plan->bound_keys *= 2;
@@ -251,6 +236,9 @@ plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, 
 void plsh_plan_destroy(plsh_plan *plan) {
     if (!plan) return;
     for (int64_t i = 0; i < plan->table_count; i++) plsh_release(plan->table[i]);
+    for (int64_t h = 0; plan->head && h < plan->shape.heads; h++) {
+        plsh_sampled_release(&plan->head[h]);
+    }
     plsh_release(plan->query_offset);
     plsh_release(plan->key_offset);
     plsh_release(plan->head);

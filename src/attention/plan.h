@@ -5,6 +5,8 @@
 #ifndef PLSH_ATTENTION_PLAN_H
 #define PLSH_ATTENTION_PLAN_H
 
+#include "attention/counting.h"
+#include "attention/gathering.h"
 #include "attention/kernels/kernels.h"
 #include "plsh/attention.h"
 
@@ -14,27 +16,34 @@ enum {
     PLSH_TILE_QUERIES = 96,
     /* Keys per step of a walk, and the finest pieces of it that `exact` decides about. */
     PLSH_TILE_KEYS = 128,
-    PLSH_BOUND_KEYS = 32
+    PLSH_BOUND_KEYS = 32,
+    PLSH_DIM_MAX = 512 /* head_dim and value_dim */
 };
 
 /* One head, as it runs. */
 typedef struct plsh_head_plan {
     plsh_head head; /* method resolved, eps set */
     const char *reason;
-    int groups;            /* of queries per tile */
-    double slope;          /* ALiBi: the bias is -slope * t, in units of log2 */
-    const float *log_k;    /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
-    const float *log_tail; /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
-    bool decreasing;       /* k(t) >= k(t+1) for all t */
-    double cost;           /* keys per query, about: big heads go first */
+    char reason_text[240];   /* of `auto` */
+    int groups;              /* of queries per tile */
+    double slope;            /* ALiBi: the bias is -slope * t, in units of log2 */
+    const float *log_k;      /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
+    const float *log_tail;   /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
+    bool decreasing;         /* k(t) >= k(t+1) for all t */
+    plsh_counting *counting; /* plsh, masks, mean: their draws */
+    plsh_gathering *gathering; /* instead, where blocks are not contiguous */
+    size_t counts_bytes;
+    double cost;               /* keys per query, about: big heads go first */
     const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
 } plsh_head_plan;
 
-/* The summaries of keys that `exact` decides by, of one kv head, in the workspace: for every
- * piece of plan->bound_keys keys its box, |k|max, and the running maxima from both ends. */
+/* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace:
+ * for every piece of plan->bound_keys keys its box, |k|max, the running maxima from both ends, and
+ * the largest |v|. */
 typedef struct plsh_bounds {
-    float *box;                             /* [pieces][2 d] */
+    float *box;                             /* [pieces][2 d], `exact` only */
     float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
+    float *v_top; /* certificates only: from the piece to the end of its sequence */
 } plsh_bounds;
 
 struct plsh_plan {
@@ -50,7 +59,8 @@ struct plsh_plan {
     int64_t *tiles;                     /* the first_tile arrays */
     float **table;                      /* decay tables, owned; table_count of them */
     int64_t table_count;
-    int bound_keys;       /* 0: no head needs bounds */
+    bool boxes; /* a head is `exact` */
+    int bound_keys;
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
     size_t bounds_bytes;  /* of one kv head */
     size_t thread_bytes;  /* of one thread's tile */
@@ -73,6 +83,22 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
 /* Bytes of an element of q, k, v. */
 static inline size_t plsh_dtype_size(plsh_dtype dtype) {
     return dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static inline bool plsh_method_is_sampled(plsh_method method) {
+    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+}
+
+/* Does the head look at its decay? Labels are all that a sampled one needs: its decay may be
+ * left zero, and then there is no certificate. */
+static inline bool plsh_head_has_decay(const plsh_head *head) {
+    const plsh_decay *decay = &head->partition.decay;
+    bool unset = decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
+    if (unset && plsh_method_is_sampled(head->method) &&
+        head->partition.scheme == PLSH_SCHEME_LABELS) {
+        return false;
+    }
+    return head->method != PLSH_METHOD_FIXED && head->method != PLSH_METHOD_NONE;
 }
 
 /* Checks a descriptor and fills in its defaults. */

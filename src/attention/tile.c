@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/certificate.h"
+#include "attention/sampled.h"
 #include "base/memory.h"
 
 /* The next `count` floats of the workspace, on a cache line. */
@@ -34,10 +36,11 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     tile->k_wide = take(memory, &used, halves ? PLSH_TILE_KEYS * d : 0);
     tile->v_wide = take(memory, &used, halves ? PLSH_TILE_KEYS * dv : 0);
     tile->pairs = 0;
-    return used;
+    used = plsh_certificate_layout(plan, tile, memory, used);
+    return plsh_sampled_layout(plan, tile, memory, used);
 }
 
-void plsh_tile_begin(plsh_tile *tile) {
+void plsh_tile_pack(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, d = (int)shape->head_dim;
@@ -50,12 +53,21 @@ void plsh_tile_begin(plsh_tile *tile) {
         kernel->pack(group, tile->packed + (ptrdiff_t)g * group * d, from, shape->dtype,
                      shape->q.row_stride, left < group ? left : group, d, factor);
     }
-    int rows = tile->groups * group, columns = plsh_kernels_columns((int)shape->value_dim);
+}
+
+void plsh_tile_reset(plsh_tile *tile) {
+    int rows = tile->groups * tile->kernel->group;
+    int columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
     for (int r = 0; r < rows; r++) {
         tile->m[r] = PLSH_SOFTMAX_START;
         tile->l[r] = 0.0f;
     }
     memset(tile->o, 0, sizeof(float) * (size_t)rows * (size_t)columns);
+}
+
+void plsh_tile_begin(plsh_tile *tile) {
+    plsh_tile_pack(tile);
+    plsh_tile_reset(tile);
 }
 
 /* bias[i] for t = t0 + i = query - key, before causality and window. */

@@ -1,6 +1,6 @@
 /* attention: one tile of queries, and the steps every method takes with it.
  *
- *     plsh_tile_begin     queries packed, nothing seen yet
+ *     plsh_tile_begin     queries packed, nothing seen yet (pack, then reset)
  *     plsh_tile_load      the next step's keys at hand (widened if they are halves), their bias
  *     plsh_tile_visit     one group against a run of those keys
  *     plsh_tile_finish    output rows and lse written
@@ -24,7 +24,7 @@ typedef struct plsh_tile {
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
     const char *q, *k, *v;
-    float *o_out, *lse_out;
+    float *o_out, *lse_out, *certificate_out; /* the latter two may be NULL */
 
     /* Buffers. */
     float *packed;   /* [groups][d][group] */
@@ -33,10 +33,18 @@ typedef struct plsh_tile {
     float *q_norm;   /* [groups][group], `exact`: |q| in the units of packed */
     float *left_out; /* [groups][group], `exact`: share of the weight left out, at most */
     float *s;        /* [PLSH_TILE_KEYS][group] */
-    float *top, *alpha, *shift; /* [group] */
-    float *bias;                /* of the step, [groups * group + PLSH_TILE_KEYS] */
-    float *bound;               /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
-    float *k_wide, *v_wide;     /* [PLSH_TILE_KEYS][d or dv], for halves */
+    float *top, *alpha, *shift;     /* [group] */
+    float *bias;                    /* of the step, [groups * group + PLSH_TILE_KEYS] */
+    float *bound;                   /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
+    void *counts;                   /* plsh, masks, mean: events of the tile */
+    float *w;                       /* [groups][PLSH_TILE_KEYS][group], their weights, rows of */
+    int32_t *w_row;                 /* [groups][PLSH_TILE_KEYS] */
+    double *o_sum, *m_sum, *l_sum;  /* like o, m, l: sums over the passes of masks and mean */
+    float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
+    float *gap_m, *gap_l;           /* certificates: like m, l, of A |L - M| */
+    float *gap_rest;                /* [groups][group]: what is not in them, relative to D */
+    float *gap;                     /* [PLSH_TILE_KEYS][group], |L - M| */
+    float *k_wide, *v_wide;         /* [PLSH_TILE_KEYS][d or dv], for halves */
 
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
@@ -44,6 +52,7 @@ typedef struct plsh_tile {
     const float *k_rows, *v_rows;
     ptrdiff_t k_stride, v_stride;
 
+    bool guarded;  /* keys of weight 0 may have values that are not finite */
     int64_t pairs; /* scored, over all tiles of the thread */
 } plsh_tile;
 
@@ -51,6 +60,8 @@ typedef struct plsh_tile {
 size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory);
 
 void plsh_tile_begin(plsh_tile *tile);
+void plsh_tile_pack(plsh_tile *tile);
+void plsh_tile_reset(plsh_tile *tile);
 
 /* Keys first .. first + count - 1 of the sequence become the step at hand, count at most
  * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */
@@ -83,7 +94,14 @@ plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory);
  * bound_keys * head_dim floats. */
 void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
                        int64_t sequence, int64_t piece, float *wide);
+
+/* The same for the values, which only certificates need; before the maxima. */
+void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const char *v,
+                        int64_t sequence, int64_t piece, float *wide);
 void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
+
+/* log2 of the sum of k over the distances t, t + 1, ..., at most. */
+float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t);
 
 /* Begins the walk of a tile: norms of its queries. */
 void plsh_bounds_begin(plsh_tile *tile);

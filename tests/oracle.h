@@ -1,0 +1,26 @@
+/* tests: attention in double precision by its definition, one pair after the other. */
+#ifndef PLSH_TESTS_ORACLE_H
+#define PLSH_TESTS_ORACLE_H
+
+#include "plsh/attention.h"
+
+/* The weight of (position p, key j) of a sequence under head h, next to exp(score). */
+typedef double (*oracle_weight)(const void *context, int64_t h, int64_t p, int64_t j);
+
+/* o [heads, queries, value_dim] and lse [heads, queries] (either may be NULL) of float arrays in
+ * the default layout; zeros of the descriptor mean what they mean to the library. Causality is the
+ * oracle's business, not the weight's. */
+void oracle_attend(const plsh_attention *attention, const float *q, const float *k, const float *v,
+                   oracle_weight weight, const void *context, double *o, double *lse);
+
+/* Weights. context: the heads of the descriptor. */
+double oracle_decay(const void *heads, int64_t h, int64_t p, int64_t j);  /* k(|p - j|) */
+double oracle_counts(const void *heads, int64_t h, int64_t p, int64_t j); /* M~ */
+
+/* Normal numbers, the same for the same seed. */
+void oracle_normal(uint64_t seed, double scale, float *to, size_t count);
+
+/* The largest |a - b|; infinite where one of them is NaN. */
+double oracle_distance(const float *a, const double *b, size_t count);
+
+#endif
