@@ -4,7 +4,9 @@
 
 #include "cli/command.h"
 
+extern const cli_command cli_command_attend;
 extern const cli_command cli_command_draw;
+extern const cli_command cli_command_error;
 extern const cli_command cli_command_info;
 extern const cli_command cli_command_norms;
 

@@ -1,0 +1,193 @@
+/* cli: the arrays that attention commands read. */
+#include "cli/arrays.h"
+
+#include "cli/message.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const char *const cli_methods[] = {"dense",  "exact", "plsh", "masks", "mean",
+                                   "window", "fixed", "none", "auto",  NULL};
+
+const cli_option cli_inputs_options[CLI_INPUTS_COUNT] = {
+    {.name = "q",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_inputs, q),
+     .value = "FILE",
+     .help = "queries, .npy [heads, n, dim] of float32, float16 or float64"},
+    {.name = "k",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_inputs, k),
+     .value = "FILE",
+     .help = "keys, [kv heads, n, dim]; there may be fewer heads and more rows than of queries, "
+             "which are then the last positions"},
+    {.name = "v",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_inputs, v),
+     .value = "FILE",
+     .help = "values, [kv heads, n, value dim]"},
+    {.name = "random",
+     .kind = CLI_INTEGERS,
+     CLI_MEMBER(cli_inputs, random),
+     .value = "H,N,D",
+     .help = "instead of files: normal numbers, H heads of N rows of D",
+     .range = CLI_BETWEEN(1, 1073741824)},
+    {.name = "causal",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(cli_inputs, causal),
+     .help = "a position sees itself and what is before it"},
+    {.name = "scale",
+     .kind = CLI_REAL,
+     CLI_MEMBER(cli_inputs, scale),
+     .value = "X",
+     .help = "factor of q.k; 0 is 1 / sqrt(dim)",
+     .fallback = "0"},
+};
+
+/* Two normal numbers by Box and Muller from SplitMix64. */
+static double normal(uint64_t *state) {
+    double u[2];
+    for (int i = 0; i < 2; i++) {
+        uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+        z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+        u[i] = ((double)((z ^ z >> 31) >> 12) + 0.5) * 0x1p-52;
+    }
+    return sqrt(-2 * log(u[0])) * cos(6.283185307179586 * u[1]);
+}
+
+static int make_random(const cli_integers *shape, uint64_t *state, plsh_npy *out) {
+    if (shape->count != 3) return cli_usage("--random: three numbers: heads, rows, dim");
+    *out = (plsh_npy){.type = PLSH_NPY_FLOAT32, .rank = 3, .count = 1};
+    for (int i = 0; i < 3; i++) {
+        out->shape[i] = shape->values[i];
+        if (__builtin_mul_overflow(out->count, (size_t)shape->values[i], &out->count))
+            return cli_fail("--random: the arrays are too large");
+    }
+    size_t bytes;
+    if (__builtin_mul_overflow(out->count, sizeof(float), &bytes) || bytes > SIZE_MAX - 64)
+        return cli_fail("--random: the arrays are too large");
+    float *data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (data == NULL) return cli_fail("out of memory for %zu numbers", out->count);
+    for (size_t i = 0; i < out->count; i++) data[i] = (float)normal(state);
+    out->data = data;
+    return CLI_DONE;
+}
+
+static int read_one(const char *path, const char *name, plsh_npy *out) {
+    plsh_error error;
+    if (path == NULL) return cli_usage("--%s is needed: --q, --k and --v, or --random", name);
+    if (plsh_npy_read(path, out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (out->rank != 3)
+        return cli_fail("%s: rank %d; attention takes [heads, n, dim]", path, out->rank);
+    if (out->type != PLSH_NPY_FLOAT16 && plsh_npy_to_float32(out, &error) != PLSH_STATUS_OK)
+        return cli_fail("%s: %s", path, error.message);
+    return CLI_DONE;
+}
+
+/* Half precision goes in as it is, if all three are; otherwise all become float32. */
+static int same_type(cli_arrays *arrays) {
+    plsh_npy *all[] = {&arrays->q, &arrays->k, &arrays->v};
+    int halves = 0;
+    for (int i = 0; i < 3; i++) halves += all[i]->type == PLSH_NPY_FLOAT16;
+    plsh_error error;
+    for (int i = 0; i < 3 && halves < 3; i++)
+        if (plsh_npy_to_float32(all[i], &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    arrays->attention.dtype = halves == 3 ? PLSH_DTYPE_FLOAT16 : PLSH_DTYPE_FLOAT32;
+    return CLI_DONE;
+}
+
+static int check_shapes(const cli_arrays *arrays) {
+    const int64_t *q = arrays->q.shape, *k = arrays->k.shape, *v = arrays->v.shape;
+    if (q[2] != k[2])
+        return cli_fail("q has rows of %lld, k of %lld; they have to be equal", (long long)q[2],
+                        (long long)k[2]);
+    if (k[0] != v[0] || k[1] != v[1])
+        return cli_fail("k is [%lld, %lld, ..], v is [%lld, %lld, ..]; they have to be equal",
+                        (long long)k[0], (long long)k[1], (long long)v[0], (long long)v[1]);
+    return CLI_DONE;
+}
+
+int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out) {
+    *out = (cli_arrays){.random = inputs->random.count > 0};
+    const char *paths[] = {inputs->q, inputs->k, inputs->v}, *names[] = {"q", "k", "v"};
+    plsh_npy *all[] = {&out->q, &out->k, &out->v};
+    uint64_t state = common->seed;
+    int code = CLI_DONE;
+    for (int i = 0; i < 3 && code == CLI_DONE; i++) {
+        if (out->random && paths[i] != NULL)
+            code = cli_usage("--random and --%s: give one of them", names[i]);
+        else if (out->random)
+            code = make_random(&inputs->random, &state, all[i]);
+        else
+            code = read_one(paths[i], names[i], all[i]);
+    }
+    if (code == CLI_DONE) code = same_type(out);
+    if (code == CLI_DONE) code = check_shapes(out);
+    plsh_attention *a = &out->attention;
+    a->heads = out->q.shape[0];
+    a->kv_heads = out->k.shape[0];
+    a->queries = out->q.shape[1];
+    a->keys = out->k.shape[1];
+    a->head_dim = out->q.shape[2];
+    a->value_dim = out->v.shape[2];
+    a->causal = inputs->causal;
+    a->scale = inputs->scale;
+    a->threads = (int)common->threads;
+    a->isa = common->isa;
+    if (code == CLI_DONE && (a->heads == 0 || a->head_dim == 0 || a->value_dim == 0))
+        code = cli_fail("q is [%lld, %lld, %lld], v has rows of %lld; heads and dims are 1 or more",
+                        (long long)a->heads, (long long)a->queries, (long long)a->head_dim,
+                        (long long)a->value_dim);
+    if (code != CLI_DONE) cli_arrays_free(out);
+    return code;
+}
+
+void cli_arrays_free(cli_arrays *arrays) {
+    plsh_npy *all[] = {&arrays->q, &arrays->k, &arrays->v};
+    for (int i = 0; i < 3; i++) {
+        if (arrays->random)
+            free(all[i]->data);
+        else
+            plsh_npy_free(all[i]);
+    }
+    *arrays = (cli_arrays){0};
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,
+                       float *certificate, cli_run *run) {
+    plsh_error error;
+    size_t bytes = (plsh_plan_workspace(plan) + 64) / 64 * 64;
+    void *workspace = aligned_alloc(64, bytes);
+    if (workspace == NULL) return cli_fail("out of memory for a workspace of %zu bytes", bytes);
+    plsh_forward forward = {.q = arrays->q.data,
+                            .k = arrays->k.data,
+                            .v = arrays->v.data,
+                            .o = o,
+                            .lse = lse,
+                            .certificate = certificate};
+    double start = now();
+    plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->report, &error);
+    run->seconds = now() - start;
+    free(workspace);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+int cli_arrays_attend(const cli_arrays *arrays, float *o, float *lse, float *certificate,
+                      cli_run *run) {
+    plsh_error error;
+    plsh_plan *plan;
+    if (plsh_plan_create(&arrays->attention, &plan, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    int code = cli_arrays_forward(arrays, plan, o, lse, certificate, run);
+    plsh_plan_destroy(plan);
+    return code;
+}

@@ -1,0 +1,49 @@
+/* cli: the arrays that attention commands read, and the attention they ask for. */
+#ifndef PLSH_CLI_ARRAYS_H
+#define PLSH_CLI_ARRAYS_H
+
+#include "cli/options.h"
+
+#include "plsh/attention.h"
+
+/* ---- q, k, v: attend, error ---- */
+
+typedef struct cli_inputs {
+    const char *q, *k, *v;
+    cli_integers random; /* instead: heads, n, dim */
+    bool causal;
+    double scale;
+} cli_inputs;
+
+enum { CLI_INPUTS_COUNT = 6 };
+extern const cli_option cli_inputs_options[CLI_INPUTS_COUNT];
+
+/* Arrays in memory. `attention` has their shape and type, causality, scale and threads; heads are
+ * for the caller to fill in. */
+typedef struct cli_arrays {
+    plsh_npy q, k, v;
+    bool random; /* made here, not read */
+    plsh_attention attention;
+} cli_arrays;
+
+/* Reads them, or makes normal ones from the seed; checks that they fit together. */
+int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out);
+void cli_arrays_free(cli_arrays *arrays);
+
+/* The names of plsh_method, NULL at the end. */
+extern const char *const cli_methods[];
+
+/* One call of a plan: what it took and what it said. certificate and lse may be NULL. */
+typedef struct cli_run {
+    double seconds;
+    plsh_report report;
+} cli_run;
+
+int cli_arrays_attend(const cli_arrays *arrays, float *o, float *lse, float *certificate,
+                      cli_run *run);
+
+/* The same on a plan that is there already. */
+int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,
+                       float *certificate, cli_run *run);
+
+#endif

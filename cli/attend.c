@@ -1,0 +1,283 @@
+/* cli: plsh attend: attention on arrays. */
+#include "cli/arrays.h"
+#include "cli/commands.h"
+#include "cli/message.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct attend_options {
+    int method;
+    double eps;
+    int64_t window, block, samples;
+    const char *out, *lse, *certify;
+    bool check;
+} attend_options;
+
+typedef struct settings {
+    attend_options attend;
+    cli_inputs inputs;
+    cli_decays decays;
+    cli_partitions partitions;
+    cli_common common;
+} settings;
+
+static const cli_option attend_table[] = {
+    {.name = "method",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(attend_options, method),
+     .value = "NAME",
+     .help = "how",
+     .fallback = "exact",
+     .choices = cli_methods},
+    {.name = "eps",
+     .kind = CLI_REAL,
+     CLI_MEMBER(attend_options, eps),
+     .value = "X",
+     .help = "exact, auto: the share of a row's weight that may be left out; 0 is 2^-24",
+     .fallback = "0",
+     .range = {.least = 0, .most = 1, .below = true}},
+    {.name = "window",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(attend_options, window),
+     .value = "N",
+     .help = "window: keys nearer than this are seen; 0 is 27 sigma",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "block",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(attend_options, block),
+     .value = "N",
+     .help = "fixed: positions per block; 0 is 2 sigma",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "samples",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(attend_options, samples),
+     .value = "S",
+     .help = "plsh, masks, mean: partitions per head",
+     .fallback = "20",
+     .range = CLI_BETWEEN(1, 16777216)},
+    {.name = "out",
+     .kind = CLI_FILE,
+     CLI_MEMBER(attend_options, out),
+     .value = "FILE",
+     .help = "the output, float32 .npy [heads, n, value dim]"},
+    {.name = "lse",
+     .kind = CLI_FILE,
+     CLI_MEMBER(attend_options, lse),
+     .value = "FILE",
+     .help = "the log-sum-exp of every row, [heads, n]"},
+    {.name = "certify",
+     .kind = CLI_FILE,
+     CLI_MEMBER(attend_options, certify),
+     .value = "FILE",
+     .help = "a proven bound on the error of every row against the untruncated bias, [heads, n]"},
+    {.name = "check",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(attend_options, check),
+     .help = "refuse NaN and infinities in the inputs"},
+};
+
+static const cli_group groups[] = {
+    CLI_GROUP("Options", attend_table, settings, attend),
+    CLI_GROUP("Arrays", cli_inputs_options, settings, inputs),
+    CLI_GROUP("Bias", cli_decays_options, settings, decays),
+    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
+    CLI_GROUP("Common options", cli_common_options, settings, common),
+};
+
+typedef struct work {
+    cli_arrays arrays;
+    cli_decay_list decays;
+    cli_labels labels;
+    plsh_head *heads;
+    plsh_plan *plan;
+    float *o, *lse, *certificate;
+    cli_run run;
+} work;
+
+static bool is_sampled(int method) {
+    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+}
+
+/* Where a bias has no sigma, its width is the distance at which it has fallen to e^-1. */
+static double width_of(const plsh_decay *decay, int64_t keys) {
+    if (decay->kind == PLSH_DECAY_ALIBI) return decay->a;
+    int64_t t = 1;
+    while (t < keys && plsh_decay_value(decay, t) > 0.36787944117144233) t++;
+    return (double)t;
+}
+
+static int64_t at_least_one(double x) {
+    return x < 1 ? 1 : x > 0x1p60 ? (int64_t)1 << 60 : (int64_t)x;
+}
+
+static int make_head(const settings *given, work *w, size_t h) {
+    const attend_options *options = &given->attend;
+    const plsh_decay *decay = &w->decays.values[h];
+    const double width = width_of(decay, w->arrays.attention.keys);
+    w->heads[h] = (plsh_head){
+        .method = (plsh_method)options->method,
+        .partition.decay = *decay,
+        .eps = options->eps,
+        .window = options->window > 0 ? options->window : at_least_one(ceil(27 * width)),
+        .block = options->block > 0 ? options->block : at_least_one(round(2 * width))};
+    if (!is_sampled(options->method)) return CLI_DONE;
+    return cli_partition_make(&given->partitions, &w->labels, decay, options->samples,
+                              given->common.seed, h, &w->heads[h].partition);
+}
+
+static int prepare(const settings *given, work *w) {
+    int code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
+    plsh_attention *a = &w->arrays.attention;
+    const size_t heads = (size_t)a->heads, rows = heads * (size_t)a->queries;
+    if (code == CLI_DONE) code = cli_decays_make(&given->decays, heads, &w->decays);
+    if (code == CLI_DONE) code = cli_labels_read(&given->partitions, &w->labels);
+    if (code != CLI_DONE) return code;
+    w->heads = calloc(heads, sizeof *w->heads);
+    w->o = calloc(rows * (size_t)a->value_dim + 1, sizeof *w->o);
+    if (given->attend.lse != NULL) w->lse = calloc(rows + 1, sizeof *w->lse);
+    if (given->attend.certify != NULL) w->certificate = calloc(rows + 1, sizeof *w->certificate);
+    if (w->heads == NULL || w->o == NULL || (given->attend.lse != NULL && w->lse == NULL) ||
+        (given->attend.certify != NULL && w->certificate == NULL))
+        return cli_fail("out of memory for %zu rows of output", rows);
+    for (size_t h = 0; code == CLI_DONE && h < heads; h++) code = make_head(given, w, h);
+    a->head = w->heads;
+    a->head_count = a->heads;
+    a->check_finite = given->attend.check;
+    plsh_error error;
+    if (code == CLI_DONE && plsh_plan_create(a, &w->plan, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    return code;
+}
+
+static int save(const char *path, const work *w, int rank, const float *data) {
+    if (path == NULL) return CLI_DONE;
+    const plsh_attention *a = &w->arrays.attention;
+    const int64_t shape[] = {a->heads, a->queries, a->value_dim};
+    plsh_error error;
+    plsh_status status = plsh_npy_write(path, PLSH_NPY_FLOAT32, rank, shape, data, &error);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static const plsh_column columns[] = {
+    {.name = "head", .kind = PLSH_CELL_INTEGER},
+    {.name = "sigma", .kind = PLSH_CELL_NUMBER},
+    {.name = "method", .kind = PLSH_CELL_TEXT},
+    {.name = "error_bound", .kind = PLSH_CELL_NUMBER, .heading = "error at most", .digits = 3},
+    {.name = "reason", .kind = PLSH_CELL_TEXT},
+};
+
+static double largest(const work *w, int64_t head) {
+    if (w->certificate == NULL) return NAN;
+    double most = 0;
+    const int64_t rows = w->arrays.attention.queries;
+    for (int64_t i = 0; i < rows && !isnan(most); i++) {
+        double x = (double)w->certificate[head * rows + i];
+        if (!(x <= most)) most = x;
+    }
+    return most;
+}
+
+static int fill_table(const work *w, plsh_table **table) {
+    plsh_error error;
+    if (plsh_table_create(table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    for (int64_t h = 0; h < w->arrays.attention.heads; h++) {
+        const char *reason;
+        plsh_head head = plsh_plan_head(w->plan, h, &reason);
+        const plsh_decay *decay = &head.partition.decay;
+        bool alibi = decay->kind == PLSH_DECAY_ALIBI && decay->a > 0;
+        plsh_cell row[] = {{.integer = h},
+                           {.number = alibi ? decay->a : NAN},
+                           {.text = cli_methods[head.method]},
+                           {.number = largest(w, h)},
+                           {.text = reason}};
+        plsh_table_add(*table, row);
+    }
+    return CLI_DONE;
+}
+
+static int print_json(const settings *given, const work *w, const plsh_table *table) {
+    plsh_json *json;
+    plsh_error error;
+    const plsh_attention *a = &w->arrays.attention;
+    const double bound = w->certificate != NULL ? w->run.report.error_bound : NAN;
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_text(json, "method", cli_methods[given->attend.method]);
+    plsh_json_integer(json, "queries", a->queries);
+    plsh_json_integer(json, "keys", a->keys);
+    plsh_json_number(json, "seconds", w->run.seconds);
+    plsh_json_integer(json, "pairs", w->run.report.pairs);
+    plsh_json_text(json, "certificate", given->attend.certify);
+    plsh_json_number(json, "error_bound", bound);
+    plsh_json_text(json, "isa", plsh_plan_isa(w->plan));
+    int code = plsh_table_json(table, json, "heads", &error) == PLSH_STATUS_OK
+                   ? CLI_DONE
+                   : cli_fail_error(&error);
+    plsh_json_end(json);
+    if (code == CLI_DONE) code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int report(const settings *given, const work *w) {
+    plsh_table *table = NULL;
+    int code = fill_table(w, &table);
+    if (code == CLI_DONE && given->common.json) {
+        code = print_json(given, w, table);
+    } else if (code == CLI_DONE) {
+        const double rows = (double)(w->arrays.attention.heads * w->arrays.attention.queries);
+        code = cli_print_table(table);
+        printf("%lld pairs scored, %.4g per query and head, in %.4g s\n",
+               (long long)w->run.report.pairs, rows > 0 ? (double)w->run.report.pairs / rows : 0,
+               w->run.seconds);
+    }
+    plsh_table_free(table);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    work w = {0};
+    int code = prepare(options, &w);
+    if (code == CLI_DONE)
+        code = cli_arrays_forward(&w.arrays, w.plan, w.o, w.lse, w.certificate, &w.run);
+    if (code == CLI_DONE) code = save(options->attend.out, &w, 3, w.o);
+    if (code == CLI_DONE) code = save(options->attend.lse, &w, 2, w.lse);
+    if (code == CLI_DONE) code = save(options->attend.certify, &w, 2, w.certificate);
+    if (code == CLI_DONE) code = report(options, &w);
+    plsh_plan_destroy(w.plan);
+    cli_arrays_free(&w.arrays);
+    cli_decays_free(&w.decays);
+    cli_labels_free(&w.labels);
+    float *arrays[] = {w.o, w.lse, w.certificate};
+    for (int i = 0; i < 3; i++) free(arrays[i]);
+    free(w.heads);
+    return code;
+}
+
+const cli_command cli_command_attend = {
+    .name = "attend",
+    .summary = "attention with a positional bias on arrays",
+    .text = "Computes attention on the arrays of --q, --k and --v and writes the output, if asked "
+            "for also the log-sum-exp of every row and a certificate: a proven bound on the "
+            "largest error of the row against the full, untruncated bias. Methods: dense and exact "
+            "are the bias itself, in quadratic and near-linear time; plsh is the mean of --samples "
+            "partitions, fused; masks the same by the paper's algorithm, a pass per mask; mean "
+            "averages the outputs of single masks; window cuts the bias off; fixed has equal "
+            "blocks and no bias; none has no bias; auto takes the cheapest that keeps to --eps "
+            "whatever the data, and says which and why.",
+    .example = "plsh attend --random 8,2000,64 --causal --method auto\n"
+               "plsh attend --random 2,1000,32 --sigma 4,64 --method plsh --samples 64 "
+               "--out o.npy --certify bound.npy",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};

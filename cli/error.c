@@ -1,0 +1,277 @@
+/* cli: plsh error: the output's error against the number of samples, the paper's third curve. */
+#include "cli/arrays.h"
+#include "cli/commands.h"
+#include "cli/message.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct error_options {
+    cli_integers samples;
+    int64_t reps;
+    int method;
+    const char *out;
+} error_options;
+
+typedef struct settings {
+    error_options error;
+    cli_inputs inputs;
+    cli_decays decays;
+    cli_partitions partitions;
+    cli_common common;
+} settings;
+
+static const char *const sampled_methods[] = {"plsh", "masks", "mean", NULL};
+
+static const cli_option error_table[] = {
+    {.name = "samples",
+     .kind = CLI_INTEGERS,
+     CLI_MEMBER(error_options, samples),
+     .value = "LIST",
+     .help = "partitions per head",
+     .fallback = "1,10,100,1000",
+     .range = CLI_BETWEEN(1, 16777216)},
+    {.name = "reps",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(error_options, reps),
+     .value = "N",
+     .help = "repetitions with other draws",
+     .fallback = "10",
+     .range = CLI_BETWEEN(1, 1000000)},
+    {.name = "method",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(error_options, method),
+     .value = "NAME",
+     .help = "how the partitions are used",
+     .fallback = "plsh",
+     .choices = sampled_methods},
+    {.name = "out",
+     .kind = CLI_FILE,
+     CLI_MEMBER(error_options, out),
+     .value = "FILE",
+     .help = "also write the error of every head and repetition, tab separated"},
+};
+
+static const cli_group groups[] = {
+    CLI_GROUP("Options", error_table, settings, error),
+    CLI_GROUP("Arrays", cli_inputs_options, settings, inputs),
+    CLI_GROUP("Bias", cli_decays_options, settings, decays),
+    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
+    CLI_GROUP("Common options", cli_common_options, settings, common),
+};
+
+/* One sigma and number of samples: sums over heads and repetitions. */
+typedef struct cell {
+    double sum, squares, most, seconds;
+    int64_t count, pairs;
+} cell;
+
+typedef struct work {
+    cli_arrays arrays;
+    cli_decay_list decays;
+    cli_labels labels;
+    plsh_head *heads;
+    float *exact, *o;
+    cell *cells; /* [decays][samples] */
+    plsh_file *out;
+} work;
+
+static size_t output_count(const work *w) {
+    const plsh_attention *a = &w->arrays.attention;
+    return (size_t)(a->heads * a->queries * a->value_dim);
+}
+
+/* Every head of the arrays under decay number i. */
+static int attend(const settings *given, work *w, size_t i, int64_t samples, uint64_t seed,
+                  plsh_method method, float *o, cli_run *run) {
+    plsh_attention *a = &w->arrays.attention;
+    for (size_t h = 0; h < (size_t)a->heads; h++) {
+        w->heads[h] = (plsh_head){.method = method, .partition.decay = w->decays.values[i]};
+        if (method == PLSH_METHOD_EXACT) continue;
+        int code = cli_partition_make(&given->partitions, &w->labels, &w->decays.values[i], samples,
+                                      seed, h, &w->heads[h].partition);
+        if (code != CLI_DONE) return code;
+    }
+    a->head = w->heads;
+    a->head_count = a->heads;
+    return cli_arrays_attend(&w->arrays, o, NULL, NULL, run);
+}
+
+static double sigma_of(const work *w, size_t i) {
+    const plsh_decay *decay = &w->decays.values[i];
+    return decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN;
+}
+
+/* Adds the largest difference of every head. */
+static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
+    const plsh_attention *a = &w->arrays.attention;
+    const size_t each = (size_t)(a->queries * a->value_dim);
+    for (size_t h = 0; h < (size_t)a->heads; h++) {
+        double most = 0;
+        for (size_t x = h * each; x < (h + 1) * each; x++) {
+            double error = fabs((double)w->o[x] - (double)w->exact[x]);
+            if (!(error <= most)) most = error;
+        }
+        to->sum += most;
+        to->squares += most * most;
+        to->most = fmax(to->most, most);
+        to->count++;
+        if (w->out == NULL) continue;
+        char line[160];
+        plsh_error error;
+        int length = snprintf(line, sizeof line, "%g\t%lld\t%lld\t%zu\t%.6g\n", sigma_of(w, i),
+                              (long long)samples, (long long)rep, h, most);
+        if (plsh_file_write(w->out, line, (size_t)length, &error) != PLSH_STATUS_OK)
+            return cli_fail_error(&error);
+    }
+    return CLI_DONE;
+}
+
+static int measure_sigma(const settings *given, work *w, size_t i) {
+    static const plsh_method methods[] = {PLSH_METHOD_PLSH, PLSH_METHOD_MASKS, PLSH_METHOD_MEAN};
+    const cli_integers *samples = &given->error.samples;
+    cli_run run;
+    int code = attend(given, w, i, 0, 0, PLSH_METHOD_EXACT, w->exact, &run);
+    for (size_t s = 0; s < samples->count && code == CLI_DONE; s++) {
+        cell *to = &w->cells[i * samples->count + s];
+        for (int64_t rep = 0; rep < given->error.reps && code == CLI_DONE; rep++) {
+            uint64_t seed = given->common.seed + (uint64_t)rep;
+            code = attend(given, w, i, samples->values[s], seed, methods[given->error.method], w->o,
+                          &run);
+            if (code == CLI_DONE) code = compare(w, to, i, samples->values[s], rep);
+            to->seconds += run.seconds;
+            to->pairs = run.report.pairs;
+            cli_progress((double)((i * samples->count + s) * (size_t)given->error.reps) +
+                         (double)rep + 1);
+        }
+    }
+    return code;
+}
+
+static int prepare(const settings *given, work *w) {
+    int code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
+    if (code == CLI_DONE) code = cli_decays_make(&given->decays, 0, &w->decays);
+    if (code == CLI_DONE) code = cli_labels_read(&given->partitions, &w->labels);
+    if (code != CLI_DONE) return code;
+    if (w->labels.samples > 0 && (given->error.samples.count > 1 || given->error.reps > 1))
+        cli_note("--labels are the same in every repetition and have %lld samples",
+                 (long long)w->labels.samples);
+    w->heads = calloc((size_t)w->arrays.attention.heads, sizeof *w->heads);
+    w->exact = calloc(output_count(w) + 1, sizeof *w->exact);
+    w->o = calloc(output_count(w) + 1, sizeof *w->o);
+    w->cells = calloc(w->decays.count * given->error.samples.count + 1, sizeof *w->cells);
+    if (w->heads == NULL || w->exact == NULL || w->o == NULL || w->cells == NULL)
+        return cli_fail("out of memory for %zu numbers of output", output_count(w));
+    static const char heading[] = "sigma\tsamples\trep\thead\terror\n";
+    plsh_error error;
+    if (given->error.out != NULL &&
+        (plsh_file_create(&w->out, given->error.out, &error) != PLSH_STATUS_OK ||
+         plsh_file_write(w->out, heading, sizeof heading - 1, &error) != PLSH_STATUS_OK))
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static int measure(const settings *given, work *w) {
+    int code = CLI_DONE;
+    cli_progress_begin(
+        (double)(w->decays.count * given->error.samples.count) * (double)given->error.reps, "runs");
+    for (size_t i = 0; i < w->decays.count && code == CLI_DONE; i++)
+        code = measure_sigma(given, w, i);
+    cli_progress_end();
+    if (code != CLI_DONE || w->out == NULL) return code;
+    plsh_error error;
+    plsh_status status = plsh_file_commit(w->out, &error);
+    w->out = NULL;
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static const plsh_column columns[] = {
+    {.name = "sigma", .kind = PLSH_CELL_NUMBER},
+    {.name = "samples", .kind = PLSH_CELL_INTEGER},
+    {.name = "output_mean", .kind = PLSH_CELL_NUMBER, .heading = "|T* - T~|max", .digits = 4},
+    {.name = "output_std", .kind = PLSH_CELL_NUMBER, .heading = "+-", .digits = 2},
+    {.name = "output_max", .kind = PLSH_CELL_NUMBER, .heading = "largest", .digits = 4},
+    {.name = "keys_per_query", .kind = PLSH_CELL_NUMBER, .heading = "keys/query", .digits = 4},
+    {.name = "seconds", .kind = PLSH_CELL_NUMBER, .digits = 3},
+};
+
+static void add_row(const settings *given, const work *w, size_t i, size_t s, plsh_table *table) {
+    const cell *c = &w->cells[i * given->error.samples.count + s];
+    const plsh_attention *a = &w->arrays.attention;
+    const double n = (double)c->count, mean = c->sum / n;
+    const double variance = n > 1 ? fmax(0, (c->squares - n * mean * mean) / (n - 1)) : 0;
+    const int64_t samples =
+        w->labels.samples > 0 ? w->labels.samples : given->error.samples.values[s];
+    plsh_cell row[] = {{.number = sigma_of(w, i)},
+                       {.integer = samples},
+                       {.number = mean},
+                       {.number = sqrt(variance)},
+                       {.number = c->most},
+                       {.number = (double)c->pairs / (double)(a->heads * a->queries)},
+                       {.number = c->seconds / (double)given->error.reps}};
+    plsh_table_add(table, row);
+}
+
+static int print_json(const settings *given, const plsh_table *table) {
+    plsh_json *json;
+    plsh_error error;
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_text(json, "method", sampled_methods[given->error.method]);
+    cli_partitions_json(&given->partitions, json);
+    plsh_json_boolean(json, "causal", given->inputs.causal);
+    plsh_json_integer(json, "reps", given->error.reps);
+    int code = plsh_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
+                   ? CLI_DONE
+                   : cli_fail_error(&error);
+    plsh_json_end(json);
+    if (code == CLI_DONE) code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int report(const settings *given, const work *w) {
+    plsh_table *table;
+    plsh_error error;
+    if (plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    for (size_t i = 0; i < w->decays.count; i++)
+        for (size_t s = 0; s < given->error.samples.count; s++) add_row(given, w, i, s, table);
+    int code = given->common.json ? print_json(given, table) : cli_print_table(table);
+    plsh_table_free(table);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    work w = {0};
+    int code = prepare(options, &w);
+    if (code == CLI_DONE) code = measure(options, &w);
+    if (code == CLI_DONE) code = report(options, &w);
+    plsh_file_abandon(w.out);
+    cli_arrays_free(&w.arrays);
+    cli_decays_free(&w.decays);
+    cli_labels_free(&w.labels);
+    void *all[] = {w.heads, w.exact, w.o, w.cells};
+    for (int i = 0; i < 4; i++) free(all[i]);
+    return code;
+}
+
+const cli_command cli_command_error = {
+    .name = "error",
+    .summary = "the error of sampled attention's output against the number of samples",
+    .text =
+        "Measures ||T* - T~*||_max, the largest entry of the difference between exact attention "
+        "and attention under the mean of s partitions, for every sigma and number of samples: "
+        "the third curve of the paper's figure. Every sigma is given to all heads of the "
+        "arrays; mean and standard deviation are over heads and repetitions. Repetition r has "
+        "the seed --seed + r.",
+    .example = "plsh error --random 2,500,16 --sigma 4,32 --samples 1,10,100 --reps 3 --causal",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};
