@@ -1,0 +1,154 @@
+/* bench: time, the roof of the machine, and the error that goes with the time. */
+#include "bench/bench.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <time.h>
+
+double bench_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* SplitMix64's output function: enough for test data, and needs no state. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+void bench_fill_normal(float *x, size_t count, uint64_t seed) {
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i += 2) {
+        uint64_t word = mix((seed << 40) + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+        double radius = sqrt(-2 * log(((double)(word >> 32) + 0.5) * 0x1p-32));
+        double angle = (double)(uint32_t)word * 0x1p-32 * 6.283185307179586;
+        x[i] = (float)(radius * cos(angle));
+        if (i + 1 < count) x[i + 1] = (float)(radius * sin(angle));
+    }
+}
+
+static int compare(const void *x, const void *y) {
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+bench_times bench_summarise(double *seconds, int reps) {
+    qsort(seconds, (size_t)reps, sizeof *seconds, compare);
+    double median = (seconds[reps / 2] + seconds[(reps - 1) / 2]) / 2;
+    return (bench_times){median, (seconds[3 * (reps - 1) / 4] - seconds[(reps - 1) / 4]) / median};
+}
+
+double bench_sgemm_gflops(int threads) {
+    enum { N = 2048 };
+    float *arrays = aligned_alloc(64, 3 * sizeof(float) * N * N);
+    if (arrays == NULL) return NAN;
+    float *a = arrays, *b = a + N * N, *c = b + N * N;
+    bench_fill_normal(a, 3 * N * N, 1);
+    openblas_set_num_threads(threads);
+    double begin = bench_now();
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
+    double seconds = bench_now() - begin;
+    free(arrays);
+    return 2e-9 * N * N * N / seconds;
+}
+
+/* Eight sums at a time: one dependent chain would measure the adder. */
+static float sum_floats(const float *x, size_t count) {
+    float sums[64] = {0};
+    for (size_t i = 0; i + 64 <= count; i += 64)
+        for (int j = 0; j < 64; j++) sums[j] += x[i + (size_t)j];
+    float sum = 0;
+    for (int j = 0; j < 64; j++) sum += sums[j];
+    return sum;
+}
+
+double bench_read_bandwidth(size_t bytes, int threads) {
+    size_t count = bytes / sizeof(float) / 64 * 64;
+    float *x = aligned_alloc(64, count * sizeof *x), sum = 0;
+    if (x == NULL) return NAN;
+    bench_fill_normal(x, count, 2);
+    size_t part = count / (size_t)threads;
+    double begin = bench_now();
+#pragma omp parallel for num_threads(threads) reduction(+ : sum) schedule(static)
+    for (int t = 0; t < threads; t++) sum += sum_floats(x + (size_t)t * part, part);
+    double seconds = bench_now() - begin;
+    volatile float keep = sum;
+    (void)keep;
+    free(x);
+    return 1e-9 * (double)bytes / seconds;
+}
+
+/* ---- the exact row, in double ---------------------------------------------------------------- */
+
+typedef struct exact_row {
+    const float *q, *k, *v; /* one row; all rows of the key's head */
+    const plsh_decay *decay;
+    int64_t position, keys, head_dim, value_dim;
+    double scale;
+} exact_row;
+
+static void exact_compute(const exact_row *row, double *out) {
+    double top = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < row->value_dim; c++) out[c] = 0;
+    for (int64_t j = 0; j < row->keys; j++) {
+        const float *key = row->k + j * row->head_dim, *value = row->v + j * row->value_dim;
+        double score = plsh_decay_log(row->decay, llabs(row->position - j));
+        for (int64_t x = 0; x < row->head_dim; x++)
+            score += row->scale * (double)row->q[x] * (double)key[x];
+        if (score == -INFINITY) continue;
+        if (score > top) {
+            double shrink = exp(top - score);
+            sum *= shrink;
+            for (int64_t c = 0; c < row->value_dim; c++) out[c] *= shrink;
+            top = score;
+        }
+        double weight = exp(score - top);
+        sum += weight;
+        for (int64_t c = 0; c < row->value_dim; c++) out[c] += weight * (double)value[c];
+    }
+    for (int64_t c = 0; c < row->value_dim; c++) out[c] /= sum;
+}
+
+static double row_error(const plsh_attention *a, const float *q, const float *k, const float *v,
+                        const float *o, int64_t head, int64_t i) {
+    int64_t value_dim = a->value_dim ? a->value_dim : a->head_dim;
+    int64_t kv = head / (a->heads / (a->kv_heads ? a->kv_heads : a->heads));
+    int64_t position = i + a->keys - a->queries;
+    exact_row row = {
+        .q = q + (head * a->queries + i) * a->head_dim,
+        .k = k + kv * a->keys * a->head_dim,
+        .v = v + kv * a->keys * value_dim,
+        .decay = &a->head[a->head_count == 1 ? 0 : head].partition.decay,
+        .position = position,
+        .keys = a->causal ? position + 1 : a->keys,
+        .head_dim = a->head_dim,
+        .value_dim = value_dim,
+        .scale = a->scale != 0 ? a->scale : 1 / sqrt((double)a->head_dim),
+    };
+    double exact[512], worst = 0;
+    exact_compute(&row, exact);
+    const float *given = o + (head * a->queries + i) * value_dim;
+    for (int64_t c = 0; c < value_dim; c++) {
+        double error = fabs((double)given[c] - exact[c]);
+        if (!(error <= worst)) worst = error; /* a NaN stays */
+    }
+    return worst;
+}
+
+double bench_max_error(const plsh_attention *attention, const float *q, const float *k,
+                       const float *v, const float *o, int64_t rows) {
+    int64_t n = attention->queries;
+    if (rows > n) rows = n;
+    double worst = 0;
+#pragma omp parallel for collapse(2) reduction(max : worst) schedule(dynamic)
+    for (int64_t head = 0; head < attention->heads; head++)
+        for (int64_t x = 0; x < rows; x++) {
+            double error = row_error(attention, q, k, v, o, head, (2 * x + 1) * n / (2 * rows));
+            if (!(error <= worst)) worst = error;
+        }
+    return worst;
+}

@@ -1,0 +1,34 @@
+/* bench: time, the roof of the machine, and the error that goes with the time. Uses the public
+ * headers only. */
+#ifndef PLSH_BENCH_H
+#define PLSH_BENCH_H
+
+#include "plsh/attention.h"
+
+/* Monotonic seconds. */
+double bench_now(void);
+
+/* Standard normal floats: a function of (seed, index) alone. */
+void bench_fill_normal(float *x, size_t count, uint64_t seed);
+
+/* Several things measured in turns, so that a slow moment of the machine meets all of them:
+ * things * reps seconds are collected, then each has a median and a spread. */
+typedef struct bench_times {
+    double median, spread; /* spread: (third quartile - first) / median */
+} bench_times;
+
+bench_times bench_summarise(double *seconds, int reps);
+
+/* One OpenBLAS sgemm of 2048^3 on `threads` threads: GFLOP/s. The roof that kernels are held
+ * against. NAN where there is no memory. */
+double bench_sgemm_gflops(int threads);
+
+/* GB/s of summing `bytes` bytes of floats on `threads` threads. */
+double bench_read_bandwidth(size_t bytes, int threads);
+
+/* Largest |o - o_exact| over `rows` rows per head, spread evenly; o_exact in double from the whole
+ * decay of each head, whatever its method. Float32 arrays in the default layouts, one sequence. */
+double bench_max_error(const plsh_attention *attention, const float *q, const float *k,
+                       const float *v, const float *o, int64_t rows);
+
+#endif

@@ -1,0 +1,384 @@
+/* cli: plsh bench: speed and error of the methods side by side, against the roof. */
+#include "cli/commands.h"
+#include "cli/message.h"
+#include "cli/options.h"
+
+#include "bench/bench.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const methods[] = {"dense",  "exact", "plsh", "masks", "mean",
+                                      "window", "fixed", "none", "auto",  NULL};
+static const char *const passes[] = {"forward", NULL};
+
+typedef struct shape_options {
+    cli_integers n, dim;
+    int64_t heads, kv_heads;
+    cli_words methods, passes;
+    cli_integers samples;
+    double eps;
+    int64_t window, block, reps;
+    bool causal;
+} shape_options;
+
+typedef struct settings {
+    shape_options shape;
+    cli_decays decays;
+    cli_partitions partitions;
+    cli_common common;
+} settings;
+
+static const cli_option shape_table[] = {
+    {.name = "n",
+     .kind = CLI_INTEGERS,
+     CLI_MEMBER(shape_options, n),
+     .value = "LIST",
+     .help = "context lengths",
+     .fallback = "4096",
+     .range = CLI_AT_LEAST(1)},
+    {.name = "dim",
+     .kind = CLI_INTEGERS,
+     CLI_MEMBER(shape_options, dim),
+     .value = "LIST",
+     .help = "head dimensions",
+     .fallback = "64",
+     .range = CLI_BETWEEN(1, 512)},
+    {.name = "heads",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(shape_options, heads),
+     .value = "N",
+     .help = "query heads",
+     .fallback = "8",
+     .range = CLI_BETWEEN(1, 65536)},
+    {.name = "kv-heads",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(shape_options, kv_heads),
+     .value = "N",
+     .help = "key and value heads; 0 is as many as query heads",
+     .fallback = "0",
+     .range = CLI_BETWEEN(0, 65536)},
+    {.name = "methods",
+     .kind = CLI_WORDS,
+     CLI_MEMBER(shape_options, methods),
+     .value = "LIST",
+     .help = "methods to measure",
+     .fallback = "dense,exact,plsh,window",
+     .choices = methods},
+    {.name = "pass",
+     .kind = CLI_WORDS,
+     CLI_MEMBER(shape_options, passes),
+     .value = "LIST",
+     .help = "passes to measure",
+     .fallback = "forward",
+     .choices = passes},
+    {.name = "samples",
+     .kind = CLI_INTEGERS,
+     CLI_MEMBER(shape_options, samples),
+     .value = "LIST",
+     .help = "numbers of partitions for plsh, masks and mean",
+     .fallback = "20",
+     .range = CLI_AT_LEAST(1)},
+    {.name = "eps",
+     .kind = CLI_REAL,
+     CLI_MEMBER(shape_options, eps),
+     .value = "X",
+     .help = "relative weight that exact and auto may leave out; 0 is 2^-24",
+     .fallback = "0",
+     .range = CLI_BETWEEN(0, 1)},
+    {.name = "window",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(shape_options, window),
+     .value = "N",
+     .help = "width of window; 0 is 27 sigma of each head",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "block",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(shape_options, block),
+     .value = "N",
+     .help = "block of fixed; 0 is 2 sigma of each head",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "reps",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(shape_options, reps),
+     .value = "N",
+     .help = "repetitions; medians are shown",
+     .fallback = "5",
+     .range = CLI_BETWEEN(1, 10000)},
+    {.name = "causal",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(shape_options, causal),
+     .help = "queries see the keys up to their own position"},
+};
+
+static const cli_group groups[] = {
+    CLI_GROUP("What is measured", shape_table, settings, shape),
+    CLI_GROUP("Decay", cli_decays_options, settings, decays),
+    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
+    CLI_GROUP("Common options", cli_common_options, settings, common),
+};
+
+static const plsh_column columns[] = {
+    {"method", PLSH_CELL_TEXT, NULL, 0},
+    {"pass", PLSH_CELL_TEXT, NULL, 0},
+    {"n", PLSH_CELL_INTEGER, NULL, 0},
+    {"dim", PLSH_CELL_INTEGER, NULL, 0},
+    {"samples", PLSH_CELL_INTEGER, NULL, 0},
+    {"seconds", PLSH_CELL_NUMBER, NULL, 4},
+    {"spread", PLSH_CELL_NUMBER, NULL, 2},
+    {"gflops", PLSH_CELL_NUMBER, NULL, 4},
+    {"roof_share", PLSH_CELL_NUMBER, "of roof", 3},
+    {"pairs", PLSH_CELL_INTEGER, NULL, 0},
+    {"max_error", PLSH_CELL_NUMBER, "error", 2},
+    {"bytes", PLSH_CELL_INTEGER, NULL, 0},
+};
+
+/* One line of the result: a method on a shape. */
+typedef struct measured {
+    plsh_method method;
+    int64_t n, dim, samples;
+    plsh_head *head;
+    plsh_attention attention;
+    plsh_plan *plan;
+    void *workspace;
+    double *seconds;
+    int64_t pairs;
+    double error;
+} measured;
+
+/* Arrays of one shape, shared by its lines. */
+typedef struct arrays {
+    float *q, *k, *v, *o;
+} arrays;
+
+static void free_arrays(arrays *a) {
+    free(a->q);
+    free(a->k);
+    free(a->v);
+    free(a->o);
+    *a = (arrays){0};
+}
+
+static float *normals(int64_t count, uint64_t seed) {
+    size_t bytes = ((size_t)count * sizeof(float) + 63) / 64 * 64;
+    float *x = aligned_alloc(64, bytes);
+    if (x != NULL) bench_fill_normal(x, (size_t)count, seed);
+    return x;
+}
+
+static int make_arrays(const settings *options, int64_t n, int64_t dim, arrays *out) {
+    const shape_options *shape = &options->shape;
+    int64_t kv = shape->kv_heads ? shape->kv_heads : shape->heads;
+    uint64_t seed = 4 * options->common.seed;
+    out->q = normals(shape->heads * n * dim, seed);
+    out->k = normals(kv * n * dim, seed + 1);
+    out->v = normals(kv * n * dim, seed + 2);
+    out->o = normals(shape->heads * n * dim, seed + 3);
+    if (out->q != NULL && out->k != NULL && out->v != NULL && out->o != NULL) return CLI_DONE;
+    return cli_fail("out of memory for %lld heads of %lld x %lld", (long long)shape->heads,
+                    (long long)n, (long long)dim);
+}
+
+static int make_heads(const settings *options, const cli_decay_list *decays, measured *line) {
+    const shape_options *shape = &options->shape;
+    line->head = calloc((size_t)shape->heads, sizeof *line->head);
+    if (line->head == NULL)
+        return cli_fail("out of memory for %lld heads", (long long)shape->heads);
+    for (int64_t h = 0; h < shape->heads; h++) {
+        plsh_head *head = &line->head[h];
+        const plsh_decay *decay = &decays->values[h];
+        double sigma = decay->kind == PLSH_DECAY_ALIBI ? decay->a : 64;
+        *head = (plsh_head){.method = line->method, .eps = shape->eps};
+        head->window = shape->window ? shape->window : (int64_t)ceil(27 * sigma);
+        head->block = shape->block ? shape->block : (int64_t)ceil(2 * sigma);
+        head->partition.decay = *decay;
+        if (line->samples == 0) continue;
+        cli_labels none = {0};
+        int code = cli_partition_make(&options->partitions, &none, decay, line->samples,
+                                      options->common.seed, (size_t)h, &head->partition);
+        if (code != CLI_DONE) return code;
+    }
+    return CLI_DONE;
+}
+
+static int make_line(const settings *options, const cli_decay_list *decays, measured *line) {
+    const shape_options *shape = &options->shape;
+    int code = make_heads(options, decays, line);
+    if (code != CLI_DONE) return code;
+    line->attention = (plsh_attention){.heads = shape->heads,
+                                       .kv_heads = shape->kv_heads,
+                                       .queries = line->n,
+                                       .keys = line->n,
+                                       .head_dim = line->dim,
+                                       .causal = shape->causal,
+                                       .head = line->head,
+                                       .head_count = shape->heads,
+                                       .threads = (int)options->common.threads,
+                                       .isa = options->common.isa};
+    plsh_error error;
+    if (plsh_plan_create(&line->attention, &line->plan, &error)) return cli_fail_error(&error);
+    line->workspace = aligned_alloc(64, (plsh_plan_workspace(line->plan) + 64) / 64 * 64);
+    line->seconds = calloc((size_t)shape->reps, sizeof *line->seconds);
+    if (line->workspace == NULL || line->seconds == NULL)
+        return cli_fail("out of memory for the workspace of %zu bytes",
+                        plsh_plan_workspace(line->plan));
+    return CLI_DONE;
+}
+
+static void free_line(measured *line) {
+    plsh_plan_destroy(line->plan);
+    free(line->workspace);
+    free(line->seconds);
+    free(line->head);
+}
+
+/* The lines of one shape: a line per method, a line per sample count for the sampled ones. */
+static size_t list_lines(const shape_options *shape, int64_t n, int64_t dim, measured *lines) {
+    size_t count = 0;
+    for (size_t m = 0; m < shape->methods.count; m++) {
+        int method = 0;
+        while (strcmp(methods[method], shape->methods.values[m]) != 0) method++;
+        bool sampled =
+            method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+        for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
+            lines[count++] = (measured){.method = (plsh_method)method,
+                                        .n = n,
+                                        .dim = dim,
+                                        .samples = sampled ? shape->samples.values[s] : 0};
+    }
+    return count;
+}
+
+static int run_line(measured *line, const arrays *a, int64_t rep) {
+    plsh_forward io = {.q = a->q, .k = a->k, .v = a->v, .o = a->o};
+    plsh_report report;
+    plsh_error error;
+    double begin = bench_now();
+    if (plsh_plan_forward(line->plan, &io, line->workspace, &report, &error))
+        return cli_fail_error(&error);
+    if (rep >= 0) line->seconds[rep] = bench_now() - begin;
+    line->pairs = report.pairs;
+    /* 16 rows a head see an error of the method; O(16 heads n dim) in double costs little. */
+    if (rep < 0) line->error = bench_max_error(&line->attention, a->q, a->k, a->v, a->o, 16);
+    return CLI_DONE;
+}
+
+static void add_row(plsh_table *table, measured *line, int64_t reps, double roof) {
+    bench_times times = bench_summarise(line->seconds, (int)reps);
+    double flops = 4.0 * (double)line->dim * (double)line->pairs;
+    double gflops = 1e-9 * flops / times.median;
+    const plsh_cell cells[] = {
+        {.text = methods[line->method]},
+        {.text = "forward"},
+        {.integer = line->n},
+        {.integer = line->dim},
+        {.integer = line->samples},
+        {.number = times.median},
+        {.number = times.spread},
+        {.number = gflops},
+        {.number = gflops / roof},
+        {.integer = line->pairs},
+        {.number = line->error},
+        {.integer = (int64_t)plsh_plan_workspace(line->plan)},
+    };
+    plsh_table_add(table, cells);
+}
+
+/* All lines of one shape and the roof, in turns. */
+static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table *table,
+                     double *roofs, int64_t *roof_count) {
+    const shape_options *shape = &options->shape;
+    size_t most = shape->methods.count * shape->samples.count;
+    measured *lines = calloc(most, sizeof *lines);
+    if (lines == NULL) return cli_fail("out of memory");
+    size_t count = list_lines(shape, n, dim, lines);
+    cli_decay_list decays = {0};
+    arrays a = {0};
+    int code = cli_decays_make(&options->decays, (size_t)shape->heads, &decays);
+    if (code == CLI_DONE) code = make_arrays(options, n, dim, &a);
+    for (size_t i = 0; code == CLI_DONE && i < count; i++)
+        code = make_line(options, &decays, &lines[i]);
+    int threads =
+        options->common.threads > 0 ? (int)options->common.threads : omp_get_max_threads();
+    int64_t first_roof = *roof_count;
+    for (int64_t rep = -1; code == CLI_DONE && rep < shape->reps; rep++) {
+        double roof = bench_sgemm_gflops(threads); /* rep = -1 warms it up */
+        if (rep >= 0) roofs[(*roof_count)++] = roof;
+        for (size_t i = 0; code == CLI_DONE && i < count; i++) code = run_line(&lines[i], &a, rep);
+    }
+    if (code == CLI_DONE) {
+        bench_times roof = bench_summarise(roofs + first_roof, (int)shape->reps);
+        for (size_t i = 0; i < count; i++) add_row(table, &lines[i], shape->reps, roof.median);
+    }
+    for (size_t i = 0; i < count; i++) free_line(&lines[i]);
+    free(lines);
+    free_arrays(&a);
+    cli_decays_free(&decays);
+    return code;
+}
+
+static int print_result(const settings *options, plsh_table *table, double roof) {
+    plsh_error error;
+    if (!options->common.json) {
+        printf("roof: %.1f GFLOP/s (OpenBLAS sgemm 2048^3, same threads, same run)\n", roof);
+        return cli_print_table(table);
+    }
+    plsh_json *json;
+    if (plsh_json_create(&json, &error)) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_number(json, "roof_gflops", roof);
+    int code = plsh_table_json(table, json, "rows", &error) ? cli_fail_error(&error) : CLI_DONE;
+    plsh_json_end(json);
+    if (code == CLI_DONE) code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    const shape_options *shape = &options->shape;
+    size_t shapes = shape->n.count * shape->dim.count;
+    double *roofs = calloc(shapes * (size_t)shape->reps, sizeof *roofs);
+    int64_t roof_count = 0;
+    plsh_table *table = NULL;
+    plsh_error error;
+    if (roofs == NULL) return cli_fail("out of memory");
+    int code = plsh_table_create(&table, columns, CLI_COUNT(columns), &error)
+                   ? cli_fail_error(&error)
+                   : CLI_DONE;
+    cli_progress_begin((double)shapes, "shapes");
+    for (size_t i = 0; code == CLI_DONE && i < shapes; i++) {
+        code = run_shape(options, shape->n.values[i / shape->dim.count],
+                         shape->dim.values[i % shape->dim.count], table, roofs, &roof_count);
+        cli_progress((double)(i + 1));
+    }
+    cli_progress_end();
+    if (code == CLI_DONE)
+        code = print_result(options, table, bench_summarise(roofs, (int)roof_count).median);
+    plsh_table_free(table);
+    free(roofs);
+    return code;
+}
+
+const cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "measures speed and error of the methods side by side",
+    .text = "Runs attention on standard normal arrays and prints, for every method, the median "
+            "time, its "
+            "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
+            "run), "
+            "the number of (query, key) pairs scored, the largest error against exact attention in "
+            "double precision (16 rows per head), and the bytes of workspace. The methods take "
+            "turns, so that a slow "
+            "moment of the machine meets all of them; spread is the interquartile range over the "
+            "median.",
+    .example = "plsh bench --n 1024 --heads 4 --reps 2 --causal",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};
