@@ -1,7 +1,6 @@
 /* bench: time, the roof of the machine, and the error that goes with the time. */
 #include "bench/bench.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -42,21 +41,7 @@ bench_times bench_summarise(double *seconds, int reps) {
     return (bench_times){median, (seconds[3 * (reps - 1) / 4] - seconds[(reps - 1) / 4]) / median};
 }
 
-double bench_sgemm_gflops(int threads) {
-    enum { N = 2048 };
-    float *arrays = aligned_alloc(64, 3 * sizeof(float) * N * N);
-    if (arrays == NULL) return NAN;
-    float *a = arrays, *b = a + N * N, *c = b + N * N;
-    bench_fill_normal(a, 3 * N * N, 1);
-    openblas_set_num_threads(threads);
-    double begin = bench_now();
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
-    double seconds = bench_now() - begin;
-    free(arrays);
-    return 2e-9 * N * N * N / seconds;
-}
-
-/* Eight sums at a time: one dependent chain would measure the adder. */
+/* Many sums at a time: one dependent chain would measure the adder. */
 static float sum_floats(const float *x, size_t count) {
     float sums[64] = {0};
     for (size_t i = 0; i + 64 <= count; i += 64)

@@ -19,6 +19,12 @@ typedef struct bench_times {
 
 bench_times bench_summarise(double *seconds, int reps);
 
+/* OpenBLAS picks its kernels when it is loaded, and an old one where it does not know the
+ * processor; this starts the program anew with the core that matches the instruction set, unless it
+ * has that already or OPENBLAS_CORETYPE says otherwise. Returns where nothing is to be done. */
+void bench_roof_prepare(const char *isa);
+const char *bench_roof_core(void);
+
 /* One OpenBLAS sgemm of 2048^3 on `threads` threads: GFLOP/s. The roof that kernels are held
  * against. NAN where there is no memory. */
 double bench_sgemm_gflops(int threads);

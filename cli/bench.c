@@ -221,6 +221,7 @@ static int make_line(const settings *options, const cli_decay_list *decays, meas
                                        .isa = options->common.isa};
     plsh_error error;
     if (plsh_plan_create(&line->attention, &line->plan, &error)) return cli_fail_error(&error);
+    bench_roof_prepare(plsh_plan_isa(line->plan));
     line->workspace = aligned_alloc(64, (plsh_plan_workspace(line->plan) + 64) / 64 * 64);
     line->seconds = calloc((size_t)shape->reps, sizeof *line->seconds);
     if (line->workspace == NULL || line->seconds == NULL)
@@ -324,13 +325,15 @@ static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table
 static int print_result(const settings *options, plsh_table *table, double roof) {
     plsh_error error;
     if (!options->common.json) {
-        printf("roof: %.1f GFLOP/s (OpenBLAS sgemm 2048^3, same threads, same run)\n", roof);
+        printf("roof: %.1f GFLOP/s (OpenBLAS %s sgemm 2048^3, same threads, same run)\n", roof,
+               bench_roof_core());
         return cli_print_table(table);
     }
     plsh_json *json;
     if (plsh_json_create(&json, &error)) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
     plsh_json_number(json, "roof_gflops", roof);
+    plsh_json_text(json, "roof_core", bench_roof_core());
     int code = plsh_table_json(table, json, "rows", &error) ? cli_fail_error(&error) : CLI_DONE;
     plsh_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);

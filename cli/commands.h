@@ -5,6 +5,7 @@
 #include "cli/command.h"
 
 extern const cli_command cli_command_attend;
+extern const cli_command cli_command_bench;
 extern const cli_command cli_command_draw;
 extern const cli_command cli_command_error;
 extern const cli_command cli_command_info;

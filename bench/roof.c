@@ -1,0 +1,50 @@
+/* bench: the roof: OpenBLAS with the kernels that this processor deserves. */
+#include "bench/bench.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *bench_roof_core(void) { return openblas_get_corename(); }
+
+/* Runs this program again with the same arguments; comes back only where that is impossible. */
+static void start_anew(void) {
+    static char text[65536];
+    static char *arguments[4096];
+    FILE *file = fopen("/proc/self/cmdline", "rb");
+    if (file == NULL) return;
+    size_t size = fread(text, 1, sizeof text - 1, file), count = 0;
+    fclose(file);
+    for (size_t i = 0; i < size && count < 4095; i += strlen(text + i) + 1)
+        arguments[count++] = text + i;
+    if (size < sizeof text - 1 && count < 4095) execv("/proc/self/exe", arguments);
+}
+
+void bench_roof_prepare(const char *isa) {
+    static const char *const wide[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
+    static const char *const narrow[] = {"Haswell", "Zen", NULL};
+    const char *const *good = strcmp(isa, "avx512") == 0                             ? wide
+                              : strcmp(isa, "avx2") == 0 || strcmp(isa, "wide") == 0 ? narrow
+                                                                                     : NULL;
+    if (good == NULL || getenv("OPENBLAS_CORETYPE") != NULL) return;
+    for (size_t i = 0; good[i] != NULL; i++)
+        if (strcasecmp(good[i], openblas_get_corename()) == 0) return;
+    if (setenv("OPENBLAS_CORETYPE", good[0], 1) == 0) start_anew();
+}
+
+double bench_sgemm_gflops(int threads) {
+    enum { N = 2048 };
+    float *arrays = aligned_alloc(64, 3 * sizeof(float) * N * N);
+    if (arrays == NULL) return NAN;
+    float *a = arrays, *b = a + N * N, *c = b + N * N;
+    bench_fill_normal(a, 3 * N * N, 1);
+    openblas_set_num_threads(threads);
+    double begin = bench_now();
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
+    double seconds = bench_now() - begin;
+    free(arrays);
+    return 2e-9 * N * N * N / seconds;
+}
