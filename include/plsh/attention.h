@@ -133,8 +133,14 @@ PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward
                                        void *workspace, plsh_report *report, plsh_error *error);
 
 /* Gradients of sum(o * d_o). o and lse are those of the forward call. Any of the outputs may be
- * NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o. d_decay: [heads, 2], the
- * gradients by the decay's a and b. */
+ * NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o. All pairs that the forward pass scored are
+ * scored again, once (masks: once for all its passes; its gradient is that of plsh), and memory is
+ * O(threads + n / 96). The same bits for any number of threads.
+ *
+ * d_decay: [heads, 2], the gradients by the decay's a and b, so that sigma can be learned. A
+ * sampled mask is no smooth function of them: for plsh, masks and mean this is the
+ * straight-through estimate, the derivative of log k in the place of the one of log M~. 0 for
+ * tables, and for methods without a decay. */
 typedef struct plsh_backward {
     const void *q, *k, *v;
     const float *o, *lse, *d_o;

@@ -229,6 +229,6 @@ void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end) {
         int64_t from = (piece + i) * size, to = (piece + i + run) * size;
         from = from < first ? first : from;
         to = to > end ? end : to;
-        plsh_tile_visit(tile, g, from, (int)(to - from));
+        tile->pass->visit(tile, g, from, (int)(to - from));
     }
 }

@@ -52,6 +52,26 @@ static void place_rows(plsh_tile *tile, int64_t index) {
     tile->rows = end > begin ? (int)(end - begin) : 0;
 }
 
+void plsh_tile_place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
+                     plsh_bounds *bounds, int64_t h, int64_t x, int64_t index) {
+    const plsh_plan *plan = tile->plan;
+    const plsh_attention *shape = &plan->shape;
+    int64_t kv = kv_head(plan, h);
+    tile->head = &plan->head[h];
+    tile->head_index = h;
+    tile->sequence = x;
+    tile->queries = plan->query_offset[x + 1] - plan->query_offset[x];
+    tile->keys = plan->key_offset[x + 1] - plan->key_offset[x];
+    place_rows(tile, index);
+    int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
+    int64_t size = (int64_t)plsh_dtype_size(shape->dtype);
+    tile->q = head_of(arrays->q, &shape->q, h, shape->dtype) + row * shape->q.row_stride * size;
+    tile->k = head_of(arrays->k, &shape->k, kv, shape->dtype) + first * shape->k.row_stride * size;
+    tile->v = head_of(arrays->v, &shape->v, kv, shape->dtype) + first * shape->v.row_stride * size;
+    *bounds = plsh_bounds_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
+    tile->bounds = bounds;
+}
+
 /* Which tile an item is: heads in the plan's order, the last tiles first, which are the longest
  * of a causal head. */
 static void place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
@@ -60,24 +80,13 @@ static void place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memo
     const plsh_attention *shape = &plan->shape;
     int64_t i = find(plan->first_item, shape->heads, item), h = plan->order[i];
     int64_t index = plan->first_item[i + 1] - 1 - item;
-    tile->head = &plan->head[h];
-    tile->head_index = h;
-    tile->sequence = find(tile->head->first_tile, plan->sequences, index);
-    int64_t x = tile->sequence, kv = kv_head(plan, h);
-    tile->queries = plan->query_offset[x + 1] - plan->query_offset[x];
-    tile->keys = plan->key_offset[x + 1] - plan->key_offset[x];
-    place_rows(tile, index - tile->head->first_tile[x]);
-    int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
-    int64_t size = (int64_t)plsh_dtype_size(shape->dtype);
-    tile->q = head_of(arrays->q, &shape->q, h, shape->dtype) + row * shape->q.row_stride * size;
-    tile->k = head_of(arrays->k, &shape->k, kv, shape->dtype) + first * shape->k.row_stride * size;
-    tile->v = head_of(arrays->v, &shape->v, kv, shape->dtype) + first * shape->v.row_stride * size;
+    int64_t x = find(plan->head[h].first_tile, plan->sequences, index);
+    plsh_tile_place(tile, arrays, bounds_memory, bounds, h, x, index - plan->head[h].first_tile[x]);
+    int64_t row = plan->query_offset[x] + tile->row;
     tile->o_out = arrays->o + h * shape->o.head_stride + row * shape->o.row_stride;
     tile->lse_out = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
     tile->certificate_out =
         arrays->certificate ? arrays->certificate + h * shape->queries + row : NULL;
-    *bounds = plsh_bounds_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
-    tile->bounds = bounds;
 }
 
 /* The largest entry; NaN where there is one. */
@@ -90,8 +99,7 @@ static double largest(const float *certificate, int64_t count) {
     return most;
 }
 
-/* Boxes and norms of all keys; inside a parallel region. */
-static void summarise_keys(const plsh_plan *plan, const plsh_forward *arrays, char *memory,
+void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, char *memory,
                            float *wide, float *v_wide) {
     if (!plan->boxes && !arrays->certificate) return;
     int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
@@ -121,7 +129,8 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *work
         plsh_tile tile;
         plsh_bounds bounds;
         plsh_tile_layout(plan, &tile, threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
-        summarise_keys(plan, arrays, workspace, tile.k_wide, tile.v_wide);
+        tile.pass = &plsh_pass_forward;
+        plsh_bounds_summarise(plan, arrays, workspace, tile.k_wide, tile.v_wide);
 #pragma omp for schedule(dynamic)
         for (int64_t item = 0; item < items; item++) {
             place(&tile, arrays, workspace, &bounds, item);

@@ -93,6 +93,7 @@ size_t plsh_sampled_layout(const plsh_plan *plan, plsh_tile *tile, char *memory,
         take(memory, &used, passes * (size_t)plsh_kernels_columns((int)dv) * sizeof(double));
     tile->m_sum = take(memory, &used, passes * sizeof(double));
     tile->l_sum = take(memory, &used, passes * sizeof(double));
+    tile->key_gathered = take(memory, &used, keys * sizeof(int32_t));
     tile->k_gathered = take(memory, &used, keys * d * size);
     tile->v_gathered = take(memory, &used, keys * dv * size);
     return used;
@@ -125,8 +126,7 @@ plsh_counts *plsh_tile_count(plsh_tile *tile, int64_t first_draw, int64_t draws)
     return plsh_counts_begin(tile->counts, tile->head->counting, &place);
 }
 
-/* The rows first_draw .. first_draw + draws - 1 of the table, fused: counts times factor. */
-static void visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
+void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
     const int stride = PLSH_TILE_KEYS * tile->kernel->group;
     plsh_counts *counts = plsh_tile_count(tile, first_draw, draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
@@ -140,9 +140,10 @@ static void visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, floa
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             if (from >= to) continue;
-            plsh_tile_visit_weighted(tile, g, from, (int)(to - from), tile->w + g * stride,
-                                     tile->w_row + g * PLSH_TILE_KEYS + (from - first));
+            tile->pass->visit_weighted(tile, g, from, (int)(to - from), tile->w + g * stride,
+                                       tile->w_row + g * PLSH_TILE_KEYS + (from - first));
         }
+        if (tile->pass->step) tile->pass->step(tile, 0, end < keys.end ? end : INT64_MAX);
     }
 }
 
@@ -159,8 +160,11 @@ typedef struct gatherer {
 
 static void visit_gathered(gatherer *at) {
     plsh_tile *tile = at->tile;
-    if (at->count > 0) plsh_tile_visit_weighted(tile, at->g, 0, at->count, tile->w, tile->w_row);
+    tile->count = at->count;
     at->count = 0;
+    if (tile->count == 0) return;
+    tile->pass->visit_weighted(tile, at->g, 0, tile->count, tile->w, tile->w_row);
+    if (tile->pass->step) tile->pass->step(tile, INT64_MAX, 0);
 }
 
 static void gather_key(gatherer *at, int32_t key) {
@@ -179,6 +183,7 @@ static void gather_key(gatherer *at, int32_t key) {
         w[r] = sees && !(shape->causal && key > at->first + r) ? 1.0f : 0.0f;
     }
     tile->w_row[j] = (int32_t)j;
+    tile->key_gathered[j] = key;
     if (at->count == PLSH_TILE_KEYS) visit_gathered(at);
 }
 
@@ -195,7 +200,7 @@ static void gather_block(gatherer *at, int r) {
     }
 }
 
-static void visit_gathered_draw(plsh_tile *tile, int64_t draw) {
+void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw) {
     const plsh_gathering *gathering = tile->head->gathering;
     tile->first = 0;
     tile->k_rows = tile->k_gathered;
@@ -255,9 +260,9 @@ static void run_passes(plsh_tile *tile) {
     for (int64_t m = 0; m < tile->head->head.partition.samples; m++) {
         plsh_tile_reset(tile);
         if (tile->head->gathering)
-            visit_gathered_draw(tile, m);
+            plsh_tile_visit_gathered(tile, m);
         else
-            visit_draws(tile, m, 1, 1.0f);
+            plsh_tile_visit_draws(tile, m, 1, 1.0f);
         for (int r = 0; r < tile->rows; r++) merge_row(tile, r, columns);
     }
     for (int r = 0; r < tile->rows; r++) close_row(tile, r, columns);
@@ -271,7 +276,8 @@ static void run(plsh_tile *tile) {
         return;
     }
     plsh_tile_reset(tile);
-    visit_draws(tile, 0, head->counting->draws, 1.0f / (float)head->head.partition.samples);
+    plsh_tile_visit_draws(tile, 0, head->counting->draws,
+                          1.0f / (float)head->head.partition.samples);
     plsh_tile_finish(tile);
 }
 

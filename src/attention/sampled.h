@@ -18,6 +18,14 @@ size_t plsh_sampled_layout(const plsh_plan *plan, plsh_tile *tile, char *memory,
  * head's table. */
 plsh_counts *plsh_tile_count(plsh_tile *tile, int64_t first_draw, int64_t draws);
 
+/* The tile under the rows first_draw .. first_draw + draws - 1 of the table, fused: the weights are
+ * the counts times factor. Between pack and finish of its pass. */
+void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor);
+
+/* The same under one draw whose blocks are not contiguous, weights 0 and 1. The steps are of
+ * gathered keys, tile->key_gathered. */
+void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw);
+
 /* A tile of plsh, masks or mean, from begin to finish. */
 void plsh_tile_sample(plsh_tile *tile);
 

@@ -8,8 +8,7 @@
 #include "attention/sampled.h"
 #include "base/memory.h"
 
-/* The next `count` floats of the workspace, on a cache line. */
-static float *take(char *memory, size_t *used, size_t count) {
+float *plsh_take_floats(char *memory, size_t *used, size_t count) {
     float *at = memory ? (float *)(void *)(memory + *used) : NULL;
     *used += (count * sizeof(float) + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
     return at;
@@ -21,20 +20,20 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
     tile->plan = plan;
     tile->kernel = &plan->kernel;
-    tile->packed = take(memory, &used, rows * d);
-    tile->o = take(memory, &used, rows * (size_t)plsh_kernels_columns((int)dv));
-    tile->m = take(memory, &used, rows);
-    tile->l = take(memory, &used, rows);
-    tile->q_norm = take(memory, &used, rows);
-    tile->left_out = take(memory, &used, rows);
-    tile->s = take(memory, &used, PLSH_TILE_KEYS * group);
-    tile->top = take(memory, &used, group);
-    tile->alpha = take(memory, &used, group);
-    tile->shift = take(memory, &used, group);
-    tile->bias = take(memory, &used, rows + PLSH_TILE_KEYS);
-    tile->bound = take(memory, &used, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
-    tile->k_wide = take(memory, &used, halves ? PLSH_TILE_KEYS * d : 0);
-    tile->v_wide = take(memory, &used, halves ? PLSH_TILE_KEYS * dv : 0);
+    tile->packed = plsh_take_floats(memory, &used, rows * d);
+    tile->o = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)dv));
+    tile->m = plsh_take_floats(memory, &used, rows);
+    tile->l = plsh_take_floats(memory, &used, rows);
+    tile->q_norm = plsh_take_floats(memory, &used, rows);
+    tile->left_out = plsh_take_floats(memory, &used, rows);
+    tile->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
+    tile->top = plsh_take_floats(memory, &used, group);
+    tile->alpha = plsh_take_floats(memory, &used, group);
+    tile->shift = plsh_take_floats(memory, &used, group);
+    tile->bias = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
+    tile->bound = plsh_take_floats(memory, &used, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
+    tile->k_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * d : 0);
+    tile->v_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * dv : 0);
     tile->pairs = 0;
     used = plsh_certificate_layout(plan, tile, memory, used);
     return plsh_sampled_layout(plan, tile, memory, used);
@@ -156,27 +155,34 @@ static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
     return false;
 }
 
-void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
-    const plsh_attention *shape = &tile->plan->shape;
+plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const plsh_kernels *kernel = tile->kernel;
-    int group = kernel->group, d = (int)shape->head_dim, dv = (int)shape->value_dim;
-    int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
+    int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     ptrdiff_t at = first - tile->first;
-    const float *k = tile->k_rows + at * tile->k_stride, *v = tile->v_rows + at * tile->v_stride;
+    plsh_run run = {.k = tile->k_rows + at * tile->k_stride,
+                    .v = tile->v_rows + at * tile->v_stride,
+                    .masked = is_masked(tile, g, first, count),
+                    .rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g))};
     /* bias[r - j] is the entry of (position + g group + r) - (first + j). */
     const float *bias = tile->bias + tile->count - 1 - at + (ptrdiff_t)g * group;
-    bool masked = is_masked(tile, g, first, count);
-    bool biased = masked || tile->head->slope != 0.0 || tile->head->log_k;
+    bool biased = run.masked || tile->head->slope != 0.0 || tile->head->log_k;
+    kernel->scores(group, s, tile->top, tile->packed + (ptrdiff_t)g * group * d, run.k,
+                   tile->k_stride, count, d, biased ? bias : NULL, run.masked);
+    tile->pairs += run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
+    return run;
+}
+
+void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
+    const plsh_kernels *kernel = tile->kernel;
+    int group = kernel->group, dv = (int)tile->plan->shape.value_dim;
     float *m = tile->m + (ptrdiff_t)g * group, *l = tile->l + (ptrdiff_t)g * group;
     float *o = tile->o + (ptrdiff_t)g * group * plsh_kernels_columns(dv);
-    kernel->scores(group, tile->s, tile->top, tile->packed + (ptrdiff_t)g * group * d, k,
-                   tile->k_stride, count, d, biased ? bias : NULL, masked);
+    plsh_run run = plsh_tile_score(tile, g, first, count, tile->s);
     kernel->softmax(group, tile->s, tile->top, m, l, tile->alpha, count);
-    bool plain =
-        !masked || kernel->all_finite(group, v, PLSH_DTYPE_FLOAT32, tile->v_stride, count, dv);
-    (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, v,
-                                                             tile->v_stride, count, dv, rows);
-    tile->pairs += masked ? count_pairs(tile, g, first, count) : (int64_t)rows * count;
+    bool plain = !run.masked ||
+                 kernel->all_finite(group, run.v, PLSH_DTYPE_FLOAT32, tile->v_stride, count, dv);
+    (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
+                                                             tile->v_stride, count, dv, run.rows);
 }
 
 void plsh_tile_finish(plsh_tile *tile) {
@@ -193,3 +199,8 @@ void plsh_tile_finish(plsh_tile *tile) {
         tile->lse_out[r] = (float)(log2_sum * 0.6931471805599453);
     }
 }
+
+const plsh_pass plsh_pass_forward = {.begin = plsh_tile_begin,
+                                     .visit = plsh_tile_visit,
+                                     .visit_weighted = plsh_tile_visit_weighted,
+                                     .finish = plsh_tile_finish};

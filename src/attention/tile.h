@@ -11,7 +11,23 @@
 
 #include "attention/plan.h"
 
-typedef struct plsh_tile {
+typedef struct plsh_tile plsh_tile;
+
+/* What is done where a walk leads: the forward pass, or the backward pass. */
+typedef struct plsh_pass {
+    void (*begin)(plsh_tile *tile);
+    /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
+    void (*visit)(plsh_tile *tile, int g, int64_t first, int count);
+    /* The same under weights: those of key j are w[row[j] * group + r]. */
+    void (*visit_weighted)(plsh_tile *tile, int g, int64_t first, int count, const float *w,
+                           const int32_t *row);
+    /* A step is over; only keys before `left` and from `right` on may still come. May be NULL. */
+    void (*step)(plsh_tile *tile, int64_t left, int64_t right);
+    void (*finish)(plsh_tile *tile);
+} plsh_pass;
+
+struct plsh_tile {
+    const plsh_pass *pass;
     const plsh_plan *plan;
     const plsh_kernels *kernel; /* the plan's */
     const plsh_head_plan *head;
@@ -40,6 +56,7 @@ typedef struct plsh_tile {
     float *w;                       /* [groups][PLSH_TILE_KEYS][group], their weights, rows of */
     int32_t *w_row;                 /* [groups][PLSH_TILE_KEYS] */
     double *o_sum, *m_sum, *l_sum;  /* like o, m, l: sums over the passes of masks and mean */
+    int32_t *key_gathered;          /* [PLSH_TILE_KEYS], which they are */
     float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
     float *gap_m, *gap_l;           /* certificates: like m, l, of A |L - M| */
     float *gap_rest;                /* [groups][group]: what is not in them, relative to D */
@@ -54,7 +71,18 @@ typedef struct plsh_tile {
 
     bool guarded;  /* keys of weight 0 may have values that are not finite */
     int64_t pairs; /* scored, over all tiles of the thread */
-} plsh_tile;
+};
+
+/* plsh_tile_begin, plsh_tile_visit, and so on. */
+extern const plsh_pass plsh_pass_forward;
+
+/* The next `count` floats of the workspace, on a cache line; NULL for no memory. */
+float *plsh_take_floats(char *memory, size_t *used, size_t count);
+
+/* Makes it tile number `index` of a sequence of a head, with q, k, v and the bounds of its kv head
+ * (those of all kv heads are at bounds_memory). */
+void plsh_tile_place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
+                     plsh_bounds *bounds, int64_t head, int64_t sequence, int64_t index);
 
 /* Bytes of the buffers, and the buffers at `memory` (NULL: only the size). */
 size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory);
@@ -66,6 +94,16 @@ void plsh_tile_reset(plsh_tile *tile);
 /* Keys first .. first + count - 1 of the sequence become the step at hand, count at most
  * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
+
+/* Some keys of the step at hand, for one group. */
+typedef struct plsh_run {
+    const float *k, *v;
+    bool masked; /* causality or the window mask some of the pairs */
+    int rows;    /* of the group */
+} plsh_run;
+
+/* s = the scores of group g and the keys first .. first + count - 1, their maxima in tile->top. */
+plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
@@ -100,13 +138,18 @@ void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const 
                         int64_t sequence, int64_t piece, float *wide);
 void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
 
+/* All of that that the plan's heads (and a certificate, if arrays has one) need, for all kv heads,
+ * by the threads of a parallel region; memory: bounds_bytes per kv head. */
+void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, char *memory,
+                           float *wide, float *v_wide);
+
 /* log2 of the sum of k over the distances t, t + 1, ..., at most. */
 float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t);
 
 /* Begins the walk of a tile: norms of its queries. */
 void plsh_bounds_begin(plsh_tile *tile);
 
-/* Which pieces of the keys first .. end - 1 may group g not leave out? Calls plsh_tile_visit on
+/* Which pieces of the keys first .. end - 1 may group g not leave out? Has the pass visit
  * the runs of those that it must score. */
 void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end);
 

@@ -35,6 +35,8 @@ typedef struct walker {
     bool exact;
     int open[PLSH_TILE_QUERIES]; /* per group: LEFT | RIGHT */
     range keys;                  /* of the whole tile */
+    int64_t first, last;         /* steps that it may see */
+    int64_t left, right;         /* the next steps either way */
 } walker;
 
 /* One step: the keys of step `index` for every group that still looks that way. */
@@ -53,7 +55,7 @@ static void take_step(walker *w, int64_t index, int side) {
             if (w->exact) {
                 plsh_bounds_visit(tile, g, from, to);
             } else {
-                plsh_tile_visit(tile, g, from, (int)(to - from));
+                tile->pass->visit(tile, g, from, (int)(to - from));
             }
         }
         /* A group may have stopped only where it has seen its own diagonal. */
@@ -68,31 +70,40 @@ static void take_step(walker *w, int64_t index, int side) {
     }
 }
 
-static bool any_open(const walker *w, int side) {
-    for (int g = 0; g < w->tile->groups; g++) {
-        if (w->open[g] & side) return true;
-    }
-    return false;
+/* The sides where there are steps left and a group that looks there. */
+static int open_sides(const walker *w) {
+    int open = 0;
+    for (int g = 0; g < w->tile->groups; g++) open |= w->open[g];
+    if (w->left < w->first) open &= ~LEFT;
+    if (w->right > w->last) open &= ~RIGHT;
+    return open;
+}
+
+static void advance(walker *w, int side) {
+    take_step(w, side & LEFT ? w->left-- : w->right++, side);
+    plsh_tile *tile = w->tile;
+    if (!tile->pass->step) return;
+    int open = open_sides(w);
+    tile->pass->step(tile, open & LEFT ? (w->left + 1) * PLSH_TILE_KEYS : 0,
+                     open & RIGHT ? w->right * PLSH_TILE_KEYS : INT64_MAX);
 }
 
 void plsh_tile_walk(plsh_tile *tile) {
     walker w = {.tile = tile, .exact = tile->head->head.method == PLSH_METHOD_EXACT};
-    plsh_tile_begin(tile);
+    tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);
     w.keys = visible(tile, tile->position, tile->position + tile->rows);
     for (int g = 0; g < tile->groups; g++) {
         w.open[g] = tile->plan->shape.causal ? LEFT : LEFT | RIGHT;
     }
-    int64_t first = w.keys.begin / PLSH_TILE_KEYS, last = (w.keys.end - 1) / PLSH_TILE_KEYS;
-    int64_t left = least(last, (tile->position + tile->rows - 1) / PLSH_TILE_KEYS);
-    int64_t right = left + 1;
-    take_step(&w, left--, LEFT | RIGHT);
-    bool more_left = true, more_right = true;
-    while (more_left || more_right) {
-        more_left = left >= first && any_open(&w, LEFT);
-        if (more_left) take_step(&w, left--, LEFT);
-        more_right = right <= last && any_open(&w, RIGHT);
-        if (more_right) take_step(&w, right++, RIGHT);
+    w.first = w.keys.begin / PLSH_TILE_KEYS;
+    w.last = (w.keys.end - 1) / PLSH_TILE_KEYS;
+    w.left = least(w.last, (tile->position + tile->rows - 1) / PLSH_TILE_KEYS);
+    w.right = w.left + 1;
+    advance(&w, LEFT | RIGHT);
+    while (open_sides(&w)) {
+        if (open_sides(&w) & LEFT) advance(&w, LEFT);
+        if (open_sides(&w) & RIGHT) advance(&w, RIGHT);
     }
-    plsh_tile_finish(tile);
+    tile->pass->finish(tile);
 }

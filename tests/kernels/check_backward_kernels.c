@@ -4,41 +4,62 @@
 
 /* ---- P and dS ------------------------------------------------------------------------------- */
 
-static void check_gradient_of(int keys, float magnitude, bool weighted, bool with_dp) {
+static void check_gradient_of(int keys, float magnitude, plsh_weigh weigh, bool with_dp) {
+    bool weighted = weigh == PLSH_WEIGH_MASKED;
     int group = tested.group;
     size_t count = (size_t)(keys * group);
     guarded sg = guard(count * 4, false), dg = guard(count * 4, true), wg = guard(count * 4, false);
     float *s = sg.at_end, *dp = dg.at_end, *w = wg.at_end;
-    float lse[PLSH_GROUP_MAX], delta[PLSH_GROUP_MAX];
+    float lse[PLSH_GROUP_MAX], low[PLSH_GROUP_MAX], delta[PLSH_GROUP_MAX];
+    float sum[PLSH_GROUP_MAX];
+    double want_sum[PLSH_GROUP_MAX], size_sum[PLSH_GROUP_MAX];
     double *want_p = malloc((count + 1) * sizeof(double));
     double *want_ds = malloc((count + 1) * sizeof(double));
     fill(delta, PLSH_GROUP_MAX);
+    fill(low, PLSH_GROUP_MAX);
+    for (int r = 0; r < group; r++) size_sum[r] = want_sum[r] = sum[r] = fabsf(normal());
+    int32_t row[64]; /* the weights lie in reverse */
+    for (int j = 0; j < keys; j++) row[j] = keys - 1 - j;
     fill(s, count);
     fill(dp, count);
+    for (size_t i = 0; i < count; i++) w[i] = i % 5 == 1 ? 0.0f : fabsf(normal());
     for (int r = 0; r < group; r++)
-        lse[r] = r == 3 ? INFINITY : magnitude * (3.0f + fabsf(normal()));
+        lse[r] =
+            r == 3 && weigh != PLSH_WEIGH_READY ? INFINITY : magnitude * (3.0f + fabsf(normal()));
     for (size_t i = 0; i < count; i++) {
         int r = (int)(i % (size_t)group);
         s[i] = i % 7 == 2 ? -INFINITY : magnitude * s[i];
-        w[i] = i % 5 == 1 ? 0.0f : fabsf(normal());
-        if (i % 5 == 1 && weighted) s[i] = NAN; /* counts for nothing */
-        double p = weighted ? w[i] : 1.0;
-        double x = (double)s[i] - (double)lse[r];
+        double p = weighted ? w[(keys - 1 - (int)(i / (size_t)group)) * group + r] : 1.0;
+        if (p == 0.0) s[i] = NAN; /* counts for nothing */
+        double x = (double)s[i] - (double)lse[r] - (double)low[r];
         want_p[i] = p == 0.0 || x < -126.0 ? 0.0 : p * exp2(x);
+        if (weigh == PLSH_WEIGH_READY) {
+            s[i] = i % 7 == 2 ? 0.0f : fabsf(normal());
+            want_p[i] = (double)s[i] * (double)lse[r];
+        }
         want_ds[i] = want_p[i] == 0.0 ? 0.0 : want_p[i] * ((double)dp[i] - (double)delta[r]);
-        if (p == 0.0 || x < -127.0) dp[i] = i % 2 ? NAN : INFINITY; /* takes nothing from it */
+        if (weigh == PLSH_WEIGH_READY ? s[i] == 0.0f : p == 0.0 || x < -127.0)
+            dp[i] = i % 2 ? NAN : INFINITY; /* takes nothing from it */
     }
-    tested.gradient(group, s, with_dp ? dp : NULL, weighted ? w : NULL, lse, delta, keys);
+    tested.gradient(group, s, with_dp ? dp : NULL, weighted ? w : NULL, row, weigh, lse, low, delta,
+                    sum, keys);
     for (size_t i = 0; i < count; i++) {
         /* s - lse is rounded once: half an ulp of it, times ln 2, in the weight. */
         double slack = (4.0 + 0.5 * magnitude * 6.0) * FLT_EPSILON;
-        CHECK(fabs((double)s[i] - want_p[i]) <= slack * want_p[i] + 0x1p-125,
+        CHECK(fabs((double)s[i] - want_p[i]) <= slack * want_p[i] + 0x1p-124,
               "keys %d element %zu: P %g, not %g", keys, i, (double)s[i], want_p[i]);
         if (!with_dp) continue;
         double off = fabs((double)dp[i] - want_ds[i]);
         double size = want_p[i] * (fabs((double)delta[i % (size_t)group]) + 4.0);
+        want_sum[i % (size_t)group] += want_ds[i];
+        size_sum[i % (size_t)group] += size;
         CHECK(off <= slack * size + 0x1p-120, "keys %d element %zu: dS %g, not %g", keys, i,
               (double)dp[i], want_ds[i]);
+    }
+    for (int r = 0; r < group; r++) {
+        double slack = (4.0 + 3.0 * magnitude + keys) * FLT_EPSILON;
+        CHECK(fabs((double)sum[r] - want_sum[r]) <= slack * size_sum[r], "row %d: sum %g, not %g",
+              r, (double)sum[r], want_sum[r]);
     }
     free(want_p);
     free(want_ds);
@@ -50,10 +71,34 @@ static void check_gradient_of(int keys, float magnitude, bool weighted, bool wit
 static void check_gradient(void) {
     static const int keys[] = {0, 1, 2, 5, 16, 33};
     for (size_t i = 0; i < 6; i++) {
-        for (int kind = 0; kind < 4; kind++) {
-            check_gradient_of(keys[i], 1.0f, kind & 1, kind & 2);
-            check_gradient_of(keys[i], 40.0f, kind & 1, kind & 2);
+        for (int kind = 0; kind < 6; kind++) {
+            check_gradient_of(keys[i], 1.0f, (plsh_weigh)(kind % 3), kind % 2);
+            check_gradient_of(keys[i], 40.0f, (plsh_weigh)(kind % 3), kind % 2);
         }
+    }
+}
+
+/* The diagonal of the scores, to the bit. */
+static void check_dots(void) {
+    for (int i = 0; i < SIZES; i++) {
+        int group = tested.group, d = sizes[i];
+        size_t count = (size_t)(d * group);
+        guarded ag = guard(count * 4, false), bg = guard(count * 4, true);
+        float *a = ag.at_end, *b = bg.at_end, *rows = malloc(count * 4);
+        float *s = malloc((size_t)(group * group) * 4), got[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
+        fill(a, count);
+        fill(rows, count);
+        tested.pack(group, b, rows, PLSH_DTYPE_FLOAT32, d, group, d, 1.0f);
+        tested.scores(group, s, top, a, rows, d, group, d, NULL, false);
+        tested.dots(group, got, a, b, d);
+        for (int r = 0; r < group; r++) {
+            CHECK(got[r] == s[r * group + r], "d %d row %d: %g, not %g", d, r, (double)got[r],
+                  (double)s[r * group + r]);
+        }
+        free(rows);
+        free(s);
+        unguard(ag);
+        unguard(bg);
     }
 }
 
@@ -173,6 +218,7 @@ static void check_correlate(void) {
 
 static void check_all(void) {
     check_gradient();
+    check_dots();
     check_spread();
     check_correlate();
 }

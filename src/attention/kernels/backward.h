@@ -4,37 +4,64 @@
 
 /* ---- P and dS ------------------------------------------------------------------------------- */
 
-INLINE void gradient_rows(const bool weighted, const bool with_dp, float *s, float *dp,
-                          const float *w, const float *lse, const float *delta, int keys) {
+INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, float *dp,
+                          const float *w, const int32_t *row, const float *lse, const float *low,
+                          const float *delta, float *sum, int keys) {
     const vector zero = v_set(0.0f);
     for (int g = 0; g < GROUP_VECTORS; g++) {
-        const vector top = v_load(lse + g * LANES);
+        const vector top = v_load(lse + g * LANES), rest = v_load(low + g * LANES);
         const vector middle = with_dp ? v_load(delta + g * LANES) : zero;
+        vector total = with_dp ? v_load(sum + g * LANES) : zero;
         for (int j = 0; j < keys; j++) {
             ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
-            vector p = v_exp2(v_load(s + at) - top);
-            if (weighted) {
-                vector weight = v_load(w + at);
+            vector p = v_load(s + at);
+            if (weigh == PLSH_WEIGH_READY) {
+                p = p * top;
+            } else {
+                p = v_exp2((p - top) - rest);
+            }
+            if (weigh == PLSH_WEIGH_MASKED) {
+                vector weight = v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
                 p = v_if_equal(weight, zero, zero, weight * p);
             }
             v_store(s + at, p);
             if (!with_dp) continue;
-            v_store(dp + at, v_if_equal(p, zero, zero, p * (v_load(dp + at) - middle)));
+            vector ds = v_if_equal(p, zero, zero, p * (v_load(dp + at) - middle));
+            v_store(dp + at, ds);
+            total = total + ds;
         }
+        if (with_dp) v_store(sum + g * LANES, total);
     }
 }
 
-static void gradient(int group, float *s, float *dp, const float *w, const float *lse,
-                     const float *delta, int keys) {
+static void gradient(int group, float *s, float *dp, const float *w, const int32_t *row,
+                     plsh_weigh weigh, const float *lse, const float *low, const float *delta,
+                     float *sum, int keys) {
     (void)group;
-    if (w && dp) {
-        gradient_rows(true, true, s, dp, w, lse, delta, keys);
-    } else if (w) {
-        gradient_rows(true, false, s, dp, w, lse, delta, keys);
-    } else if (dp) {
-        gradient_rows(false, true, s, dp, w, lse, delta, keys);
-    } else {
-        gradient_rows(false, false, s, dp, w, lse, delta, keys);
+#define GRADIENT(kind)                                                                             \
+    if (weigh == (kind)) {                                                                         \
+        if (dp) {                                                                                  \
+            gradient_rows(kind, true, s, dp, w, row, lse, low, delta, sum, keys);                  \
+        } else {                                                                                   \
+            gradient_rows(kind, false, s, dp, w, row, lse, low, delta, sum, keys);                 \
+        }                                                                                          \
+    }
+    GRADIENT(PLSH_WEIGH_PLAIN)
+    GRADIENT(PLSH_WEIGH_MASKED)
+    GRADIENT(PLSH_WEIGH_READY)
+#undef GRADIENT
+}
+
+/* In the order of the scores, so that a row that sees one key alone, o = v, has dP = delta. */
+static void dots(int group, float *to, const float *a, const float *b, int d) {
+    (void)group;
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+        vector sum = v_set(0.0f);
+        for (int x = 0; x < d; x++) {
+            ptrdiff_t at = (ptrdiff_t)x * GROUP + g * LANES;
+            sum = v_fma(v_load(a + at), v_load(b + at), sum);
+        }
+        v_store(to + g * LANES, sum);
     }
 }
 

@@ -77,6 +77,7 @@ static void fill_from_reference(plsh_kernels *table) {
     FILL(all_finite);
     FILL(box);
     FILL(gradient);
+    FILL(dots);
     FILL(spread);
     FILL(correlate);
     FILL(bounds);

@@ -11,6 +11,7 @@
  *
  * and backward, where S and dP = V dO^T are scores, dQ += dS K is accumulate:
  *
+ *     dots        dO, O, both packed          -> delta
  *     gradient    S, dP, lse, delta           -> P, dS in place
  *     spread      dV += P dO,  dK += dS Q     rows of keys
  *     correlate   sum of dS times d log k(t)  for the gradient of a decay
@@ -32,6 +33,13 @@ enum { PLSH_GROUP_MAX = 48 }; /* the largest group of any table */
 /* The m of a row that has seen no key: below every finite score, and not -inf, so that
  * s - m is -inf and not NaN for a masked key. */
 #define PLSH_SOFTMAX_START (-3.40282347e+38f)
+
+/* What `gradient` makes P of. */
+typedef enum plsh_weigh {
+    PLSH_WEIGH_PLAIN,  /* 2^(s - lse - low), low being what lse lacks to be exact */
+    PLSH_WEIGH_MASKED, /* w 2^(s - lse - low), 0 where w is 0; rows of w as softmax_weighted's */
+    PLSH_WEIGH_READY   /* s lse: s has been through the softmax, and lse is the rest */
+} plsh_weigh;
 
 typedef struct plsh_kernels {
     const char *name;
@@ -86,10 +94,14 @@ typedef struct plsh_kernels {
      * result NaN. */
     float (*box)(int group, float *box, const float *k, ptrdiff_t stride, int rows, int d);
 
-    /* The softmax again, from its log-sum-exp, and its gradient: s = w 2^(s - lse) = P and
-     * dp = P (dp - delta) = dS, 0 where P is 0. w may be NULL for ones, dp NULL for none. */
-    void (*gradient)(int group, float *s, float *dp, const float *w, const float *lse,
-                     const float *delta, int keys);
+    /* The softmax again, and its gradient: P of `weigh` in place of s, and dp = P (dp - delta) =
+     * dS, 0 where P is 0; sum[r] += the dS of row r. dp may be NULL for none. */
+    void (*gradient)(int group, float *s, float *dp, const float *w, const int32_t *row,
+                     plsh_weigh weigh, const float *lse, const float *low, const float *delta,
+                     float *sum, int keys);
+
+    /* to[r] = sum_x a[x * group + r] b[x * group + r], x < d: delta, from packed dO and O. */
+    void (*dots)(int group, float *to, const float *a, const float *b, int d);
 
     /* out[j * out_stride + c] += sum_q A[j][q] b[q * b_stride + c], j < keys, q < queries, c < d,
      * where A[j][q] = a[(q / group) * a_stride + j * group + q % group]: the groups one after the

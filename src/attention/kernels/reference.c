@@ -190,14 +190,31 @@ static void bounds(int group, float *e, const float *packed, const float *boxes,
     }
 }
 
-static void gradient(int group, float *s, float *dp, const float *w, const float *lse,
-                     const float *delta, int keys) {
+static void gradient(int group, float *s, float *dp, const float *w, const int32_t *row,
+                     plsh_weigh weigh, const float *lse, const float *low, const float *delta,
+                     float *sum, int keys) {
     for (int j = 0; j < keys; j++) {
         for (int r = 0; r < group; r++) {
             ptrdiff_t at = (ptrdiff_t)j * group + r;
-            float p = w && w[at] == 0.0f ? 0.0f : weight_of(s[at] - lse[r]);
-            s[at] = w ? w[at] * p : p;
-            if (dp) dp[at] = s[at] == 0.0f ? 0.0f : s[at] * (dp[at] - delta[r]);
+            float p =
+                weigh == PLSH_WEIGH_READY ? s[at] * lse[r] : weight_of((s[at] - lse[r]) - low[r]);
+            if (weigh == PLSH_WEIGH_MASKED) {
+                float weight = w[(ptrdiff_t)row[j] * group + r];
+                p = weight == 0.0f ? 0.0f : weight * p;
+            }
+            s[at] = p;
+            if (!dp) continue;
+            dp[at] = p == 0.0f ? 0.0f : p * (dp[at] - delta[r]);
+            sum[r] += dp[at];
+        }
+    }
+}
+
+static void dots(int group, float *to, const float *a, const float *b, int d) {
+    for (int r = 0; r < group; r++) {
+        to[r] = 0.0f;
+        for (int x = 0; x < d; x++) {
+            to[r] += a[(ptrdiff_t)x * group + r] * b[(ptrdiff_t)x * group + r];
         }
     }
 }
@@ -241,6 +258,7 @@ const plsh_kernels plsh_kernels_reference = {
     .box = box,
     .bounds = bounds,
     .gradient = gradient,
+    .dots = dots,
     .spread = spread,
     .correlate = correlate,
 };

@@ -428,7 +428,7 @@ static void bounds(int group, float *e, const float *packed, const float *boxes,
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
         .softmax = softmax, .softmax_weighted = softmax_weighted, .accumulate = accumulate,        \
         .finish = finish, .all_finite = all_finite, .box = box, .bounds = bounds,                  \
-        .gradient = gradient, .spread = spread, .correlate = correlate                             \
+        .gradient = gradient, .dots = dots, .spread = spread, .correlate = correlate               \
     }
 
 #endif

@@ -1,0 +1,59 @@
+/* attention: whose turn it is to add to dK and dV.
+ *
+ * The tiles of queries that read the same keys form a chain. Each adds to dK and dV of the keys it
+ * visits, and the sums must not depend on the threads: they are made in the order of the chain. A
+ * tile waits before it adds to keys that an earlier one may still visit; every tile says, as it
+ * goes, which keys it has still before it. Tiles are taken in the order of their chain, so the
+ * first unfinished one never waits, and threads on one chain follow each other like waves, a step
+ * apart. While there are chains that nobody works on, threads take those: no waiting at all.
+ *
+ *     plsh_turn turn = {.chain = -1};
+ *     while (plsh_turns_take(turns, &turn)) {
+ *         for every run of keys { plsh_turns_wait(..); add; plsh_turns_pass(..); }
+ *         plsh_turns_end(turns, &turn);
+ *     } */
+#ifndef PLSH_ATTENTION_TURNS_H
+#define PLSH_ATTENTION_TURNS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct plsh_chain {
+    int64_t first, tiles;        /* its tiles among those of all chains */
+    _Atomic int64_t taken, done; /* given out; finished, all of them up to there */
+} plsh_chain;
+
+/* In the workspace: plsh_turns_size bytes. */
+typedef struct plsh_turns {
+    int64_t chains;
+    _Atomic int64_t started; /* chains that somebody took a tile of */
+    plsh_chain *chain;
+    _Atomic uint64_t *ahead; /* per tile: what it has before it, see turns.c */
+} plsh_turns;
+
+size_t plsh_turns_size(int64_t chains, int64_t tiles);
+
+/* Begins with empty chains; then plsh_turns_add for each, expensive ones first. */
+void plsh_turns_begin(plsh_turns *turns, void *memory, int64_t chains, int64_t tiles);
+void plsh_turns_add(plsh_turns *turns, int64_t tiles);
+
+/* Tile number `tile` of chain number `chain`. */
+typedef struct plsh_turn {
+    int64_t chain, tile;
+} plsh_turn;
+
+/* The next tile, of the same chain if it has one. False when all are taken. */
+bool plsh_turns_take(plsh_turns *turns, plsh_turn *turn);
+
+/* Returns when no earlier tile of the chain will add to the keys begin .. end - 1 any more. */
+void plsh_turns_wait(plsh_turns *turns, const plsh_turn *turn, int64_t begin, int64_t end);
+
+/* From now on this tile adds to the keys below left and from right on only. */
+void plsh_turns_pass(plsh_turns *turns, const plsh_turn *turn, int64_t left, int64_t right);
+
+/* And now to none. */
+void plsh_turns_end(plsh_turns *turns, const plsh_turn *turn);
+
+#endif
