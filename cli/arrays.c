@@ -156,7 +156,7 @@ void cli_arrays_free(cli_arrays *arrays) {
     *arrays = (cli_arrays){0};
 }
 
-static double now(void) {
+double cli_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
@@ -174,9 +174,9 @@ int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o
                             .o = o,
                             .lse = lse,
                             .certificate = certificate};
-    double start = now();
+    double start = cli_now();
     plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->report, &error);
-    run->seconds = now() - start;
+    run->seconds = cli_now() - start;
     free(workspace);
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }

@@ -33,6 +33,9 @@ void cli_arrays_free(cli_arrays *arrays);
 /* The names of plsh_method, NULL at the end. */
 extern const char *const cli_methods[];
 
+/* Monotonic seconds. */
+double cli_now(void);
+
 /* One call of a plan: what it took and what it said. certificate and lse may be NULL. */
 typedef struct cli_run {
     double seconds;

@@ -1,6 +1,7 @@
 /* cli: plsh attend: attention on arrays. */
 #include "cli/arrays.h"
 #include "cli/commands.h"
+#include "cli/gradients.h"
 #include "cli/message.h"
 
 #include <math.h>
@@ -18,6 +19,7 @@ typedef struct attend_options {
 typedef struct settings {
     attend_options attend;
     cli_inputs inputs;
+    cli_gradients gradients;
     cli_decays decays;
     cli_partitions partitions;
     cli_common common;
@@ -83,6 +85,7 @@ static const cli_option attend_table[] = {
 static const cli_group groups[] = {
     CLI_GROUP("Options", attend_table, settings, attend),
     CLI_GROUP("Arrays", cli_inputs_options, settings, inputs),
+    CLI_GROUP("Gradients", cli_gradients_options, settings, gradients),
     CLI_GROUP("Bias", cli_decays_options, settings, decays),
     CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
     CLI_GROUP("Common options", cli_common_options, settings, common),
@@ -95,7 +98,7 @@ typedef struct work {
     plsh_head *heads;
     plsh_plan *plan;
     float *o, *lse, *certificate;
-    cli_run run;
+    cli_run run, backward;
 } work;
 
 static bool is_sampled(int method) {
@@ -138,9 +141,10 @@ static int prepare(const settings *given, work *w) {
     if (code != CLI_DONE) return code;
     w->heads = calloc(heads, sizeof *w->heads);
     w->o = calloc(rows * (size_t)a->value_dim + 1, sizeof *w->o);
-    if (given->attend.lse != NULL) w->lse = calloc(rows + 1, sizeof *w->lse);
+    const bool needs_lse = given->attend.lse != NULL || cli_gradients_asked(&given->gradients);
+    if (needs_lse) w->lse = calloc(rows + 1, sizeof *w->lse);
     if (given->attend.certify != NULL) w->certificate = calloc(rows + 1, sizeof *w->certificate);
-    if (w->heads == NULL || w->o == NULL || (given->attend.lse != NULL && w->lse == NULL) ||
+    if (w->heads == NULL || w->o == NULL || (needs_lse && w->lse == NULL) ||
         (given->attend.certify != NULL && w->certificate == NULL))
         return cli_fail("out of memory for %zu rows of output", rows);
     for (size_t h = 0; code == CLI_DONE && h < heads; h++) code = make_head(given, w, h);
@@ -214,6 +218,10 @@ static int print_json(const settings *given, const work *w, const plsh_table *ta
     plsh_json_integer(json, "keys", a->keys);
     plsh_json_number(json, "seconds", w->run.seconds);
     plsh_json_integer(json, "pairs", w->run.report.pairs);
+    if (cli_gradients_asked(&given->gradients)) {
+        plsh_json_number(json, "backward_seconds", w->backward.seconds);
+        plsh_json_integer(json, "backward_pairs", w->backward.report.pairs);
+    }
     plsh_json_text(json, "certificate", given->attend.certify);
     plsh_json_number(json, "error_bound", bound);
     plsh_json_text(json, "isa", plsh_plan_isa(w->plan));
@@ -237,6 +245,9 @@ static int report(const settings *given, const work *w) {
         printf("%lld pairs scored, %.4g per query and head, in %.4g s\n",
                (long long)w->run.report.pairs, rows > 0 ? (double)w->run.report.pairs / rows : 0,
                w->run.seconds);
+        if (cli_gradients_asked(&given->gradients))
+            printf("gradients: %lld pairs in %.4g s\n", (long long)w->backward.report.pairs,
+                   w->backward.seconds);
     }
     plsh_table_free(table);
     return code;
@@ -248,6 +259,8 @@ static int run(const void *given) {
     int code = prepare(options, &w);
     if (code == CLI_DONE)
         code = cli_arrays_forward(&w.arrays, w.plan, w.o, w.lse, w.certificate, &w.run);
+    if (code == CLI_DONE && cli_gradients_asked(&options->gradients))
+        code = cli_gradients_run(&options->gradients, &w.arrays, w.plan, w.o, w.lse, &w.backward);
     if (code == CLI_DONE) code = save(options->attend.out, &w, 3, w.o);
     if (code == CLI_DONE) code = save(options->attend.lse, &w, 2, w.lse);
     if (code == CLI_DONE) code = save(options->attend.certify, &w, 2, w.certificate);
@@ -267,7 +280,9 @@ const cli_command cli_command_attend = {
     .summary = "attention with a positional bias on arrays",
     .text = "Computes attention on the arrays of --q, --k and --v and writes the output, if asked "
             "for also the log-sum-exp of every row and a certificate: a proven bound on the "
-            "largest error of the row against the full, untruncated bias. Methods: dense and exact "
+            "largest error of the row against the full, untruncated bias. With --do, the gradient "
+            "of the "
+            "output, also the gradients of the arrays and of the bias. Methods: dense and exact "
             "are the bias itself, in quadratic and near-linear time; plsh is the mean of --samples "
             "partitions, fused; masks the same by the paper's algorithm, a pass per mask; mean "
             "averages the outputs of single masks; window cuts the bias off; fixed has equal "

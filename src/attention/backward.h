@@ -34,7 +34,8 @@ typedef struct plsh_backward_tile {
     float *residue;   /* [groups][group], the sum of dS */
     float *one;       /* [group] */
     float *rest;      /* [group], what P lacks after a softmax */
-    float *k_row;     /* [d], for halves */
+    float *k_row;     /* [d] */
+    float *centre;    /* [d], of some keys */
     float *q_wide;    /* [rows][d], for halves */
     float *slope[2];  /* of the step: d log k by a, by b, as the bias */
     bool sloped;      /* they are filled in */

@@ -22,7 +22,8 @@ size_t plsh_backward_layout(const plsh_plan *plan, plsh_backward_tile *tile, cha
     tile->delta = plsh_take_floats(memory, &used, rows);
     tile->one = plsh_take_floats(memory, &used, group);
     tile->rest = plsh_take_floats(memory, &used, group);
-    tile->k_row = plsh_take_floats(memory, &used, halves ? d : 0);
+    tile->k_row = plsh_take_floats(memory, &used, d);
+    tile->centre = plsh_take_floats(memory, &used, d);
     tile->q_wide = plsh_take_floats(memory, &used, halves ? rows * d : 0);
     for (int i = 0; i < 2; i++) {
         tile->slope[i] = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
@@ -269,20 +270,36 @@ static void step(plsh_tile *tile, int64_t left, int64_t right) {
     b->sloped = false;
 }
 
-/* The dS of a row sum to 0, and what rounding leaves of that is a multiple of the mean of its
- * keys, which need not be small where the gradient is. It is taken off the row's own key. */
-static void settle_row(plsh_backward_tile *b, int r, float *row) {
+enum { CENTRE_KEYS = 16 };
+
+/* The mean of some keys that group g may see, or at least precede it: the last ones up to its first
+ * query's own. Keys that are not finite do not count. */
+static void find_centre(plsh_backward_tile *b, int g) {
     const plsh_tile *tile = &b->tile;
     const plsh_attention *shape = &tile->plan->shape;
-    int d = (int)shape->head_dim;
-    const char *from = tile->k + (tile->position + r) * shape->k.row_stride *
-                                     (ptrdiff_t)plsh_dtype_size(shape->dtype);
-    const float *k = (const float *)(const void *)from;
-    if (shape->dtype != PLSH_DTYPE_FLOAT32) {
-        tile->kernel->widen(tile->kernel->group, b->k_row, d, from, shape->dtype, d, 1, d);
-        k = b->k_row;
+    int group = tile->kernel->group, d = (int)shape->head_dim, count = 0;
+    int64_t last = plsh_tile_group_begin(tile, g), first = last - CENTRE_KEYS + 1;
+    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
+    memset(b->centre, 0, sizeof(float) * (size_t)d);
+    for (int64_t i = first < 0 ? 0 : first; i <= last; i++) {
+        const char *k = tile->k + i * shape->k.row_stride * size;
+        if (!tile->kernel->all_finite(group, k, shape->dtype, d, 1, d)) continue;
+        tile->kernel->widen(group, b->k_row, d, k, shape->dtype, d, 1, d);
+        for (int x = 0; x < d; x++) b->centre[x] += b->k_row[x];
+        count++;
     }
-    for (int x = 0; x < d; x++) row[x] -= b->residue[r] * k[x];
+    for (int x = 0; x < d && count > 0; x++) b->centre[x] /= (float)count;
+}
+
+/* The dS of a row sum to 0, so dQ = sum of dS (K - c) for any c. With what rounding leaves of that
+ * sum, the keys' common part c would otherwise enter, which need not be small where dQ is. */
+static void settle(plsh_backward_tile *b, int g, int rows) {
+    int group = b->tile.kernel->group, d = (int)b->tile.plan->shape.head_dim;
+    find_centre(b, g);
+    for (int r = g * group; r < g * group + rows; r++) {
+        float *row = b->sum_q + (ptrdiff_t)r * plsh_kernels_columns(d), residue = b->residue[r];
+        for (int x = 0; x < d; x++) row[x] -= residue * b->centre[x];
+    }
 }
 
 static void finish(plsh_tile *tile) {
@@ -292,9 +309,7 @@ static void finish(plsh_tile *tile) {
     for (int g = 0; b->d_q && g < tile->groups; g++) {
         int rows = group_rows(tile, g);
         ptrdiff_t first = (ptrdiff_t)g * group;
-        for (int r = 0; r < rows; r++) {
-            settle_row(b, (int)first + r, b->sum_q + (first + r) * plsh_kernels_columns(d));
-        }
+        settle(b, g, rows);
         tile->kernel->finish(group, b->d_q + first * shape->q.row_stride, shape->q.row_stride,
                              b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);
     }
