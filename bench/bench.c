@@ -98,12 +98,37 @@ static void exact_compute(const exact_row *row, double *out) {
     for (int64_t c = 0; c < row->value_dim; c++) out[c] /= sum;
 }
 
-static double row_error(const plsh_attention *a, const float *q, const float *k, const float *v,
-                        const float *o, int64_t head, int64_t i) {
+/* dq = scale (E[g k] - E[g] E[k]), g_j = d_o.v_j, E under the weights of the row. */
+static void exact_gradient(const exact_row *row, const float *d_o, double *out) {
+    double top = -INFINITY, sum = 0, g_sum = 0, k_sum[512] = {0};
+    for (int64_t x = 0; x < row->head_dim; x++) out[x] = 0;
+    for (int64_t j = 0; j < row->keys; j++) {
+        const float *key = row->k + j * row->head_dim, *value = row->v + j * row->value_dim;
+        double score = plsh_decay_log(row->decay, llabs(row->position - j)), g = 0;
+        for (int64_t x = 0; x < row->head_dim; x++)
+            score += row->scale * (double)row->q[x] * (double)key[x];
+        for (int64_t c = 0; c < row->value_dim; c++) g += (double)d_o[c] * (double)value[c];
+        if (score == -INFINITY) continue;
+        double shrink = score > top ? exp(top - score) : 1;
+        top = score > top ? score : top;
+        double weight = exp(score - top);
+        sum = sum * shrink + weight;
+        g_sum = g_sum * shrink + weight * g;
+        for (int64_t x = 0; x < row->head_dim; x++) {
+            k_sum[x] = k_sum[x] * shrink + weight * (double)key[x];
+            out[x] = out[x] * shrink + weight * g * (double)key[x];
+        }
+    }
+    for (int64_t x = 0; x < row->head_dim; x++)
+        out[x] = row->scale * (out[x] / sum - g_sum / sum * (k_sum[x] / sum));
+}
+
+static exact_row find_row(const plsh_attention *a, const float *q, const float *k, const float *v,
+                          int64_t head, int64_t i) {
     int64_t value_dim = a->value_dim ? a->value_dim : a->head_dim;
     int64_t kv = head / (a->heads / (a->kv_heads ? a->kv_heads : a->heads));
     int64_t position = i + a->keys - a->queries;
-    exact_row row = {
+    return (exact_row){
         .q = q + (head * a->queries + i) * a->head_dim,
         .k = k + kv * a->keys * a->head_dim,
         .v = v + kv * a->keys * value_dim,
@@ -114,25 +139,48 @@ static double row_error(const plsh_attention *a, const float *q, const float *k,
         .value_dim = value_dim,
         .scale = a->scale != 0 ? a->scale : 1 / sqrt((double)a->head_dim),
     };
-    double exact[512], worst = 0;
-    exact_compute(&row, exact);
-    const float *given = o + (head * a->queries + i) * value_dim;
-    for (int64_t c = 0; c < value_dim; c++) {
+}
+
+static double distance(const float *given, const double *exact, int64_t count) {
+    double worst = 0;
+    for (int64_t c = 0; c < count; c++) {
         double error = fabs((double)given[c] - exact[c]);
         if (!(error <= worst)) worst = error; /* a NaN stays */
     }
     return worst;
 }
 
-double bench_max_error(const plsh_attention *attention, const float *q, const float *k,
-                       const float *v, const float *o, int64_t rows) {
-    int64_t n = attention->queries;
+double bench_max_error(const plsh_attention *a, const float *q, const float *k, const float *v,
+                       const float *o, int64_t rows) {
+    int64_t n = a->queries;
     if (rows > n) rows = n;
     double worst = 0;
 #pragma omp parallel for collapse(2) reduction(max : worst) schedule(dynamic)
-    for (int64_t head = 0; head < attention->heads; head++)
+    for (int64_t head = 0; head < a->heads; head++)
         for (int64_t x = 0; x < rows; x++) {
-            double error = row_error(attention, q, k, v, o, head, (2 * x + 1) * n / (2 * rows));
+            int64_t i = (2 * x + 1) * n / (2 * rows);
+            exact_row row = find_row(a, q, k, v, head, i);
+            double exact[512];
+            exact_compute(&row, exact);
+            double error = distance(o + (head * n + i) * row.value_dim, exact, row.value_dim);
+            if (!(error <= worst)) worst = error;
+        }
+    return worst;
+}
+
+double bench_max_gradient_error(const plsh_attention *a, const float *q, const float *k,
+                                const float *v, const float *d_o, const float *d_q, int64_t rows) {
+    int64_t n = a->queries;
+    if (rows > n) rows = n;
+    double worst = 0;
+#pragma omp parallel for collapse(2) reduction(max : worst) schedule(dynamic)
+    for (int64_t head = 0; head < a->heads; head++)
+        for (int64_t x = 0; x < rows; x++) {
+            int64_t i = (2 * x + 1) * n / (2 * rows);
+            exact_row row = find_row(a, q, k, v, head, i);
+            double exact[512];
+            exact_gradient(&row, d_o + (head * n + i) * row.value_dim, exact);
+            double error = distance(d_q + (head * n + i) * row.head_dim, exact, row.head_dim);
             if (!(error <= worst)) worst = error;
         }
     return worst;

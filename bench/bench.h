@@ -37,4 +37,8 @@ double bench_read_bandwidth(size_t bytes, int threads);
 double bench_max_error(const plsh_attention *attention, const float *q, const float *k,
                        const float *v, const float *o, int64_t rows);
 
+/* The same of |d_q - d_q_exact|, the gradient of sum(o * d_o). */
+double bench_max_gradient_error(const plsh_attention *attention, const float *q, const float *k,
+                                const float *v, const float *d_o, const float *d_q, int64_t rows);
+
 #endif

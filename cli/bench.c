@@ -12,7 +12,7 @@
 
 static const char *const methods[] = {"dense",  "exact", "plsh", "masks", "mean",
                                       "window", "fixed", "none", "auto",  NULL};
-static const char *const passes[] = {"forward", NULL};
+static const char *const passes[] = {"forward", "backward", NULL};
 
 typedef struct shape_options {
     cli_integers n, dim;
@@ -140,11 +140,13 @@ static const plsh_column columns[] = {
 /* One line of the result: a method on a shape. */
 typedef struct measured {
     plsh_method method;
+    bool backward; /* this pass */
     int64_t n, dim, samples;
     plsh_head *head;
     plsh_attention attention;
     plsh_plan *plan;
     void *workspace;
+    size_t bytes; /* of it */
     double *seconds;
     int64_t pairs;
     double error;
@@ -153,6 +155,7 @@ typedef struct measured {
 /* Arrays of one shape, shared by its lines. */
 typedef struct arrays {
     float *q, *k, *v, *o;
+    float *lse, *d_o, *d_q, *d_k, *d_v; /* for backward, or NULL */
 } arrays;
 
 static void free_arrays(arrays *a) {
@@ -160,6 +163,11 @@ static void free_arrays(arrays *a) {
     free(a->k);
     free(a->v);
     free(a->o);
+    free(a->lse);
+    free(a->d_o);
+    free(a->d_q);
+    free(a->d_k);
+    free(a->d_v);
     *a = (arrays){0};
 }
 
@@ -170,6 +178,12 @@ static float *normals(int64_t count, uint64_t seed) {
     return x;
 }
 
+static bool has_pass(const shape_options *shape, const char *name) {
+    for (size_t i = 0; i < shape->passes.count; i++)
+        if (strcmp(shape->passes.values[i], name) == 0) return true;
+    return false;
+}
+
 static int make_arrays(const settings *options, int64_t n, int64_t dim, arrays *out) {
     const shape_options *shape = &options->shape;
     int64_t kv = shape->kv_heads ? shape->kv_heads : shape->heads;
@@ -178,7 +192,17 @@ static int make_arrays(const settings *options, int64_t n, int64_t dim, arrays *
     out->k = normals(kv * n * dim, seed + 1);
     out->v = normals(kv * n * dim, seed + 2);
     out->o = normals(shape->heads * n * dim, seed + 3);
-    if (out->q != NULL && out->k != NULL && out->v != NULL && out->o != NULL) return CLI_DONE;
+    bool there = out->q != NULL && out->k != NULL && out->v != NULL && out->o != NULL;
+    if (there && has_pass(shape, "backward")) {
+        out->lse = normals(shape->heads * n, seed);
+        out->d_o = normals(shape->heads * n * dim, ~seed);
+        out->d_q = normals(shape->heads * n * dim, seed);
+        out->d_k = normals(kv * n * dim, seed);
+        out->d_v = normals(kv * n * dim, seed);
+        there = out->lse != NULL && out->d_o != NULL && out->d_q != NULL && out->d_k != NULL &&
+                out->d_v != NULL;
+    }
+    if (there) return CLI_DONE;
     return cli_fail("out of memory for %lld heads of %lld x %lld", (long long)shape->heads,
                     (long long)n, (long long)dim);
 }
@@ -222,11 +246,13 @@ static int make_line(const settings *options, const cli_decay_list *decays, meas
     plsh_error error;
     if (plsh_plan_create(&line->attention, &line->plan, &error)) return cli_fail_error(&error);
     bench_roof_prepare(plsh_plan_isa(line->plan));
-    line->workspace = aligned_alloc(64, (plsh_plan_workspace(line->plan) + 64) / 64 * 64);
+    size_t forward = plsh_plan_workspace(line->plan);
+    line->bytes = line->backward ? plsh_plan_backward_workspace(line->plan) : forward;
+    size_t most = line->bytes > forward ? line->bytes : forward;
+    line->workspace = aligned_alloc(64, (most + 64) / 64 * 64);
     line->seconds = calloc((size_t)shape->reps, sizeof *line->seconds);
     if (line->workspace == NULL || line->seconds == NULL)
-        return cli_fail("out of memory for the workspace of %zu bytes",
-                        plsh_plan_workspace(line->plan));
+        return cli_fail("out of memory for the workspace of %zu bytes", most);
     return CLI_DONE;
 }
 
@@ -237,7 +263,14 @@ static void free_line(measured *line) {
     free(line->head);
 }
 
-/* The lines of one shape: a line per method, a line per sample count for the sampled ones. */
+static void add_lines(const shape_options *shape, measured line, measured *lines, size_t *count) {
+    for (size_t p = 0; p < shape->passes.count; p++) {
+        line.backward = strcmp(shape->passes.values[p], "backward") == 0;
+        lines[(*count)++] = line;
+    }
+}
+
+/* The lines of one shape: a line per method and pass, and per sample count for the sampled ones. */
 static size_t list_lines(const shape_options *shape, int64_t n, int64_t dim, measured *lines) {
     size_t count = 0;
     for (size_t m = 0; m < shape->methods.count; m++) {
@@ -246,16 +279,18 @@ static size_t list_lines(const shape_options *shape, int64_t n, int64_t dim, mea
         bool sampled =
             method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
         for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
-            lines[count++] = (measured){.method = (plsh_method)method,
-                                        .n = n,
-                                        .dim = dim,
-                                        .samples = sampled ? shape->samples.values[s] : 0};
+            add_lines(shape,
+                      (measured){.method = (plsh_method)method,
+                                 .n = n,
+                                 .dim = dim,
+                                 .samples = sampled ? shape->samples.values[s] : 0},
+                      lines, &count);
     }
     return count;
 }
 
-static int run_line(measured *line, const arrays *a, int64_t rep) {
-    plsh_forward io = {.q = a->q, .k = a->k, .v = a->v, .o = a->o};
+static int run_forward(measured *line, const arrays *a, int64_t rep) {
+    plsh_forward io = {.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
     plsh_report report;
     plsh_error error;
     double begin = bench_now();
@@ -268,13 +303,45 @@ static int run_line(measured *line, const arrays *a, int64_t rep) {
     return CLI_DONE;
 }
 
+/* Its forward pass, for o and lse, then the backward pass, measured. */
+static int run_backward(measured *line, const arrays *a, int64_t rep) {
+    plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
+    plsh_backward io = {.q = a->q,
+                        .k = a->k,
+                        .v = a->v,
+                        .o = a->o,
+                        .lse = a->lse,
+                        .d_o = a->d_o,
+                        .d_q = a->d_q,
+                        .d_k = a->d_k,
+                        .d_v = a->d_v};
+    plsh_report report;
+    plsh_error error;
+    if (plsh_plan_forward(line->plan, &inputs, line->workspace, NULL, &error))
+        return cli_fail_error(&error);
+    double begin = bench_now();
+    if (plsh_plan_backward(line->plan, &io, line->workspace, &report, &error))
+        return cli_fail_error(&error);
+    if (rep >= 0) line->seconds[rep] = bench_now() - begin;
+    line->pairs = report.pairs;
+    if (rep < 0)
+        line->error =
+            bench_max_gradient_error(&line->attention, a->q, a->k, a->v, a->d_o, a->d_q, 16);
+    return CLI_DONE;
+}
+
+static int run_line(measured *line, const arrays *a, int64_t rep) {
+    return line->backward ? run_backward(line, a, rep) : run_forward(line, a, rep);
+}
+
 static void add_row(plsh_table *table, measured *line, int64_t reps, double roof) {
     bench_times times = bench_summarise(line->seconds, (int)reps);
-    double flops = 4.0 * (double)line->dim * (double)line->pairs;
+    double products = line->backward ? 5 : 2;
+    double flops = 2 * products * (double)line->dim * (double)line->pairs;
     double gflops = 1e-9 * flops / times.median;
     const plsh_cell cells[] = {
         {.text = methods[line->method]},
-        {.text = "forward"},
+        {.text = line->backward ? "backward" : "forward"},
         {.integer = line->n},
         {.integer = line->dim},
         {.integer = line->samples},
@@ -284,7 +351,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
         {.number = gflops / roof},
         {.integer = line->pairs},
         {.number = line->error},
-        {.integer = (int64_t)plsh_plan_workspace(line->plan)},
+        {.integer = (int64_t)line->bytes},
     };
     plsh_table_add(table, cells);
 }
@@ -293,7 +360,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
 static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table *table,
                      double *roofs, int64_t *roof_count) {
     const shape_options *shape = &options->shape;
-    size_t most = shape->methods.count * shape->samples.count;
+    size_t most = shape->methods.count * shape->samples.count * shape->passes.count;
     measured *lines = calloc(most, sizeof *lines);
     if (lines == NULL) return cli_fail("out of memory");
     size_t count = list_lines(shape, n, dim, lines);
@@ -375,7 +442,8 @@ const cli_command cli_command_bench = {
             "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
             "run), "
             "the number of (query, key) pairs scored, the largest error against exact attention in "
-            "double precision (16 rows per head), and the bytes of workspace. The methods take "
+            "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
+            "workspace. The methods take "
             "turns, so that a slow "
             "moment of the machine meets all of them; spread is the interquartile range over the "
             "median.",
