@@ -2,6 +2,7 @@
 #include "cli/arrays.h"
 #include "cli/commands.h"
 #include "cli/gradients.h"
+#include "cli/grid.h"
 #include "cli/message.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ typedef struct attend_options {
     int method;
     double eps;
     int64_t window, block, samples;
-    const char *out, *lse, *certify;
+    const char *out, *lse, *certify, *grid;
     bool check;
 } attend_options;
 
@@ -76,6 +77,12 @@ static const cli_option attend_table[] = {
      CLI_MEMBER(attend_options, certify),
      .value = "FILE",
      .help = "a proven bound on the error of every row against the untruncated bias, [heads, n]"},
+    {.name = "grid",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(attend_options, grid),
+     .value = "HxW",
+     .help = "plsh, masks, mean: the tokens lie on a grid, row by row, at L1 distances; any "
+             "number of sides up to 8"},
     {.name = "check",
      .kind = CLI_FLAG,
      CLI_MEMBER(attend_options, check),
@@ -132,12 +139,22 @@ static int make_head(const settings *given, work *w, size_t h) {
                               given->common.seed, h, &w->heads[h].partition);
 }
 
+/* Labels from a file, or made for a grid. */
+static int read_labels(const settings *given, work *w) {
+    const attend_options *options = &given->attend;
+    if (options->grid == NULL) return cli_labels_read(&given->partitions, &w->labels);
+    if (!is_sampled(options->method) || given->partitions.labels != NULL)
+        return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
+    cli_grid_sets sets = {&given->partitions, &w->decays, options->samples, given->common.seed};
+    return cli_labels_grid(options->grid, w->arrays.attention.keys, &sets, &w->labels);
+}
+
 static int prepare(const settings *given, work *w) {
     int code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
     plsh_attention *a = &w->arrays.attention;
     const size_t heads = (size_t)a->heads, rows = heads * (size_t)a->queries;
     if (code == CLI_DONE) code = cli_decays_make(&given->decays, heads, &w->decays);
-    if (code == CLI_DONE) code = cli_labels_read(&given->partitions, &w->labels);
+    if (code == CLI_DONE) code = read_labels(given, w);
     if (code != CLI_DONE) return code;
     w->heads = calloc(heads, sizeof *w->heads);
     w->o = calloc(rows * (size_t)a->value_dim + 1, sizeof *w->o);
@@ -290,7 +307,8 @@ const cli_command cli_command_attend = {
             "whatever the data, and says which and why.",
     .example = "plsh attend --random 8,2000,64 --causal --method auto\n"
                "plsh attend --random 2,1000,32 --sigma 4,64 --method plsh --samples 64 "
-               "--out o.npy --certify bound.npy",
+               "--out o.npy --certify bound.npy\n"
+               "plsh attend --random 1,1024,32 --grid 32x32 --sigma 4 --method plsh",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),

@@ -314,10 +314,12 @@ int cli_labels_read(const cli_partitions *options, cli_labels *out) {
     out->samples = array.shape[1];
     out->n = array.shape[2];
     out->array = array;
+    out->values = array.data;
     return CLI_DONE;
 }
 
 void cli_labels_free(cli_labels *labels) {
+    free(labels->made);
     plsh_npy_free(&labels->array);
     *labels = (cli_labels){0};
 }
@@ -331,14 +333,13 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                             .samples = samples,
                             .seed = seed,
                             .head = (uint32_t)head};
-    if (options->labels != NULL) {
+    if (labels->values != NULL) {
         if ((int64_t)head >= labels->heads)
             return cli_fail("%s: labels of %lld heads; head %zu has none", options->labels,
                             (long long)labels->heads, head);
         out->scheme = PLSH_SCHEME_LABELS;
         out->samples = labels->samples;
-        out->labels =
-            (const int32_t *)labels->array.data + (int64_t)head * labels->samples * labels->n;
+        out->labels = labels->values + (int64_t)head * labels->samples * labels->n;
         out->label_count = labels->n;
     }
     plsh_error error;

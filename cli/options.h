@@ -71,10 +71,12 @@ extern const char *const cli_designs[];
 enum { CLI_PARTITIONS_COUNT = 3 };
 extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
 
-/* User labels: int32 [heads, s, n]. Empty where the option was not given. */
+/* User labels: int32 [heads, s, n]. values is NULL where the option was not given. */
 typedef struct cli_labels {
     int64_t heads, samples, n;
-    plsh_npy array; /* the values, owned */
+    const int32_t *values;
+    plsh_npy array; /* where they were read, and */
+    int32_t *made;  /* where --grid made them: owned */
 } cli_labels;
 
 int cli_labels_read(const cli_partitions *options, cli_labels *out);

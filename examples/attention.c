@@ -31,7 +31,7 @@ static int run(plsh_method method, const char *name, const float *q, const float
     /* plsh_attend(&attention, q, k, v, o, NULL, &error) would do; a plan also tells what it did. */
     plsh_plan *plan;
     if (plsh_plan_create(&attention, &plan, &error)) goto failed;
-    void *workspace = malloc(plsh_plan_workspace(plan) + 1);
+    void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
     float *certificate = malloc(sizeof(float) * HEADS * N);
     plsh_forward io = {.q = q, .k = k, .v = v, .o = o, .certificate = certificate};
     plsh_report report;
@@ -56,8 +56,7 @@ int main(void) {
     if (!failed) failed = run(PLSH_METHOD_EXACT, "exact", q, k, v, exact);
     if (!failed) failed = run(PLSH_METHOD_PLSH, "plsh", q, k, v, sampled);
     float worst = 0;
-    for (size_t i = 0; !failed && i < size; i++)
-        worst = fmaxf(worst, fabsf(exact[i] - sampled[i]));
+    for (size_t i = 0; !failed && i < size; i++) worst = fmaxf(worst, fabsf(exact[i] - sampled[i]));
     if (!failed) printf("they differ by %.2g at most\n", (double)worst);
     free(q), free(k), free(v), free(exact), free(sampled);
     return failed;

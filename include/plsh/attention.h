@@ -106,8 +106,9 @@ PLSH_API plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan
                                       plsh_error *error);
 PLSH_API void plsh_plan_destroy(plsh_plan *plan); /* NULL is fine */
 
-/* Bytes that plsh_plan_forward and plsh_plan_backward need, and the head as the
- * plan runs it (auto resolved), with the reason in words for auto. */
+/* Bytes that plsh_plan_forward and plsh_plan_backward need, a multiple of 64 for memory on a
+ * 64-byte boundary (aligned_alloc(64, bytes)); and the head as the plan runs it (auto resolved),
+ * with the reason in words for auto. */
 PLSH_API size_t plsh_plan_workspace(const plsh_plan *plan);
 PLSH_API size_t plsh_plan_backward_workspace(const plsh_plan *plan);
 PLSH_API plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason);

@@ -1,0 +1,9 @@
+# The example programs compile against the public headers alone, and run.
+file(GLOB examples CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/*.c")
+foreach(source IN LISTS examples)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(example_${name} ${source})
+    plsh_apply_flags(example_${name})
+    target_link_libraries(example_${name} PRIVATE plsh_static OpenMP::OpenMP_C m)
+    add_test(NAME example-${name} COMMAND example_${name})
+endforeach()
