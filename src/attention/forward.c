@@ -149,8 +149,9 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *work
 
 plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays, void *workspace,
                               plsh_report *report, plsh_error *error) {
-    if (plan->shape.queries > 0 &&
-        (!arrays->q || !arrays->k || !arrays->v || !arrays->o || !workspace)) {
+    if (report) *report = (plsh_report){0};
+    if (plan->shape.queries == 0) return PLSH_STATUS_OK;
+    if (!arrays->q || !arrays->k || !arrays->v || !arrays->o || !workspace) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "q, k, v, o and the workspace must not be NULL");
     }

@@ -324,6 +324,22 @@ static void accumulate(int group, float *o, const float *alpha, const float *p, 
     }
 }
 
+/* Key after key and fused, as above, so that the bits agree. */
+static void accumulate_masked(int group, float *o, const float *alpha, const float *p,
+                              const float *v, ptrdiff_t stride, int keys, int dv, int rows) {
+    (void)group;
+    const int columns = plsh_kernels_columns(dv);
+    for (int r = 0; r < rows; r++) {
+        float *row = o + (ptrdiff_t)r * columns;
+        for (int c = 0; c < dv; c++) row[c] *= alpha[r];
+        for (int j = 0; j < keys; j++) {
+            float weight = p[(ptrdiff_t)j * GROUP + r];
+            if (weight == 0.0f) continue;
+            for (int c = 0; c < dv; c++) row[c] = fmaf(weight, v[j * stride + c], row[c]);
+        }
+    }
+}
+
 static void finish(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
                    int rows, int dv) {
     (void)group;
@@ -427,8 +443,9 @@ static void bounds(int group, float *e, const float *packed, const float *boxes,
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
         .softmax = softmax, .softmax_weighted = softmax_weighted, .accumulate = accumulate,        \
-        .finish = finish, .all_finite = all_finite, .box = box, .bounds = bounds,                  \
-        .gradient = gradient, .dots = dots, .spread = spread, .correlate = correlate               \
+        .accumulate_masked = accumulate_masked, .finish = finish, .all_finite = all_finite,        \
+        .box = box, .bounds = bounds, .gradient = gradient, .dots = dots, .spread = spread,        \
+        .correlate = correlate                                                                     \
     }
 
 #endif
