@@ -17,6 +17,9 @@ run: dependencies build ## the quick figures: tables here, plots in build/run
 test: dependencies build ## the whole test suite
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 
+bench: build ## speed and error of the methods side by side, on this machine
+	@build/plsh bench --causal --dim 64,128
+
 sanitize: dependencies ## the test suite under the address, undefined behaviour and thread sanitizers
 	@scripts/test-preset sanitize
 	@scripts/test-preset thread
@@ -45,4 +48,4 @@ dependencies:
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
 
-.PHONY: build run test sanitize clang lint format experiments install clean dependencies help
+.PHONY: build run test bench sanitize clang lint format experiments install clean dependencies help

@@ -1,6 +1,9 @@
 # The rules of the house, and the installation as somebody else would use it.
 
-add_test(NAME house COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-house")
+if(PLSH_BUILD_SHARED AND NOT PLSH_SANITIZE)
+    set(libraries --build "${PROJECT_BINARY_DIR}")
+endif()
+add_test(NAME house COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-house" ${libraries})
 if(NOT PLSH_SANITIZE AND PLSH_BUILD_CLI AND PLSH_BUILD_SHARED)
     add_test(NAME install COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/install.sh"
         "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}" "${CMAKE_C_COMPILER}")
