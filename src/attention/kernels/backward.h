@@ -7,7 +7,9 @@
 INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, float *dp,
                           const float *w, const int32_t *row, const float *lse, const float *low,
                           const float *delta, float *sum, int keys) {
-    const vector zero = v_set(0.0f);
+    /* Taken off P, it changes none above 2^-76 and makes the least ones 0: below the normal range,
+     * where dS = P (..) would fall, arithmetic is slow. */
+    const vector zero = v_set(0.0f), least = v_set(0x1p-100f);
     for (int g = 0; g < GROUP_VECTORS; g++) {
         const vector top = v_load(lse + g * LANES), rest = v_load(low + g * LANES);
         const vector middle = with_dp ? v_load(delta + g * LANES) : zero;
@@ -24,6 +26,7 @@ INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, 
                 vector weight = v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
                 p = v_if_equal(weight, zero, zero, weight * p);
             }
+            p = v_max(zero, p - least);
             v_store(s + at, p);
             if (!with_dp) continue;
             vector ds = v_if_equal(p, zero, zero, p * (v_load(dp + at) - middle));

@@ -95,7 +95,8 @@ typedef struct plsh_kernels {
     float (*box)(int group, float *box, const float *k, ptrdiff_t stride, int rows, int d);
 
     /* The softmax again, and its gradient: P of `weigh` in place of s, and dp = P (dp - delta) =
-     * dS, 0 where P is 0; sum[r] += the dS of row r. dp may be NULL for none. */
+     * dS, 0 where P is 0, as it is below 2^-100; sum[r] += the dS of row r. dp may be NULL for
+     * none. */
     void (*gradient)(int group, float *s, float *dp, const float *w, const int32_t *row,
                      plsh_weigh weigh, const float *lse, const float *low, const float *delta,
                      float *sum, int keys);

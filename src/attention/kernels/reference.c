@@ -202,7 +202,7 @@ static void gradient(int group, float *s, float *dp, const float *w, const int32
                 float weight = w[(ptrdiff_t)row[j] * group + r];
                 p = weight == 0.0f ? 0.0f : weight * p;
             }
-            s[at] = p;
+            s[at] = p = larger(0.0f, p - 0x1p-100f);
             if (!dp) continue;
             dp[at] = p == 0.0f ? 0.0f : p * (dp[at] - delta[r]);
             sum[r] += dp[at];
