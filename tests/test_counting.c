@@ -93,11 +93,10 @@ static void check_tile(const test_case *c, plsh_counts *counts) {
 static void check_case(const test_case *c) {
     plsh_error error;
     plsh_counting *counting;
-    size_t size;
     void *workspace;
     assert_ok(plsh_partition_check(&c->set, &error));
     assert_ok(plsh_counting_create(&c->set, c->merge, &counting, &error));
-    assert_ok(plsh_counts_size(counting, c->rows, c->group, c->causal, &size, &error));
+    size_t size = plsh_counts_size(counting, c->rows, c->group, c->causal);
     assert_ok(plsh_allocate(&workspace, size, 1, "test", &error));
     memset(workspace, 0x5a, size); /* nothing depends on what was there */
     plsh_counts_tile tile = {c->first, c->keys, c->rows, c->group, c->causal, 0, counting->draws};
@@ -169,12 +168,11 @@ static void test_quotients(void **state) {
     (void)state;
     plsh_error error;
     plsh_counting *counting;
-    size_t size;
     void *workspace;
     plsh_partition set = plsh_partition_default(3, 1);
     set.scheme = PLSH_SCHEME_BINNING;
     assert_ok(plsh_counting_create(&set, true, &counting, &error));
-    assert_ok(plsh_counts_size(counting, 1, 4, true, &size, &error));
+    size_t size = plsh_counts_size(counting, 1, 4, true);
     assert_ok(plsh_allocate(&workspace, size, 1, "test", &error));
     for (int64_t first = (INT64_C(1) << 28) + 1; first < (INT64_C(1) << 28) + 1000; first += 7) {
         int64_t width = (INT64_C(5) << 32) + first * 12347;
@@ -224,11 +222,10 @@ static void test_single_draws(void **state) {
     (void)state;
     plsh_error error;
     plsh_counting *counting;
-    size_t size;
     void *workspace;
     plsh_partition set = plsh_partition_default(10, 9);
     assert_ok(plsh_counting_create(&set, false, &counting, &error));
-    assert_ok(plsh_counts_size(counting, 16, 16, true, &size, &error));
+    size_t size = plsh_counts_size(counting, 16, 16, true);
     assert_ok(plsh_allocate(&workspace, size, 1, "test", &error));
     float sum[1 << 12] = {0}, w[1 << 12];
     int32_t row[1 << 8];

@@ -116,8 +116,11 @@ struct plsh_counts {
     int32_t *group_rows; /* [groups], rows of weights written by a call of fill */
     int16_t *group_from; /* [rows + 1], the first group that begins at or after it */
     float *count;        /* [groups * group], the running counts */
-    float *change; /* [groups * group + 1], their change at a key, from one query to the next */
-    int32_t *slot; /* [slots], the last event of the chain */
+    float *change;       /* [stride], their change at a key, from one query to the next */
+    float *inner;        /* [rows][stride], the same for the keys at the tile's own positions */
+    int16_t *inner_first, *inner_last; /* [rows], the queries that change; last < 0: none */
+    ptrdiff_t stride;                  /* groups * group and one more, rounded up */
+    int32_t *slot;                     /* [slots], the last event of the chain */
     event *event;
     int64_t events;
 };
@@ -125,24 +128,6 @@ struct plsh_counts {
 /* More slots cost more to clear, fewer make chains of several keys: those are walked once per key.
  * 2048 int32 are cleared in 50 ns and hold the union of 1000 draws of sigma 256. */
 enum { SLOTS = 2048, NO_EVENT = -1 };
-
-/* At most this many blocks of a draw meet `rows` adjacent positions. */
-static int64_t blocks_bound(const plsh_counting *counting, int64_t row, int rows) {
-    if (!counting->draw) return rows;
-    int64_t width = counting->draw[row].width >> counting->shift;
-    if (width == 0) return 1; /* one block; narrow ones are at least 1 wide here */
-    int64_t blocks = (rows - 1) / width + 2;
-    return blocks < rows ? blocks : rows;
-}
-
-static int64_t events_bound(const plsh_counting *counting, int rows, bool causal) {
-    int64_t blocks = 0;
-    if (!counting->draw)
-        blocks = counting->draws * rows;
-    else
-        for (int64_t i = 0; i < counting->draws; i++) blocks += blocks_bound(counting, i, rows);
-    return causal ? blocks : 2 * blocks;
-}
 
 static size_t round_up(size_t bytes) {
     return (bytes + PLSH_ALIGNMENT - 1) & ~(size_t)(PLSH_ALIGNMENT - 1);
@@ -164,50 +149,86 @@ static size_t lay_out(void *base, plsh_counts *counts, int rows, int group) {
     counts->group_rows = take(base, &at, groups * sizeof *counts->group_rows);
     counts->group_from = take(base, &at, ((size_t)rows + 1) * sizeof *counts->group_from);
     counts->count = take(base, &at, groups * (size_t)group * sizeof *counts->count);
-    counts->change = take(base, &at, (groups * (size_t)group + 1) * sizeof *counts->change);
+    counts->stride = (ptrdiff_t)(groups * (size_t)group + LANES);
+    counts->change = take(base, &at, (size_t)counts->stride * sizeof *counts->change);
+    counts->inner = take(base, &at, (size_t)rows * (size_t)counts->stride * sizeof *counts->inner);
+    counts->inner_first = take(base, &at, (size_t)rows * sizeof *counts->inner_first);
+    counts->inner_last = take(base, &at, (size_t)rows * sizeof *counts->inner_last);
     counts->slot = take(base, &at, SLOTS * sizeof *counts->slot);
     counts->event = take(base, &at, 0);
     return at;
 }
 
-plsh_status plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal,
-                             size_t *size, plsh_error *error) {
-    int64_t events = events_bound(counting, rows, causal);
-    if (events > INT32_MAX)
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "%lld samples make more than 2^31 blocks per tile; take fewer",
-                         (long long)counting->set.samples);
+/* A draw has an event at the begin of the tile's first block, unless that is in the tile, and
+ * without causality one at the end of its last. */
+size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal) {
     plsh_counts counts;
-    *size = round_up(lay_out(NULL, &counts, rows, group) + (size_t)events * sizeof(event));
-    return PLSH_STATUS_OK;
+    size_t events = (size_t)counting->draws * (causal ? 1 : 2);
+    return round_up(lay_out(NULL, &counts, rows, group) + events * sizeof(event));
 }
 
 /* ---- making events --------------------------------------------------------------------------- */
 
 /* The pushing functions work on a copy of the struct that lives in registers. */
-static inline void push(plsh_counts *counts, int64_t key, int first, int last, float times) {
+
+/* At a key of the tile's own positions. */
+static inline void push_inner(plsh_counts *counts, int key, int first, int last, float times) {
+    float *change = counts->inner + key * counts->stride;
+    change[first] += times;
+    change[last + 1] -= times;
+    if (first < counts->inner_first[key]) counts->inner_first[key] = (int16_t)first;
+    if (last > counts->inner_last[key]) counts->inner_last[key] = (int16_t)last;
+}
+
+/* At another key. */
+static inline void push_outer(plsh_counts *counts, int64_t key, int first, int last, float times) {
     int32_t *slot = &counts->slot[key & (SLOTS - 1)];
     counts->event[counts->events] =
         (event){(int32_t)key, *slot, times, (int16_t)first, (int16_t)last};
     *slot = (int32_t)counts->events++;
 }
 
-/* The block [begin, end), relative, holds the queries first..last. A group's range is made by the
- * blocks that hold its first and its last query. */
+/* The block [begin, end), relative, holds the queries first..last. */
 static inline void push_block(plsh_counts *counts, int64_t begin, int64_t end, int first, int last,
                               float times) {
-    const int group = counts->tile.group;
     if (begin < counts->least) begin = counts->least;
-    push(counts, begin, first, last, times);
-    for (int g = counts->group_from[first]; g * group <= last; g++)
-        if (begin < counts->group_low[g]) counts->group_low[g] = (int32_t)begin;
+    if (begin >= 0) {
+        push_inner(counts, first, first, last, times);
+    } else {
+        push_outer(counts, begin, first, last, times);
+        for (int g = 0; g < counts->group_from[last + 1]; g++)
+            if (begin < counts->group_low[g]) counts->group_low[g] = (int32_t)begin;
+    }
     if (counts->tile.causal) return;
     if (end > counts->most) end = counts->most;
-    push(counts, end, first, last, -times);
-    for (int g = counts->group_from[first + 1]; g * group <= last + 1; g++)
-        if (end > counts->group_high[g - 1]) counts->group_high[g - 1] = (int32_t)end;
-    if (last == counts->tile.rows - 1 && end > counts->group_high[counts->groups - 1])
-        counts->group_high[counts->groups - 1] = (int32_t)end;
+    if (end < counts->tile.rows) {
+        push_inner(counts, (int)end, first, last, -times);
+    } else {
+        push_outer(counts, end, first, last, -times);
+        for (int g = counts->group_from[first + 1] - 1; g < counts->groups; g++)
+            if (end > counts->group_high[g]) counts->group_high[g] = (int32_t)end;
+    }
+}
+
+/* The ranges of groups as far as they are inside the tile: the first key at which the group's first
+ * query gains, the last at which its last one loses. */
+static void close_ranges(plsh_counts *counts) {
+    const int rows = counts->tile.rows, group = counts->tile.group;
+    for (int g = 0; g < counts->groups; g++) {
+        int first = g * group, last = first + group <= rows ? first + group - 1 : rows - 1;
+        if (counts->group_low[g] == INT32_MAX) {
+            int key = 0;
+            while (counts->inner_last[key] < first) key++;
+            counts->group_low[g] = key;
+        }
+        if (counts->group_high[g] == INT32_MIN) {
+            int key = rows - 1;
+            while (key > last && counts->inner_first[key] > last) key--;
+            counts->group_high[g] = key > last ? key : last + 1;
+        }
+        if (counts->group_low[g] < counts->low) counts->low = counts->group_low[g];
+        if (counts->group_high[g] > counts->high) counts->high = counts->group_high[g];
+    }
 }
 
 /* Grids whose positions fit in 63 bits with their fraction. With x = first - c + b > 0 in fixed
@@ -282,9 +303,14 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
                             .high = INT32_MIN};
     lay_out(workspace, counts, rows, group);
     memset(counts->slot, NO_EVENT, SLOTS * sizeof *counts->slot);
-    size_t queries = (size_t)(counts->groups * group);
-    memset(counts->count, 0, queries * sizeof *counts->count);
-    memset(counts->change, 0, (queries + 1) * sizeof *counts->change);
+    size_t stride = (size_t)counts->stride;
+    memset(counts->count, 0, (size_t)(counts->groups * group) * sizeof *counts->count);
+    memset(counts->change, 0, stride * sizeof *counts->change);
+    memset(counts->inner, 0, (size_t)rows * stride * sizeof *counts->inner);
+    for (int r = 0; r < rows; r++) {
+        counts->inner_first[r] = INT16_MAX;
+        counts->inner_last[r] = -1;
+    }
     for (int g = 0; g < counts->groups; g++) {
         int end = (g + 1) * group;
         counts->group_low[g] = INT32_MAX;
@@ -295,10 +321,7 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
         counts->group_from[r] = (int16_t)g;
     }
     push_draws(counts, counting);
-    for (int g = 0; g < counts->groups; g++) {
-        if (counts->group_low[g] < counts->low) counts->low = counts->group_low[g];
-        if (counts->group_high[g] > counts->high) counts->high = counts->group_high[g];
-    }
+    close_ranges(counts);
     return counts;
 }
 
@@ -318,9 +341,15 @@ static inline lanes running_sum(lanes x) {
     return x + __builtin_shufflevector(zero, x, 0, 1, 4, 5);
 }
 
-/* Takes the events of a key in, as differences from one query to the next, and widens
- * [first, last] by their queries. */
-static inline void take_events(plsh_counts *counts, int64_t key, int *first, int *last) {
+/* The changes at a key, and in [first, last] their queries; last < 0: none. */
+static inline float *take_events(plsh_counts *counts, int64_t key, int *first, int *last) {
+    *first = INT_MAX;
+    *last = -1;
+    if (key >= 0 && key < counts->tile.rows) {
+        *first = counts->inner_first[key];
+        *last = counts->inner_last[key];
+        return counts->inner + key * counts->stride;
+    }
     for (int32_t i = counts->slot[key & (SLOTS - 1)]; i != NO_EVENT;) {
         const event at = counts->event[i];
         i = at.next;
@@ -330,19 +359,19 @@ static inline void take_events(plsh_counts *counts, int64_t key, int *first, int
         if (at.first < *first) *first = at.first;
         if (at.last > *last) *last = at.last;
     }
+    return counts->change;
 }
 
-/* Adds the changes of the queries begin .. end - 1, all that there are. */
-static inline void settle(plsh_counts *counts, int begin, int end) {
+/* Adds the changes of the queries begin .. end - 1, all that there are, and clears them. */
+static inline void settle(float *restrict count, float *restrict change, int begin, int end) {
     lanes carry = {0};
     for (int r = begin; r < end; r += LANES) {
-        lanes *change = (lanes *)(counts->change + r), *count = (lanes *)(counts->count + r);
-        lanes sum = running_sum(*change) + carry;
-        *count += sum;
-        *change = (lanes){0};
+        lanes sum = running_sum(*(lanes *)(change + r)) + carry;
+        *(lanes *)(count + r) += sum;
+        *(lanes *)(change + r) = (lanes){0};
         carry = __builtin_shufflevector(sum, sum, 3, 3, 3, 3);
     }
-    counts->change[end] = 0;
+    change[end] = 0;
 }
 
 static inline void write_row(plsh_counts *counts, int g, float factor, float *w) {
@@ -359,13 +388,13 @@ void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, 
     for (int g = 0; g < groups; g++) counts->group_rows[g] = 0;
     for (int j = 0; j < keys; j++) {
         int64_t at = key - counts->tile.first + j;
-        int first = INT_MAX, last = -1;
-        take_events(counts, at, &first, &last);
+        int first, last;
+        float *change = take_events(counts, at, &first, &last);
         int from = groups, to = 0; /* groups whose counts change here */
         if (last >= 0) {
             from = counts->group_from[first + 1] - 1;
             to = counts->group_from[last + 1];
-            settle(counts, from * group, to * group);
+            settle(counts->count, change, from * group, to * group);
         }
         if (counts->tile.causal && at > 0 && at <= rows) { /* query at - 1 is past */
             counts->count[at - 1] = 0;

@@ -4,7 +4,8 @@
  * of the diagonal. A block [a, e) that meets a tile of queries is one event for the tile, "at key
  * a the queries of the block gain 1", and without causality a second, "at key e they lose 1". The
  * keys are walked from left to right with one running count per query; nothing is done per pair
- * but to write it down. A tile has about s (1 + rows / sigma) events.
+ * but to write it down. A tile has about s (1 + rows / sigma) events; those at its own positions,
+ * most of them for a small sigma, are added up in a square array.
  *
  *     plsh_counting *counting;                          // once, in the plan
  *     plsh_counting_create(&set, true, &counting, &error);
@@ -47,8 +48,7 @@ bool plsh_counting_contiguous(const plsh_partition *set, int64_t n);
 typedef struct plsh_counts plsh_counts;
 
 /* Bytes of the counts of tiles of `rows` queries in groups of `group`, a multiple of 4. */
-plsh_status plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal,
-                             size_t *size, plsh_error *error);
+size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal);
 
 /* Which tile: queries at the positions first .. first + rows - 1, keys at 0 .. keys - 1, and the
  * rows first_draw .. first_draw + draws - 1 of the table. */

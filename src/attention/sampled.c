@@ -43,10 +43,9 @@ plsh_status plsh_sampled_prepare(const plsh_plan *plan, plsh_head_plan *head, pl
     if (status || !contiguous) return status;
     status = plsh_counting_create(set, fused, &head->counting, error);
     if (status) return status;
-    /* Cuts and labels have room for a block per query and draw: keep that small. */
-    if (!head->counting->draw && set->samples > 256) head->groups = 1;
-    return plsh_counts_size(head->counting, (int)plsh_head_tile_rows(plan, head),
-                            plan->kernel.group, plan->shape.causal, &head->counts_bytes, error);
+    head->counts_bytes = plsh_counts_size(head->counting, (int)plsh_head_tile_rows(plan, head),
+                                          plan->kernel.group, plan->shape.causal);
+    return PLSH_STATUS_OK;
 }
 
 void plsh_sampled_release(plsh_head_plan *head) {
