@@ -15,9 +15,31 @@ double oracle_decay(const void *heads, int64_t h, int64_t p, int64_t j) {
     return plsh_decay_value(&head_of(heads, h)->partition.decay, p < j ? j - p : p - j);
 }
 
-double oracle_counts(const void *heads, int64_t h, int64_t p, int64_t j) {
-    const plsh_partition *set = &head_of(heads, h)->partition;
-    return (double)plsh_partition_count(set, p, j) / (double)set->samples;
+oracle_labels oracle_labels_make(const plsh_head *heads, int64_t count, int64_t n) {
+    oracle_labels all = {.n = n};
+    int64_t draws = 0;
+    for (int64_t h = 0; h < count; h++) {
+        all.first[h] = draws;
+        draws += all.samples[h] = heads[h].partition.samples;
+    }
+    all.labels = malloc((size_t)(draws * n) * sizeof *all.labels + 1);
+    for (int64_t h = 0; h < count; h++) {
+        for (int64_t m = 0; m < all.samples[h]; m++) {
+            plsh_error error;
+            if (plsh_partition_labels(&heads[h].partition, m, n,
+                                      all.labels + (all.first[h] + m) * n, &error))
+                abort();
+        }
+    }
+    return all;
+}
+
+double oracle_counts(const void *labels, int64_t h, int64_t p, int64_t j) {
+    const oracle_labels *all = labels;
+    int64_t count = 0;
+    for (int64_t m = all->first[h]; m < all->first[h] + all->samples[h]; m++)
+        count += all->labels[m * all->n + p] == all->labels[m * all->n + j];
+    return (double)count / (double)all->samples[h];
 }
 
 /* One row: scores first, then the sums relative to the largest. */

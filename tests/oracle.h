@@ -13,9 +13,17 @@ typedef double (*oracle_weight)(const void *context, int64_t h, int64_t p, int64
 void oracle_attend(const plsh_attention *attention, const float *q, const float *k, const float *v,
                    oracle_weight weight, const void *context, double *o, double *lse);
 
-/* Weights. context: the heads of the descriptor. */
-double oracle_decay(const void *heads, int64_t h, int64_t p, int64_t j);  /* k(|p - j|) */
-double oracle_counts(const void *heads, int64_t h, int64_t p, int64_t j); /* M~ */
+/* k(|p - j|); context: the heads of the descriptor. */
+double oracle_decay(const void *heads, int64_t h, int64_t p, int64_t j);
+
+/* M~; context: an oracle_labels, the labels of every head's draws, written out. */
+typedef struct oracle_labels {
+    int32_t *labels; /* [heads][samples of the head][n] */
+    int64_t n, first[8], samples[8];
+} oracle_labels;
+
+oracle_labels oracle_labels_make(const plsh_head *heads, int64_t count, int64_t n);
+double oracle_counts(const void *labels, int64_t h, int64_t p, int64_t j);
 
 /* Normal numbers, the same for the same seed. */
 void oracle_normal(uint64_t seed, double scale, float *to, size_t count);

@@ -148,7 +148,9 @@ static void run(problem *p) {
 /* plsh and masks agree with M~ in double. */
 static void check_definition(problem *p, const char *what, double allowed) {
     double *o = malloc(p->o_count * sizeof *o + 1), *lse = malloc(p->rows * sizeof *lse + 1);
-    oracle_attend(&p->a, p->q, p->k, p->v, oracle_counts, p->head, o, lse);
+    oracle_labels labels = oracle_labels_make(p->head, p->a.head_count, p->a.keys);
+    oracle_attend(&p->a, p->q, p->k, p->v, oracle_counts, &labels, o, lse);
+    free(labels.labels);
     for (int method = 0; method < 2; method++) {
         for (int h = 0; h < p->a.head_count; h++)
             p->head[h].method = method ? PLSH_METHOD_MASKS : PLSH_METHOD_PLSH;
