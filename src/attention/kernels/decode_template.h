@@ -14,6 +14,21 @@
 
 enum { MOST_KEYS = 8, MOST_COLUMNS = 8 }; /* register blocks of a single row */
 
+/* How far ahead of the loads memory is asked for, in bytes, and the elements of a cache line of 64
+ * bytes. 1, 2 and 4 KiB were tried at n = 32k, d = 64: AVX2 reads at 82, 85 and 80 % of a plain
+ * sum's speed (78 without), AVX-512 at 85, 105 and 95 (85 without). */
+enum { AHEAD = 2048, LINE = 64 };
+
+INLINE int line_elements(plsh_dtype dtype) {
+    return dtype == PLSH_DTYPE_FLOAT32 ? LINE / 4 : LINE / 2;
+}
+
+/* The line AHEAD of element `at`; past the end of a page it does no harm. */
+INLINE void fetch_ahead(const void *from, plsh_dtype dtype, ptrdiff_t at) {
+    const ptrdiff_t bytes = dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2;
+    __builtin_prefetch((const char *)from + at * bytes + AHEAD);
+}
+
 INLINE vector load_stored(const void *from, plsh_dtype dtype, ptrdiff_t at) {
     if (dtype == PLSH_DTYPE_FLOAT32) return v_load((const float *)from + at);
     if (dtype == PLSH_DTYPE_FLOAT16) return v_load_half((const uint16_t *)from + at);
@@ -30,6 +45,9 @@ INLINE void dot_block(const int R, const int J, float (*dot)[PLSH_DECODE_KEYS],
     }
     for (int x = 0; x < d; x += LANES) {
         vector key[MOST_KEYS];
+        if (x % line_elements(dtype) == 0) {
+            UNROLL for (int j = 0; j < J; j++) fetch_ahead(k, dtype, at + j * (ptrdiff_t)d + x);
+        }
         UNROLL for (int j = 0; j < J; j++) key[j] =
             load_stored(k, dtype, at + j * (ptrdiff_t)d + x);
         UNROLL for (int r = 0; r < R; r++) {
@@ -115,6 +133,10 @@ INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, 
     }
     for (int j = 0; j < keys; j++) {
         vector value[MOST_COLUMNS];
+        UNROLL for (int c = 0; c < C; c++) {
+            if (c * LANES % line_elements(dtype) == 0)
+                fetch_ahead(v, dtype, j * (ptrdiff_t)dv + column + c * LANES);
+        }
         UNROLL for (int c = 0; c < C; c++) {
             value[c] = load_stored(v, dtype, j * (ptrdiff_t)dv + column + c * LANES);
         }
