@@ -29,8 +29,8 @@ const char *bench_roof_core(void);
  * against. NAN where there is no memory. */
 double bench_sgemm_gflops(int threads);
 
-/* GB/s of summing `bytes` bytes of floats on `threads` threads. */
-double bench_read_bandwidth(size_t bytes, int threads);
+/* Seconds to read (sum up) so many floats on `threads` threads: the roof of what memory limits. */
+double bench_read_seconds(const float *x, size_t count, int threads);
 
 /* Largest |o - o_exact| over `rows` rows per head, spread evenly; o_exact in double from the whole
  * decay of each head, whatever its method. Float32 arrays in the default layouts, one sequence. */

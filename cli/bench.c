@@ -1,4 +1,5 @@
 /* cli: plsh bench: speed and error of the methods side by side, against the roof. */
+#include "cli/bench_decode.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
@@ -12,7 +13,9 @@
 
 static const char *const methods[] = {"dense",  "exact", "plsh", "masks", "mean",
                                       "window", "fixed", "none", "auto",  NULL};
-static const char *const passes[] = {"forward", "backward", NULL};
+static const char *const passes[] = {"forward", "backward", "decode", NULL};
+enum { FORWARD, BACKWARD, DECODE };
+static const char *const storages[] = {"float32", "float16", "bfloat16", NULL};
 
 typedef struct shape_options {
     cli_integers n, dim;
@@ -22,6 +25,7 @@ typedef struct shape_options {
     double eps;
     int64_t window, block, reps;
     bool causal;
+    int storage; /* a plsh_dtype */
 } shape_options;
 
 typedef struct settings {
@@ -112,7 +116,14 @@ static const cli_option shape_table[] = {
     {.name = "causal",
      .kind = CLI_FLAG,
      CLI_MEMBER(shape_options, causal),
-     .help = "queries see the keys up to their own position"},
+     .help = "queries see the keys up to their own position; decode always does"},
+    {.name = "storage",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(shape_options, storage),
+     .value = "TYPE",
+     .help = "how the cache of decode stores keys and values",
+     .fallback = "float32",
+     .choices = storages},
 };
 
 static const cli_group groups[] = {
@@ -140,14 +151,16 @@ static const plsh_column columns[] = {
 /* One line of the result: a method on a shape. */
 typedef struct measured {
     plsh_method method;
-    bool backward; /* this pass */
+    int pass;
     int64_t n, dim, samples;
     plsh_head *head;
     plsh_attention attention;
     plsh_plan *plan;
     void *workspace;
     size_t bytes; /* of it */
+    cli_decoder decoder;
     double *seconds;
+    double *memory; /* decode: seconds to read as many bytes */
     int64_t pairs;
     double error;
 } measured;
@@ -247,10 +260,11 @@ static int make_line(const settings *options, const cli_decay_list *decays, meas
     if (plsh_plan_create(&line->attention, &line->plan, &error)) return cli_fail_error(&error);
     bench_roof_prepare(plsh_plan_isa(line->plan));
     size_t forward = plsh_plan_workspace(line->plan);
-    line->bytes = line->backward ? plsh_plan_backward_workspace(line->plan) : forward;
+    line->bytes = line->pass == BACKWARD ? plsh_plan_backward_workspace(line->plan) : forward;
     size_t most = line->bytes > forward ? line->bytes : forward;
     line->workspace = aligned_alloc(64, (most + 64) / 64 * 64);
-    line->seconds = calloc((size_t)shape->reps, sizeof *line->seconds);
+    line->seconds = calloc(2 * (size_t)shape->reps, sizeof *line->seconds);
+    line->memory = line->seconds + shape->reps;
     if (line->workspace == NULL || line->seconds == NULL)
         return cli_fail("out of memory for the workspace of %zu bytes", most);
     return CLI_DONE;
@@ -258,6 +272,7 @@ static int make_line(const settings *options, const cli_decay_list *decays, meas
 
 static void free_line(measured *line) {
     plsh_plan_destroy(line->plan);
+    cli_decoder_free(&line->decoder);
     free(line->workspace);
     free(line->seconds);
     free(line->head);
@@ -265,7 +280,8 @@ static void free_line(measured *line) {
 
 static void add_lines(const shape_options *shape, measured line, measured *lines, size_t *count) {
     for (size_t p = 0; p < shape->passes.count; p++) {
-        line.backward = strcmp(shape->passes.values[p], "backward") == 0;
+        line.pass = 0;
+        while (strcmp(passes[line.pass], shape->passes.values[p]) != 0) line.pass++;
         lines[(*count)++] = line;
     }
 }
@@ -330,25 +346,45 @@ static int run_backward(measured *line, const arrays *a, int64_t rep) {
     return CLI_DONE;
 }
 
-static int run_line(measured *line, const arrays *a, int64_t rep) {
-    return line->backward ? run_backward(line, a, rep) : run_forward(line, a, rep);
+static int run_decode(measured *line, const arrays *a, int64_t rep, int storage) {
+    cli_decoder *decoder = &line->decoder;
+    if (rep < 0) {
+        int code =
+            cli_decoder_make(decoder, &line->attention, (plsh_dtype)storage, a->q, a->k, a->v);
+        line->error = decoder->error;
+        return code == CLI_DONE ? cli_decoder_run(decoder) : code;
+    }
+    int code = cli_decoder_run(decoder);
+    line->seconds[rep] = decoder->seconds;
+    line->memory[rep] = decoder->roof;
+    line->pairs = decoder->pairs;
+    line->bytes = plsh_cache_bytes(decoder->cache);
+    return code;
+}
+
+static int run_line(measured *line, const arrays *a, int64_t rep, int storage) {
+    if (line->pass == DECODE) return run_decode(line, a, rep, storage);
+    return line->pass == BACKWARD ? run_backward(line, a, rep) : run_forward(line, a, rep);
 }
 
 static void add_row(plsh_table *table, measured *line, int64_t reps, double roof) {
     bench_times times = bench_summarise(line->seconds, (int)reps);
-    double products = line->backward ? 5 : 2;
+    double products = line->pass == BACKWARD ? 5 : 2;
     double flops = 2 * products * (double)line->dim * (double)line->pairs;
     double gflops = 1e-9 * flops / times.median;
+    double share = gflops / roof;
+    if (line->pass == DECODE)
+        share = bench_summarise(line->memory, (int)reps).median / times.median;
     const plsh_cell cells[] = {
         {.text = methods[line->method]},
-        {.text = line->backward ? "backward" : "forward"},
+        {.text = passes[line->pass]},
         {.integer = line->n},
         {.integer = line->dim},
         {.integer = line->samples},
         {.number = times.median},
         {.number = times.spread},
         {.number = gflops},
-        {.number = gflops / roof},
+        {.number = share},
         {.integer = line->pairs},
         {.number = line->error},
         {.integer = (int64_t)line->bytes},
@@ -376,7 +412,8 @@ static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table
     for (int64_t rep = -1; code == CLI_DONE && rep < shape->reps; rep++) {
         double roof = bench_sgemm_gflops(threads); /* rep = -1 warms it up */
         if (rep >= 0) roofs[(*roof_count)++] = roof;
-        for (size_t i = 0; code == CLI_DONE && i < count; i++) code = run_line(&lines[i], &a, rep);
+        for (size_t i = 0; code == CLI_DONE && i < count; i++)
+            code = run_line(&lines[i], &a, rep, shape->storage);
     }
     if (code == CLI_DONE) {
         bench_times roof = bench_summarise(roofs + first_roof, (int)shape->reps);
@@ -446,8 +483,11 @@ const cli_command cli_command_bench = {
             "workspace. The methods take "
             "turns, so that a slow "
             "moment of the machine meets all of them; spread is the interquartile range over the "
-            "median.",
-    .example = "plsh bench --n 1024 --heads 4 --reps 2 --causal",
+            "median. A decode row is one token more after n: its time, its pairs, the error of the "
+            "last 16 tokens of the n, the bytes of the cache; its roof is the time to read as many "
+            "bytes as it needs of keys and values, measured in turns with it.",
+    .example = "plsh bench --n 1024 --heads 4 --reps 2 --causal\n"
+               "plsh bench --pass decode --n 1024,4096 --heads 4 --sigma 16 --reps 2",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),

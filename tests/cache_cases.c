@@ -319,6 +319,23 @@ void test_compare(const test_case *c, const test_data *data, const test_answer *
             compare_row(c, data, answer, h, i, what);
 }
 
+void test_close(const test_case *c, const test_data *a, const test_data *b) {
+    plsh_layout at = layout_of(c, c->heads, c->value_dim);
+    for (int64_t h = 0; h < c->heads; h++) {
+        for (int64_t t = 0; t < c->length; t++) {
+            int64_t row = h * at.head_stride + t * at.row_stride;
+            double lse = fabs((double)lse_of(c, a, h, t) - (double)lse_of(c, b, h, t)), worst = 0;
+            for (int64_t x = 0; x < c->value_dim; x++) {
+                double off = fabs((double)a->o[row + x] - (double)b->o[row + x]);
+                if (!(off <= worst)) worst = off;
+            }
+            if (!(worst < 2 * tolerance(c)) || !(lse < 2 * tolerance(c) + 1e-5))
+                fail_msg("%s: head %lld, token %lld: o differs by %g, lse by %g", c->name,
+                         (long long)h, (long long)t, worst, lse);
+        }
+    }
+}
+
 void test_same(const test_case *c, const test_data *a, const test_data *b, int64_t from) {
     plsh_layout at = layout_of(c, c->heads, c->value_dim);
     for (int64_t h = 0; h < c->heads; h++) {

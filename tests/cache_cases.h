@@ -49,6 +49,9 @@ void test_answer_free(test_answer *answer);
 void test_compare(const test_case *c, const test_data *data, const test_answer *answer,
                   const char *what);
 
+/* Fails where two outputs of all tokens differ by more than the rounding of float. */
+void test_close(const test_case *c, const test_data *a, const test_data *b);
+
 /* Fails where the outputs of the tokens from `from` on are not the same bits. */
 void test_same(const test_case *c, const test_data *a, const test_data *b, int64_t from);
 

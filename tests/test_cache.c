@@ -54,6 +54,38 @@ static void test_equals_the_definition(void **state) {
     }
 }
 
+/* The forward pass of the same heads over the whole sequence says the same. */
+static void check_forward(const test_case *c) {
+    plsh_error error;
+    test_data one = test_data_make(c, 9), all = test_data_make(c, 9);
+    check_chunks(c, &one, plsh_isa_available()[0], 1);
+    plsh_tokens tokens = test_tokens(c, &all, 0, c->length);
+    bool narrow = c->dtype != PLSH_DTYPE_FLOAT32 && c->narrow;
+    plsh_attention attention = {.heads = c->heads,
+                                .kv_heads = c->kv_heads,
+                                .queries = c->length,
+                                .keys = c->length,
+                                .head_dim = c->head_dim,
+                                .value_dim = c->value_dim,
+                                .causal = true,
+                                .dtype = narrow ? c->dtype : PLSH_DTYPE_FLOAT32,
+                                .q = tokens.q_layout,
+                                .k = tokens.k_layout,
+                                .v = tokens.v_layout,
+                                .o = tokens.o_layout,
+                                .head = c->head,
+                                .head_count = c->head_count,
+                                .threads = 2};
+    assert_ok(plsh_attend(&attention, tokens.q, tokens.k, tokens.v, all.o, all.lse, &error));
+    test_close(c, &one, &all);
+    test_data_free(&one), test_data_free(&all);
+}
+
+static void test_equals_one_forward_pass(void **state) {
+    (void)state;
+    for (const test_case *c = test_cases; c->name; c++) check_forward(c);
+}
+
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 static void run_all(const test_case *c, test_data *data, int threads, int64_t chunk) {
@@ -477,6 +509,7 @@ static void test_labels_end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_the_definition),
+        cmocka_unit_test(test_equals_one_forward_pass),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_branches_are_independent),
         cmocka_unit_test(test_what_is_undone_leaves_no_trace),

@@ -128,7 +128,7 @@ static void test_config_is_compared(void **state) {
     plsh_cache_destroy(cache);
 }
 
-/* Every byte turned, every length cut: always refused, never worse. */
+/* Bytes turned all over the file, lengths cut: always refused, never worse. */
 static void test_damage_is_refused(void **state) {
     (void)state;
     save_small();
@@ -138,7 +138,7 @@ static void test_damage_is_refused(void **state) {
     size_t size;
     char *bytes = slurp(&size);
     assert_in_range(size, 1000, 20000);
-    for (size_t at = 0; at < size; at++) {
+    for (size_t at = 0; at < size; at += at < 16 || at > size - 16 ? 1 : 5) {
         bytes[at] ^= (char)(1 << at % 8);
         spill(bytes, size);
         bytes[at] ^= (char)(1 << at % 8);

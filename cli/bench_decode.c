@@ -1,0 +1,125 @@
+/* cli: plsh bench --pass decode: steps of one token against a cache. */
+#include "cli/bench_decode.h"
+
+#include "cli/command.h"
+#include "cli/message.h"
+
+#include "bench/bench.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LAST_TOKENS = 16, /* decoded for the error */
+    MOST_TOKENS = 256 /* of a repetition: a sampled head's reach varies from token to token */
+};
+static const double LONG_ENOUGH = 0.05; /* seconds of a repetition */
+
+static int64_t kv_heads(const plsh_attention *shape) {
+    return shape->kv_heads ? shape->kv_heads : shape->heads;
+}
+
+/* `count` tokens from row `at` of the arrays on, outputs as [heads, LAST_TOKENS, dim]. */
+static plsh_tokens rows_at(const cli_decoder *d, int64_t at, int64_t count, int64_t out) {
+    int64_t dim = d->shape->head_dim;
+    plsh_layout whole = {d->shape->keys * dim, dim}, last = {LAST_TOKENS * dim, dim};
+    return (plsh_tokens){.count = count,
+                         .q = d->q + at * dim,
+                         .k = d->k + at * dim,
+                         .v = d->v + at * dim,
+                         .o = d->rows + out * dim,
+                         .q_layout = whole,
+                         .k_layout = whole,
+                         .v_layout = whole,
+                         .o_layout = last};
+}
+
+/* The error of LAST_TOKENS rows, q gathered as the oracle wants it. */
+static int find_error(cli_decoder *d, int64_t tokens) {
+    int64_t heads = d->shape->heads, dim = d->shape->head_dim, n = d->shape->keys;
+    float *both = malloc(2 * (size_t)(heads * tokens * dim) * sizeof *both);
+    if (both == NULL) return cli_fail("out of memory");
+    float *q = both, *o = both + heads * tokens * dim;
+    for (int64_t h = 0; h < heads; h++) {
+        size_t bytes = (size_t)(tokens * dim) * sizeof *q;
+        memcpy(q + h * tokens * dim, d->q + (h * n + n - tokens) * dim, bytes);
+        memcpy(o + h * tokens * dim, d->rows + h * LAST_TOKENS * dim, bytes);
+    }
+    plsh_attention shape = *d->shape;
+    shape.queries = tokens;
+    shape.causal = true;
+    d->error = bench_max_error(&shape, q, d->k, d->v, o, tokens);
+    free(both);
+    return CLI_DONE;
+}
+
+static int fill(cli_decoder *d) {
+    int64_t n = d->shape->keys, last = n < LAST_TOKENS ? n : LAST_TOKENS;
+    plsh_error error;
+    /* In pieces, so that a method that forgets does so. */
+    for (int64_t at = 0, piece; at < n - last; at += piece) {
+        piece = n - last - at < 1024 ? n - last - at : 1024;
+        plsh_tokens tokens = rows_at(d, at, piece, 0);
+        if (plsh_cache_append(d->cache, &tokens, &error)) return cli_fail_error(&error);
+    }
+    for (int64_t t = 0; t < last; t++) {
+        plsh_tokens token = rows_at(d, n - last + t, 1, t);
+        if (plsh_cache_step(d->cache, &token, NULL, &error)) return cli_fail_error(&error);
+    }
+    return find_error(d, last);
+}
+
+int cli_decoder_make(cli_decoder *decoder, const plsh_attention *shape, plsh_dtype storage,
+                     const float *q, const float *k, const float *v) {
+    *decoder = (cli_decoder){.shape = shape, .storage = storage, .q = q, .k = k, .v = v};
+    decoder->threads = shape->threads > 0 ? shape->threads : omp_get_max_threads();
+    size_t size = (size_t)(shape->heads * LAST_TOKENS * shape->head_dim) * sizeof(float);
+    decoder->rows = malloc(size);
+    if (decoder->rows == NULL) return cli_fail("out of memory");
+    plsh_cache_config config = {.heads = shape->heads,
+                                .kv_heads = shape->kv_heads,
+                                .head_dim = shape->head_dim,
+                                .dtype = storage,
+                                .head = shape->head,
+                                .head_count = shape->head_count,
+                                .threads = shape->threads,
+                                .isa = shape->isa};
+    plsh_error error;
+    if (plsh_cache_create(&config, &decoder->cache, &error)) return cli_fail_error(&error);
+    return fill(decoder);
+}
+
+void cli_decoder_free(cli_decoder *decoder) {
+    plsh_cache_destroy(decoder->cache);
+    free(decoder->rows);
+}
+
+/* The heads of a group share what they read; half as many bytes in half precision. */
+static double measure_roof(const cli_decoder *d) {
+    int64_t kv = kv_heads(d->shape), group = d->shape->heads / kv;
+    int64_t all = kv * d->shape->keys * d->shape->head_dim;
+    int64_t half = d->pairs / group * d->shape->head_dim; /* of K; and of V */
+    if (d->storage != PLSH_DTYPE_FLOAT32) half /= 2;
+    if (half > all) half = all;
+    return bench_read_seconds(d->k, (size_t)half, d->threads) +
+           bench_read_seconds(d->v, (size_t)half, d->threads);
+}
+
+int cli_decoder_run(cli_decoder *d) {
+    plsh_error error;
+    plsh_report report;
+    int64_t pairs = 0, count = 0;
+    double begin = bench_now(), elapsed = 0;
+    for (; count < MOST_TOKENS && elapsed < LONG_ENOUGH; count++) {
+        plsh_tokens token = rows_at(d, d->next, 1, 0);
+        if (plsh_cache_step(d->cache, &token, &report, &error)) return cli_fail_error(&error);
+        pairs += report.pairs;
+        d->next = (d->next + 1) % d->shape->keys;
+        elapsed = bench_now() - begin;
+    }
+    d->seconds = elapsed / (double)count;
+    d->pairs = pairs / count;
+    d->roof = measure_roof(d);
+    return CLI_DONE;
+}
