@@ -16,6 +16,7 @@ run: dependencies build ## the quick figures: tables here, plots in build/run
 
 test: dependencies build ## the whole test suite
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
+	@scripts/test-python
 
 bench: build ## speed and error of the methods side by side, on this machine
 	@build/plsh bench --causal --dim 64,128

@@ -1,0 +1,375 @@
+"""Attention on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, Optional, Union, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from plsh._decay import Decay, DecayLike, alibi_slopes, as_decay
+from plsh._library import ffi, lib
+from plsh._partition import check_labels
+from plsh._plan import DTYPES, Array, Call, Options, Settings, cached_call
+
+__all__ = ["Attended", "attend", "attention", "isa_available"]
+
+Numbers = Union[float, Sequence[float], npt.NDArray[np.floating[Any]]]
+Integers = Union[int, Sequence[int], npt.NDArray[np.integer[Any]]]
+Float32 = npt.NDArray[np.float32]
+
+_ADDRESS = ffi.typeof("uintptr_t")
+
+
+def describe(name: str, array: Any) -> Array:
+    """Shape and strides of an argument, checked."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{name}: is {type(array).__name__}, must be a numpy array")
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"{name}: dtype {array.dtype.name}, must be float32, float16 or bfloat16; "
+                        f"convert with {name}.astype(numpy.float32)")
+    if array.ndim not in (3, 4):
+        raise ValueError(f"{name}: shape {array.shape}, must be [heads, n, dim] or "
+                         "[batch, heads, n, dim]")
+    size, strides = array.itemsize, array.strides
+    if array.shape[-1] > 1 and strides[-1] != size and array.size:
+        raise ValueError(f"{name}: its last dimension has stride {strides[-1]} bytes, must be "
+                         f"{size} (adjacent elements); numpy.ascontiguousarray({name}) copies it so")
+    if any(x % size for x in strides):
+        raise ValueError(f"{name}: strides {strides} are no multiples of its element, {size} bytes")
+    if array.size and any(n > 1 and x <= 0 for n, x in zip(array.shape, strides)):
+        raise ValueError(f"{name}: repeated or reversed heads or rows (strides {strides}); "
+                         f"numpy.ascontiguousarray({name}) copies it")
+    shape = array.shape if array.ndim == 4 else (1, *array.shape)
+    steps = [x // size for x in strides] if array.ndim == 4 else [0, *(x // size for x in strides)]
+    return Array(*shape, *steps[:3])
+
+
+def _floats(name: str, values: Numbers) -> tuple[float, ...]:
+    flat = np.asarray(values, dtype=np.float64)
+    if flat.ndim > 1 or flat.size == 0:
+        raise ValueError(f"{name}: shape {flat.shape}, must be one number, or one per head")
+    return tuple(flat.ravel().tolist())
+
+
+def integers(name: str, values: Optional[Integers]) -> tuple[int, ...]:
+    if values is None:
+        return ()
+    flat = np.asarray(values)
+    if flat.ndim > 1 or not np.issubdtype(flat.dtype, np.integer):
+        raise TypeError(f"{name}: must be one integer, or a list of them")
+    if name in ("window", "block") and (flat <= 0).any():
+        raise ValueError(f"{name}={values}: is positive")
+    return tuple(flat.ravel().tolist())
+
+
+@lru_cache(maxsize=64)
+def standard_sigmas(heads: int) -> tuple[float, ...]:
+    """The standard ALiBi series as sigmas."""
+    return tuple((1.0 / alibi_slopes(heads)).tolist())
+
+
+def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
+              decay: Union[DecayLike, Sequence[DecayLike], None],
+              ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
+    """What sigma, slopes and decay say together; at most one of them is given."""
+    if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
+        raise ValueError("sigma, slopes, decay: give at most one of the three")
+    if slopes is not None:
+        values = _floats("slopes", slopes)
+        if not all(x > 0 for x in values):
+            raise ValueError(f"slopes={values}: are positive (method='none' has no bias)")
+        return tuple(1.0 / x for x in values)
+    if decay is None or decay == "alibi":
+        if sigma is None or (isinstance(sigma, str) and sigma == "alibi"):
+            return standard_sigmas(heads)
+        return _floats("sigma", sigma)
+    listed = [decay] if isinstance(decay, (Decay, str)) else list(decay)
+    return tuple(as_decay(x) for x in listed)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What :func:`attend` computed and did."""
+
+    o: Float32  #: the output, [..., heads, queries, value_dim]
+    lse: Optional[Float32]  #: log-sum-exp of the scores with the bias, [..., heads, queries]
+    certificate: Optional[Float32]  #: proven bound on the error of each row of o
+    pairs: int  #: (query, key) pairs scored
+    error_bound: float  #: the largest certificate entry
+    methods: tuple[str, ...]  #: the method of each head, "auto" resolved
+    reasons: tuple[str, ...]  #: for "auto": why
+    isa: str  #: the instruction set used
+    _call: Call
+    _inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+
+    def backward(self, do: Float32) -> Gradients:
+        """Gradients of sum(o * do) by q, k, v and the parameters of the decays.
+
+        The arrays given to :func:`attend` must be unchanged, and lse asked for.
+
+        >>> rng = np.random.default_rng(0)
+        >>> q, k, v = (rng.standard_normal((2, 50, 8), dtype=np.float32) for _ in range(3))
+        >>> done = attend(q, k, v, sigma=[4.0, 16.0], return_lse=True)
+        >>> gradients = done.backward(np.ones_like(done.o))
+        >>> gradients.dq.shape, gradients.dsigma.shape
+        ((2, 50, 8), (2,))
+        """
+        if self.lse is None:
+            raise ValueError("backward: needs the log-sum-exp; call attend(..., return_lse=True)")
+        if not isinstance(do, np.ndarray) or do.dtype != np.float32 or do.shape != self.o.shape:
+            raise ValueError(f"do: must be a float32 array of shape {self.o.shape}, as o")
+        if do.strides != self.o.strides:
+            raise ValueError(f"do: strides {do.strides}, must be those of o, {self.o.strides}")
+        made = [_gradient_like(x) for x in self._inputs]
+        ddecay = np.zeros((self._call.heads, 2))
+        q, k, v = map(address, self._inputs)
+        dq, dk, dv = map(address, made)
+        outcome = self._call.backward(q, k, v, address(self.o), address(self.lse), address(do), dq, dk,
+                                      dv, ddecay, self._inputs[0].itemsize)
+        return Gradients(made[0], made[1], made[2], ddecay, outcome.pairs)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of sum(o * do), float32."""
+
+    dq: Float32
+    dk: Float32
+    dv: Float32
+    ddecay: npt.NDArray[np.float64]  #: [heads, 2]: by the decay's two parameters
+    pairs: int  #: (query, key) pairs scored
+
+    @property
+    def dsigma(self) -> npt.NDArray[np.float64]:
+        """By ALiBi's sigma: the first parameter of the decay."""
+        return self.ddecay[:, 0]
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """The address of the first element. The buffer protocol is the faster way, where it goes."""
+    if array.flags.c_contiguous:
+        return int(ffi.cast(_ADDRESS, ffi.from_buffer(array)))
+    return int(array.__array_interface__["data"][0])
+
+
+def _gradient_like(array: npt.NDArray[Any]) -> Float32:
+    """An uninitialised float32 array with the strides, in elements, of `array`."""
+    span = sum((n - 1) * x // array.itemsize for n, x in zip(array.shape, array.strides)) + 1
+    memory = np.empty(span if array.size else 0, dtype=np.float32)
+    steps = [4 * x // array.itemsize for x in array.strides]
+    return np.lib.stride_tricks.as_strided(memory, array.shape, steps)
+
+
+def attend(
+    q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+    sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
+    decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
+    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
+    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
+    design: str = "stratified", samples: int = 20, seed: int = 1,
+    labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
+    key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
+    check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
+    out: Optional[Float32] = None,
+) -> Attended:
+    """Attention with everything that can be known about it; :func:`attention` is the short form.
+
+    Takes what :func:`attention` takes and returns an :class:`Attended`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = (rng.standard_normal((8, 2048, 64), dtype=np.float32) for _ in range(3))
+    >>> done = attend(q, k, v, method="exact")
+    >>> done.pairs < 8 * 2048 * 2049 // 2       # less than every pair
+    True
+    >>> done.methods[0]
+    'exact'
+    """
+    call, o = _prepare(q, k, v, sigma, slopes, decay, causal, scale, method, eps, window, block,
+                       scheme, design, samples, seed, labels, query_offsets, key_offsets, threads,
+                       isa, check_finite, out)
+    lse = np.empty(o.shape[:-1], dtype=np.float32) if return_lse else None
+    bound = np.empty(o.shape[:-1], dtype=np.float32) if certificate else None
+    outcome = call.forward(address(q), address(k), address(v), address(o), 0 if lse is None else address(lse),
+                           0 if bound is None else address(bound), q.itemsize)
+    heads = [call.plans[0].head(h) for h in range(call.heads)]
+    return Attended(o, lse, bound, outcome.pairs, outcome.error_bound,
+                    tuple(x for x, _ in heads), tuple(x for _, x in heads), call.plans[0].isa,
+                    call, (q, k, v))
+
+
+def _hashable(option: Any) -> Any:
+    """An option as part of a key: equal keys mean the same."""
+    if isinstance(option, np.ndarray):
+        return option.dtype.num, option.shape, option.tobytes()
+    return tuple(option) if isinstance(option, (list, tuple)) else option
+
+
+_calls: dict[Any, tuple[Call, Any]] = {}
+
+
+def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any,
+             decay: Any, causal: bool, scale: Optional[float], method: Any, eps: float, window: Any,
+             block: Any, scheme: str, design: str, samples: int, seed: int, labels: Any,
+             query_offsets: Any, key_offsets: Any, threads: int, isa: str, check_finite: bool,
+             out: Optional[Float32]) -> tuple[Call, Float32]:
+    """The call for these arguments, found again where they were checked before, and its output."""
+    options = (scale, eps, scheme, design, samples, seed, threads, isa, check_finite)
+    if out is not None or labels is not None or not (
+            type(q) is type(k) is type(v) is np.ndarray):  # noqa: E721 - subclasses are checked
+        return _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block, labels,
+                     query_offsets, key_offsets, out)
+    key = (q.shape, q.strides, q.dtype.num, k.shape, k.strides, k.dtype.num, v.shape, v.strides,
+           v.dtype.num, causal, options, _hashable(sigma), _hashable(slopes), _hashable(decay),
+           _hashable(method), _hashable(window), _hashable(block), _hashable(query_offsets),
+           _hashable(key_offsets))
+    try:
+        call, order = _calls[key]
+    except KeyError:
+        call, o = _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block,
+                        labels, query_offsets, key_offsets, out)
+        if len(_calls) >= 1024:
+            _calls.clear()
+        _calls[key] = call, o.flags.c_contiguous
+        return call, o
+    if order:
+        return call, np.empty((*q.shape[:-1], v.shape[-1]), np.float32)
+    return call, _rows_first((*q.shape[:-1], v.shape[-1]))
+
+
+def _make(
+    q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any, decay: Any,
+    causal: bool, scale: Optional[float], eps: float, scheme: str, design: str, samples: int,
+    seed: int, threads: int, isa: str, check_finite: bool, method: Any, window: Any, block: Any,
+    labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[Float32],
+) -> tuple[Call, Float32]:
+    """Checks everything; the call for these arguments, and its output array."""
+    qa, ka, va = describe("q", q), describe("k", k), describe("v", v)
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"q, k, v: dtypes {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
+    if not q.ndim == k.ndim == v.ndim:
+        raise ValueError(f"q, k, v: {q.ndim}, {k.ndim} and {v.ndim} dimensions; must be equal")
+    if scale is not None and not (scale > 0 or scale < 0):
+        raise ValueError(f"scale={scale}: is a number other than 0")
+    shape = (*q.shape[:-1], v.shape[-1])
+    if out is None:
+        out = _output(shape, qa)
+    elif not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.shape != shape:
+        raise ValueError(f"out: must be a float32 array of shape {shape}")
+    elif not out.flags.writeable:
+        raise ValueError("out: is read-only")
+    options = Options(
+        method if isinstance(method, str) else tuple(method),
+        decays_of(qa.heads, sigma, slopes, decay), float(eps), integers("window", window),
+        integers("block", block), scheme, design, samples, seed)
+    settings = Settings(causal, 0.0 if scale is None else float(scale), DTYPES[q.dtype.name],
+                        threads, isa, check_finite, integers("query_offsets", query_offsets),
+                        integers("key_offsets", key_offsets))
+    oa = describe("out", out)
+    if labels is None:
+        return cached_call(qa, ka, va, oa, settings, options), out
+    heads = check_labels(labels, 3)[0]
+    if heads not in (1, qa.heads):
+        raise ValueError(f"labels: of {heads} heads, must be of 1 or of all {qa.heads}")
+    return Call(qa, ka, va, oa, settings, options, labels), out
+
+
+def _output(shape: tuple[int, ...], q: Array) -> Float32:
+    """A new output array, heads and rows in memory as they are in q."""
+    if q.head_stride < q.row_stride and q.heads > 1 and q.rows > 1:
+        return _rows_first(shape)
+    return np.empty(shape, dtype=np.float32)
+
+
+def _rows_first(shape: tuple[int, ...]) -> Float32:
+    """[..., heads, rows, dim] that lies in memory as [..., rows, heads, dim]."""
+    order = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    return np.empty(order, dtype=np.float32).swapaxes(-2, -3)
+
+
+@overload
+def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+              return_lse: Literal[False] = ..., certificate: Literal[False] = ...,
+              **options: Any) -> Float32: ...
+@overload
+def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+              return_lse: Literal[True], certificate: Literal[False] = ...,
+              **options: Any) -> tuple[Float32, Float32]: ...
+@overload
+def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+              return_lse: Literal[False] = ..., certificate: Literal[True],
+              **options: Any) -> tuple[Float32, Float32]: ...
+@overload
+def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+              return_lse: Literal[True], certificate: Literal[True],
+              **options: Any) -> tuple[Float32, Float32, Float32]: ...
+def attention(  # type: ignore[misc]  # the overloads name only what changes the result's type
+    q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+    sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
+    decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
+    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
+    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
+    design: str = "stratified", samples: int = 20, seed: int = 1,
+    labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
+    key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
+    check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
+    out: Optional[Float32] = None,
+) -> Union[Float32, tuple[Float32, ...]]:
+    """softmax(scale q k^T + log k(|i - j|)) v, near-linear in the context length.
+
+    Arrays are [heads, n, dim] or [batch, heads, n, dim], float32, float16 or bfloat16, of any
+    strides but for the last dimension, whose elements are adjacent; they are not copied. k and v
+    may have fewer heads (grouped queries) and more rows (the queries are the last positions).
+    The output is float32. Other threads of Python run meanwhile.
+
+    The words are those of the command line:
+
+    - `sigma`, one number or one per head, or `slopes` = 1/sigma, or `decay`; without any of them
+      the standard ALiBi series for the number of heads.
+    - `method`: "exact" (to float rounding), "dense", "plsh" (sampled, `samples` partitions of
+      `scheme`, `design` and `seed`), "masks", "mean", "window" (of `window` positions), "fixed"
+      (blocks of `block`), "none" (no bias), "auto"; one, or one per head.
+    - `eps`: what "exact" may leave out, relative to a row's sum; 0 means 2^-24.
+    - `labels`: int32 [heads, samples, n], partitions of your own for the sampled methods.
+    - `query_offsets`, `key_offsets`: packed sequences; x has rows offsets[x]..offsets[x+1]-1.
+    - `check_finite`: refuse NaN and Inf, naming the first one.
+
+    Returns o, or (o, lse), (o, certificate), (o, lse, certificate) as asked for. The certificate
+    is a proven bound on the error of each row against exact attention.
+
+    >>> rng = np.random.default_rng(0)
+    >>> q, k, v = (rng.standard_normal((4, 1000, 32), dtype=np.float32) for _ in range(3))
+    >>> o = attention(q, k, v, sigma=[4, 16, 64, 256])
+    >>> o.shape
+    (4, 1000, 32)
+    >>> sampled, bound = attention(q, k, v, sigma=[4, 16, 64, 256], method="plsh", samples=64,
+    ...                            certificate=True)
+    >>> bool((abs(sampled - o).max(axis=-1) <= bound).all())
+    True
+    """
+    call, o = _prepare(q, k, v, sigma, slopes, decay, causal, scale, method, eps, window, block,
+                       scheme, design, samples, seed, labels, query_offsets, key_offsets, threads,
+                       isa, check_finite, out)
+    lse = np.empty(o.shape[:-1], dtype=np.float32) if return_lse else None
+    bound = np.empty(o.shape[:-1], dtype=np.float32) if certificate else None
+    call.forward(address(q), address(k), address(v), address(o), 0 if lse is None else address(lse),
+                 0 if bound is None else address(bound), q.itemsize)
+    if lse is None and bound is None:
+        return o
+    return tuple(x for x in (o, lse, bound) if x is not None)
+
+
+def isa_available() -> list[str]:
+    """The instruction sets this machine can run, best first.
+
+    >>> isa_available()[-1]
+    'reference'
+    """
+    names = lib.plsh_isa_available()
+    found: list[str] = []
+    while names[len(found)] != ffi.NULL:
+        found.append(ffi.string(names[len(found)]).decode())
+    return found

@@ -1,0 +1,190 @@
+"""Positional LSH: random partitions whose mean mask is the decay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from plsh._decay import Decay, DecayLike, alibi, as_decay
+from plsh._library import check, ffi, lib
+
+__all__ = ["DESIGNS", "SCHEMES", "Partition", "draw"]
+
+SCHEMES = {
+    "binning": lib.PLSH_SCHEME_BINNING,
+    "integer": lib.PLSH_SCHEME_INTEGER,
+    "cuts": lib.PLSH_SCHEME_CUTS,
+    "labels": lib.PLSH_SCHEME_LABELS,
+}
+DESIGNS = {"iid": lib.PLSH_DESIGN_IID, "stratified": lib.PLSH_DESIGN_STRATIFIED}
+
+
+def word(name: str, value: str, words: dict[str, int]) -> int:
+    """The C enumerator of an option's word."""
+    try:
+        return words[value]
+    except KeyError:
+        raise ValueError(f"{name}={value!r}: is one of {', '.join(words)}") from None
+
+
+class Partition:
+    """A set of s random partitions of the positions into contiguous blocks.
+
+    It is a value, not an array: every question is answered from the parameters alone, at any
+    64-bit position. `decay` is a :class:`Decay`, its words, or a number: ALiBi's sigma.
+
+    >>> set_ = Partition(64.0, samples=20)
+    >>> begin, end = set_.block(7, 123456789)
+    >>> begin <= 123456789 < end
+    True
+    >>> set_.labels(1000).shape
+    (20, 1000)
+
+    The mean mask M~ converges to the decay:
+
+    >>> many = Partition(4.0, samples=4096).mean_mask(8)
+    >>> bool(abs(many[0] - alibi(4.0).values(8)).max() < 0.02)
+    True
+    """
+
+    def __init__(self, decay: DecayLike | float, samples: int = 20, *, scheme: str = "integer",
+                 design: str = "stratified", seed: int = 1, head: int = 0,
+                 labels: npt.NDArray[np.int32] | None = None) -> None:
+        self.decay = alibi(decay) if isinstance(decay, (int, float)) else as_decay(decay)
+        self._labels = labels
+        if labels is not None:
+            scheme, samples = "labels", check_labels(labels, 2)[0]
+        self.samples, self.scheme, self.design = samples, scheme, design
+        self.seed, self.head = seed, head
+        decay_struct, self._keep = self.decay.c_struct()
+        self._set = ffi.new("plsh_partition *", {
+            "scheme": word("scheme", scheme, SCHEMES), "design": word("design", design, DESIGNS),
+            "decay": decay_struct[0], "samples": samples, "seed": seed, "head": head,
+            "labels": ffi.NULL if labels is None else ffi.from_buffer("int32_t[]", labels),
+            "label_count": 0 if labels is None else labels.shape[1],
+        })
+        error = ffi.new("plsh_error *")
+        check(lib.plsh_partition_check(self._set, error), error)
+
+    def __repr__(self) -> str:
+        return (f"Partition({self.decay!r}, samples={self.samples}, scheme={self.scheme!r}, "
+                f"design={self.design!r}, seed={self.seed}, head={self.head})")
+
+    def c_struct(self) -> Any:
+        """The plsh_partition *; it lives as long as this object."""
+        return self._set
+
+    def _sample(self, sample: int) -> int:
+        if not 0 <= sample < self.samples:
+            raise IndexError(f"sample={sample}: is one of 0..{self.samples - 1}")
+        return sample
+
+    def _position(self, name: str, position: int) -> int:
+        count = None if self._labels is None else self._labels.shape[1]
+        if count is not None and not 0 <= position < count:
+            raise IndexError(f"{name}={position}: the labels are of positions 0..{count - 1}")
+        if abs(position) >= 1 << 62:
+            raise IndexError(f"{name}={position}: is smaller than 2^62 in size")
+        return position
+
+    def block(self, sample: int, position: int) -> tuple[int, int]:
+        """[begin, end) of the block of that draw that holds the position."""
+        block = ffi.new("plsh_block *")
+        lib.plsh_partition_block(self._set, self._sample(sample),
+                                 self._position("position", position), block)
+        return block.begin, block.end
+
+    def blocks(self, sample: int, n: int) -> list[tuple[int, int]]:
+        """The blocks that positions 0..n-1 fall into, cut to this range.
+
+        >>> blocks = Partition(8.0, samples=2).blocks(0, 100)
+        >>> blocks[0][0], blocks[-1][1]
+        (0, 100)
+        """
+        found, position = [], 0
+        while position < n:
+            end = min(self.block(sample, position)[1], n)
+            found.append((position, end))
+            position = end
+        return found
+
+    def same(self, sample: int, i: int, j: int) -> bool:
+        """Do two positions share a block in that draw?"""
+        return bool(lib.plsh_partition_same(self._set, self._sample(sample),
+                                            self._position("i", i), self._position("j", j)))
+
+    def draw(self, sample: int) -> tuple[float, float]:
+        """Width b and offset c of one draw (b = 0: one block holds everything)."""
+        b, c = ffi.new("double *"), ffi.new("double *")
+        lib.plsh_partition_draw(self._set, self._sample(sample), b, c)
+        return b[0], c[0]
+
+    def count(self, i: int, j: int) -> int:
+        """In how many of the draws i and j share a block: s times M~_ij."""
+        return int(lib.plsh_partition_count(self._set, self._position("i", i),
+                                            self._position("j", j)))
+
+    def labels(self, n: int) -> npt.NDArray[np.int32]:
+        """int32 [samples, n]: the block of each position, counted from position 0's."""
+        out = np.empty((self.samples, n), dtype=np.int32)
+        error = ffi.new("plsh_error *")
+        base = ffi.from_buffer("int32_t[]", out)
+        for sample in range(self.samples):
+            check(lib.plsh_partition_labels(self._set, sample, n, base + sample * n, error), error)
+        return out
+
+    def mask(self, sample: int, n: int) -> npt.NDArray[np.bool_]:
+        """[n, n]: 1 where two positions share a block in that draw."""
+        row = self.labels(n)[self._sample(sample)]
+        equal: npt.NDArray[np.bool_] = row[:, None] == row[None, :]
+        return equal
+
+    def mean_mask(self, n: int) -> npt.NDArray[np.float64]:
+        """[n, n]: M~, the mean of the masks. For looking at, not for computing with: n^2 memory.
+
+        >>> mean = Partition(4.0, samples=10).mean_mask(6)
+        >>> bool((mean.diagonal() == 1).all())
+        True
+        """
+        total = np.zeros((n, n), dtype=np.int64)
+        for row in self.labels(n):
+            total += row[:, None] == row[None, :]
+        return total / self.samples
+
+
+def check_labels(labels: npt.NDArray[np.int32], dimensions: int) -> tuple[int, ...]:
+    """The shape of an array of user labels, if it is one."""
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.int32:
+        raise TypeError(f"labels: are {getattr(labels, 'dtype', type(labels).__name__)}, must be an "
+                        "int32 array; convert with labels.astype(numpy.int32)")
+    if labels.ndim != dimensions or not labels.flags.c_contiguous:
+        shape = "[heads, samples, n]" if dimensions == 3 else "[samples, n]"
+        raise ValueError(f"labels: shape {labels.shape}, must be {shape}, C-contiguous; "
+                         "numpy.ascontiguousarray makes it so")
+    return labels.shape
+
+
+def draw(sigma: float | Sequence[float] | npt.NDArray[np.floating[Any]] | None = None, *, n: int,
+         samples: int = 20, decay: DecayLike | Sequence[DecayLike] | None = None,
+         scheme: str = "integer", design: str = "stratified",
+         seed: int = 1) -> npt.NDArray[np.int32]:
+    """Block labels int32 [heads, samples, n], a head per sigma: what `plsh draw` writes.
+
+    >>> draw([2.0, 64.0], n=1000, samples=5).shape
+    (2, 5, 1000)
+    """
+    if (sigma is None) == (decay is None):
+        raise ValueError("sigma, decay: give one of the two")
+    decays: list[Decay]
+    if sigma is not None:
+        decays = [alibi(x) for x in np.atleast_1d(np.asarray(sigma, dtype=np.float64)).tolist()]
+    else:
+        listed = [decay] if isinstance(decay, (Decay, str)) else list(decay or ())
+        decays = [as_decay(x) for x in listed]
+    return np.stack([
+        Partition(x, samples, scheme=scheme, design=design, seed=seed, head=head).labels(n)
+        for head, x in enumerate(decays)
+    ])

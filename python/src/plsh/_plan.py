@@ -1,0 +1,394 @@
+"""Attention calls: shapes and options made into plans of the C library, kept and reused.
+
+Works on numbers (shapes, strides, addresses), so that NumPy and PyTorch share it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from plsh._decay import Decay, alibi
+from plsh._library import check, ffi, lib
+from plsh._partition import DESIGNS, SCHEMES, word
+
+METHODS = {
+    "dense": lib.PLSH_METHOD_DENSE,
+    "exact": lib.PLSH_METHOD_EXACT,
+    "plsh": lib.PLSH_METHOD_PLSH,
+    "masks": lib.PLSH_METHOD_MASKS,
+    "mean": lib.PLSH_METHOD_MEAN,
+    "window": lib.PLSH_METHOD_WINDOW,
+    "fixed": lib.PLSH_METHOD_FIXED,
+    "none": lib.PLSH_METHOD_NONE,
+    "auto": lib.PLSH_METHOD_AUTO,
+}
+METHOD_WORDS = {value: name for name, value in METHODS.items()}
+DTYPES = {
+    "float32": lib.PLSH_DTYPE_FLOAT32,
+    "float16": lib.PLSH_DTYPE_FLOAT16,
+    "bfloat16": lib.PLSH_DTYPE_BFLOAT16,
+}
+
+# Where ALiBi has faded to 2e-12; and the blocks of the paper's baseline.
+WINDOW_SIGMAS = 27.0
+BLOCK_SIGMAS = 2.0
+
+
+class Array(NamedTuple):
+    """Shape and strides, in elements, of one [batch, heads, rows, dim] array."""
+
+    batch: int
+    heads: int
+    rows: int
+    dim: int
+    batch_stride: int
+    head_stride: int
+    row_stride: int
+
+
+class Options(NamedTuple):
+    """What the heads do. A tuple has one entry per head; a single entry serves all."""
+
+    method: Union[str, tuple[str, ...]]
+    decay: Union[tuple[float, ...], tuple[Decay, ...]]  # numbers are ALiBi's sigmas
+    eps: float = 0.0
+    window: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    scheme: str = "integer"
+    design: str = "stratified"
+    samples: int = 20
+    seed: int = 1
+
+
+class Settings(NamedTuple):
+    """What the whole call does."""
+
+    causal: bool
+    scale: float  # 0: 1 / sqrt(head_dim)
+    dtype: int
+    threads: int
+    isa: str
+    check_finite: bool
+    query_offsets: tuple[int, ...] = ()  # packed sequences
+    key_offsets: tuple[int, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()  # per batch entry, the keys that are no padding
+
+
+class Outcome(NamedTuple):
+    """What a run did: pairs scored, and the largest certificate entry."""
+
+    pairs: int
+    error_bound: float
+
+
+def _each(name: str, values: tuple[Any, ...], heads: int) -> tuple[Any, ...]:
+    if len(values) == 1:
+        return values * heads
+    if len(values) != heads:
+        raise ValueError(f"{name}: {len(values)} values for {heads} heads; give one, or one per head")
+    return values
+
+
+def _span(name: str, value: int, decay: Decay, sigmas: float) -> int:
+    """A window or block: as given, or the default in sigmas."""
+    if value:
+        return value
+    if decay.kind != "alibi":
+        raise ValueError(f"{name}: has no default for the decay {decay.kind}; give it in positions")
+    return max(1, math.ceil(sigmas * decay.a))
+
+
+def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.NDArray[np.int32]],
+           ) -> tuple[Any, list[Any]]:
+    """plsh_head[copies * heads] and what it borrows."""
+    method = (options.method,) if isinstance(options.method, str) else options.method
+    methods = _each("method", method, heads)
+    decays = _each("sigma" if options.decay and isinstance(options.decay[0], float) else "decay",
+                   options.decay, heads)
+    windows = _each("window", options.window or (0,), heads)
+    blocks = _each("block", options.block or (0,), heads)
+    array, keep = ffi.new("plsh_head[]", heads * copies), []
+    scheme, design = word("scheme", options.scheme, SCHEMES), word("design", options.design, DESIGNS)
+    for h in range(heads):
+        decay = decays[h] if isinstance(decays[h], Decay) else alibi(decays[h])
+        struct, entries = decay.c_struct()
+        keep += [struct, entries]
+        head = array[h]
+        head.method = word("method", methods[h], METHODS)
+        head.eps = options.eps
+        head.window = _span("window", windows[h], decay, WINDOW_SIGMAS) \
+            if methods[h] == "window" else windows[h]
+        head.block = _span("block", blocks[h], decay, BLOCK_SIGMAS) \
+            if methods[h] == "fixed" else blocks[h]
+        partition = head.partition
+        partition.scheme, partition.design, partition.decay = scheme, design, struct[0]
+        partition.samples, partition.seed, partition.head = options.samples, options.seed, h
+        if labels is not None:
+            keep.append(labels)
+            partition.scheme = lib.PLSH_SCHEME_LABELS
+            partition.labels = ffi.from_buffer("int32_t[]", labels[h % labels.shape[0]])
+            partition.samples, partition.label_count = labels.shape[1], labels.shape[2]
+        for copy in range(1, copies):
+            array[copy * heads + h] = head
+    return array, keep
+
+
+def layout(name: str, array: Array, heads: int) -> tuple[int, int]:
+    """Strides the library can take; those that no step is made with are given a plain value."""
+    row = array.row_stride if array.rows > 1 else array.dim
+    head = array.head_stride if heads > 1 and array.rows else max(1, array.rows) * row
+    if row == 0 and head == 0 and array.rows > 0:
+        raise ValueError(f"{name}: all rows are one row (strides 0); pass an array of its own rows")
+    return head, row
+
+
+class Plan:
+    """One plan of the library, and what it borrows."""
+
+    def __init__(self, arrays: tuple[Array, Array, Array, Array], copies: int, settings: Settings,
+                 options: Options, labels: Optional[npt.NDArray[np.int32]],
+                 query_offsets: tuple[int, ...], key_offsets: tuple[int, ...]) -> None:
+        q, k, v, o = arrays
+        head, self._keep = head_array(options, q.heads // copies, copies, labels)
+        offsets = [ffi.new("int64_t[]", x) if x else ffi.NULL for x in (query_offsets, key_offsets)]
+        isa = ffi.new("char[]", settings.isa.encode()) if settings.isa else ffi.NULL
+        layouts = {name: layout(name, array, array.heads)
+                   for name, array in zip("qkvo", (q, k, v, o))}
+        attention = ffi.new("plsh_attention *", {
+            "heads": q.heads, "kv_heads": k.heads, "queries": q.rows, "keys": k.rows,
+            "head_dim": q.dim, "value_dim": v.dim, "sequences": max(0, len(query_offsets) - 1),
+            "query_offsets": offsets[0], "key_offsets": offsets[1], "causal": settings.causal,
+            "check_finite": settings.check_finite, "scale": settings.scale,
+            "dtype": settings.dtype, "head": head, "head_count": q.heads,
+            "threads": settings.threads, "isa": isa, **layouts,
+        })
+        error, plan = ffi.new("plsh_error *"), ffi.new("plsh_plan **")
+        check(lib.plsh_plan_create(attention, plan, error), error)
+        self.pointer = ffi.gc(plan[0], lib.plsh_plan_destroy)
+        self.heads, self.queries = q.heads, q.rows
+        self._workspace = int(lib.plsh_plan_workspace(self.pointer))
+
+    def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int) -> Outcome:
+        """Runs the plan on addresses; 0 for what is not asked for."""
+        arrays = ffi.new(_FORWARD, (
+            _pointer(q), _pointer(k), _pointer(v), _floats(o), _floats(lse), _floats(certificate)))
+        report, error = ffi.new(_REPORT), ffi.new(_ERROR)
+        status = lib.plsh_plan_forward(self.pointer, arrays, _workspace(self._workspace), report,
+                                       error)
+        if status:
+            check(status, error)
+        return Outcome(report.pairs, report.error_bound)
+
+    def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
+                 d_v: int, d_decay: int) -> Outcome:
+        """Gradients of sum(o * d_o); 0 for those that are not asked for."""
+        arrays = ffi.new("plsh_backward *", (
+            _pointer(q), _pointer(k), _pointer(v), _floats(o), _floats(lse), _floats(d_o),
+            _floats(d_q), _floats(d_k), _floats(d_v), ffi.cast("double *", d_decay)))
+        report, error = ffi.new(_REPORT), ffi.new(_ERROR)
+        workspace = _workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
+        status = lib.plsh_plan_backward(self.pointer, arrays, workspace, report, error)
+        if status:
+            check(status, error)
+        return Outcome(report.pairs, report.error_bound)
+
+    def head(self, h: int) -> tuple[str, str]:
+        """The method that head h runs, and for auto the reason."""
+        reason = ffi.new("const char **")
+        head = lib.plsh_plan_head(self.pointer, h, reason)
+        text = ffi.string(reason[0]).decode() if reason[0] != ffi.NULL else ""
+        return METHOD_WORDS[head.method], text
+
+    @property
+    def isa(self) -> str:
+        """The instruction set the plan runs with."""
+        return str(ffi.string(lib.plsh_plan_isa(self.pointer)).decode())
+
+
+# C types looked up once: cffi parses a name at every use.
+_VOID, _FLOAT, _ERROR = (ffi.typeof(x) for x in ("void *", "float *", "plsh_error *"))
+_FORWARD, _REPORT = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_report *")
+
+
+def _pointer(address: int) -> Any:
+    return ffi.cast(_VOID, address)
+
+
+def _floats(address: int) -> Any:
+    return ffi.cast(_FLOAT, address)
+
+
+_local = threading.local()
+
+
+def _workspace(size: int) -> Any:
+    """This thread's scratch memory, aligned to a cache line; it grows and is kept."""
+    if getattr(_local, "size", -1) < size:
+        _local.memory = np.empty(size + 64, dtype=np.uint8)
+        address = _local.memory.__array_interface__["data"][0]
+        _local.pointer, _local.size = ffi.cast("void *", -(-address // 64) * 64), size
+    return _local.pointer
+
+
+class Call:
+    """One kind of call: how the batch is folded into plans, and their runs.
+
+    A batch goes to the library in one plan wherever its strides allow: as more heads
+    ([batch, heads, rows] in memory), or as packed sequences ([batch, rows, heads]). Otherwise
+    there is one run per batch entry. Nothing is copied.
+    """
+
+    def __init__(self, q: Array, k: Array, v: Array, o: Array, settings: Settings,
+                 options: Options, labels: Optional[npt.NDArray[np.int32]] = None) -> None:
+        arrays = (q, k, v, o)
+        check_shapes(q, k, v, settings)
+        self.batch, self.heads, self.rows = q.batch, q.heads, q.rows
+        self.keys = k.rows
+        self.by_rows = False
+        spans, sequences = settings.spans, (settings.query_offsets, settings.key_offsets)
+        self.steps: tuple[int, ...] = (0, 0, 0, 0)
+        make = _Maker(settings, options, labels)
+        if not spans and all(x.batch == 1 or x.batch_stride == x.heads * x.head_stride
+                             or (x.heads == 1 and x.batch_stride) for x in arrays):
+            self.plans = [make(tuple(map(_batch_in_heads, arrays)), q.batch, sequences)]
+        elif all(x.batch_stride == x.rows * x.row_stride for x in arrays):
+            sequences = _pack(spans or ((0, k.rows),) * q.batch, q.rows, k.rows)
+            self.plans = [make(tuple(map(_batch_in_rows, arrays)), 1, sequences)]
+            self.by_rows = True
+        else:
+            self.steps = tuple(x.batch_stride for x in arrays)
+            single = tuple(x._replace(batch=1) for x in arrays)
+            each = [_pack((span,), q.rows, k.rows) for span in spans] or [((), ())]
+            made = {x: make(single, 1, x) for x in dict.fromkeys(each)}
+            self.plans = [made[x] for x in each] * (1 if spans else q.batch)
+
+    def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
+                itemsize: int) -> Outcome:
+        """Runs on addresses. lse and certificate (or 0) are [batch, heads, rows]."""
+        if self.by_rows:
+            return self._forward_by_rows(q, k, v, o, lse, certificate)
+        if len(self.plans) == 1:
+            return self.plans[0].forward(q, k, v, o, lse, certificate)
+        pairs, bound, rows = 0, 0.0, 4 * self.heads * self.rows
+        for b, plan in enumerate(self.plans):
+            x = [b * step * size for step, size in zip(self.steps, (itemsize, itemsize, itemsize, 4))]
+            done = plan.forward(q + x[0], k + x[1], v + x[2], o + x[3], lse and lse + b * rows,
+                                certificate and certificate + b * rows)
+            pairs, bound = pairs + done.pairs, max(bound, done.error_bound)
+        return Outcome(pairs, bound)
+
+    def _forward_by_rows(self, q: int, k: int, v: int, o: int, lse: int,
+                         certificate: int) -> Outcome:
+        shape = (self.heads, self.batch, self.rows)
+        packed = {name: np.empty(shape, dtype=np.float32)
+                  for name, wanted in (("lse", lse), ("certificate", certificate)) if wanted}
+        done = self.plans[0].forward(q, k, v, o, _address(packed.get("lse")),
+                                     _address(packed.get("certificate")))
+        for name, wanted in (("lse", lse), ("certificate", certificate)):
+            if wanted:
+                self._rows(wanted)[...] = packed[name].transpose(1, 0, 2)
+        return done
+
+    def _rows(self, address: int) -> npt.NDArray[np.float32]:
+        """The [batch, heads, rows] array at an address."""
+        shape = (self.batch, self.heads, self.rows)
+        buffer = ffi.buffer(_floats(address), 4 * math.prod(shape))
+        return np.frombuffer(buffer, dtype=np.float32).reshape(shape)
+
+    def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
+                 d_v: int, d_decay: Optional[npt.NDArray[np.float64]], itemsize: int) -> Outcome:
+        """As forward; d_decay is [heads, 2], summed over the batch."""
+        if self.by_rows and lse:
+            packed = np.ascontiguousarray(self._rows(lse).transpose(1, 0, 2))
+            lse = _address(packed)
+        per_plan = np.zeros((self.plans[0].heads, 2)) if d_decay is not None else None
+        if d_decay is not None:
+            d_decay[...] = 0.0
+        pairs, rows = 0, 4 * self.heads * self.rows
+        sizes = (itemsize, itemsize, itemsize, 4)
+        for b, plan in enumerate(self.plans):
+            x = [b * step * size for step, size in zip(self.steps, sizes)]
+            g = [4 * b * step for step in self.steps]
+            done = plan.backward(q + x[0], k + x[1], v + x[2], o + x[3], lse + b * rows, d_o + x[3],
+                                 d_q and d_q + g[0], d_k and d_k + g[1], d_v and d_v + g[2],
+                                 _address(per_plan))
+            pairs += done.pairs
+            if d_decay is not None and per_plan is not None:
+                d_decay += per_plan.reshape(-1, self.heads, 2).sum(axis=0)
+        return Outcome(pairs, 0.0)
+
+
+class _Maker:
+    """Makes the plans of one call."""
+
+    def __init__(self, settings: Settings, options: Options,
+                 labels: Optional[npt.NDArray[np.int32]]) -> None:
+        self.settings, self.options, self.labels = settings, options, labels
+
+    def __call__(self, arrays: tuple[Array, ...], copies: int,
+                 sequences: tuple[tuple[int, ...], tuple[int, ...]]) -> Plan:
+        q, k, v, o = arrays
+        return Plan((q, k, v, o), copies, self.settings, self.options, self.labels, *sequences)
+
+
+def _address(array: Optional[npt.NDArray[Any]]) -> int:
+    return 0 if array is None else int(array.__array_interface__["data"][0])
+
+
+def _batch_in_heads(x: Array) -> Array:
+    if x.batch == 1:
+        return x
+    stride = x.batch_stride if x.heads == 1 else x.head_stride
+    return x._replace(batch=1, heads=x.batch * x.heads, head_stride=stride)
+
+
+def _batch_in_rows(x: Array) -> Array:
+    return x._replace(batch=1, rows=x.batch * x.rows)
+
+
+def _pack(spans: tuple[tuple[int, int], ...], queries: int, keys: int,
+          ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offsets of packed sequences, for each batch entry: its padding before, its keys
+    begin..end-1, its padding after. Padding attends to itself alone, and nothing to it."""
+    query_offsets, key_offsets = [0], [0]
+    for b, (begin, end) in enumerate(spans):
+        for edge in (begin, end, keys):
+            rows = max(0, edge - (keys - queries))
+            if (query_offsets[-1], key_offsets[-1]) != (b * queries + rows, b * keys + edge):
+                query_offsets.append(b * queries + rows)
+                key_offsets.append(b * keys + edge)
+    return tuple(query_offsets), tuple(key_offsets)
+
+
+def check_shapes(q: Array, k: Array, v: Array, settings: Settings) -> None:
+    """What the library could only say about its own descriptor, said about the arguments."""
+    if not q.batch == k.batch == v.batch:
+        raise ValueError(f"q, k, v: batch sizes {q.batch}, {k.batch}, {v.batch}; must be equal")
+    if k.heads != v.heads:
+        raise ValueError(f"k, v: {k.heads} and {v.heads} heads; must be equal")
+    if k.heads == 0 or q.heads % k.heads:
+        raise ValueError(f"k: {k.heads} heads, must divide the {q.heads} of q (grouped queries)")
+    if k.rows != v.rows:
+        raise ValueError(f"k, v: {k.rows} and {v.rows} rows; must be equal")
+    if q.dim != k.dim:
+        raise ValueError(f"k: rows of {k.dim} elements, must be the {q.dim} of q")
+    if k.rows < q.rows:
+        raise ValueError(f"k: {k.rows} rows for {q.rows} queries; the queries are the last "
+                         "positions of the keys, so there must be at least as many keys")
+    if bool(settings.query_offsets) != bool(settings.key_offsets):
+        raise ValueError("query_offsets, key_offsets: give both, or none")
+    if settings.query_offsets and (q.batch > 1 or settings.spans):
+        raise ValueError("query_offsets: packed sequences go without a batch dimension")
+
+
+@lru_cache(maxsize=256)
+def cached_call(q: Array, k: Array, v: Array, o: Array, settings: Settings,
+                options: Options) -> Call:
+    """The call, made once for equal arguments. Plans are constant: threads share them."""
+    return Call(q, k, v, o, settings, options)

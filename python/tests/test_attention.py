@@ -1,0 +1,250 @@
+"""Attention on NumPy arrays: reference data, strides, dtypes, packing, errors."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import plsh
+from conftest import alibi_bias, dense, golden_cases, load, tolerance
+
+METHODS = ("dense", "exact")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("path", golden_cases("attention"))
+def test_golden(path, method):
+    meta, x = load(path)
+    done = plsh.attend(x["q"], x["k"], x["v"], sigma=meta["sigma"], causal=meta["causal"],
+                       scale=meta["scale"], method=method, return_lse=True)
+    for name, found in (("o", done.o), ("lse", done.lse)):
+        assert abs(found - x[name]).max() <= tolerance(meta, name), name
+    gradients = done.backward(x["do"])
+    for name in ("dq", "dk", "dv"):
+        assert abs(getattr(gradients, name) - x[name]).max() <= tolerance(meta, name), name
+
+
+@pytest.mark.parametrize("method", ("plsh", "masks"))
+@pytest.mark.parametrize("path", golden_cases("masks"))
+def test_golden_masks(path, method):
+    meta, x = load(path)
+    if not meta["contiguous"] and method == "masks":
+        pytest.skip("one method suffices for labels that are not contiguous")
+    done = plsh.attend(x["q"], x["k"], x["v"], sigma=meta.get("sigma") or 1.0,
+                       causal=meta["causal"], scale=meta["scale"], method=method,
+                       labels=x["labels"], return_lse=True)
+    for name, found in (("o", done.o), ("lse", done.lse)):
+        assert abs(found - x[name]).max() <= tolerance(meta, name), name
+
+
+def arrays(rng, heads=4, kv_heads=2, n=150, dim=24, value_dim=None, batch=None):
+    lead = () if batch is None else (batch,)
+    return tuple(rng.standard_normal((*lead, h, n, d), dtype=np.float32)
+                 for h, d in ((heads, dim), (kv_heads, dim), (kv_heads, value_dim or dim)))
+
+
+SIGMA = [2.0, 8.0, 32.0, 128.0]
+
+
+def test_layouts_share_the_result_and_no_copy_is_made(rng):
+    q, k, v = arrays(rng)
+    expected = plsh.attention(q, k, v, sigma=SIGMA)
+    rows_first = [np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1) for x in (q, k, v)]
+    o = plsh.attention(*rows_first, sigma=SIGMA)
+    np.testing.assert_array_equal(o, expected)
+    assert o.strides == rows_first[0].strides            # the output lies as q does
+    wide = np.zeros((4, 150, 100), dtype=np.float32)
+    wide[..., 3:27] = q
+    np.testing.assert_array_equal(plsh.attention(wide[..., 3:27], k, v, sigma=SIGMA), expected)
+    out = np.empty((4, 150, 24), dtype=np.float32)
+    assert plsh.attention(q, k, v, sigma=SIGMA, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("order", ["batch-heads-rows", "batch-rows-heads", "mixed"])
+def test_batches(rng, order):
+    q, k, v = arrays(rng, batch=3)
+    each = [plsh.attend(q[b], k[b], v[b], sigma=SIGMA, return_lse=True) for b in range(3)]
+    if order != "batch-heads-rows":
+        q = np.ascontiguousarray(q.swapaxes(1, 2)).swapaxes(1, 2)
+    if order == "batch-rows-heads":
+        k, v = (np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in (k, v))
+    done = plsh.attend(q, k, v, sigma=SIGMA, return_lse=True, certificate=True)
+    assert done.pairs == sum(x.pairs for x in each)
+    np.testing.assert_array_equal(done.o, np.stack([x.o for x in each]))
+    np.testing.assert_array_equal(done.lse, np.stack([x.lse for x in each]))
+    assert done.certificate.shape == (3, 4, 150) and (done.certificate >= 0).all()
+    do = np.random.default_rng(2).standard_normal(done.o.shape, dtype=np.float32)
+    do = np.lib.stride_tricks.as_strided(do, do.shape, do.strides) if done.o.flags.c_contiguous \
+        else np.ascontiguousarray(do.swapaxes(1, 2)).swapaxes(1, 2)
+    gradients = done.backward(do)
+    total = np.zeros((4, 2))
+    for b, one in enumerate(each):
+        alone = one.backward(np.ascontiguousarray(do[b]))
+        for name in ("dq", "dk", "dv"):
+            np.testing.assert_array_equal(getattr(gradients, name)[b], getattr(alone, name))
+        total += alone.ddecay
+    np.testing.assert_allclose(gradients.ddecay, total, rtol=1e-9)
+
+
+def test_packed_sequences(rng):
+    q, k, v = arrays(rng, n=150)
+    offsets = [0, 20, 20, 90, 150]
+    packed = plsh.attention(q, k, v, sigma=SIGMA, query_offsets=offsets, key_offsets=offsets)
+    for begin, end in zip(offsets, offsets[1:]):
+        if begin < end:
+            x = [a[:, begin:end] for a in (q, k, v)]
+            alone, _ = dense(*x, alibi_bias(SIGMA, end - begin, end - begin), True)
+            assert abs(packed[:, begin:end] - alone).max() < 2e-6
+
+
+def test_methods_against_dense(rng):
+    q, k, v = arrays(rng)
+    distance = abs(np.arange(150)[:, None] - np.arange(150)[None])
+    bias = alibi_bias(SIGMA, 150, 150)
+    block = np.arange(150) // 16
+    same = block[:, None] == block[None]
+    with np.errstate(divide="ignore"):
+        masks = np.log(np.stack([
+            plsh.Partition(s, 20, seed=3, head=h).mean_mask(150) for h, s in enumerate(SIGMA)]))
+    cases = {
+        "window": (np.where(distance < 30, bias, -np.inf), {"window": 30}),
+        "fixed": (np.where(same, 0.0, -np.inf)[None], {"block": 16}),
+        "none": (np.zeros((1, 1, 1)), {}),
+        "plsh": (masks, {"seed": 3}),
+        "masks": (masks, {"seed": 3}),
+    }
+    for causal in (True, False):
+        for method, (wanted, options) in cases.items():
+            expected, _ = dense(q, k, v, wanted, causal)
+            found = plsh.attention(q, k, v, sigma=SIGMA, method=method, causal=causal, **options)
+            assert abs(found - expected).max() < 3e-6, (method, causal)
+    each = plsh.attention(q, k, v, sigma=SIGMA, method=["none", "dense", "window", "plsh"], seed=3,
+                          window=30)
+    for h, method in enumerate(("none", "dense", "window", "plsh")):
+        same = plsh.attention(q, k, v, sigma=SIGMA, method=method, seed=3, window=30)
+        np.testing.assert_array_equal(each[h], same[h])
+
+
+def test_ways_to_say_the_decay(rng):
+    q, k, v = arrays(rng)
+    standard = plsh.attention(q, k, v)
+    sigma = 1 / plsh.alibi_slopes(4)
+    for options in ({"sigma": sigma}, {"slopes": 1 / sigma}, {"sigma": "alibi"}, {"decay": "alibi"},
+                    {"decay": [plsh.alibi(x) for x in sigma]}):
+        np.testing.assert_array_equal(plsh.attention(q, k, v, **options), standard)
+    kerple = plsh.kerple_log(1.0, 0.2)
+    bias = np.log(kerple.values(150))[abs(np.arange(150)[:, None] - np.arange(150)[None])]
+    found = plsh.attention(q, k, v, decay="kerple-log:1,0.2")
+    assert abs(found - dense(q, k, v, bias[None], True)[0]).max() < 3e-6
+
+
+def test_half_precision(rng):
+    q, k, v = (x.astype(np.float16) for x in arrays(rng))
+    expected, _ = dense(q, k, v, alibi_bias(SIGMA, 150, 150), True)
+    found = plsh.attention(q, k, v, sigma=SIGMA)
+    assert found.dtype == np.float32 and abs(found - expected).max() < 3e-6
+
+
+def test_fewer_queries_than_keys(rng):
+    q, k, v = arrays(rng)
+    whole = plsh.attention(q, k, v, sigma=SIGMA)
+    last = plsh.attention(q[:, -7:], k, v, sigma=SIGMA)
+    assert abs(last - whole[:, -7:]).max() < 1e-6
+
+
+def test_certificate_holds(rng):
+    q, k, v = arrays(rng, n=400)
+    expected, _ = dense(q, k, v, alibi_bias(SIGMA, 400, 400), True)
+    for method in ("exact", "plsh", "window"):
+        found, bound = plsh.attention(q, k, v, sigma=SIGMA, method=method, certificate=True,
+                                      window=40)
+        assert (abs(found - expected).max(axis=-1) <= bound + 4e-6).all(), method  # and rounding
+
+
+def test_threads_run_together_and_give_the_same_bits(rng):
+    q, k, v = arrays(rng, n=600)
+    expected = plsh.attention(q, k, v, sigma=SIGMA, threads=1)
+    found = [None] * 4
+
+    def work(i):
+        found[i] = plsh.attention(q, k, v, sigma=SIGMA, threads=1 + i % 2)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for o in found:
+        np.testing.assert_array_equal(o, expected)
+
+
+def test_the_lock_is_released(rng):
+    """Python goes on while the library computes: a counter advances during one long call."""
+    q, k, v = arrays(rng, n=6000, dim=64)
+    ticks, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            ticks[0] += 1
+            stop.wait(0.0005)
+
+    worker = threading.Thread(target=count, daemon=True)
+    worker.start()
+    while not ticks[0]:
+        pass
+    before = ticks[0]
+    try:
+        plsh.attention(q, k, v, method="dense", threads=1)
+        during = ticks[0] - before
+    finally:
+        stop.set()
+    worker.join()
+    assert during >= 3
+
+
+def test_what_is_refused(rng):
+    q, k, v = arrays(rng)
+    wrong = [
+        (TypeError, "q: dtype float64.*astype", (q.astype(np.float64), k, v), {}),
+        (TypeError, "k: is list", (q, [1.0], v), {}),
+        (TypeError, "q, k, v: dtypes", (q, k.astype(np.float16), v), {}),
+        (ValueError, "q: shape", (q[0], k, v), {}),
+        (ValueError, "v: its last dimension has stride 8", (q, k, v[..., ::2]), {}),
+        (ValueError, "k: repeated", (q, np.broadcast_to(k[:1], k.shape), v), {}),
+        (ValueError, "q: repeated or reversed", (q[:, ::-1], k, v), {}),
+        (ValueError, "k: rows of 12", (q, k[..., :12], v), {}),
+        (ValueError, "k: 149 rows for 150", (q, k[:, 1:], v[:, 1:]), {}),
+        (ValueError, "k, v: 150 and 149 rows", (q, k, v[:, 1:]), {}),
+        (ValueError, "k: 3 heads, must divide the 4",
+         (q, np.repeat(k, 2, 0)[:3], np.repeat(v, 2, 0)[:3]), {}),
+        (ValueError, "sigma: 3 values for 4 heads", (q, k, v), {"sigma": [1.0, 2.0, 3.0]}),
+        (ValueError, "sigma, slopes, decay", (q, k, v), {"sigma": 2.0, "slopes": 0.5}),
+        (ValueError, "sigma is -1", (q, k, v), {"sigma": -1.0}),
+        (ValueError, "method='fast': is one of dense, exact", (q, k, v), {"method": "fast"}),
+        (ValueError, "window=0", (q, k, v), {"method": "window", "window": 0}),
+        (ValueError, "window: has no default", (q, k, v),
+         {"method": "window", "decay": "triangle:9"}),
+        (ValueError, "out: must be a float32", (q, k, v), {"out": np.zeros(3)}),
+        (ValueError, "query_offsets, key_offsets", (q, k, v), {"query_offsets": [0, 150]}),
+        (plsh.UnsupportedError, "convex", (q, k, v),
+         {"method": "plsh", "decay": "kerple-power:0.1,2"}),
+        (ValueError, "labels: of 3 heads", (q, k, v),
+         {"method": "plsh", "labels": np.zeros((3, 2, 150), dtype=np.int32)}),
+        (plsh.Error, "isa|instruction", (q, k, v), {"isa": "sse9"}),
+    ]
+    for kind, message, inputs, options in wrong:
+        with pytest.raises(kind, match=message):
+            plsh.attention(*inputs, **options)
+    bad = q.copy()
+    bad[1, 2, 3] = np.nan
+    with pytest.raises(plsh.NotFiniteError, match="q"):
+        plsh.attention(bad, k, v, check_finite=True)
+    done = plsh.attend(q, k, v)
+    with pytest.raises(ValueError, match="return_lse"):
+        done.backward(np.zeros_like(done.o))
+
+
+def test_empty(rng):
+    q, k, v = arrays(rng, n=0)
+    assert plsh.attention(q, k, v).shape == (4, 0, 24)

@@ -1,0 +1,25 @@
+"""The binding has everything the headers declare, and the package says its version once."""
+
+import importlib.metadata
+import re
+
+import pytest
+
+import plsh
+from conftest import TOP
+from plsh._library import ffi, lib
+
+HEADERS = sorted((TOP / "include" / "plsh").glob("*.h"))
+
+
+@pytest.mark.skipif(not HEADERS, reason="the headers are not beside the tests")
+def test_every_function_is_bound_and_found():
+    text = "\n".join(re.sub(r"/\*.*?\*/", "", x.read_text(), flags=re.S) for x in HEADERS)
+    names = re.findall(r"PLSH_API[^;(]*?\b(plsh_\w+)\(", text)
+    assert len(names) > 40
+    for name in names:
+        assert ffi.typeof(getattr(lib, name)).kind == "function", name
+
+
+def test_version():
+    assert plsh.__version__ == importlib.metadata.version("plsh")

@@ -1,0 +1,93 @@
+"""The cache: token by token as in one pass, forks, undo, files, what is refused."""
+
+import numpy as np
+import pytest
+
+import plsh
+
+SIGMA = [2.0, 8.0, 32.0, 128.0]
+
+
+def arrays(rng, n=200):
+    return tuple(rng.standard_normal((h, n, 24), dtype=np.float32) for h in (4, 2, 2))
+
+
+def feed(cache, q, k, v, cuts):
+    """Steps of the given ends, concatenated."""
+    rows, begin = [], len(cache)
+    for end in cuts:
+        x = [a[:, begin:end] for a in (q, k, v)]
+        rows.append(cache.step(*x))
+        begin = end
+    return np.concatenate(rows, axis=1)
+
+
+@pytest.mark.parametrize("method, options", [
+    ("exact", {}), ("dense", {}), ("plsh", {"samples": 8, "seed": 3}), ("window", {"window": 20}),
+    ("fixed", {"block": 16}), ("none", {}),
+])
+def test_steps_give_what_one_pass_gives(rng, method, options):
+    q, k, v = arrays(rng)
+    whole = plsh.attention(q, k, v, sigma=SIGMA, method=method, **options)
+    cache = plsh.Cache(4, 24, kv_heads=2, sigma=SIGMA, method=method, **options)
+    found = feed(cache, q, k, v, [1, 2, 3, 40, 41, 130, *range(131, 201)])
+    assert abs(found - whole).max() < 3e-6
+    assert len(cache) == 200 and cache.methods == (method,) * 4
+
+
+def test_what_is_out_of_reach_is_forgotten(rng):
+    q, k, v = arrays(rng, 2000)
+    cache = plsh.Cache(4, 24, kv_heads=2, sigma=8.0, method="window", window=20)
+    feed(cache, q, k, v, range(10, 2001, 10))
+    assert cache.first(0) > 1800
+    keep = plsh.Cache(4, 24, kv_heads=2, sigma=8.0)
+    feed(keep, q, k, v, [2000])
+    assert keep.first(0) == 0 and keep.nbytes > 4 * cache.nbytes
+
+
+def test_fork_truncate_and_attend(rng):
+    q, k, v = arrays(rng)
+    cache = plsh.Cache(4, 24, kv_heads=2, sigma=SIGMA)
+    feed(cache, q, k, v, [100])
+    fork = cache.fork()
+    turned = [np.ascontiguousarray(x[:, ::-1]) for x in (q, k, v)]
+    other = feed(fork, *turned, [101, 120])
+    assert len(fork) == 120 and len(cache) == 100
+    assert abs(feed(cache, q, k, v, [200]) - plsh.attention(q, k, v, sigma=SIGMA)[:, 100:]).max() < 3e-6
+    fork.truncate(100)
+    again = feed(fork, *turned, [120])
+    assert abs(again - other).max() < 3e-6
+    np.testing.assert_allclose(cache.attend(q[:, -3:]), plsh.attention(q, k, v, sigma=SIGMA)[:, -3:],
+                               atol=3e-6)
+
+
+def test_files(rng, tmp_path):
+    q, k, v = arrays(rng)
+    cache = plsh.Cache(4, 24, kv_heads=2, sigma=SIGMA, dtype="float16")
+    feed(cache, q, k, v, [150])
+    cache.save(tmp_path / "cache")
+    loaded = plsh.Cache(4, 24, kv_heads=2, sigma=SIGMA, dtype="float16", path=tmp_path / "cache")
+    x = [a[:, 150:] for a in (q, k, v)]
+    np.testing.assert_array_equal(loaded.step(*x), cache.step(*x))
+    with pytest.raises(plsh.Error):
+        plsh.Cache(4, 24, kv_heads=4, sigma=SIGMA, dtype="float16", path=tmp_path / "cache")
+    with pytest.raises(plsh.Error):
+        plsh.Cache(4, 24, path=tmp_path / "nothing")
+
+
+def test_what_is_refused(rng):
+    q, k, v = arrays(rng)
+    cache = plsh.Cache(4, 24, kv_heads=2, method="window", window=10)
+    with pytest.raises(ValueError, match="k: shape"):
+        cache.step(q, q, v)
+    with pytest.raises(ValueError, match="as many tokens"):
+        cache.step(q[:, :3], k[:, :2], v[:, :2])
+    with pytest.raises(TypeError, match="q: dtype float16, must be float32"):
+        cache.step(q.astype(np.float16), k, v)
+    with pytest.raises(TypeError, match="q: is list"):
+        cache.attend([1.0])
+    with pytest.raises(ValueError, match="dtype='int8'"):
+        plsh.Cache(4, 24, dtype="int8")
+    feed(cache, q, k, v, range(1, 201))
+    with pytest.raises(plsh.Error, match=str(cache.earliest)):
+        cache.truncate(0)

@@ -1,0 +1,33 @@
+"""Docstrings and examples run."""
+
+import doctest
+import importlib
+import pathlib
+import runpy
+
+import pytest
+
+EXAMPLES = sorted((pathlib.Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
+NEEDS = {"plsh.torch": ("torch",), "plsh.hf": ("torch", "transformers"),
+         "train_transformer": ("torch",), "huggingface": ("torch", "transformers")}
+
+
+@pytest.mark.parametrize("name", [
+    "plsh", "plsh._attention", "plsh._cache", "plsh._decay", "plsh._partition", "plsh._theory", "plsh.torch",
+    "plsh.hf",
+])
+def test_docstrings(name):
+    for needed in NEEDS.get(name, ()):
+        pytest.importorskip(needed)
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.failed == 0 and results.attempted > 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples(path, capsys):
+    for word, needed in NEEDS.items():
+        if path.stem.startswith(word):
+            for module in needed:
+                pytest.importorskip(module)
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out

@@ -1,0 +1,152 @@
+"""Hugging Face models: reference logits and gradients, padding, generation, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import plsh.hf  # noqa: E402
+from conftest import GOLDEN  # noqa: E402
+
+plsh.hf.register()
+needs_models = pytest.mark.skipif(not (GOLDEN / "models").is_dir(),
+                                  reason="no reference data; PLSH_SHARED points at it")
+
+
+def tiny(kind="qwen3", implementation="plsh_exact", **changes):
+    """A small random model of a kind, always with the same weights."""
+    names = {"qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+             "llama": ("LlamaConfig", "LlamaForCausalLM"),
+             "mistral": ("MistralConfig", "MistralForCausalLM")}
+    config, model = (getattr(transformers, x) for x in names[kind])
+    torch.manual_seed(0)
+    shape = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+             "max_position_embeddings": 256, "pad_token_id": 0, "sliding_window": None}
+    made = model(config(**{**shape, **changes}))
+    made.set_attn_implementation(implementation)
+    return made.eval()
+
+
+def ids(batch, n, seed=0):
+    return torch.randint(1, 97, (batch, n), generator=torch.Generator().manual_seed(seed))
+
+
+@needs_models
+@pytest.mark.parametrize("model", ["qwen3", "mistral"])
+@pytest.mark.parametrize("variant", ["alibi_rope", "alibi_nope", "fixed_blocks"])
+def test_golden(model, variant):
+    folder = GOLDEN / "models" / model
+    from safetensors.numpy import load_file
+    implementation = "plsh_fixed" if variant == "fixed_blocks" else "plsh_exact"
+    made = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation=implementation, dtype=torch.float32).eval()
+    if variant == "fixed_blocks":
+        plsh.hf.configure(made, block=16)
+    if variant == "alibi_nope":
+        plsh.hf.drop_rope(made)
+    tokens = torch.from_numpy(np.load(folder / "input_ids.npy")).long()
+    out = made(input_ids=tokens, labels=tokens)
+    out.loss.backward()
+    wanted = folder / "variants" / variant
+    limits = json.loads((wanted / "loss.json").read_text())
+    assert abs(out.logits.detach().numpy() - np.load(wanted / "logits.npy")).max() < 5e-5
+    assert out.loss.item() == pytest.approx(limits["loss_float64"], abs=1e-5)
+    gradients = load_file(wanted / "grads.safetensors")
+    found = {name: p.grad for name, p in made.named_parameters()}
+    assert set(gradients) <= set(found)
+    for name, gradient in gradients.items():
+        assert abs(found[name].numpy() - gradient).max() <= 1e-5 * abs(gradient).max(), name
+
+
+@pytest.mark.parametrize("implementation",
+                         ["plsh_exact", "plsh_sampled", "plsh_window", "plsh_fixed"])
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "mistral"])
+def test_cache_gives_what_one_pass_gives(kind, implementation):
+    model = tiny(kind, implementation)
+    tokens = ids(2, 30)
+    with torch.no_grad():
+        whole = model(tokens).logits
+        past = model(tokens[:, :20], use_cache=True)
+        rows = [past.logits]
+        for t in range(20, 30):
+            past = model(tokens[:, t:t + 1], past_key_values=past.past_key_values)
+            rows.append(past.logits)
+    torch.testing.assert_close(torch.cat(rows, dim=1), whole, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(side):
+    model = tiny()
+    tokens = ids(3, 24)
+    mask = torch.ones_like(tokens)
+    lengths = (24, 10, 17)
+    for b, length in enumerate(lengths):
+        if side == "left":
+            mask[b, :24 - length] = 0
+        else:
+            mask[b, length:] = 0
+    position = (mask.cumsum(1) - 1).clamp(min=0)
+    out = model(tokens * mask, attention_mask=mask, position_ids=position).logits
+    for b in range(3):
+        alone = model(tokens[b:b + 1][mask[b:b + 1].bool()][None]).logits
+        torch.testing.assert_close(out[b][mask[b].bool()], alone[0], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generate(cache):
+    """Batched greedy generation with left padding chooses what each prompt alone chooses."""
+    model = tiny(implementation="plsh_exact")
+    prompts = [ids(1, n, seed=n)[0] for n in (5, 9, 12)]
+    batch = torch.zeros(3, 12, dtype=torch.int64)
+    mask = torch.zeros_like(batch)
+    for b, prompt in enumerate(prompts):
+        batch[b, 12 - len(prompt):] = prompt
+        mask[b, 12 - len(prompt):] = 1
+    options = {"max_new_tokens": 8, "do_sample": False, "cache_implementation": cache,
+               "disable_compile": True}
+    together = model.generate(batch, attention_mask=mask, **options)[:, 12:]
+    for b, prompt in enumerate(prompts):
+        alone = model.generate(prompt[None], attention_mask=torch.ones(1, len(prompt)), **options)
+        assert alone[0, len(prompt):].tolist() == together[b].tolist()
+
+
+def test_options_reach_the_layers():
+    model = tiny(implementation="plsh_sampled")
+    tokens = ids(1, 64)
+    exact = tiny(implementation="plsh_exact")(tokens).logits
+    errors = []
+    for samples in (1, 4096):
+        plsh.hf.configure(model, samples=samples)
+        errors.append(float((model(tokens).logits - exact).abs().max()))
+    assert errors[1] < errors[0] / 5
+    with pytest.raises(TypeError, match="sample: is no option"):
+        plsh.hf.configure(model, sample=3)
+
+
+def test_sliding_window():
+    model = tiny("mistral", "plsh_exact", sliding_window=16)
+    tokens = ids(1, 40)
+    wanted = tiny("mistral", "plsh_window")
+    plsh.hf.configure(wanted, window=16)
+    torch.testing.assert_close(model(tokens).logits, wanted(tokens).logits, rtol=0, atol=2e-5)
+    with pytest.raises(NotImplementedError, match="sliding_window=16"):
+        tiny("mistral", "plsh_sampled", sliding_window=16)(tokens)
+
+
+def test_what_is_refused():
+    model = tiny()
+    tokens = ids(1, 10)
+    with pytest.raises(NotImplementedError, match="padding masks"):
+        model(tokens, attention_mask=torch.zeros(1, 1, 10, 10))
+    with pytest.raises(ValueError, match="both sides of padding"):
+        model(tokens, attention_mask=torch.tensor([[1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]))
+    packed = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4]])
+    with pytest.raises(NotImplementedError, match="packed"):
+        model(tokens, position_ids=packed, use_cache=False)
+    dropping = tiny(attention_dropout=0.1).train()
+    with pytest.raises(NotImplementedError, match="attention_dropout = 0"):
+        dropping(tokens)
