@@ -2,6 +2,9 @@
 # Also used on its own by the cross build of the kernel tests.
 
 set(plsh_kernel_flags -ffp-contract=fast -fno-trapping-math)
+if(PLSH_SANITIZE) # gcc takes minutes for the instrumented templates at -O2, seconds at -O1
+    list(APPEND plsh_kernel_flags -O1)
+endif()
 set(plsh_flags_avx2 -mavx2 -mfma -mf16c)
 # 16 lanes, each vector two AVX2 registers. Such a vector has no agreed ABI; all is inlined.
 set(plsh_flags_wide ${plsh_flags_avx2} -Wno-psabi)
