@@ -81,7 +81,7 @@ static void add_gap(plsh_tile *tile, int g, int64_t first, int count, const supp
 
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
 static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r) {
-    return tile->q_norm[r] * norm + plsh_bounds_log_rest(tile->head, t);
+    return tile->q_mean[r] + tile->q_norm[r] * norm + plsh_bounds_log_rest(tile->head, t);
 }
 
 /* Nothing of group g beyond this point: keys up to `end` - 1 (left), or from `end` on (right). */

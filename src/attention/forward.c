@@ -104,6 +104,13 @@ void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, ch
     if (!plan->boxes && !arrays->certificate) return;
     int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
 #pragma omp for schedule(static)
+    for (int64_t i = 0; i < kv_heads * plan->sequences; i++) {
+        int64_t kv = i / plan->sequences;
+        plsh_bounds bounds = plsh_bounds_at(plan, memory + (size_t)kv * plan->bounds_bytes);
+        plsh_bounds_mean(plan, &bounds, head_of(arrays->k, &plan->shape.k, kv, plan->shape.dtype),
+                         i % plan->sequences, wide);
+    }
+#pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * pieces; i++) {
         int64_t kv = i / pieces, piece = i % pieces;
         plsh_bounds bounds = plsh_bounds_at(plan, memory + (size_t)kv * plan->bounds_bytes);

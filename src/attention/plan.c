@@ -82,6 +82,7 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
     if (!plsh_head_has_decay(&head->head)) return PLSH_STATUS_OK;
     if (is_linear(decay)) {
         head->slope = log2_e / decay->a;
+        head->log_total = (float)-log2(-expm1(-1.0 / decay->a)) + 1e-3f;
         head->decreasing = true;
         return PLSH_STATUS_OK;
     }
@@ -104,6 +105,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_head_plan *head = &plan->head[h];
     head->head = shape->head[shape->head_count == 1 ? 0 : h];
     if (head->head.eps == 0.0) head->head.eps = 0x1p-24;
+    head->log_eps = (float)log2(head->head.eps);
     head->reason = "as asked";
     if (head->head.method == PLSH_METHOD_AUTO) plsh_predict_choose(plan, head);
     plsh_method method = head->head.method;
@@ -183,14 +185,15 @@ static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
     plsh_status status =
         allocate(&plan->first_piece, plan->sequences + 1, sizeof(int64_t), "pieces", error);
     if (status) return status;
-    int64_t each = ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 4) * (int64_t)sizeof(float);
+    int64_t each = ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 5) * (int64_t)sizeof(float);
     int64_t pieces = count_pieces(plan);
     while (pieces * each > BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
         plan->bound_keys *= 2;
         pieces = count_pieces(plan);
     }
+    int64_t means = plan->sequences * plan->shape.head_dim * (int64_t)sizeof(float);
     plan->bounds_bytes =
-        (size_t)(pieces * each + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+        (size_t)(pieces * each + means + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
     return PLSH_STATUS_OK;
 }
 

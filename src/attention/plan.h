@@ -30,6 +30,8 @@ typedef struct plsh_head_plan {
     const float *log_k;      /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
     const float *log_tail;   /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
     bool decreasing;         /* k(t) >= k(t+1) for all t */
+    float log_total;         /* ALiBi: log2 sum of k(t), t >= 0, rounded up */
+    float log_eps;           /* log2 of head.eps */
     plsh_counting *counting; /* plsh, masks, mean: their draws */
     plsh_gathering *gathering; /* instead, where blocks are not contiguous */
     size_t counts_bytes;
@@ -37,12 +39,16 @@ typedef struct plsh_head_plan {
     const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
 } plsh_head_plan;
 
-/* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace:
- * for every piece of plan->bound_keys keys its box, |k|max, the running maxima from both ends, and
- * the largest |v|. */
+/* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace.
+ * A score's part q.mean is the same for all keys of a row, so keys are measured from the mean of a
+ * few of their sequence. For every piece of plan->bound_keys keys: its box, |k - mean|max, the
+ * radius of the ball around the box's centre, the running maxima from both ends, and the largest
+ * |v|. */
 typedef struct plsh_bounds {
+    float *mean;                            /* [sequences][d] */
     float *box;                             /* [pieces][2 d], `exact` only */
     float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
+    float *radius;
     float *v_top; /* certificates only: from the piece to the end of its sequence */
 } plsh_bounds;
 

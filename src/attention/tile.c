@@ -25,6 +25,7 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     tile->m = plsh_take_floats(memory, &used, rows);
     tile->l = plsh_take_floats(memory, &used, rows);
     tile->q_norm = plsh_take_floats(memory, &used, rows);
+    tile->q_mean = plsh_take_floats(memory, &used, rows);
     tile->left_out = plsh_take_floats(memory, &used, rows);
     tile->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
     tile->top = plsh_take_floats(memory, &used, group);
@@ -172,6 +173,18 @@ plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float
     return run;
 }
 
+/* Are the values finite of those keys, among the given ones, that are masked for some query? */
+static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count) {
+    int64_t begin = first, end = first + count;
+    if (tile->head->head.method != PLSH_METHOD_WINDOW) { /* causality alone masks */
+        begin =
+            plsh_tile_group_begin(tile, g) + 1 > begin ? plsh_tile_group_begin(tile, g) + 1 : begin;
+    }
+    return tile->kernel->all_finite(
+        tile->kernel->group, tile->v_rows + (begin - tile->first) * tile->v_stride,
+        PLSH_DTYPE_FLOAT32, tile->v_stride, (int)(end - begin), (int)tile->plan->shape.value_dim);
+}
+
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, dv = (int)tile->plan->shape.value_dim;
@@ -179,8 +192,7 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     float *o = tile->o + (ptrdiff_t)g * group * plsh_kernels_columns(dv);
     plsh_run run = plsh_tile_score(tile, g, first, count, tile->s);
     kernel->softmax(group, tile->s, tile->top, m, l, tile->alpha, count);
-    bool plain = !run.masked ||
-                 kernel->all_finite(group, run.v, PLSH_DTYPE_FLOAT32, tile->v_stride, count, dv);
+    bool plain = !run.masked || masked_finite(tile, g, first, count);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
                                                              tile->v_stride, count, dv, run.rows);
 }
@@ -195,8 +207,7 @@ void plsh_tile_finish(plsh_tile *tile) {
                              tile->o + first * plsh_kernels_columns(dv), tile->l + first, rows, dv);
     }
     for (int r = 0; tile->lse_out && r < tile->rows; r++) {
-        double log2_sum = (double)tile->m[r] + log2((double)tile->l[r]);
-        tile->lse_out[r] = (float)(log2_sum * 0.6931471805599453);
+        tile->lse_out[r] = (float)((double)tile->m[r] * 0.6931471805599453) + logf(tile->l[r]);
     }
 }
 

@@ -47,6 +47,7 @@ struct plsh_tile {
     float *o;        /* [groups][group][columns] */
     float *m, *l;    /* [groups][group] */
     float *q_norm;   /* [groups][group], `exact`: |q| in the units of packed */
+    float *q_mean;   /* [groups][group], `exact`: q.mean of the keys, rounded up */
     float *left_out; /* [groups][group], `exact`: share of the weight left out, at most */
     float *s;        /* [PLSH_TILE_KEYS][group] */
     float *top, *alpha, *shift;     /* [group] */
@@ -128,8 +129,10 @@ void plsh_tile_walk(plsh_tile *tile);
 /* Where the summaries of a kv head lie in its part of the workspace. */
 plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory);
 
-/* Summarises one piece of the keys of a kv head, and then the running maxima. wide: a buffer of
- * bound_keys * head_dim floats. */
+/* The mean of a few keys of a sequence, then the summary of one piece, and then the running
+ * maxima, of a kv head whose keys are at k. wide: a buffer of bound_keys * head_dim floats. */
+void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+                      int64_t sequence, float *wide);
 void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
                        int64_t sequence, int64_t piece, float *wide);
 

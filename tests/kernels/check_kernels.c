@@ -439,37 +439,98 @@ static void check_finish(void) {
     }
 }
 
-/* Every key is inside its box, the box is no wider than needed, the norm is the largest. */
+/* Every key is inside its box and its ball, and neither is wider than needed. */
 static void check_box(void) {
     for (int i = 0; i < SIZES; i++) {
         int d = sizes[i], rows = 1 + (i * 7) % 40;
         ptrdiff_t stride = d + i % 2;
         guarded kg = guard((size_t)((rows - 1) * stride + d) * 4, false);
-        guarded bg = guard((size_t)d * 8, false);
-        float *k = kg.at_end, *box = bg.at_end;
+        guarded bg = guard((size_t)d * 8, false), mg = guard((size_t)d * 4, false);
+        float *k = kg.at_end, *box = bg.at_end, *mean = mg.at_end, square[2];
         fill(k, (size_t)((rows - 1) * stride + d));
-        float norm = tested.box(tested.group, box, k, stride, rows, d);
-        double largest = 0.0;
+        fill(mean, (size_t)d);
+        tested.box(tested.group, box, square, k, stride, mean, rows, d);
+        double norm = 0.0, radius = 0.0;
         for (int r = 0; r < rows; r++) {
-            double sum = 0.0;
-            for (int x = 0; x < d; x++) sum += (double)k[r * stride + x] * k[r * stride + x];
-            largest = fmax(largest, sum);
+            double size = 0.0, distance = 0.0;
+            for (int x = 0; x < d; x++) {
+                double y = (double)k[r * stride + x] - mean[x];
+                size += y * y;
+                distance += (y - box[x]) * (y - box[x]);
+            }
+            norm = fmax(norm, size);
+            radius = fmax(radius, distance);
         }
-        CHECK(fabs(norm - largest) <= 1e-5 * largest, "d %d: %g, not %g", d, (double)norm, largest);
+        CHECK(fabs(square[0] - norm) <= 1e-5 * norm && fabs(square[1] - radius) <= 1e-5 * norm,
+              "d %d: %g and %g, not %g and %g", d, (double)square[0], (double)square[1], norm,
+              radius);
         for (int x = 0; x < d; x++) {
             double low = INFINITY, high = -INFINITY;
             for (int r = 0; r < rows; r++) {
-                low = fmin(low, k[r * stride + x]);
-                high = fmax(high, k[r * stride + x]);
+                low = fmin(low, k[r * stride + x] - mean[x]); /* in float, as promised */
+                high = fmax(high, k[r * stride + x] - mean[x]);
             }
             double c = box[x], w = box[d + x];
             CHECK(c - w <= low && c + w >= high && 2.0 * w <= (high - low) * (1 + 1e-5) + 1e-6,
                   "d %d column %d: %g +- %g for %g .. %g", d, x, c, w, low, high);
         }
         k[(rows / 2) * stride + d / 2] = NAN;
-        CHECK(isnan(tested.box(tested.group, box, k, stride, rows, d)), "d %d rows %d", d, rows);
+        tested.box(tested.group, box, square, k, stride, mean, rows, d);
+        CHECK(isnan(square[0]) && isnan(square[1]), "d %d rows %d", d, rows);
         unguard(kg);
         unguard(bg);
+        unguard(mg);
+    }
+}
+
+/* The bound is at least the weight of the worst key in the box, and no more than the formula. */
+static void check_bounds_of(int tiles, int d) {
+    int group = tested.group;
+    guarded bg = guard((size_t)(tiles * 2 * d) * 4, false);
+    guarded eg = guard((size_t)(tiles * group) * 4, false);
+    float *boxes = bg.at_end, *e = eg.at_end, *packed = malloc((size_t)(d * group) * 4);
+    float norm[8], radius[8], bias[8], q_norm[PLSH_GROUP_MAX] = {0}, shift[PLSH_GROUP_MAX];
+    fill(packed, (size_t)(d * group));
+    fill(boxes, (size_t)(tiles * 2 * d));
+    for (int r = 0; r < group; r++) {
+        for (int x = 0; x < d; x++) q_norm[r] += packed[x * group + r] * packed[x * group + r];
+        q_norm[r] = sqrtf(q_norm[r]);
+        shift[r] = 3.0f * normal();
+    }
+    for (int t = 0; t < tiles; t++) {
+        float *box = boxes + (ptrdiff_t)t * 2 * d;
+        for (int x = 0; x < d; x++) box[d + x] = 0.1f * fabsf(box[d + x]);
+        bias[t] = -fabsf(normal());
+        norm[t] = t % 3 == 0 ? 0.3f : 10.0f * sqrtf((float)d);
+        radius[t] = t % 3 == 1 ? 0.01f : 10.0f * sqrtf((float)d);
+    }
+    tested.bounds(group, e, packed, boxes, norm, radius, bias, q_norm, shift, tiles, d);
+    for (int t = 0; t < tiles; t++) {
+        for (int r = 0; r < group; r++) {
+            double middle = 0.0, width = 0.0, norms = (double)q_norm[r] * norm[t];
+            for (int x = 0; x < d; x++) {
+                middle += (double)packed[x * group + r] * boxes[t * 2 * d + x];
+                width += fabs((double)packed[x * group + r]) * boxes[t * 2 * d + d + x];
+            }
+            double u = fmin(norms, middle + fmin(width, (double)q_norm[r] * radius[t]));
+            double want = u + bias[t] - shift[r], got = log2((double)e[t * group + r]);
+            double off = 1e-5 + 8.0 * d * FLT_EPSILON * norms;
+            if (want > 100.0 - off) continue;
+            CHECK(got >= want - 1e-5 && got <= want + off, "d %d tile %d/%d row %d: %g, not %g", d,
+                  t, tiles, r, got, want);
+        }
+    }
+    norm[0] = radius[0] = NAN;
+    tested.bounds(group, e, packed, boxes, norm, radius, bias, q_norm, shift, tiles, d);
+    for (int r = 0; r < group; r++) CHECK(isnan(e[r]), "d %d row %d", d, r);
+    free(packed);
+    unguard(bg);
+    unguard(eg);
+}
+
+static void check_bounds(void) {
+    for (int i = 0; i < SIZES; i++) {
+        for (int tiles = 1; tiles <= 5; tiles++) check_bounds_of(tiles, sizes[i]);
     }
 }
 
@@ -484,6 +545,7 @@ static void check_all(void) {
     check_accumulate_masked();
     check_finish();
     check_box();
+    check_bounds();
 }
 
 int main(void) { return check_main(check_all); }

@@ -89,10 +89,11 @@ typedef struct plsh_kernels {
     bool (*all_finite)(int group, const void *from, plsh_dtype dtype, ptrdiff_t stride, int rows,
                        int d);
 
-    /* The box of some rows: box[x] its centre, box[d + x] its half width, rounded up so that
-     * every k[r * stride + x] is inside; returns the largest |k_r|^2. NaN anywhere makes the
-     * result NaN. */
-    float (*box)(int group, float *box, const float *k, ptrdiff_t stride, int rows, int d);
+    /* The box of some rows of K - mean: box[x] its centre, box[d + x] its half width, in which
+     * every fl(k[r * stride + x] - mean[x]) lies; square[0] the largest |k_r - mean|^2, square[1]
+     * the largest squared distance from the centre. NaN anywhere makes both NaN. */
+    void (*box)(int group, float *box, float square[2], const float *k, ptrdiff_t stride,
+                const float *mean, int rows, int d);
 
     /* The softmax again, and its gradient: P of `weigh` in place of s, and dp = P (dp - delta) =
      * dS, 0 where P is 0, as it is below 2^-100; sum[r] += the dS of row r. dp may be NULL for
@@ -115,11 +116,11 @@ typedef struct plsh_kernels {
 
     /* What the keys of some boxes weigh at most, box after box from `boxes`, [tiles][2 d]:
      *     e[t * group + r] = 2^(u + bias[t] - shift[r]), cut off at 2^100,
-     *     u = min(max of q_r.k over the box, q_norm[r] k_norm[t])
+     *     u = min(q_r.centre + min(|q_r|.width, q_norm[r] radius[t]), q_norm[r] k_norm[t])
      * u is rounded up. NaN anywhere gives NaN. */
     void (*bounds)(int group, float *e, const float *packed, const float *boxes,
-                   const float *k_norm, const float *bias, const float *q_norm, const float *shift,
-                   int tiles, int d);
+                   const float *k_norm, const float *radius, const float *bias, const float *q_norm,
+                   const float *shift, int tiles, int d);
 } plsh_kernels;
 
 /* Floats from one row of O to the next: dv rounded up to the widest vector. */

@@ -146,44 +146,50 @@ static bool all_finite(int group, const void *from, plsh_dtype dtype, ptrdiff_t 
     return true;
 }
 
-static float box(int group, float *to, const float *k, ptrdiff_t stride, int rows, int d) {
+static void box(int group, float *to, float square[2], const float *k, ptrdiff_t stride,
+                const float *mean, int rows, int d) {
     (void)group;
-    float largest = 0.0f;
-    for (int r = 0; r < rows; r++) {
-        float norm = 0.0f;
-        for (int x = 0; x < d; x++) norm += k[r * stride + x] * k[r * stride + x];
-        largest = larger(largest, norm);
-    }
     for (int x = 0; x < d; x++) {
         float low = INFINITY, high = -INFINITY;
         for (int r = 0; r < rows; r++) {
-            low = fminf(low, k[r * stride + x]);
-            high = fmaxf(high, k[r * stride + x]);
+            low = fminf(low, k[r * stride + x] - mean[x]);
+            high = fmaxf(high, k[r * stride + x] - mean[x]);
         }
         to[x] = 0.5f * low + 0.5f * high;
         /* The centre is off by half an ulp: the half width makes up for it. */
         to[d + x] = fmaxf(high - to[x], to[x] - low) * (1.0f + 4.0f * FLT_EPSILON);
     }
-    return largest;
+    square[0] = square[1] = 0.0f;
+    for (int r = 0; r < rows; r++) {
+        float size = 0.0f, distance = 0.0f;
+        for (int x = 0; x < d; x++) {
+            float y = k[r * stride + x] - mean[x], off = y - to[x];
+            size += y * y;
+            distance += off * off;
+        }
+        square[0] = larger(square[0], size);
+        square[1] = larger(square[1], distance);
+    }
 }
 
-static float bound_of(int group, const float *q, const float *box_of, float norms, int d) {
+static float bound_of(int group, const float *q, const float *box_of, float norms, float ball,
+                      int d) {
     float middle = 0.0f, width = 0.0f;
     for (int x = 0; x < d; x++) {
         middle += q[(ptrdiff_t)x * group] * box_of[x];
         width += fabsf(q[(ptrdiff_t)x * group]) * box_of[d + x];
     }
-    float u = middle + width + (float)d * 3.0f * FLT_EPSILON * norms;
+    float u = middle + (width >= ball ? ball : width) + (float)(d + 1) * 3.0f * FLT_EPSILON * norms;
     return u >= norms ? norms : u; /* u is NaN where norms is */
 }
 
 static void bounds(int group, float *e, const float *packed, const float *boxes,
-                   const float *k_norm, const float *bias, const float *q_norm, const float *shift,
-                   int tiles, int d) {
+                   const float *k_norm, const float *radius, const float *bias, const float *q_norm,
+                   const float *shift, int tiles, int d) {
     for (int t = 0; t < tiles; t++) {
         for (int r = 0; r < group; r++) {
-            float u =
-                bound_of(group, packed + r, boxes + (ptrdiff_t)t * 2 * d, q_norm[r] * k_norm[t], d);
+            float u = bound_of(group, packed + r, boxes + (ptrdiff_t)t * 2 * d,
+                               q_norm[r] * k_norm[t], q_norm[r] * radius[t], d);
             u += bias[t] - shift[r];
             e[(ptrdiff_t)t * group + r] = weight_of(u > 100.0f ? 100.0f : u);
         }
