@@ -139,13 +139,23 @@ static int64_t choose_chunk(const plsh_draws *draws, int64_t rows) {
     return chunk < (double)rows ? (int64_t)chunk : rows;
 }
 
-/* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it. */
+/* Counts where more blocks begin in a row than there are lengths; they are to stay in the cache. */
+static int64_t choose_span(const plsh_draws *draws) {
+    if (!draws->width || draws->longest >= INT64_C(1) << 18) return 0;
+    return draws->density > (double)draws->longest ? draws->longest + 1 : 0;
+}
+
+static int64_t count_chunk(int64_t span, int64_t rows) {
+    int64_t chunk = (INT64_C(1) << 18) / span;
+    return chunk < rows ? chunk : rows;
+}
+
+/* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it.
+ * begin < 2^31 with at most 32 fraction bits, and offsets below 2^62: 64 bits are enough. */
 static int64_t opening(const plsh_draws *draws, int64_t m, int64_t begin) {
-    if (!draws->width) return 0;
-    plsh_draw draw = {draws->width[m], draws->offset[m], draws->shift};
-    if (draw.width == 0) return 0;
-    plsh_int128 at = (plsh_int128)begin * ((plsh_int128)1 << draw.shift);
-    return (int64_t)(plsh_draw_edge(&draw, begin) - at);
+    if (!draws->width || draws->width[m] == 0) return 0;
+    int64_t rest = (begin * (INT64_C(1) << draws->shift) - draws->offset[m]) % draws->width[m];
+    return rest < 0 ? -rest - draws->width[m] : -rest;
 }
 
 plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end, int64_t chunk,
@@ -155,12 +165,19 @@ plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "rows %lld to %lld are no range within 0 .. 2^31 - 1", (long long)begin,
                          (long long)end);
-    if (chunk <= 0) blocks->chunk = choose_chunk(draws, end - begin);
+    if (chunk <= 0) {
+        blocks->span = choose_span(draws);
+        blocks->chunk = blocks->span ? count_chunk(blocks->span, end - begin)
+                                     : choose_chunk(draws, end - begin);
+    }
     if (blocks->chunk > MAX_CHUNK) blocks->chunk = MAX_CHUNK;
     size_t s = (size_t)draws->set.samples;
     plsh_status status =
         plsh_allocate((void **)&blocks->next, s, sizeof *blocks->next, "a walk of blocks", error);
-    if (!status)
+    if (!status && blocks->span)
+        status = plsh_allocate((void **)&blocks->lengths, (size_t)(blocks->chunk * blocks->span),
+                               sizeof *blocks->lengths, "a walk of blocks", error);
+    else if (!status)
         status = plsh_allocate((void **)&blocks->first, (size_t)blocks->chunk + 2,
                                sizeof *blocks->first, "a walk of blocks", error);
     if (status) {
@@ -175,8 +192,30 @@ void plsh_blocks_close(plsh_blocks *blocks) {
     plsh_release(blocks->next);
     plsh_release(blocks->first);
     plsh_release(blocks->ends);
+    plsh_release(blocks->lengths);
     blocks->next = NULL;
-    blocks->first = blocks->ends = NULL;
+    blocks->first = blocks->ends = blocks->lengths = NULL;
+}
+
+/* A block that holds the first row of the walk begins there: it is shorter by what lies before. */
+static void count_lengths(plsh_blocks *blocks) {
+    const plsh_draws *draws = blocks->draws;
+    const int shift = draws->shift;
+    const int64_t round = (INT64_C(1) << shift) - 1, stop = blocks->rows << shift;
+    const int64_t rows = blocks->rows, span = blocks->span;
+    uint32_t *lengths = blocks->lengths;
+    memset(lengths, 0, (size_t)(rows * span) * sizeof *lengths);
+    for (int64_t m = 0; m < draws->set.samples; m++) {
+        const int64_t width = draws->width[m];
+        int64_t edge = blocks->next[m], begin = edge <= 0 ? 0 : (edge + round) >> shift;
+        while (begin < rows) {
+            edge += width;
+            int64_t end = (edge + round) >> shift;
+            lengths[begin * (span - 1) + end]++; /* begin * span + (end - begin) */
+            begin = end;
+        }
+        blocks->next[m] = edge - stop;
+    }
 }
 
 /* Counts, for every row of the chunk, the blocks that begin there: count[i]. */
@@ -247,6 +286,10 @@ plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
     int64_t left = blocks->end - blocks->row;
     blocks->rows = left < blocks->chunk ? left : blocks->chunk;
     if (blocks->rows == 0) return PLSH_STATUS_OK;
+    if (blocks->lengths) {
+        count_lengths(blocks);
+        return PLSH_STATUS_OK;
+    }
     uint32_t *first = blocks->first;
     memset(first, 0, ((size_t)blocks->rows + 2) * sizeof *first);
     const bool grid = blocks->draws->width != NULL;

@@ -1,8 +1,9 @@
 /* partition: the blocks of all s draws over a range of positions, in the order of their begins.
  *
  * What the norms need of a set: every block once, a few integer operations each. The range is
- * walked in chunks of rows; within a chunk the blocks are sorted by begin. Memory: O(s) for the
- * walk and the blocks of one chunk, about 8 s of them unless a longer chunk is asked for. */
+ * walked in chunks of rows; within a chunk the blocks are sorted by begin, either as lists of ends
+ * or, where a row has more blocks than lengths, as counts of lengths. Memory: O(s) for the walk
+ * and the blocks of one chunk, about 8 s of them (or 2^18 counts) unless a chunk is asked for. */
 #ifndef PLSH_PARTITION_BLOCKS_H
 #define PLSH_PARTITION_BLOCKS_H
 
@@ -31,19 +32,26 @@ int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n);
 
 typedef struct plsh_blocks {
     const plsh_draws *draws;
-    int64_t end;     /* of the range */
-    int64_t chunk;   /* rows per step */
-    int64_t row;     /* the chunk at hand: rows row .. row + rows - 1 */
-    int64_t rows;    /* 0 when the range is exhausted */
-    int64_t *next;   /* per draw: the edge its next block begins with, relative to the next chunk;
-                      * fixed point for grids */
-    uint32_t *first; /* blocks that begin at row + i: ends[first[i] .. first[i+1]) */
-    uint32_t *ends;  /* where they end, relative to row; cut off at `end` */
+    int64_t end;   /* of the range */
+    int64_t chunk; /* rows per step */
+    int64_t row;   /* the chunk at hand: rows row .. row + rows - 1 */
+    int64_t rows;  /* 0 when the range is exhausted */
+    int64_t *next; /* per draw: the edge its next block begins with, relative to the next chunk;
+                    * fixed point for grids */
+    /* Lists: the blocks that begin at row + i are ends[first[i] .. first[i+1]), where they end
+     * relative to row, cut off at `end`. */
+    uint32_t *first;
+    uint32_t *ends;
     size_t capacity;
+    /* Counts: lengths[i * span + x] blocks of x positions begin at row + i, not cut off. NULL if
+     * there are lists. */
+    uint32_t *lengths;
+    int64_t span;
 } plsh_blocks;
 
 /* Begins a walk over begin <= i < end; the blocks that hold `begin` count as beginning there.
- * chunk = 0: chosen from the density. `draws` is borrowed. */
+ * chunk > 0: lists, of this many rows; 0: the form and the chunk are chosen from the density.
+ * `draws` is borrowed. */
 plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end, int64_t chunk,
                              plsh_blocks *blocks, plsh_error *error);
 plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error);

@@ -16,8 +16,8 @@ typedef struct plsh_rows {
     int32_t *ending; /* current blocks that end before chunk row i */
     int64_t window;  /* entries of ending */
     /* The row at hand. */
-    int64_t row, reach;
-    int32_t *count; /* count[t] = s M~(row, row + t), 0 <= t < reach; 0 beyond */
+    int64_t row, reach; /* 0 beyond reach; the last counts within may be 0 too */
+    int32_t *count;     /* count[t] = s M~(row, row + t), 0 <= t < reach; 0 beyond */
 } plsh_rows;
 
 /* Rows begin <= i < end of the n x n matrix with n = end. `draws` is borrowed. */
@@ -27,5 +27,11 @@ plsh_status plsh_rows_open(const plsh_draws *draws, int64_t begin, int64_t end, 
 /* The next row; *more is false after the last. */
 plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error);
 void plsh_rows_close(plsh_rows *rows);
+
+/* Calls `visit` for every row of the n x n matrix, on `parts` threads at once; thread `part` gets
+ * the part-th range of rows, in order. */
+typedef void plsh_rows_visit(void *context, int part, const plsh_rows *row);
+plsh_status plsh_rows_each(const plsh_draws *draws, int64_t n, int parts, plsh_rows_visit *visit,
+                           void *context, plsh_error *error);
 
 #endif

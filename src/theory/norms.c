@@ -26,113 +26,130 @@ plsh_status plsh_set_check(const plsh_partition *set, int64_t n, plsh_error *err
 /* ---- max norm -------------------------------------------------------------------------------- */
 
 /* The largest |k(t) - count_t / s|; a maximum does not depend on the order. */
-PLSH_CLONES static double row_max(const double *k, const int32_t *count, int64_t reach,
-                                  double scale) {
-    enum { LANES = 8 };
-    double most[LANES] = {0};
-    int64_t t = 0;
-    for (; t + LANES <= reach; t += LANES)
-        for (int x = 0; x < LANES; x++) {
-            double gap = fabs(k[t + x] - scale * count[t + x]);
-            most[x] = gap > most[x] ? gap : most[x];
-        }
-    double all = 0;
-    for (; t < reach; t++) { /* no fmax: gcc 12 for aarch64 trips over its vector form */
-        double gap = fabs(k[t] - scale * count[t]);
-        all = gap > all ? gap : all;
+#define ROW_MAX(name, type)                                                                        \
+    PLSH_CLONES static double name(const double *k, const type *count, int64_t reach,              \
+                                   double scale) {                                                 \
+        enum { LANES = 8 };                                                                        \
+        double most[LANES] = {0}, all = 0;                                                         \
+        int64_t t = 0;                                                                             \
+        for (; t + LANES <= reach; t += LANES)                                                     \
+            for (int x = 0; x < LANES; x++) {                                                      \
+                double gap = fabs(k[t + x] - scale * (double)count[t + x]);                        \
+                most[x] = gap > most[x] ? gap : most[x];                                           \
+            }                                                                                      \
+        for (; t < reach; t++) { /* no fmax: gcc 12 for aarch64 trips over its vector form */      \
+            double gap = fabs(k[t] - scale * (double)count[t]);                                    \
+            all = gap > all ? gap : all;                                                           \
+        }                                                                                          \
+        for (int x = 0; x < LANES; x++) all = fmax(all, most[x]);                                  \
+        return all;                                                                                \
     }
-    for (int x = 0; x < LANES; x++) all = fmax(all, most[x]);
-    return all;
-}
+ROW_MAX(row_max, int32_t)
+ROW_MAX(band_row_max, float)
 
 typedef struct maximum {
-    const plsh_draws *draws;
     int64_t n;
     const double *k;      /* k(t), t < n */
     const double *beyond; /* the largest k(u), u >= t: M~ is 0 there */
+    double scale;         /* 1 / s */
+    double *part;         /* per thread */
 } maximum;
 
-static plsh_status range_max(const maximum *problem, int64_t begin, int64_t end, double *result,
-                             plsh_error *error) {
-    plsh_rows rows;
-    bool more = true;
-    const double scale = 1 / (double)problem->draws->set.samples;
-    *result = 0;
-    plsh_status status = plsh_rows_open(problem->draws, begin, problem->n, &rows, error);
-    if (status) return status;
-    while (!status && rows.row + 1 < end) {
-        status = plsh_rows_next(&rows, &more, error);
-        if (status) break;
-        double gap = row_max(problem->k, rows.count, rows.reach, scale);
-        if (rows.reach < problem->n - rows.row) gap = fmax(gap, problem->beyond[rows.reach]);
-        *result = fmax(*result, gap);
-    }
-    plsh_rows_close(&rows);
-    return status;
+static void visit_max(void *context, int part, const plsh_rows *row) {
+    const maximum *problem = context;
+    double most = row_max(problem->k, row->count, row->reach, problem->scale);
+    if (row->reach < problem->n - row->row) most = fmax(most, problem->beyond[row->reach]);
+    problem->part[part] = fmax(problem->part[part], most);
 }
 
-static plsh_status max_norm(const maximum *problem, int threads, double *norm, plsh_error *error) {
-    plsh_status status = PLSH_STATUS_OK;
-    const int team = plsh_thread_count(threads);
-    double all = 0;
-#pragma omp parallel for num_threads(team) schedule(static) reduction(max : all)
-    for (int part = 0; part < team; part++) {
-        plsh_error own;
-        double result = 0;
-        int64_t begin = problem->n * part / team, end = problem->n * (part + 1) / team;
-        plsh_status failed = range_max(problem, begin, end, &result, &own);
-        if (failed) {
-#pragma omp critical(plsh_max_norm)
-            {
-                status = failed;
-                if (error) *error = own;
-            }
-        }
-        all = fmax(all, result);
-    }
-    *norm = all;
-    return status;
+/* k(t) and its running maximum from the far end, in one array. */
+static plsh_status decay_table(const plsh_decay *decay, int64_t n, double **k, plsh_error *error) {
+    plsh_status status =
+        plsh_allocate((void **)k, 2 * (size_t)n + 1, sizeof **k, "a decay table", error);
+    if (status) return status;
+    double *beyond = *k + n;
+    for (int64_t t = 0; t < n; t++) (*k)[t] = plsh_decay_value(decay, t);
+    for (int64_t t = n - 1; t >= 0; t--) beyond[t] = fmax((*k)[t], beyond[t + 1]);
+    return PLSH_STATUS_OK;
 }
 
 static plsh_status measure_max(const plsh_draws *draws, int64_t n, int threads, double *norm,
                                plsh_error *error) {
-    double *k;
-    plsh_status status =
-        plsh_allocate((void **)&k, 2 * (size_t)n + 1, sizeof *k, "a decay table", error);
-    if (status) return status;
-    double *beyond = k + n;
-    for (int64_t t = 0; t < n; t++) k[t] = plsh_decay_value(&draws->set.decay, t);
-    for (int64_t t = n - 1; t >= 0; t--) beyond[t] = fmax(k[t], beyond[t + 1]);
-    maximum problem = {draws, n, k, beyond};
-    status = max_norm(&problem, threads, norm, error);
+    /* Rows below which a second thread costs more than it brings. */
+    const int parts = n > 500 ? plsh_thread_count(threads) : 1;
+    double *k, *part;
+    plsh_status status = decay_table(&draws->set.decay, n, &k, error);
+    if (!status)
+        status = plsh_allocate((void **)&part, (size_t)parts, sizeof *part, "maxima", error);
+    if (status) {
+        plsh_release(k);
+        return status;
+    }
+    maximum problem = {n, k, k + n, 1 / (double)draws->set.samples, part};
+    status = plsh_rows_each(draws, n, parts, visit_max, &problem, error);
+    *norm = 0;
+    for (int x = 0; x < parts; x++) *norm = fmax(*norm, part[x]);
+    plsh_release(part);
     plsh_release(k);
     return status;
 }
 
+/* The same from the counts that a banded operator holds already. */
+static plsh_status band_max(const plsh_operator *operator, double * norm, plsh_error *error) {
+    const int64_t n = operator->n, width = operator->width;
+    const double scale = 1 / (double)operator->draws->set.samples;
+    double *k, most = 0;
+    plsh_status status = decay_table(&operator->draws->set.decay, n, &k, error);
+    if (status) return status;
+#pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) if (n > 500)            \
+    schedule(static) reduction(max                                                                 \
+                               : most)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t reach = width < n - i ? width : n - i;
+        double gap = band_row_max(k + 1, operator->band + i * width + 1, reach - 1, scale);
+        if (reach < n - i) gap = fmax(gap, k[n + reach]);
+        most = fmax(most, gap);
+    }
+    plsh_release(k);
+    *norm = most;
+    return PLSH_STATUS_OK;
+}
+
 /* ---- all three ------------------------------------------------------------------------------- */
 
+static plsh_status solve(const plsh_norms_options *options, plsh_operator *operator,
+                         plsh_norms * norms, plsh_error *error) {
+    plsh_toeplitz toeplitz;
+    const plsh_draws *draws = operator->draws;
+    const int64_t n = operator->n;
+    plsh_status status =
+        plsh_toeplitz_create(&draws->set.decay, n, options->threads, &toeplitz, error);
+    if (status) return status;
+    status = plsh_spectral_solve(&toeplitz, operator,
+                                 plsh_operator_cost(draws, operator->kind, n, norms->largest_block),
+                                 options->tolerance == 0 ? 1e-6 : options->tolerance,
+                                 options->max_products ? options->max_products : 100000,
+                                 &norms->spectral, &norms->products, error);
+    plsh_toeplitz_destroy(&toeplitz);
+    return status;
+}
+
+/* The spectral norm, and the max norm too where the operator has all counts. */
 static plsh_status measure_spectral(const plsh_draws *draws, int64_t n,
                                     const plsh_norms_options *options, plsh_norms *norms,
                                     plsh_error *error) {
-    plsh_toeplitz toeplitz;
     plsh_operator operator;
     const size_t max_bytes = options->max_bytes ? options->max_bytes : (size_t)1 << 30;
     norms->kind = options->kind;
     if (norms->kind == PLSH_OPERATOR_AUTO)
         norms->kind = plsh_operator_choose(draws, n, norms->largest_block, max_bytes);
-    plsh_status status =
-        plsh_toeplitz_create(&draws->set.decay, n, options->threads, &toeplitz, error);
+    plsh_status status = plsh_operator_create(draws, norms->kind, n, norms->largest_block,
+                                              options->threads, &operator, error);
     if (status) return status;
-    status = plsh_operator_create(draws, norms->kind, n, norms->largest_block, options->threads,
-                                  &operator, error);
-    if (!status) {
-        status = plsh_spectral_solve(&toeplitz, &operator,
-                                     options->tolerance == 0 ? 1e-6 : options->tolerance,
-                                     options->max_products ? options->max_products : 100000,
-                                     &norms->spectral, &norms->products, error);
-        plsh_operator_destroy(&operator);
-    }
-    plsh_toeplitz_destroy(&toeplitz);
+    status = solve(options, &operator, norms, error);
+    if (!status && !options->skip_max && norms->kind == PLSH_OPERATOR_BANDED)
+        status = band_max(&operator, & norms->max, error);
+    plsh_operator_destroy(&operator);
     return status;
 }
 

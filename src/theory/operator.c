@@ -14,6 +14,9 @@ typedef double lanes __attribute__((vector_size(64), aligned(8)));
 typedef float narrow __attribute__((vector_size(32), aligned(4)));
 enum { LANES = 8 };
 
+/* Entries or blocks below which a second thread costs more than it brings. */
+enum { WORTH_A_TEAM = 100000 };
+
 static void prefix_sums(const double *x, int64_t n, double *prefix) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -77,7 +80,8 @@ static void free_apply(plsh_operator *operator, const double * x, double *y) {
     prefix_sums(x, n, operator->prefix);
     memset(operator->partial, 0,
            (size_t)(PLSH_OPERATOR_PIECES * operator->partial_size) * sizeof(double));
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) schedule(dynamic)
+#pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
+    schedule(dynamic) if (operator->draws->density *(double) n > WORTH_A_TEAM)
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         double *d = operator->partial + piece * operator->partial_size;
         int64_t last = s * (piece + 1) / PLSH_OPERATOR_PIECES;
@@ -101,42 +105,39 @@ static plsh_status free_create(plsh_operator *operator, plsh_error * error) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Both ends of every block, counted in first[i + 2] and then placed; see plsh_blocks_next. */
-static plsh_status blocks_pass(plsh_operator *operator, bool place, plsh_error *error) {
-    plsh_blocks blocks;
-    plsh_status status = plsh_blocks_open(operator->draws, 0, operator->n, 0, &blocks, error);
-    while (!status) {
-        status = plsh_blocks_next(&blocks, error);
-        if (status || blocks.rows == 0) break;
-        int64_t *slot = operator->first +(place ? 1 : 2);
-        for (int64_t i = 0; i < blocks.rows; i++) {
-            int64_t begin = blocks.row + i;
-            for (uint32_t b = blocks.first[i]; b < blocks.first[i + 1]; b++) {
-                int64_t end = blocks.row + blocks.ends[b];
-                if (place) {
-                    operator->neighbour[slot[begin]] =(uint32_t) end;
-                    operator->neighbour[slot[end]] =(uint32_t) begin;
-                }
-                slot[begin]++;
-                slot[end]++;
-            }
+/* Both ends of every block: counted in first[i + 2], then placed; when all are, every slot has
+ * moved to the next one's first. */
+static plsh_status blocks_place(plsh_operator *operator, const plsh_blocks * blocks,
+                                plsh_error *error) {
+    const int64_t n = operator->n;
+    const uint32_t *from = blocks->first, *ends = blocks->ends;
+    int64_t *slot = operator->first + 2;
+    for (int64_t i = 0; i < n; i++) slot[i] += from[i + 1] - from[i];
+    for (uint32_t b = 0; b < from[n]; b++) slot[ends[b]]++;
+    for (int64_t i = 1; i <= n; i++) slot[i] += slot[i - 1];
+    plsh_status status = plsh_allocate((void **)&operator->neighbour, (size_t)slot[n],
+                                       sizeof *operator->neighbour, "the edges of blocks", error);
+    if (status) return status;
+    slot--;
+    for (int64_t i = 0; i < n; i++)
+        for (uint32_t b = from[i]; b < from[i + 1]; b++) {
+            operator->neighbour[slot[i]++] = ends[b];
+            operator->neighbour[slot[ends[b]]++] =(uint32_t) i;
         }
-    }
-    plsh_blocks_close(&blocks);
-    return status;
+    return PLSH_STATUS_OK;
 }
 
 static plsh_status blocks_create(plsh_operator *operator, plsh_error * error) {
-    const int64_t n = operator->n;
-    plsh_status status = plsh_allocate((void **)&operator->first, (size_t)n + 3,
+    plsh_blocks blocks;
+    plsh_status status = plsh_allocate((void **)&operator->first, (size_t) operator->n + 3,
                                        sizeof *operator->first, "the edges of blocks", error);
+    if (!status)
+        status = plsh_blocks_open(operator->draws, 0, operator->n, operator->n, &blocks, error);
     if (status) return status;
-    status = blocks_pass(operator, false, error);
-    if (status) return status;
-    for (int64_t i = 0; i <= n; i++) operator->first[i + 2] += operator->first[i + 1];
-    status = plsh_allocate((void **)&operator->neighbour, (size_t) operator->first[n + 2],
-                           sizeof *operator->neighbour, "the edges of blocks", error);
-    return status ? status : blocks_pass(operator, true, error);
+    status = plsh_blocks_next(&blocks, error);
+    if (!status) status = blocks_place(operator, & blocks, error);
+    plsh_blocks_close(&blocks);
+    return status;
 }
 
 /* sum of p_j over the neighbours; four sums, or each addition would wait for the last. */
@@ -154,7 +155,7 @@ static void blocks_apply(plsh_operator *operator, const double * x, double *y) {
     const double *p = operator->prefix;
     prefix_sums(x, n, operator->prefix);
 #pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
-    schedule(static) if (first[n + 1] > 20000)
+    schedule(static) if (first[n + 1] > WORTH_A_TEAM)
     for (int64_t i = 0; i < n; i++) {
         int64_t degree = first[i + 1] - first[i];
         double sum = neighbour_sum(p, operator->neighbour + first[i], degree);
@@ -165,21 +166,12 @@ static void blocks_apply(plsh_operator *operator, const double * x, double *y) {
 
 /* ---- banded ---------------------------------------------------------------------------------- */
 
-/* Rows begin .. end - 1 of s M~, converted. */
-static plsh_status band_fill(plsh_operator *operator, int64_t begin, int64_t end,
-                             plsh_error *error) {
-    plsh_rows rows;
-    bool more = true;
-    plsh_status status = plsh_rows_open(operator->draws, begin, operator->n, &rows, error);
-    if (status) return status;
-    while (rows.row + 1 < end) {
-        status = plsh_rows_next(&rows, &more, error);
-        if (status) break;
-        float *row = operator->band + rows.row * operator->width;
-        for (int64_t t = 1; t < rows.reach; t++) row[t] = (float)rows.count[t];
-    }
-    plsh_rows_close(&rows);
-    return status;
+static void band_visit(void *context, int part, const plsh_rows *row) {
+    (void)part;
+    plsh_operator *operator= context;
+    float *out = operator->band + row->row * operator->width;
+    int64_t reach = row->reach < operator->width ? row->reach : operator->width;
+    for (int64_t t = 1; t < reach; t++) out[t] = (float)row->count[t];
 }
 
 static int64_t piece_begin(int64_t n, int piece) { return n * piece / PLSH_OPERATOR_PIECES; }
@@ -202,18 +194,8 @@ static plsh_status band_create(plsh_operator *operator, int64_t largest, plsh_er
                                (size_t)(PLSH_OPERATOR_PIECES * operator->partial_size),
                                sizeof(double), "a banded operator", error);
     if (status) return status;
-    plsh_status failed[PLSH_OPERATOR_PIECES] = {PLSH_STATUS_OK};
-    plsh_error errors[PLSH_OPERATOR_PIECES];
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) schedule(dynamic)
-    for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++)
-        failed[piece] =
-            band_fill(operator, piece_begin(n, piece), piece_begin(n, piece + 1), &errors[piece]);
-    for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++)
-        if (failed[piece]) {
-            if (error) *error = errors[piece];
-            return failed[piece];
-        }
-    return PLSH_STATUS_OK;
+    int parts = entries > WORTH_A_TEAM ? plsh_thread_count(operator->threads) : 1;
+    return plsh_rows_each(operator->draws, n, parts, band_visit, operator, error);
 }
 
 /* Row i of the upper band serves both triangles: y_i += row . x_{i..}, y_{i..} += x_i row. */
@@ -233,7 +215,7 @@ static void band_apply(plsh_operator *operator, const double * x, double *y) {
     const double scale = 1 / (double)operator->draws->set.samples;
     memcpy(operator->padded, x, (size_t)n * sizeof *x);
 #pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
-    schedule(static) if (n * width > 20000)
+    schedule(static) if (n * width > WORTH_A_TEAM)
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         const int64_t begin = piece_begin(n, piece), end = piece_begin(n, piece + 1);
         double *out = operator->partial + piece * size;
@@ -295,19 +277,32 @@ void plsh_operator_apply(plsh_operator *operator, const double * x, double *y) {
 /* The largest s whose counts a float holds exactly. */
 static const int64_t MAX_BANDED_SAMPLES = INT64_C(1) << 24;
 
+static double block_count(const plsh_draws *draws, int64_t n) {
+    return draws->density * (double)n + (double)draws->set.samples;
+}
+
+/* Measured on n = 4250, sigma 2 to 256, s = 1 to 100,000. */
+double plsh_operator_cost(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
+                          int64_t largest) {
+    if (kind == PLSH_OPERATOR_BANDED) return (double)n * (double)(largest + LANES);
+    return (kind == PLSH_OPERATOR_FREE ? 12 : 3) * block_count(draws, n);
+}
+
 plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int64_t largest,
                                         size_t max_bytes) {
-    double blocks = draws->density * (double)n + (double)draws->set.samples;
-    double entries = (double)n * (double)(largest + LANES), limit = (double)max_bytes;
-    plsh_operator_kind kind = PLSH_OPERATOR_FREE;
-    double cost = 12 * blocks;
-    if (8 * blocks <= limit && 3 * blocks < cost) {
-        kind = PLSH_OPERATOR_BLOCKS;
-        cost = 3 * blocks;
-    }
-    if (4 * entries <= limit && entries < cost && draws->set.samples <= MAX_BANDED_SAMPLES)
-        kind = PLSH_OPERATOR_BANDED;
-    return kind;
+    const double limit = (double)max_bytes;
+    const bool fits[] = {
+        [PLSH_OPERATOR_FREE] = true,
+        [PLSH_OPERATOR_BLOCKS] = 12 * block_count(draws, n) <= limit,
+        [PLSH_OPERATOR_BANDED] = 4.0 * (double)n * (double)(largest + LANES) <= limit &&
+                                 draws->set.samples <= MAX_BANDED_SAMPLES,
+    };
+    plsh_operator_kind best = PLSH_OPERATOR_FREE;
+    for (plsh_operator_kind kind = PLSH_OPERATOR_BLOCKS; kind <= PLSH_OPERATOR_BANDED; kind++)
+        if (fits[kind] && plsh_operator_cost(draws, kind, n, largest) <
+                              plsh_operator_cost(draws, best, n, largest))
+            best = kind;
+    return best;
 }
 
 plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t n, const double *x,

@@ -66,14 +66,18 @@ void plsh_operator_destroy(plsh_operator *operator);
 /* y = M~ x. The operator's own buffers are used: one call at a time. */
 void plsh_operator_apply(plsh_operator *operator, const double * x, double *y);
 
+/* The time of one product, in units of one entry of the band. */
+double plsh_operator_cost(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
+                          int64_t largest);
+
 /* The kind whose product is the cheapest among those that max_bytes allows. */
 plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int64_t largest,
                                         size_t max_bytes);
 
 /* ---- the spectral norm ----------------------------------------------------------------------- */
 
-/* ||L* - M~|| by ARPACK; products is set also on failure. */
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
+/* ||L* - M~|| by ARPACK; products is set also on failure. cost is that of a product. */
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error);
 

@@ -15,8 +15,10 @@
 /* ARPACK's Fortran keeps its state between calls in SAVEd locals: one solve at a time. */
 static pthread_mutex_t solver_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Vectors of the Krylov space: more need more memory and orthogonalisation, fewer more restarts. */
-enum { KRYLOV = 32 };
+/* Vectors of the Krylov space. ARPACK looks at its result only when they are full, and most
+ * matrices here are done after about 25 products: few where a product is dear; where it is cheaper
+ * than the orthogonalisation, many, which saves the hard cases (s = 1) half of their products. */
+enum { KRYLOV = 32, KRYLOV_DEAR = 16, DEAR_PER_ROW = 32 };
 
 typedef struct solver {
     const plsh_toeplitz *toeplitz;
@@ -109,17 +111,19 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error) {
     *norm = 0;
     *products = 0;
     if (toeplitz->n == 1) return PLSH_STATUS_OK; /* k(0) - 1 */
+    const int64_t n = toeplitz->n;
+    const int vectors = cost > DEAR_PER_ROW * (double)n ? KRYLOV_DEAR : KRYLOV;
     solver self = {.toeplitz = toeplitz,
                    .operator= operator,
-                   .n = toeplitz->n,
+                   .n = n,
                    .max_products = max_products,
-                   .ncv = toeplitz->n < KRYLOV ? (int)toeplitz->n : KRYLOV,
+                   .ncv = n < vectors ? (int)n : vectors,
                    .tolerance = tolerance};
     plsh_status status = solver_create(&self, error);
     if (!status && start(&self)) {
@@ -134,7 +138,7 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *op
 
 #else
 
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator,
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error) {
     (void)toeplitz, (void)operator,(void) tolerance, (void)max_products;
