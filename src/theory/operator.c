@@ -15,7 +15,7 @@ typedef float narrow __attribute__((vector_size(32), aligned(4)));
 enum { LANES = 8 };
 
 /* Entries or blocks below which a second thread costs more than it brings. */
-enum { WORTH_A_TEAM = 100000 };
+enum { WORTH_A_TEAM = 500000 };
 
 static void prefix_sums(const double *x, int64_t n, double *prefix) {
     double sum = 0;
