@@ -22,7 +22,7 @@ static void test_labels_are_products(void **state) {
         plsh_partition set = plsh_partition_default(3, 7);
         set.scheme = (plsh_scheme)scheme;
         plsh_grid grid = plsh_grid_make(&set, 3);
-        assert_ok(plsh_grid_labels(&grid, 5, positions[0], N, labels, &error));
+        assert_ok(plsh_grid_labels(&grid, 6, positions[0], N, labels, &error));
         int32_t next = 0;
         for (int i = 0; i < N; i++) {
             assert_true(labels[i] <= next);
@@ -30,7 +30,7 @@ static void test_labels_are_products(void **state) {
             for (int j = 0; j < i; j += 5) {
                 bool same = true;
                 for (int a = 0; a < 3; a++)
-                    same &= plsh_partition_same(&grid.axis[a], 5, positions[i][a], positions[j][a]);
+                    same &= plsh_partition_same(&grid.axis[a], 6, positions[i][a], positions[j][a]);
                 assert_int_equal(labels[i] == labels[j], same);
             }
         }

@@ -75,24 +75,6 @@ static int64_t integer_width(const plsh_decay *decay, double v) {
     return high;
 }
 
-/* Where a sample stands in the design: it belongs to a stratum of `count` samples that begins with
- * sample `first`; iid: every sample is alone, and its stratum is everything. */
-typedef struct place {
-    int64_t stratum, first, count, samples;
-} place;
-
-/* Strata of r = s^0.4 samples: fewer offsets per width leave more of the offset's variance, more
- * leave fewer widths. Measured on the spectral error, n = 2048 and 4096, sigma 2..64. */
-static place place_of(const plsh_partition *set, int64_t sample) {
-    int64_t s = set->samples;
-    if (set->design == PLSH_DESIGN_IID) return (place){sample, 0, 1, 1};
-    int64_t r = (int64_t)llround(pow((double)s, 0.4));
-    int64_t strata = (s + r - 1) / r;
-    int64_t stratum = ((sample + 1) * strata - 1) / s;
-    int64_t first = stratum * s / strata, next = (stratum + 1) * s / strata;
-    return (place){stratum, first, next - first, s};
-}
-
 plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, uint64_t index) {
     uint64_t seed = set->seed + set->axis * UINT64_C(0x9e3779b97f4a7c15);
     return plsh_random_at((plsh_stream){seed, set->head, purpose}, index);
@@ -118,15 +100,106 @@ int64_t plsh_partition_place(const plsh_partition *set, int64_t sample) {
     return (int64_t)(((uint64_t)sample * (uint64_t)(step % s) + start % (uint64_t)s) % (uint64_t)s);
 }
 
-plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample) {
-    sample = plsh_partition_place(set, sample);
+/* ---- the stratified design -------------------------------------------------------------------
+ *
+ * Samples are sorted by width, the widest first: sample m has the survival quantiles m/s ..
+ * (m+1)/s. A stratum of r samples has one width, drawn from all of its quantiles, and r offsets
+ * that are equispaced. Strata come in pairs that share one number u for their widths, the second
+ * takes 1 - u: by as much as one width is too large, the other is too small. */
+
+typedef struct place {
+    uint64_t stratum, pair; /* numbers of their own in the random stream */
+    bool second;            /* of the pair */
+    int64_t first, count;   /* the stratum's samples */
+} place;
+
+/* The measured best number of strata is 1.2 s^0.46, and the best sizes r grow like v^(3/11) with
+ * the survival quantile v: stratum k of q begins at s (k/q)^1.375. (More offsets per width mean
+ * fewer widths; and the widths of a stratum of wide blocks differ most, so it has to be small.)
+ * experiments/stratified has the measurements. Square roots alone: the same on every machine. */
+static int64_t stratum_begin(int64_t s, int64_t q, int64_t k) {
+    double t = (double)k / (double)q;
+    return llround((double)s * (t * sqrt(sqrt(t * sqrt(t)))));
+}
+
+static int64_t strata_count(int64_t s) {
+    int64_t pairs = llround(0.6 * pow((double)s, 0.46));
+    return pairs < 1 ? 2 : 2 * pairs;
+}
+
+static place place_by_quantile(int64_t s, int64_t end, int64_t sample) {
+    const int64_t q = strata_count(s);
+    int64_t k = (int64_t)((double)q * pow((double)sample / (double)s, 1 / 1.375));
+    while (k > 0 && stratum_begin(s, q, k) > sample) k--;
+    while (stratum_begin(s, q, k + 1) <= sample) k++;
+    int64_t first = stratum_begin(s, q, k), next = stratum_begin(s, q, k + 1);
+    return (place){.stratum = (uint64_t)k,
+                   .pair = (uint64_t)(k & ~INT64_C(1)),
+                   .second = k & 1,
+                   .first = first,
+                   .count = (next < end ? next : end) - first};
+}
+
+/* Integer widths: all b offsets of a width b make its mean mask exact. Where s draws have enough of
+ * a width for that, s (k(b+1) - 2 k(b) + k(b-1)) >= 1, i.e. for ALiBi b <= sigma ln(s / sigma^2),
+ * and b <= s^0.46, its samples form strata of b. Returns the largest such b, 0 if there is none. */
+static int64_t exact_width(const plsh_partition *set) {
+    const plsh_decay *decay = &set->decay;
+    if (set->scheme != PLSH_SCHEME_INTEGER || decay->kind != PLSH_DECAY_ALIBI || decay->limit != 0)
+        return 0;
+    double s = (double)set->samples, sigma = decay->a;
+    if (!(s > sigma * sigma)) return 0;
+    return (int64_t)fmin(pow(s, 0.46), sigma * portable_log(s / (sigma * sigma)));
+}
+
+/* The first sample all of whose quantiles have width b or less. */
+static int64_t width_begin(const plsh_partition *set, int64_t b) {
+    return (int64_t)ceil((double)set->samples * integer_survival(&set->decay, b));
+}
+
+static place place_by_width(const plsh_partition *set, int64_t sample) {
+    int64_t b = integer_width(&set->decay, (double)sample / (double)set->samples);
+    while (width_begin(set, b) > sample) b++;
+    while (b > 1 && width_begin(set, b - 1) <= sample) b--;
+    int64_t begin = width_begin(set, b), end = b > 1 ? width_begin(set, b - 1) : set->samples;
+    int64_t k = (sample - begin) / b, first = begin + k * b;
+    /* Beyond the numbers of the other strata. */
+    uint64_t stratum = UINT64_C(1) << 40 | (uint64_t)first;
+    return (place){.stratum = stratum,
+                   .pair = k & 1 ? stratum - (uint64_t)b : stratum,
+                   .second = k & 1,
+                   .first = first,
+                   .count = end - first < b ? end - first : b};
+}
+
+static place place_of(const plsh_partition *set, int64_t sample) {
+    const int64_t widest = exact_width(set);
+    const int64_t end = widest > 0 ? width_begin(set, widest) : set->samples;
+    if (sample >= end) return place_by_width(set, sample);
+    return place_by_quantile(set->samples, end, sample);
+}
+
+/* The survival quantile and the offset (in turns of 2^-64) of a sample. */
+static double draw_place(const plsh_partition *set, int64_t sample, uint64_t *turn) {
+    if (set->design == PLSH_DESIGN_IID) {
+        plsh_random random = plsh_partition_random(set, PURPOSE_GRID, (uint64_t)sample);
+        *turn = random.word[1];
+        return plsh_random_unit(random.word[0]);
+    }
     place at = place_of(set, sample);
-    plsh_random random = plsh_partition_random(set, PURPOSE_GRID, (uint64_t)at.stratum);
-    /* Survival quantile: uniform over the stratum's share [first, first + count) / s. */
-    double u = plsh_random_unit(random.word[0]);
-    double v = set->design == PLSH_DESIGN_IID
-                   ? u
-                   : ((double)at.first + u * (double)at.count) / (double)at.samples;
+    plsh_random random = plsh_partition_random(set, PURPOSE_GRID, at.stratum);
+    plsh_random shared = plsh_partition_random(set, PURPOSE_GRID, at.pair);
+    double u = plsh_random_unit(shared.word[0]);
+    if (at.second) u = 1 - u;
+    /* c = frac(rho + m / r) b, m the place within the stratum. */
+    uint64_t step = at.count > 1 ? UINT64_MAX / (uint64_t)at.count : 0;
+    *turn = random.word[1] + (uint64_t)(sample - at.first) * step;
+    return ((double)at.first + u * (double)at.count) / (double)set->samples;
+}
+
+plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample) {
+    uint64_t turn;
+    double v = draw_place(set, plsh_partition_place(set, sample), &turn);
     plsh_draw draw = {0};
     if (set->scheme == PLSH_SCHEME_BINNING) {
         draw.shift = binning_shift(set->decay.a);
@@ -135,10 +208,6 @@ plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample) {
     } else {
         draw.width = integer_width(&set->decay, v);
     }
-    /* c = frac(rho + m / r) b, m the place within the stratum, all modulo 2^64. */
-    uint64_t m = set->design == PLSH_DESIGN_IID ? 0 : (uint64_t)(sample - at.first);
-    uint64_t turn = at.count > 1 ? UINT64_MAX / (uint64_t)at.count : 0;
-    uint64_t fraction = random.word[1] + m * turn;
-    draw.offset = (int64_t)((plsh_int128)draw.width * (plsh_int128)fraction >> 64);
+    draw.offset = (int64_t)((plsh_int128)draw.width * (plsh_int128)turn >> 64);
     return draw;
 }
