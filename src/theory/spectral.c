@@ -141,7 +141,7 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *op
 plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error) {
-    (void)toeplitz, (void)operator,(void) tolerance, (void)max_products;
+    (void)toeplitz, (void)operator, (void)cost, (void)tolerance, (void)max_products;
     *norm = NAN;
     *products = 0;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
