@@ -196,8 +196,8 @@ static inline void push_block(plsh_counts *counts, int64_t begin, int64_t end, i
         push_inner(counts, first, first, last, times);
     } else {
         push_outer(counts, begin, first, last, times);
-        for (int g = 0; g < counts->group_from[last + 1]; g++)
-            if (begin < counts->group_low[g]) counts->group_low[g] = (int32_t)begin;
+        int g = counts->group_from[last + 1] - 1; /* the last one it reaches */
+        if (begin < counts->group_low[g]) counts->group_low[g] = (int32_t)begin;
     }
     if (counts->tile.causal) return;
     if (end > counts->most) end = counts->most;
@@ -205,49 +205,73 @@ static inline void push_block(plsh_counts *counts, int64_t begin, int64_t end, i
         push_inner(counts, (int)end, first, last, -times);
     } else {
         push_outer(counts, end, first, last, -times);
-        for (int g = counts->group_from[first + 1] - 1; g < counts->groups; g++)
-            if (end > counts->group_high[g]) counts->group_high[g] = (int32_t)end;
+        int g = counts->group_from[first + 1] - 1; /* the first one it reaches */
+        if (end > counts->group_high[g]) counts->group_high[g] = (int32_t)end;
     }
 }
 
-/* The ranges of groups as far as they are inside the tile: the first key at which the group's first
- * query gains, the last at which its last one loses. */
+/* The ranges of the groups. What a block beyond the tile gives to one group it gives to all up to
+ * its other end. Where there is none, the range begins with the first key at which the group's
+ * first query gains, and ends with the last at which its last one loses. */
 static void close_ranges(plsh_counts *counts) {
     const int rows = counts->tile.rows, group = counts->tile.group;
+    int32_t *low = counts->group_low, *high = counts->group_high;
+    for (int g = counts->groups - 2; g >= 0; g--)
+        if (low[g + 1] < low[g]) low[g] = low[g + 1];
+    for (int g = 1; g < counts->groups && !counts->tile.causal; g++)
+        if (high[g - 1] > high[g]) high[g] = high[g - 1];
     for (int g = 0; g < counts->groups; g++) {
         int first = g * group, last = first + group <= rows ? first + group - 1 : rows - 1;
-        if (counts->group_low[g] == INT32_MAX) {
-            int key = 0;
-            while (counts->inner_last[key] < first) key++;
-            counts->group_low[g] = key;
+        if (low[g] == INT32_MAX) {
+            low[g] = 0;
+            while (counts->inner_last[low[g]] < first) low[g]++;
         }
-        if (counts->group_high[g] == INT32_MIN) {
-            int key = rows - 1;
-            while (key > last && counts->inner_first[key] > last) key--;
-            counts->group_high[g] = key > last ? key : last + 1;
+        if (high[g] == INT32_MIN) {
+            high[g] = rows - 1;
+            while (high[g] > last && counts->inner_first[high[g]] > last) high[g]--;
+            if (high[g] == last) high[g]++;
         }
-        if (counts->group_low[g] < counts->low) counts->low = counts->group_low[g];
-        if (counts->group_high[g] > counts->high) counts->high = counts->group_high[g];
+        if (low[g] < counts->low) counts->low = low[g];
+        if (high[g] > counts->high) counts->high = high[g];
     }
+}
+
+/* Where a block with `times` equal draws begins in the tile, at query `first` and causal: what
+ * push_block does, for the loop that is most of the work. */
+static inline void push_start(float *inner, ptrdiff_t stride, int16_t *inner_last, int first,
+                              int next, float times) {
+    float *change = inner + first * stride;
+    change[first] += times;
+    change[next] -= times;
+    if (next > inner_last[first] + 1) inner_last[first] = (int16_t)(next - 1);
 }
 
 /* Grids whose positions fit in 63 bits with their fraction. With x = first - c + b > 0 in fixed
  * point, rest = x mod b is what of the block lies before the first query; the quotient by a double
  * reciprocal is within one of the true one, since it is below 2^51. */
-static void push_grid(plsh_counts *counts, const plsh_counting_draw *draw, int shift) {
+static inline void push_grid(plsh_counts *counts, const plsh_counting_draw *draw, int shift) {
     const int rows = counts->tile.rows;
     const int64_t width = draw->width, part = (INT64_C(1) << shift) - 1;
+    const float times = draw->times;
     int64_t x = (counts->tile.first << shift) - draw->offset + width;
     int64_t rest = x - (int64_t)((double)x * draw->inverse) * width;
     rest += rest < 0 ? width : 0;
     rest -= rest >= width ? width : 0;
-    int64_t begin = -(rest >> shift), edge = width - rest;
-    for (int first = 0; first < rows;) {
-        int64_t end = (edge + part) >> shift;
-        int next = end < rows ? (int)end : rows;
-        push_block(counts, begin, end, first, next - 1, draw->times);
-        begin = first = next;
+    int64_t edge = width - rest, end = (edge + part) >> shift;
+    int next = end < rows ? (int)end : rows;
+    push_block(counts, -(rest >> shift), end, 0, next - 1, times);
+    float *inner = counts->inner;
+    int16_t *inner_last = counts->inner_last;
+    const ptrdiff_t stride = counts->stride;
+    const bool causal = counts->tile.causal;
+    for (int first = next; first < rows; first = next) {
         edge += width;
+        end = (edge + part) >> shift;
+        next = end < rows ? (int)end : rows;
+        if (causal)
+            push_start(inner, stride, inner_last, first, next, times);
+        else
+            push_block(counts, first, end, first, next - 1, times);
     }
 }
 
@@ -308,7 +332,7 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
     memset(counts->change, 0, stride * sizeof *counts->change);
     memset(counts->inner, 0, (size_t)rows * stride * sizeof *counts->inner);
     for (int r = 0; r < rows; r++) {
-        counts->inner_first[r] = INT16_MAX;
+        counts->inner_first[r] = tile->causal ? (int16_t)r : INT16_MAX;
         counts->inner_last[r] = -1;
     }
     for (int g = 0; g < counts->groups; g++) {
