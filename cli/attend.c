@@ -145,6 +145,8 @@ static int read_labels(const settings *given, work *w) {
     if (options->grid == NULL) return cli_labels_read(&given->partitions, &w->labels);
     if (!is_sampled(options->method) || given->partitions.labels != NULL)
         return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
+    if (given->gradients.d_decay != NULL)
+        return cli_usage("--ddecay knows distances along one line; it does not go with --grid");
     cli_grid_sets sets = {&given->partitions, &w->decays, options->samples, given->common.seed};
     return cli_labels_grid(options->grid, w->arrays.attention.keys, &sets, &w->labels);
 }

@@ -140,8 +140,8 @@ PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward
  *
  * d_decay: [heads, 2], the gradients by the decay's a and b, so that sigma can be learned. A
  * sampled mask is no smooth function of them: for plsh, masks and mean this is the
- * straight-through estimate, the derivative of log k in the place of the one of log M~. 0 for
- * tables, and for methods without a decay. */
+ * straight-through estimate, the derivative of log k(|p_i - j|) in the place of the one of log M~.
+ * 0 for tables, and for methods without a decay. */
 typedef struct plsh_backward {
     const void *q, *k, *v;
     const float *o, *lse, *d_o;
