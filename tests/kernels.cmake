@@ -1,7 +1,7 @@
-# The tile kernels, once per instruction set; those that the machine lacks are skipped. NEON is
+# The kernels, once per instruction set; those that the machine lacks are skipped. NEON is
 # cross-compiled and runs under qemu-user where both are installed.
 
-foreach(topic kernels backward_kernels)
+foreach(topic kernels backward_kernels decode_kernels)
     plsh_test_program(check_${topic} kernels/check_${topic}.c)
     foreach(isa avx512 avx2 wide neon reference)
         add_test(NAME ${topic}_${isa} COMMAND check_${topic})
@@ -14,10 +14,12 @@ find_program(PLSH_CROSS_COMPILER aarch64-linux-gnu-gcc)
 find_program(PLSH_CROSS_EMULATOR NAMES qemu-aarch64 qemu-aarch64-static)
 if(PLSH_CROSS_COMPILER AND PLSH_CROSS_EMULATOR AND NOT PLSH_SANITIZE)
     set(sources ../src/attention/kernels/neon.c ../src/attention/kernels/reference.c
-                ../src/attention/kernels/choose.c ../src/base/status.c)
+                ../src/attention/kernels/choose.c ../src/base/status.c
+                ../src/attention/kernels/decode_neon.c ../src/attention/kernels/decode_choose.c
+                ../src/attention/kernels/decode_reference.c)
     list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
     file(GLOB headers "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.h")
-    foreach(topic kernels backward_kernels)
+    foreach(topic kernels backward_kernels decode_kernels)
         set(check "${CMAKE_CURRENT_SOURCE_DIR}/kernels/check_${topic}.c")
         add_custom_command(OUTPUT check_${topic}_neon
             COMMAND ${PLSH_CROSS_COMPILER} -std=c17 -O2 -static -D_GNU_SOURCE ${plsh_kernel_flags}

@@ -46,7 +46,7 @@ static guarded guard(size_t bytes, bool from_start) {
     return g;
 }
 
-static void unguard(guarded g) { munmap(g.map, g.size + 2 * (size_t)sysconf(_SC_PAGESIZE)); }
+static inline void unguard(guarded g) { munmap(g.map, g.size + 2 * (size_t)sysconf(_SC_PAGESIZE)); }
 
 static uint64_t state = 1;
 static double uniform(void) { /* in [-1, 1) */
@@ -56,12 +56,12 @@ static double uniform(void) { /* in [-1, 1) */
 static float normal(void) {
     return (float)((uniform() + uniform() + uniform() + uniform()) * 0.8660254037844386);
 }
-static void fill(float *x, size_t count) {
+static inline void fill(float *x, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = normal();
 }
 
 /* At most twice the error of plain float32, and a floor of a few ulps of the largest value. */
-static double allowed(double plain_error, double largest) {
+static inline double allowed(double plain_error, double largest) {
     return 2.0 * plain_error + 4.0 * FLT_EPSILON * largest;
 }
 
