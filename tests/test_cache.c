@@ -20,7 +20,8 @@ static void check_chunks(const test_case *c, test_data *data, const char *isa, i
     assert_ok(plsh_cache_create(&config, &cache, &error));
     assert_string_equal(plsh_cache_isa(cache), isa);
     for (int64_t done = 0, piece = 0; done < c->length; piece++) {
-        int64_t count = chunk > 0 ? chunk : 1 + (int64_t)(test_number(11, piece) * 40);
+        int64_t count =
+            chunk > 0 ? chunk : 1 + (int64_t)(test_number(11, piece) * (piece % 3 == 2 ? 120 : 40));
         if (count > c->length - done) count = c->length - done;
         plsh_tokens tokens = test_tokens(c, data, done, count);
         if (piece % 2 == 0) {

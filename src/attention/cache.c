@@ -209,6 +209,12 @@ static void forget(plsh_cache *cache) {
         plsh_store_drop(&cache->store[kv], needed_from(cache, kv));
 }
 
+static void take_back(plsh_cache *cache, int64_t length) {
+    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++)
+        plsh_store_truncate(&cache->store[kv], length);
+    cache->length = length;
+}
+
 static plsh_status check_tokens(const plsh_cache *cache, const plsh_tokens *tokens,
                                 plsh_error *error) {
     if (tokens->count < 0 || tokens->count > MOST_TOKENS)
@@ -299,6 +305,28 @@ static plsh_status check_attend(const plsh_cache *cache, const plsh_tokens *toke
     return PLSH_STATUS_OK;
 }
 
+/* The memory of attending for the last tokens of a sequence of `length`, by either way. */
+static plsh_status prepare(plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
+                           plsh_prefill *prefill, plsh_error *error) {
+    *prefill = (plsh_prefill){0};
+    if (!plsh_prefill_applies(cache, tokens->count, length))
+        return plsh_work_reserve(cache, tokens->count, error);
+    plsh_tokens queries = *tokens;
+    if (length == cache->length) queries.k = queries.v = NULL; /* not looked at */
+    return plsh_prefill_make(prefill, cache, &queries, length, error);
+}
+
+static plsh_status run(plsh_cache *cache, const plsh_tokens *tokens, plsh_prefill *prefill,
+                       plsh_report *report, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    if (prefill->plan)
+        status = plsh_prefill_run(prefill, cache, tokens, report, error);
+    else
+        plsh_cache_run(cache, tokens, report);
+    plsh_prefill_clear(prefill, cache->form->kv_heads);
+    return status;
+}
+
 plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
                               plsh_error *error) {
     plsh_status status = check_attend(cache, tokens, cache->length, error);
@@ -311,9 +339,9 @@ plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh
                          "position %lld needs keys that were dropped; position %lld is the first "
                          "that does not (undo keeps more)",
                          (long long)position, (long long)plsh_cache_earliest(cache));
-    status = plsh_work_reserve(cache, tokens->count, error);
-    if (!status) plsh_cache_run(cache, tokens, report);
-    return status;
+    plsh_prefill prefill;
+    status = prepare(cache, tokens, cache->length, &prefill, error);
+    return status ? status : run(cache, tokens, &prefill, report, error);
 }
 
 plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
@@ -323,10 +351,21 @@ plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_r
     if (status) return status;
     if (report) *report = (plsh_report){0};
     if (tokens->count == 0) return PLSH_STATUS_OK;
-    status = plsh_work_reserve(cache, tokens->count, error);
-    if (!status) status = plsh_cache_append(cache, tokens, error);
+    int64_t before = cache->length;
+    plsh_prefill prefill;
+    status = prepare(cache, tokens, before + tokens->count, &prefill, error);
     if (status) return status;
-    plsh_cache_run(cache, tokens, report);
+    status = reserve(cache, before + tokens->count, error);
+    if (status) {
+        plsh_prefill_clear(&prefill, cache->form->kv_heads);
+        return status;
+    }
+    write(cache, tokens);
+    status = run(cache, tokens, &prefill, report, error);
+    if (status) {
+        take_back(cache, before);
+        return status;
+    }
     forget(cache);
     return PLSH_STATUS_OK;
 }
@@ -354,9 +393,7 @@ plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *e
                          "truncation to %lld tokens needs keys that were dropped; %lld is the "
                          "shortest possible (undo keeps more)",
                          (long long)length, (long long)plsh_cache_earliest(cache));
-    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++)
-        plsh_store_truncate(&cache->store[kv], length);
-    cache->length = length;
+    take_back(cache, length);
     return PLSH_STATUS_OK;
 }
 

@@ -214,4 +214,23 @@ size_t plsh_work_bytes(const plsh_work *work);
 /* All arguments are checked, all memory is there. */
 void plsh_cache_run(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report);
 
+/* ---- Many queries at once (cache_prefill.c) -------------------------------------------------- */
+
+typedef struct plsh_prefill {
+    plsh_plan **plan; /* [kv_heads] */
+    bool direct;      /* on the tokens' own k and v */
+    void *workspace;
+    void *k, *v; /* a copy of one head's pages where it is not direct */
+} plsh_prefill;
+
+/* Is that the way for the last `count` of `length` tokens? */
+bool plsh_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length);
+
+/* All that plsh_prefill_run needs, for the sequence as it will be. */
+plsh_status plsh_prefill_make(plsh_prefill *prefill, const plsh_cache *cache,
+                              const plsh_tokens *tokens, int64_t length, plsh_error *error);
+void plsh_prefill_clear(plsh_prefill *prefill, int64_t kv_heads);
+plsh_status plsh_prefill_run(const plsh_prefill *prefill, const plsh_cache *cache,
+                             const plsh_tokens *tokens, plsh_report *report, plsh_error *error);
+
 #endif
