@@ -12,7 +12,7 @@
 typedef struct attend_options {
     int method;
     double eps;
-    int64_t window, block, samples;
+    int64_t window, block, samples, reps;
     const char *out, *lse, *certify, *grid;
     bool check;
 } attend_options;
@@ -87,6 +87,13 @@ static const cli_option attend_table[] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(attend_options, check),
      .help = "refuse NaN and infinities in the inputs"},
+    {.name = "reps",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(attend_options, reps),
+     .value = "N",
+     .help = "run this often; the seconds are those of the fastest",
+     .fallback = "1",
+     .range = CLI_BETWEEN(1, 1000000)},
 };
 
 static const cli_group groups[] = {
@@ -272,12 +279,22 @@ static int report(const settings *given, const work *w) {
     return code;
 }
 
+static int forward(const settings *given, work *w) {
+    double fastest = INFINITY;
+    int code = CLI_DONE;
+    for (int64_t i = 0; code == CLI_DONE && i < given->attend.reps; i++) {
+        code = cli_arrays_forward(&w->arrays, w->plan, w->o, w->lse, w->certificate, &w->run);
+        fastest = fmin(fastest, w->run.seconds);
+    }
+    w->run.seconds = fastest;
+    return code;
+}
+
 static int run(const void *given) {
     const settings *options = given;
     work w = {0};
     int code = prepare(options, &w);
-    if (code == CLI_DONE)
-        code = cli_arrays_forward(&w.arrays, w.plan, w.o, w.lse, w.certificate, &w.run);
+    if (code == CLI_DONE) code = forward(options, &w);
     if (code == CLI_DONE && cli_gradients_asked(&options->gradients))
         code = cli_gradients_run(&options->gradients, &w.arrays, w.plan, w.o, w.lse, &w.backward);
     if (code == CLI_DONE) code = save(options->attend.out, &w, 3, w.o);
