@@ -153,12 +153,12 @@ static void test_products(void **state) {
         assert_ok(plsh_draws_create(&set, 1, &draws, &error));
         int64_t largest = plsh_draws_largest_block(&draws, N);
         for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_BANDED; kind++) {
-            plsh_operator operator;
-            assert_ok(plsh_operator_create(&draws, (plsh_operator_kind)kind, N, largest, 2,
-                                           &operator, & error));
-            plsh_operator_apply(&operator, x, y);
+            plsh_operator masks;
+            assert_ok(plsh_operator_create(&draws, (plsh_operator_kind)kind, N, largest, 2, &masks,
+                                           &error));
+            plsh_operator_apply(&masks, x, y);
             for (int i = 0; i < N; i++) assert_true(fabs(y[i] - m[i]) < 1e-12);
-            plsh_operator_destroy(&operator);
+            plsh_operator_destroy(&masks);
         }
         plsh_draws_destroy(&draws);
     }

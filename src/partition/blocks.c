@@ -68,6 +68,42 @@ static void table_fill(plsh_draws *draws, int threads) {
         if (draws->width[m] > 0) draws->density += (double)one / (double)draws->width[m];
 }
 
+/* Counts pay where more blocks begin in a row than there are lengths. */
+static int64_t choose_span(const plsh_draws *draws) {
+    if (!draws->width || draws->longest >= INT64_C(1) << 16) return 0;
+    return draws->density > (double)draws->longest ? draws->longest + 1 : 0;
+}
+
+/* Sorts the draws by the length of their blocks (by counting): draws of about one length count in
+ * the same few kilobytes. first has span + 1 zeros, sorted room for all draws twice. */
+static void table_sort(plsh_draws *draws, int64_t span, int64_t *first, int64_t *sorted) {
+    const int64_t s = draws->set.samples;
+    for (int64_t m = 0; m < s; m++) first[(draws->width[m] >> draws->shift) + 1]++;
+    for (int64_t x = 0; x < span; x++) first[x + 1] += first[x];
+    for (int64_t m = 0; m < s; m++) {
+        int64_t to = first[draws->width[m] >> draws->shift]++;
+        sorted[to] = draws->width[m];
+        sorted[s + to] = draws->offset[m];
+    }
+    memcpy(draws->width, sorted, (size_t)s * sizeof *sorted);
+    memcpy(draws->offset, sorted + s, (size_t)s * sizeof *sorted);
+}
+
+static plsh_status sort_where_it_pays(plsh_draws *draws, plsh_error *error) {
+    const int64_t span = choose_span(draws);
+    if (span == 0) return PLSH_STATUS_OK;
+    int64_t *first, *sorted = NULL;
+    plsh_status status =
+        plsh_allocate((void **)&first, (size_t)span + 2, sizeof *first, "a sort of draws", error);
+    if (!status)
+        status = plsh_allocate((void **)&sorted, 2 * (size_t)draws->set.samples, sizeof *sorted,
+                               "a sort of draws", error);
+    if (!status) table_sort(draws, span, first, sorted);
+    plsh_release(first);
+    plsh_release(sorted);
+    return status;
+}
+
 plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws *draws,
                               plsh_error *error) {
     *draws = (plsh_draws){.set = *set, .longest = INT64_MAX};
@@ -87,10 +123,11 @@ plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws
     if (!status)
         status = plsh_allocate((void **)&draws->offset, s, sizeof *draws->offset,
                                "offsets of draws", error);
-    if (status)
-        plsh_draws_destroy(draws);
-    else
+    if (!status) {
         table_fill(draws, threads);
+        status = sort_where_it_pays(draws, error);
+    }
+    if (status) plsh_draws_destroy(draws);
     return status;
 }
 
@@ -139,14 +176,9 @@ static int64_t choose_chunk(const plsh_draws *draws, int64_t rows) {
     return chunk < (double)rows ? (int64_t)chunk : rows;
 }
 
-/* Counts where more blocks begin in a row than there are lengths; they are to stay in the cache. */
-static int64_t choose_span(const plsh_draws *draws) {
-    if (!draws->width || draws->longest >= INT64_C(1) << 18) return 0;
-    return draws->density > (double)draws->longest ? draws->longest + 1 : 0;
-}
-
+/* A megabyte of counts; an odd number of rows, or the lengths of one row would share cache sets. */
 static int64_t count_chunk(int64_t span, int64_t rows) {
-    int64_t chunk = (INT64_C(1) << 18) / span;
+    int64_t chunk = ((INT64_C(1) << 18) / span) | 1;
     return chunk < rows ? chunk : rows;
 }
 
@@ -202,16 +234,16 @@ static void count_lengths(plsh_blocks *blocks) {
     const plsh_draws *draws = blocks->draws;
     const int shift = draws->shift;
     const int64_t round = (INT64_C(1) << shift) - 1, stop = blocks->rows << shift;
-    const int64_t rows = blocks->rows, span = blocks->span;
+    const int64_t rows = blocks->rows, chunk = blocks->chunk;
     uint32_t *lengths = blocks->lengths;
-    memset(lengths, 0, (size_t)(rows * span) * sizeof *lengths);
+    memset(lengths, 0, (size_t)(chunk * blocks->span) * sizeof *lengths);
     for (int64_t m = 0; m < draws->set.samples; m++) {
         const int64_t width = draws->width[m];
         int64_t edge = blocks->next[m], begin = edge <= 0 ? 0 : (edge + round) >> shift;
         while (begin < rows) {
             edge += width;
             int64_t end = (edge + round) >> shift;
-            lengths[begin * (span - 1) + end]++; /* begin * span + (end - begin) */
+            lengths[(end - begin) * chunk + begin]++;
             begin = end;
         }
         blocks->next[m] = edge - stop;

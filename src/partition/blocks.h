@@ -9,7 +9,7 @@
 
 #include "plsh/partition.h"
 
-/* The draws of a set, computed once and shared by the walks over it. */
+/* The draws of a set, computed once and shared by the walks over it; in any order. */
 typedef struct plsh_draws {
     plsh_partition set;
     int64_t *width, *offset; /* as plsh_draw, NULL where the set is no grid (cuts, labels) */
@@ -43,8 +43,8 @@ typedef struct plsh_blocks {
     uint32_t *first;
     uint32_t *ends;
     size_t capacity;
-    /* Counts: lengths[i * span + x] blocks of x positions begin at row + i, not cut off. NULL if
-     * there are lists. */
+    /* Counts: lengths[x * chunk + i] blocks of x positions begin at row + i, 0 < x < span, not cut
+     * off. NULL if there are lists. */
     uint32_t *lengths;
     int64_t span;
 } plsh_blocks;

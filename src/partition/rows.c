@@ -53,11 +53,12 @@ static void add_lists(plsh_rows *rows, int64_t i) {
 static void add_lengths(plsh_rows *rows, int64_t i) {
     const plsh_blocks *blocks = &rows->blocks;
     const int64_t last = blocks->end - blocks->row, span = blocks->span;
-    const uint32_t *lengths = blocks->lengths + i * span;
+    const uint32_t *lengths = blocks->lengths + i;
+    const int64_t chunk = blocks->chunk;
     const int64_t whole = last - i < span ? last - i : span;
     int32_t *ending = rows->ending + i;
-    for (int64_t x = 1; x < whole; x++) ending[x] += (int32_t)lengths[x];
-    for (int64_t x = whole; x < span; x++) ending[last - i] += (int32_t)lengths[x];
+    for (int64_t x = 1; x < whole; x++) ending[x] += (int32_t)lengths[x * chunk];
+    for (int64_t x = whole; x < span; x++) ending[last - i] += (int32_t)lengths[x * chunk];
     rows->top = i + (whole < span ? whole : span - 1);
 }
 

@@ -95,18 +95,18 @@ static plsh_status measure_max(const plsh_draws *draws, int64_t n, int threads, 
 }
 
 /* The same from the counts that a banded operator holds already. */
-static plsh_status band_max(const plsh_operator *operator, double * norm, plsh_error *error) {
-    const int64_t n = operator->n, width = operator->width;
-    const double scale = 1 / (double)operator->draws->set.samples;
+static plsh_status band_max(const plsh_operator *masks, double *norm, plsh_error *error) {
+    const int64_t n = masks->n, width = masks->width;
+    const double scale = 1 / (double)masks->draws->set.samples;
     double *k, most = 0;
-    plsh_status status = decay_table(&operator->draws->set.decay, n, &k, error);
+    plsh_status status = decay_table(&masks->draws->set.decay, n, &k, error);
     if (status) return status;
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads)) if (n > 500)            \
+#pragma omp parallel for num_threads(plsh_thread_count(masks->threads)) if (n > 500)               \
     schedule(static) reduction(max                                                                 \
                                : most)
     for (int64_t i = 0; i < n; i++) {
         int64_t reach = width < n - i ? width : n - i;
-        double gap = band_row_max(k + 1, operator->band + i * width + 1, reach - 1, scale);
+        double gap = band_row_max(k + 1, masks->band + i * width + 1, reach - 1, scale);
         if (reach < n - i) gap = fmax(gap, k[n + reach]);
         most = fmax(most, gap);
     }
@@ -117,16 +117,16 @@ static plsh_status band_max(const plsh_operator *operator, double * norm, plsh_e
 
 /* ---- all three ------------------------------------------------------------------------------- */
 
-static plsh_status solve(const plsh_norms_options *options, plsh_operator *operator,
-                         plsh_norms * norms, plsh_error *error) {
+static plsh_status solve(const plsh_norms_options *options, plsh_operator *masks, plsh_norms *norms,
+                         plsh_error *error) {
     plsh_toeplitz toeplitz;
-    const plsh_draws *draws = operator->draws;
-    const int64_t n = operator->n;
+    const plsh_draws *draws = masks->draws;
+    const int64_t n = masks->n;
     plsh_status status =
         plsh_toeplitz_create(&draws->set.decay, n, options->threads, &toeplitz, error);
     if (status) return status;
-    status = plsh_spectral_solve(&toeplitz, operator,
-                                 plsh_operator_cost(draws, operator->kind, n, norms->largest_block),
+    status = plsh_spectral_solve(&toeplitz, masks,
+                                 plsh_operator_cost(draws, masks->kind, n, norms->largest_block),
                                  options->tolerance == 0 ? 1e-6 : options->tolerance,
                                  options->max_products ? options->max_products : 100000,
                                  &norms->spectral, &norms->products, error);
@@ -138,18 +138,18 @@ static plsh_status solve(const plsh_norms_options *options, plsh_operator *opera
 static plsh_status measure_spectral(const plsh_draws *draws, int64_t n,
                                     const plsh_norms_options *options, plsh_norms *norms,
                                     plsh_error *error) {
-    plsh_operator operator;
+    plsh_operator masks;
     const size_t max_bytes = options->max_bytes ? options->max_bytes : (size_t)1 << 30;
     norms->kind = options->kind;
     if (norms->kind == PLSH_OPERATOR_AUTO)
         norms->kind = plsh_operator_choose(draws, n, norms->largest_block, max_bytes);
     plsh_status status = plsh_operator_create(draws, norms->kind, n, norms->largest_block,
-                                              options->threads, &operator, error);
+                                              options->threads, &masks, error);
     if (status) return status;
-    status = solve(options, &operator, norms, error);
+    status = solve(options, &masks, norms, error);
     if (!status && !options->skip_max && norms->kind == PLSH_OPERATOR_BANDED)
-        status = band_max(&operator, & norms->max, error);
-    plsh_operator_destroy(&operator);
+        status = band_max(&masks, &norms->max, error);
+    plsh_operator_destroy(&masks);
     return status;
 }
 

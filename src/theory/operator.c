@@ -45,61 +45,61 @@ static inline void free_block(const double *p, double *d, int64_t begin, int64_t
 }
 
 /* The edges c, c + b, .. of a grid; n and the width leave a bit in 64. */
-static void free_grid(const plsh_operator *operator, int64_t m, double *d) {
-    const uint64_t width = (uint64_t) operator->draws->width[m];
-    const int shift = operator->draws->shift;
+static void free_grid(const plsh_operator *masks, int64_t m, double *d) {
+    const uint64_t width = (uint64_t)masks->draws->width[m];
+    const int shift = masks->draws->shift;
     const uint64_t round = (UINT64_C(1) << shift) - 1;
-    uint64_t edge = (uint64_t) operator->draws->offset[m];
+    uint64_t edge = (uint64_t)masks->draws->offset[m];
     if (edge == 0) edge = width;
     int64_t begin = 0;
     for (;; edge += width) {
         int64_t end = (int64_t)((edge + round) >> shift);
-        if (end >= operator->n) break;
-        free_block(operator->prefix, d, begin, end);
+        if (end >= masks->n) break;
+        free_block(masks->prefix, d, begin, end);
         begin = end;
     }
-    free_block(operator->prefix, d, begin, operator->n);
+    free_block(masks->prefix, d, begin, masks->n);
 }
 
-static void free_draw(const plsh_operator *operator, int64_t m, double *d) {
-    const plsh_draws *draws = operator->draws;
+static void free_draw(const plsh_operator *masks, int64_t m, double *d) {
+    const plsh_draws *draws = masks->draws;
     if (draws->width && draws->width[m]) {
-        free_grid(operator, m, d);
+        free_grid(masks, m, d);
         return;
     }
-    for (int64_t begin = 0; begin < operator->n;) {
+    for (int64_t begin = 0; begin < masks->n;) {
         int64_t end = plsh_draws_block(draws, m, begin).end;
-        if (end > operator->n) end = operator->n;
-        free_block(operator->prefix, d, begin, end);
+        if (end > masks->n) end = masks->n;
+        free_block(masks->prefix, d, begin, end);
         begin = end;
     }
 }
 
-static void free_apply(plsh_operator *operator, const double * x, double *y) {
-    const int64_t n = operator->n, s = operator->draws->set.samples;
-    prefix_sums(x, n, operator->prefix);
-    memset(operator->partial, 0,
-           (size_t)(PLSH_OPERATOR_PIECES * operator->partial_size) * sizeof(double));
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
-    schedule(dynamic) if (operator->draws->density *(double) n > WORTH_A_TEAM)
+static void free_apply(plsh_operator *masks, const double *x, double *y) {
+    const int64_t n = masks->n, s = masks->draws->set.samples;
+    prefix_sums(x, n, masks->prefix);
+    memset(masks->partial, 0,
+           (size_t)(PLSH_OPERATOR_PIECES * masks->partial_size) * sizeof(double));
+#pragma omp parallel for num_threads(plsh_thread_count(masks->threads))                            \
+    schedule(dynamic) if (masks->draws->density * (double)n > WORTH_A_TEAM)
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
-        double *d = operator->partial + piece * operator->partial_size;
+        double *d = masks->partial + piece * masks->partial_size;
         int64_t last = s * (piece + 1) / PLSH_OPERATOR_PIECES;
-        for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++) free_draw(operator, m, d);
+        for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++) free_draw(masks, m, d);
     }
     for (int64_t i = 0; i <= n; i++) {
         double sum = 0;
         for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++)
-            sum += operator->partial[piece * operator->partial_size + i];
-        operator->difference[i] = sum;
+            sum += masks->partial[piece * masks->partial_size + i];
+        masks->difference[i] = sum;
     }
-    accumulate(operator->difference, n, s, y);
+    accumulate(masks->difference, n, s, y);
 }
 
-static plsh_status free_create(plsh_operator *operator, plsh_error * error) {
-    operator->partial_size = operator->n + 1;
-    return plsh_allocate((void **)&operator->partial,
-                         (size_t)(PLSH_OPERATOR_PIECES * operator->partial_size), sizeof(double),
+static plsh_status free_create(plsh_operator *masks, plsh_error *error) {
+    masks->partial_size = masks->n + 1;
+    return plsh_allocate((void **)&masks->partial,
+                         (size_t)(PLSH_OPERATOR_PIECES * masks->partial_size), sizeof(double),
                          "a matrix-free operator", error);
 }
 
@@ -107,35 +107,34 @@ static plsh_status free_create(plsh_operator *operator, plsh_error * error) {
 
 /* Both ends of every block: counted in first[i + 2], then placed; when all are, every slot has
  * moved to the next one's first. */
-static plsh_status blocks_place(plsh_operator *operator, const plsh_blocks * blocks,
+static plsh_status blocks_place(plsh_operator *masks, const plsh_blocks *blocks,
                                 plsh_error *error) {
-    const int64_t n = operator->n;
+    const int64_t n = masks->n;
     const uint32_t *from = blocks->first, *ends = blocks->ends;
-    int64_t *slot = operator->first + 2;
+    int64_t *slot = masks->first + 2;
     for (int64_t i = 0; i < n; i++) slot[i] += from[i + 1] - from[i];
     for (uint32_t b = 0; b < from[n]; b++) slot[ends[b]]++;
     for (int64_t i = 1; i <= n; i++) slot[i] += slot[i - 1];
-    plsh_status status = plsh_allocate((void **)&operator->neighbour, (size_t)slot[n],
-                                       sizeof *operator->neighbour, "the edges of blocks", error);
+    plsh_status status = plsh_allocate((void **)&masks->neighbour, (size_t)slot[n],
+                                       sizeof *masks->neighbour, "the edges of blocks", error);
     if (status) return status;
     slot--;
     for (int64_t i = 0; i < n; i++)
         for (uint32_t b = from[i]; b < from[i + 1]; b++) {
-            operator->neighbour[slot[i]++] = ends[b];
-            operator->neighbour[slot[ends[b]]++] =(uint32_t) i;
+            masks->neighbour[slot[i]++] = ends[b];
+            masks->neighbour[slot[ends[b]]++] = (uint32_t)i;
         }
     return PLSH_STATUS_OK;
 }
 
-static plsh_status blocks_create(plsh_operator *operator, plsh_error * error) {
+static plsh_status blocks_create(plsh_operator *masks, plsh_error *error) {
     plsh_blocks blocks;
-    plsh_status status = plsh_allocate((void **)&operator->first, (size_t) operator->n + 3,
-                                       sizeof *operator->first, "the edges of blocks", error);
-    if (!status)
-        status = plsh_blocks_open(operator->draws, 0, operator->n, operator->n, &blocks, error);
+    plsh_status status = plsh_allocate((void **)&masks->first, (size_t)masks->n + 3,
+                                       sizeof *masks->first, "the edges of blocks", error);
+    if (!status) status = plsh_blocks_open(masks->draws, 0, masks->n, masks->n, &blocks, error);
     if (status) return status;
     status = plsh_blocks_next(&blocks, error);
-    if (!status) status = blocks_place(operator, & blocks, error);
+    if (!status) status = blocks_place(masks, &blocks, error);
     plsh_blocks_close(&blocks);
     return status;
 }
@@ -150,86 +149,115 @@ static double neighbour_sum(const double *p, const uint32_t *j, int64_t count) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-static void blocks_apply(plsh_operator *operator, const double * x, double *y) {
-    const int64_t n = operator->n, *first = operator->first;
-    const double *p = operator->prefix;
-    prefix_sums(x, n, operator->prefix);
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
+static void blocks_apply(plsh_operator *masks, const double *x, double *y) {
+    const int64_t n = masks->n, *first = masks->first;
+    const double *p = masks->prefix;
+    prefix_sums(x, n, masks->prefix);
+#pragma omp parallel for num_threads(plsh_thread_count(masks->threads))                            \
     schedule(static) if (first[n + 1] > WORTH_A_TEAM)
     for (int64_t i = 0; i < n; i++) {
         int64_t degree = first[i + 1] - first[i];
-        double sum = neighbour_sum(p, operator->neighbour + first[i], degree);
-        operator->difference[i] = sum -(double) degree * p[i];
+        double sum = neighbour_sum(p, masks->neighbour + first[i], degree);
+        masks->difference[i] = sum - (double)degree * p[i];
     }
-    accumulate(operator->difference, n, operator->draws->set.samples, y);
+    accumulate(masks->difference, n, masks->draws->set.samples, y);
 }
 
 /* ---- banded ---------------------------------------------------------------------------------- */
 
 static void band_visit(void *context, int part, const plsh_rows *row) {
     (void)part;
-    plsh_operator *operator= context;
-    float *out = operator->band + row->row * operator->width;
-    int64_t reach = row->reach < operator->width ? row->reach : operator->width;
+    plsh_operator *masks = context;
+    float *out = masks->band + row->row * masks->width;
+    int64_t reach = row->reach < masks->width ? row->reach : masks->width;
     for (int64_t t = 1; t < reach; t++) out[t] = (float)row->count[t];
 }
 
 static int64_t piece_begin(int64_t n, int piece) { return n * piece / PLSH_OPERATOR_PIECES; }
 
-static plsh_status band_create(plsh_operator *operator, int64_t largest, plsh_error *error) {
-    const int64_t n = operator->n;
-    operator->width =(largest + LANES - 1) / LANES * LANES;
-    operator->partial_size = n / PLSH_OPERATOR_PIECES + 1 + operator->width;
+static plsh_status band_create(plsh_operator *masks, int64_t largest, plsh_error *error) {
+    const int64_t n = masks->n;
+    masks->width = (largest + 2 * LANES - 1) / LANES * LANES;
+    masks->partial_size = n / PLSH_OPERATOR_PIECES + 1 + masks->width;
     size_t entries;
-    if (!plsh_multiply((size_t)n, (size_t) operator->width, &entries))
+    if (!plsh_multiply((size_t)n, (size_t)masks->width, &entries))
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "a band of %lld x %lld is too large",
-                         (long long)n, (long long)operator->width);
+                         (long long)n, (long long)masks->width);
     plsh_status status =
-        plsh_allocate((void **)&operator->band, entries, sizeof(float), "a banded operator", error);
+        plsh_allocate((void **)&masks->band, entries, sizeof(float), "a banded operator", error);
     if (!status)
-        status = plsh_allocate((void **)&operator->padded, (size_t)(n + operator->width),
-                               sizeof(double), "a padded vector", error);
+        status = plsh_allocate((void **)&masks->padded, (size_t)(n + masks->width), sizeof(double),
+                               "a padded vector", error);
     if (!status)
-        status = plsh_allocate((void **)&operator->partial,
-                               (size_t)(PLSH_OPERATOR_PIECES * operator->partial_size),
-                               sizeof(double), "a banded operator", error);
+        status = plsh_allocate((void **)&masks->partial,
+                               (size_t)(PLSH_OPERATOR_PIECES * masks->partial_size), sizeof(double),
+                               "a banded operator", error);
     if (status) return status;
-    int parts = entries > WORTH_A_TEAM ? plsh_thread_count(operator->threads) : 1;
-    return plsh_rows_each(operator->draws, n, parts, band_visit, operator, error);
+    int parts = entries > WORTH_A_TEAM ? plsh_thread_count(masks->threads) : 1;
+    return plsh_rows_each(masks->draws, n, parts, band_visit, masks, error);
 }
 
 /* Row i of the upper band serves both triangles: y_i += row . x_{i..}, y_{i..} += x_i row. */
-PLSH_CLONES static double band_row(const float *row, int64_t width, const double *x, double *y) {
-    lanes sum = {0}, first = {0};
-    first += x[0];
-    for (int64_t t = 0; t < width; t += LANES) {
-        lanes entry = __builtin_convertvector(*(const narrow *)(row + t), lanes);
-        sum += entry * *(const lanes *)(x + t);
-        *(lanes *)(y + t) += entry * first;
-    }
+static double lane_sum(lanes sum) {
     return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 
-static void band_apply(plsh_operator *operator, const double * x, double *y) {
-    const int64_t n = operator->n, width = operator->width, size = operator->partial_size;
-    const double scale = 1 / (double)operator->draws->set.samples;
-    memcpy(operator->padded, x, (size_t)n * sizeof *x);
-#pragma omp parallel for num_threads(plsh_thread_count(operator->threads))                         \
+static void band_row(const float *row, int64_t width, const double *x, double *y) {
+    double sum = 0;
+    for (int64_t t = 1; t < width; t++) {
+        sum += (double)row[t] * x[t];
+        y[t] += (double)row[t] * x[0];
+    }
+    y[0] += sum;
+}
+
+/* Four rows at once, so that x and y are loaded and stored once for four entries. Row r's entry for
+ * column 3 + t is row[r * stride + 3 - r + t]; the columns 1 and 2 come first. */
+PLSH_CLONES static void band_rows(const float *row, int64_t stride, const double *x, double *y) {
+    const float *r0 = row + 3, *r1 = row + stride + 2, *r2 = row + 2 * stride + 1,
+                *r3 = row + 3 * stride;
+    lanes sum[4] = {{0}, {0}, {0}, {0}}, first[4] = {{0}, {0}, {0}, {0}};
+    for (int r = 0; r < 4; r++) first[r] += x[r];
+    for (int64_t t = 0; t < stride - LANES; t += LANES) {
+        lanes column = *(const lanes *)(x + 3 + t), out = *(const lanes *)(y + 3 + t);
+        lanes e0 = __builtin_convertvector(*(const narrow *)(r0 + t), lanes);
+        lanes e1 = __builtin_convertvector(*(const narrow *)(r1 + t), lanes);
+        lanes e2 = __builtin_convertvector(*(const narrow *)(r2 + t), lanes);
+        lanes e3 = __builtin_convertvector(*(const narrow *)(r3 + t), lanes);
+        sum[0] += e0 * column, sum[1] += e1 * column;
+        sum[2] += e2 * column, sum[3] += e3 * column;
+        out += (e0 * first[0] + e1 * first[1]) + (e2 * first[2] + e3 * first[3]);
+        *(lanes *)(y + 3 + t) = out;
+    }
+    const double a = row[1], b = row[2], c = row[stride + 1];
+    y[0] += lane_sum(sum[0]) + (a * x[1] + b * x[2]);
+    y[1] += lane_sum(sum[1]) + (a * x[0] + c * x[2]);
+    y[2] += lane_sum(sum[2]) + (b * x[0] + c * x[1]);
+    y[3] += lane_sum(sum[3]);
+}
+
+static void band_apply(plsh_operator *masks, const double *x, double *y) {
+    const int64_t n = masks->n, width = masks->width, size = masks->partial_size;
+    const double scale = 1 / (double)masks->draws->set.samples;
+    memcpy(masks->padded, x, (size_t)n * sizeof *x);
+#pragma omp parallel for num_threads(plsh_thread_count(masks->threads))                            \
     schedule(static) if (n * width > WORTH_A_TEAM)
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         const int64_t begin = piece_begin(n, piece), end = piece_begin(n, piece + 1);
-        double *out = operator->partial + piece * size;
+        double *out = masks->partial + piece * size;
         memset(out, 0, (size_t)(end - begin + width) * sizeof *out);
-        for (int64_t i = begin; i < end; i++)
-            out[i - begin] += band_row(operator->band + i * width, width, operator->padded + i,
-                                       out + (i - begin));
+        int64_t i = begin;
+        for (; i + 4 <= end; i += 4)
+            band_rows(masks->band + i * width, width, masks->padded + i, out + (i - begin));
+        for (; i < end; i++)
+            band_row(masks->band + i * width, width, masks->padded + i, out + (i - begin));
     }
     memset(y, 0, (size_t)n * sizeof *y);
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         const int64_t begin = piece_begin(n, piece);
         int64_t count = piece_begin(n, piece + 1) - begin + width;
         if (begin + count > n) count = n - begin;
-        const double *out = operator->partial + piece * size;
+        const double *out = masks->partial + piece * size;
         for (int64_t i = 0; i < count; i++) y[begin + i] += out[i];
     }
     for (int64_t i = 0; i < n; i++) y[i] = x[i] + scale * y[i];
@@ -238,40 +266,40 @@ static void band_apply(plsh_operator *operator, const double * x, double *y) {
 /* ---- the three ------------------------------------------------------------------------------- */
 
 plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                                 int64_t largest, int threads, plsh_operator *operator,
-                                 plsh_error * error) {
-    *operator=(plsh_operator){.draws = draws, .kind = kind, .n = n, .threads = threads};
-    plsh_status status = plsh_allocate((void **)&operator->prefix, (size_t)n + 1, sizeof(double),
-                                       "prefix sums", error);
+                                 int64_t largest, int threads, plsh_operator *masks,
+                                 plsh_error *error) {
+    *masks = (plsh_operator){.draws = draws, .kind = kind, .n = n, .threads = threads};
+    plsh_status status =
+        plsh_allocate((void **)&masks->prefix, (size_t)n + 1, sizeof(double), "prefix sums", error);
     if (!status)
-        status = plsh_allocate((void **)&operator->difference, (size_t)n + 1, sizeof(double),
+        status = plsh_allocate((void **)&masks->difference, (size_t)n + 1, sizeof(double),
                                "differences", error);
     if (!status)
-        status = kind == PLSH_OPERATOR_FREE     ? free_create(operator, error)
-                 : kind == PLSH_OPERATOR_BLOCKS ? blocks_create(operator, error)
-                                                : band_create(operator, largest, error);
-    if (status) plsh_operator_destroy(operator);
+        status = kind == PLSH_OPERATOR_FREE     ? free_create(masks, error)
+                 : kind == PLSH_OPERATOR_BLOCKS ? blocks_create(masks, error)
+                                                : band_create(masks, largest, error);
+    if (status) plsh_operator_destroy(masks);
     return status;
 }
 
-void plsh_operator_destroy(plsh_operator *operator) {
-    plsh_release(operator->prefix);
-    plsh_release(operator->difference);
-    plsh_release(operator->first);
-    plsh_release(operator->neighbour);
-    plsh_release(operator->band);
-    plsh_release(operator->padded);
-    plsh_release(operator->partial);
-    *operator=(plsh_operator){0};
+void plsh_operator_destroy(plsh_operator *masks) {
+    plsh_release(masks->prefix);
+    plsh_release(masks->difference);
+    plsh_release(masks->first);
+    plsh_release(masks->neighbour);
+    plsh_release(masks->band);
+    plsh_release(masks->padded);
+    plsh_release(masks->partial);
+    *masks = (plsh_operator){0};
 }
 
-void plsh_operator_apply(plsh_operator *operator, const double * x, double *y) {
-    if (operator->kind == PLSH_OPERATOR_FREE)
-        free_apply(operator, x, y);
-    else if (operator->kind == PLSH_OPERATOR_BLOCKS)
-        blocks_apply(operator, x, y);
+void plsh_operator_apply(plsh_operator *masks, const double *x, double *y) {
+    if (masks->kind == PLSH_OPERATOR_FREE)
+        free_apply(masks, x, y);
+    else if (masks->kind == PLSH_OPERATOR_BLOCKS)
+        blocks_apply(masks, x, y);
     else
-        band_apply(operator, x, y);
+        band_apply(masks, x, y);
 }
 
 /* The largest s whose counts a float holds exactly. */
@@ -312,11 +340,11 @@ plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t n, const 
     plsh_draws draws;
     status = plsh_draws_create(set, threads, &draws, error);
     if (status) return status;
-    plsh_operator operator;
-    status = plsh_operator_create(&draws, PLSH_OPERATOR_FREE, n, 0, threads, &operator, error);
+    plsh_operator masks;
+    status = plsh_operator_create(&draws, PLSH_OPERATOR_FREE, n, 0, threads, &masks, error);
     if (!status) {
-        plsh_operator_apply(&operator, x, y);
-        plsh_operator_destroy(&operator);
+        plsh_operator_apply(&masks, x, y);
+        plsh_operator_destroy(&masks);
     }
     plsh_draws_destroy(&draws);
     return status;

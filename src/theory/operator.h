@@ -49,7 +49,7 @@ typedef struct plsh_operator {
     int64_t *first; /* neighbours of i: neighbour[first[i] .. first[i + 1]) */
     uint32_t *neighbour;
     /* banded */
-    int64_t width; /* a multiple of 8 */
+    int64_t width; /* a multiple of 8, at least the largest block and 8 zeros */
     float *band;   /* [n][width], entry t of row i is s M~(i, i + t); 0 at t = 0 */
     double *padded;
     /* free, banded: the pieces' own results */
@@ -59,12 +59,12 @@ typedef struct plsh_operator {
 
 /* kind is not AUTO. `draws` is borrowed; largest is plsh_draws_largest_block. */
 plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                                 int64_t largest, int threads, plsh_operator *operator,
-                                 plsh_error * error);
-void plsh_operator_destroy(plsh_operator *operator);
+                                 int64_t largest, int threads, plsh_operator *masks,
+                                 plsh_error *error);
+void plsh_operator_destroy(plsh_operator *masks);
 
 /* y = M~ x. The operator's own buffers are used: one call at a time. */
-void plsh_operator_apply(plsh_operator *operator, const double * x, double *y);
+void plsh_operator_apply(plsh_operator *masks, const double *x, double *y);
 
 /* The time of one product, in units of one entry of the band. */
 double plsh_operator_cost(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
@@ -77,7 +77,7 @@ plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int6
 /* ---- the spectral norm ----------------------------------------------------------------------- */
 
 /* ||L* - M~|| by ARPACK; products is set also on failure. cost is that of a product. */
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *masks, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error);
 

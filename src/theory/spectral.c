@@ -22,7 +22,7 @@ enum { KRYLOV = 32, KRYLOV_DEAR = 16, DEAR_PER_ROW = 32 };
 
 typedef struct solver {
     const plsh_toeplitz *toeplitz;
-    plsh_operator *operator;
+    plsh_operator *masks;
     int64_t n, products, max_products;
     int ncv;
     double tolerance;
@@ -58,7 +58,7 @@ static void solver_destroy(solver *self) {
 /* y = (L* - M~) x */
 static void product(solver *self, const double *x, double *y) {
     plsh_toeplitz_apply(self->toeplitz, x, y);
-    plsh_operator_apply(self->operator, x, self->scratch);
+    plsh_operator_apply(self->masks, x, self->scratch);
     for (int64_t i = 0; i < self->n; i++) y[i] -= self->scratch[i];
     self->products++;
 }
@@ -111,7 +111,7 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *masks, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error) {
     *norm = 0;
@@ -120,7 +120,7 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *op
     const int64_t n = toeplitz->n;
     const int vectors = cost > DEAR_PER_ROW * (double)n ? KRYLOV_DEAR : KRYLOV;
     solver self = {.toeplitz = toeplitz,
-                   .operator= operator,
+                   .masks = masks,
                    .n = n,
                    .max_products = max_products,
                    .ncv = n < vectors ? (int)n : vectors,
@@ -138,10 +138,10 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *op
 
 #else
 
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *operator, double cost,
+plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *masks, double cost,
                                 double tolerance, int64_t max_products, double *norm,
                                 int64_t *products, plsh_error *error) {
-    (void)toeplitz, (void)operator, (void)cost, (void)tolerance, (void)max_products;
+    (void)toeplitz, (void)masks, (void)cost, (void)tolerance, (void)max_products;
     *norm = NAN;
     *products = 0;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
