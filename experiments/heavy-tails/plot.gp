@@ -11,17 +11,17 @@ do for [format in "svg png"] {
     set format x "10^{%T}"
     set format y "10^{%T}"
     set xrange [10:10000]
-    set yrange [1e-4:2]
+    set yrange [1e-4:20]
     set grid
     do for [values in "noise trend"] {
         do for [decay in decays] {
             set title decay.", values: ".values
             set xlabel "pairs scored per query"
             set ylabel "rms error"
-            set key bottom left
+            set key top right font ",8"
             plot "data.tsv" skip 1 using (pick(values, decay, "window", $5)):6 with linespoints pt 7 lc rgb "#d95f02" title "window", \
-                 "data.tsv" skip 1 using (pick(values, decay, "plsh", $5)):6 with linespoints pt 5 lc rgb "#1b5e9e" title "plsh, one pass", \
-                 "data.tsv" skip 1 using (pick(values, decay, "plsh-mean", $5)):6 with linespoints pt 4 dt 2 lc rgb "#1b5e9e" title "plsh, mean of 16 passes"
+                 "data.tsv" skip 1 using (pick(values, decay, "plsh", $5)):6 with points pt 5 lc rgb "#1b5e9e" title "plsh, one pass", \
+                 "data.tsv" skip 1 using (pick(values, decay, "plsh-mean", $5)):6 with points pt 4 lc rgb "#1b5e9e" title "plsh, mean of 8 passes"
         }
     }
     unset multiplot
