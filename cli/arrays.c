@@ -46,7 +46,7 @@ const cli_option cli_inputs_options[CLI_INPUTS_COUNT] = {
      .fallback = "0"},
 };
 
-/* Two normal numbers by Box and Muller from SplitMix64. */
+/* A normal number by Box and Muller from SplitMix64. */
 static double normal(uint64_t *state) {
     double u[2];
     for (int i = 0; i < 2; i++) {
@@ -160,6 +160,31 @@ double cli_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+bool cli_method_samples(int method) {
+    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+}
+
+static double width_of(const plsh_decay *decay, int64_t keys) {
+    if (decay->kind == PLSH_DECAY_ALIBI) return decay->a;
+    int64_t t = 1;
+    while (t < keys && plsh_decay_value(decay, t) > 0.36787944117144233) t++;
+    return (double)t;
+}
+
+static int64_t at_least_one(double x) {
+    return x < 1 ? 1 : x > 0x1p60 ? (int64_t)1 << 60 : (int64_t)x;
+}
+
+plsh_head cli_head_make(int method, const plsh_decay *decay, double eps, int64_t window,
+                        int64_t block, int64_t keys) {
+    const double width = width_of(decay, keys);
+    return (plsh_head){.method = (plsh_method)method,
+                       .partition.decay = *decay,
+                       .eps = eps,
+                       .window = window > 0 ? window : at_least_one(ceil(27 * width)),
+                       .block = block > 0 ? block : at_least_one(round(2 * width))};
 }
 
 int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,

@@ -30,8 +30,14 @@ typedef struct cli_arrays {
 int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out);
 void cli_arrays_free(cli_arrays *arrays);
 
-/* The names of plsh_method, NULL at the end. */
+/* The names of plsh_method, NULL at the end; and does the method draw partitions? */
 extern const char *const cli_methods[];
+bool cli_method_samples(int method);
+
+/* A head without its partition: a window or block of 0 becomes 27 or 2 sigma; where a decay has no
+ * sigma, the distance at which it has fallen to 1/e serves, `keys` at most. */
+plsh_head cli_head_make(int method, const plsh_decay *decay, double eps, int64_t window,
+                        int64_t block, int64_t keys);
 
 /* Monotonic seconds. */
 double cli_now(void);

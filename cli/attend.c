@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct attend_options {
     int method;
@@ -45,14 +46,15 @@ static const cli_option attend_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(attend_options, window),
      .value = "N",
-     .help = "window: keys nearer than this are seen; 0 is 27 sigma",
+     .help = "window: keys nearer than this are seen; 0 is 27 sigma (or 27 times where the decay "
+             "is 1/e)",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "block",
      .kind = CLI_INTEGER,
      CLI_MEMBER(attend_options, block),
      .value = "N",
-     .help = "fixed: positions per block; 0 is 2 sigma",
+     .help = "fixed: positions per block; 0 is 2 sigma (or twice where the decay is 1/e)",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "samples",
@@ -115,33 +117,12 @@ typedef struct work {
     cli_run run, backward;
 } work;
 
-static bool is_sampled(int method) {
-    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
-}
-
-/* Where a bias has no sigma, its width is the distance at which it has fallen to e^-1. */
-static double width_of(const plsh_decay *decay, int64_t keys) {
-    if (decay->kind == PLSH_DECAY_ALIBI) return decay->a;
-    int64_t t = 1;
-    while (t < keys && plsh_decay_value(decay, t) > 0.36787944117144233) t++;
-    return (double)t;
-}
-
-static int64_t at_least_one(double x) {
-    return x < 1 ? 1 : x > 0x1p60 ? (int64_t)1 << 60 : (int64_t)x;
-}
-
 static int make_head(const settings *given, work *w, size_t h) {
     const attend_options *options = &given->attend;
     const plsh_decay *decay = &w->decays.values[h];
-    const double width = width_of(decay, w->arrays.attention.keys);
-    w->heads[h] = (plsh_head){
-        .method = (plsh_method)options->method,
-        .partition.decay = *decay,
-        .eps = options->eps,
-        .window = options->window > 0 ? options->window : at_least_one(ceil(27 * width)),
-        .block = options->block > 0 ? options->block : at_least_one(round(2 * width))};
-    if (!is_sampled(options->method)) return CLI_DONE;
+    w->heads[h] = cli_head_make(options->method, decay, options->eps, options->window,
+                                options->block, w->arrays.attention.keys);
+    if (!cli_method_samples(options->method)) return CLI_DONE;
     return cli_partition_make(&given->partitions, &w->labels, decay, options->samples,
                               given->common.seed, h, &w->heads[h].partition);
 }
@@ -150,16 +131,29 @@ static int make_head(const settings *given, work *w, size_t h) {
 static int read_labels(const settings *given, work *w) {
     const attend_options *options = &given->attend;
     if (options->grid == NULL) return cli_labels_read(&given->partitions, &w->labels);
-    if (!is_sampled(options->method) || given->partitions.labels != NULL)
+    if (!cli_method_samples(options->method) || given->partitions.labels != NULL)
         return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
-    if (given->gradients.d_decay != NULL)
-        return cli_usage("--ddecay knows distances along one line; it does not go with --grid");
+    if (given->gradients.d_decay != NULL || options->certify != NULL)
+        return cli_usage("--ddecay and --certify know distances along one line, not on a --grid");
     cli_grid_sets sets = {&given->partitions, &w->decays, options->samples, given->common.seed};
     return cli_labels_grid(options->grid, w->arrays.attention.keys, &sets, &w->labels);
 }
 
+/* Two outputs in one file: the second would replace the first. */
+static int check_outputs(const settings *given) {
+    const char *paths[] = {given->attend.out,       given->attend.lse,    given->attend.certify,
+                           given->gradients.d_q,    given->gradients.d_k, given->gradients.d_v,
+                           given->gradients.d_decay};
+    for (size_t i = 0; i < CLI_COUNT(paths); i++)
+        for (size_t j = 0; j < i; j++)
+            if (paths[i] != NULL && paths[j] != NULL && strcmp(paths[i], paths[j]) == 0)
+                return cli_usage("%s is named for two outputs; give each a file", paths[i]);
+    return CLI_DONE;
+}
+
 static int prepare(const settings *given, work *w) {
-    int code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
+    int code = check_outputs(given);
+    if (code == CLI_DONE) code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
     plsh_attention *a = &w->arrays.attention;
     const size_t heads = (size_t)a->heads, rows = heads * (size_t)a->queries;
     if (code == CLI_DONE) code = cli_decays_make(&given->decays, heads, &w->decays);

@@ -1,4 +1,5 @@
 /* cli: plsh bench: speed and error of the methods side by side, against the roof. */
+#include "cli/arrays.h"
 #include "cli/bench_decode.h"
 #include "cli/commands.h"
 #include "cli/message.h"
@@ -11,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const methods[] = {"dense",  "exact", "plsh", "masks", "mean",
-                                      "window", "fixed", "none", "auto",  NULL};
 static const char *const passes[] = {"forward", "backward", "decode", NULL};
 enum { FORWARD, BACKWARD, DECODE };
 static const char *const storages[] = {"float32", "float16", "bfloat16", NULL};
@@ -70,7 +69,7 @@ static const cli_option shape_table[] = {
      .value = "LIST",
      .help = "methods to measure",
      .fallback = "dense,exact,plsh,window",
-     .choices = methods},
+     .choices = cli_methods},
     {.name = "pass",
      .kind = CLI_WORDS,
      CLI_MEMBER(shape_options, passes),
@@ -220,7 +219,8 @@ static int make_arrays(const settings *options, int64_t n, int64_t dim, arrays *
                     (long long)n, (long long)dim);
 }
 
-static int make_heads(const settings *options, const cli_decay_list *decays, measured *line) {
+static int make_heads(const settings *options, const cli_decay_list *decays,
+                      const cli_labels *labels, measured *line) {
     const shape_options *shape = &options->shape;
     line->head = calloc((size_t)shape->heads, sizeof *line->head);
     if (line->head == NULL)
@@ -228,23 +228,20 @@ static int make_heads(const settings *options, const cli_decay_list *decays, mea
     for (int64_t h = 0; h < shape->heads; h++) {
         plsh_head *head = &line->head[h];
         const plsh_decay *decay = &decays->values[h];
-        double sigma = decay->kind == PLSH_DECAY_ALIBI ? decay->a : 64;
-        *head = (plsh_head){.method = line->method, .eps = shape->eps};
-        head->window = shape->window ? shape->window : (int64_t)ceil(27 * sigma);
-        head->block = shape->block ? shape->block : (int64_t)ceil(2 * sigma);
-        head->partition.decay = *decay;
+        *head =
+            cli_head_make(line->method, decay, shape->eps, shape->window, shape->block, line->n);
         if (line->samples == 0) continue;
-        cli_labels none = {0};
-        int code = cli_partition_make(&options->partitions, &none, decay, line->samples,
+        int code = cli_partition_make(&options->partitions, labels, decay, line->samples,
                                       options->common.seed, (size_t)h, &head->partition);
         if (code != CLI_DONE) return code;
     }
     return CLI_DONE;
 }
 
-static int make_line(const settings *options, const cli_decay_list *decays, measured *line) {
+static int make_line(const settings *options, const cli_decay_list *decays,
+                     const cli_labels *labels, measured *line) {
     const shape_options *shape = &options->shape;
-    int code = make_heads(options, decays, line);
+    int code = make_heads(options, decays, labels, line);
     if (code != CLI_DONE) return code;
     line->attention = (plsh_attention){.heads = shape->heads,
                                        .kv_heads = shape->kv_heads,
@@ -291,9 +288,8 @@ static size_t list_lines(const shape_options *shape, int64_t n, int64_t dim, mea
     size_t count = 0;
     for (size_t m = 0; m < shape->methods.count; m++) {
         int method = 0;
-        while (strcmp(methods[method], shape->methods.values[m]) != 0) method++;
-        bool sampled =
-            method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+        while (strcmp(cli_methods[method], shape->methods.values[m]) != 0) method++;
+        bool sampled = cli_method_samples(method);
         for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
             add_lines(shape,
                       (measured){.method = (plsh_method)method,
@@ -376,7 +372,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
     if (line->pass == DECODE)
         share = bench_summarise(line->memory, (int)reps).median / times.median;
     const plsh_cell cells[] = {
-        {.text = methods[line->method]},
+        {.text = cli_methods[line->method]},
         {.text = passes[line->pass]},
         {.integer = line->n},
         {.integer = line->dim},
@@ -402,10 +398,12 @@ static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table
     size_t count = list_lines(shape, n, dim, lines);
     cli_decay_list decays = {0};
     arrays a = {0};
-    int code = cli_decays_make(&options->decays, (size_t)shape->heads, &decays);
+    cli_labels labels;
+    int code = cli_labels_read(&options->partitions, &labels);
+    if (code == CLI_DONE) code = cli_decays_make(&options->decays, (size_t)shape->heads, &decays);
     if (code == CLI_DONE) code = make_arrays(options, n, dim, &a);
     for (size_t i = 0; code == CLI_DONE && i < count; i++)
-        code = make_line(options, &decays, &lines[i]);
+        code = make_line(options, &decays, &labels, &lines[i]);
     int threads =
         options->common.threads > 0 ? (int)options->common.threads : omp_get_max_threads();
     int64_t first_roof = *roof_count;
@@ -423,6 +421,7 @@ static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table
     free(lines);
     free_arrays(&a);
     cli_decays_free(&decays);
+    cli_labels_free(&labels);
     return code;
 }
 

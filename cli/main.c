@@ -6,6 +6,7 @@
 
 #include "plsh/version.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
 }
 
 static int run(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error like a full disk */
     if (argc < 2) {
         cli_usage("which command? plsh --help lists them");
         return CLI_USAGE;

@@ -718,29 +718,32 @@ static void test_workspace(void **state) {
     drop(p);
 }
 
+/* No rows at all, of several heads: nothing is done, and that is no error. */
+static void test_no_rows(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_head heads[2];
+    assert_ok(plsh_heads_alibi(2, PLSH_METHOD_EXACT, heads, &error));
+    float x[32] = {0};
+    plsh_attention attention = {.heads = 2, .head_dim = 16, .head = heads, .head_count = 2};
+    assert_ok(plsh_attend(&attention, x, x, x, x, NULL, &error));
+    attention.keys = 1;
+    assert_ok(plsh_attend(&attention, x, x, x, x, NULL, &error));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_dimensions),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_decays),
-        cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(test_rows_sum_to_one),
-        cmocka_unit_test(test_causality),
-        cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_shift),
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_exact_outlier),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_half_inputs),
-        cmocka_unit_test(test_guard_pages),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_check_finite),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_no_rows),       cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_methods),       cmocka_unit_test(test_dimensions),
+        cmocka_unit_test(test_heads),         cmocka_unit_test(test_decays),
+        cmocka_unit_test(test_large_scores),  cmocka_unit_test(test_rows_sum_to_one),
+        cmocka_unit_test(test_causality),     cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_shift),         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_exact_outlier), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_layouts),       cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_half_inputs),   cmocka_unit_test(test_guard_pages),
+        cmocka_unit_test(test_empty),         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_check_finite),  cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_workspace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* attention: is a descriptor one that can be run? */
+#include <float.h>
 #include <math.h>
 
 #include "attention/plan.h"
@@ -26,8 +27,9 @@ static plsh_status check_sizes(const plsh_attention *a, plsh_error *error) {
                          "%lld queries and %lld keys; 0 <= queries <= keys <= 2^40",
                          (long long)a->queries, (long long)a->keys);
     }
-    if (!isfinite(a->scale)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "scale is %g; a finite number", a->scale);
+    if (!(fabs(a->scale) <= FLT_MAX)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "scale is %g; a number that is finite as a float", a->scale);
     }
     if ((unsigned)a->dtype > PLSH_DTYPE_BFLOAT16) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %d; 0, 1 or 2", (int)a->dtype);
@@ -52,7 +54,8 @@ static plsh_status check_layout(plsh_layout *layout, const char *name, int64_t h
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "strides of %s: %lld and %lld are too large",
                          name, (long long)head, (long long)row);
     }
-    bool rows_apart = rows <= 1 || row >= dim, heads_apart = heads <= 1 || head >= dim;
+    bool rows_apart = rows <= 1 || row >= dim;
+    bool heads_apart = heads <= 1 || rows == 0 || head >= dim;
     bool nested = heads <= 1 || rows <= 1 || head >= (rows - 1) * row + dim ||
                   row >= (heads - 1) * head + dim;
     if (head < 0 || row < 0 || !rows_apart || !heads_apart || !nested) {

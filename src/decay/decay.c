@@ -10,9 +10,9 @@ plsh_decay plsh_decay_alibi(double sigma) {
 }
 
 static plsh_status check_range(double value, const char *name, double top, plsh_error *error) {
-    if (value > 0 && value <= top) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_INVALID, "%s is %g; it must be above 0 and at most %g",
-                     name, value, top);
+    if (value >= 1e-300 && value <= top) return PLSH_STATUS_OK; /* 1 / value is finite */
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "%s is %g; it must be above 0 (1e-300) and at most %g", name, value, top);
 }
 
 static plsh_status check_table(const plsh_decay *decay, plsh_error *error) {

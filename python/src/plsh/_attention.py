@@ -31,6 +31,9 @@ def describe(name: str, array: Any) -> Array:
     if array.dtype.name not in DTYPES:
         raise TypeError(f"{name}: dtype {array.dtype.name}, must be float32, float16 or bfloat16; "
                         f"convert with {name}.astype(numpy.float32)")
+    if not array.dtype.isnative:
+        raise TypeError(f"{name}: its bytes are in foreign order; convert with "
+                        f"{name}.astype({name}.dtype.newbyteorder('='))")
     if array.ndim not in (3, 4):
         raise ValueError(f"{name}: shape {array.shape}, must be [heads, n, dim] or "
                          "[batch, heads, n, dim]")
@@ -49,7 +52,10 @@ def describe(name: str, array: Any) -> Array:
 
 
 def _floats(name: str, values: Numbers) -> tuple[float, ...]:
-    flat = np.asarray(values, dtype=np.float64)
+    try:
+        flat = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise TypeError(f"{name}: must be one number, or one per head") from problem
     if flat.ndim > 1 or flat.size == 0:
         raise ValueError(f"{name}: shape {flat.shape}, must be one number, or one per head")
     return tuple(flat.ravel().tolist())
@@ -222,12 +228,15 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigm
             type(q) is type(k) is type(v) is np.ndarray):  # noqa: E721 - subclasses are checked
         return _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block, labels,
                      query_offsets, key_offsets, out)
-    key = (q.shape, q.strides, q.dtype.num, k.shape, k.strides, k.dtype.num, v.shape, v.strides,
-           v.dtype.num, causal, options, _hashable(sigma), _hashable(slopes), _hashable(decay),
+    key = (q.shape, q.strides, q.dtype, k.shape, k.strides, k.dtype, v.shape, v.strides,
+           v.dtype, causal, options, _hashable(sigma), _hashable(slopes), _hashable(decay),
            _hashable(method), _hashable(window), _hashable(block), _hashable(query_offsets),
            _hashable(key_offsets))
     try:
         call, order = _calls[key]
+    except TypeError:  # an option that is not even hashable is refused by name
+        return _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block, labels,
+                     query_offsets, key_offsets, out)
     except KeyError:
         call, o = _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block,
                         labels, query_offsets, key_offsets, out)
@@ -247,6 +256,9 @@ def _make(
     labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[Float32],
 ) -> tuple[Call, Float32]:
     """Checks everything; the call for these arguments, and its output array."""
+    for name, value, least in (("seed", seed, 0), ("samples", samples, 1)):
+        if not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(f"{name}={value}: must be an integer, {least} or more")
     qa, ka, va = describe("q", q), describe("k", k), describe("v", v)
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"q, k, v: dtypes {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
