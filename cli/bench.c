@@ -275,10 +275,16 @@ static void free_line(measured *line) {
     free(line->head);
 }
 
+/* Where a word stands in its list of choices; the parser has seen to it that it does. */
+static int index_of(const char *const *choices, const char *word) {
+    int i = 0;
+    while (choices[i] != NULL && strcmp(choices[i], word) != 0) i++;
+    return i;
+}
+
 static void add_lines(const shape_options *shape, measured line, measured *lines, size_t *count) {
     for (size_t p = 0; p < shape->passes.count; p++) {
-        line.pass = 0;
-        while (strcmp(passes[line.pass], shape->passes.values[p]) != 0) line.pass++;
+        line.pass = index_of(passes, shape->passes.values[p]);
         lines[(*count)++] = line;
     }
 }
@@ -287,8 +293,7 @@ static void add_lines(const shape_options *shape, measured line, measured *lines
 static size_t list_lines(const shape_options *shape, int64_t n, int64_t dim, measured *lines) {
     size_t count = 0;
     for (size_t m = 0; m < shape->methods.count; m++) {
-        int method = 0;
-        while (strcmp(cli_methods[method], shape->methods.values[m]) != 0) method++;
+        int method = index_of(cli_methods, shape->methods.values[m]);
         bool sampled = cli_method_samples(method);
         for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
             add_lines(shape,
