@@ -111,13 +111,14 @@ int cli_decoder_run(cli_decoder *d) {
     plsh_report report;
     int64_t pairs = 0, count = 0;
     double begin = bench_now(), elapsed = 0;
-    for (; count < MOST_TOKENS && elapsed < LONG_ENOUGH; count++) {
+    do {
         plsh_tokens token = rows_at(d, d->next, 1, 0);
         if (plsh_cache_step(d->cache, &token, &report, &error)) return cli_fail_error(&error);
         pairs += report.pairs;
         d->next = (d->next + 1) % d->shape->keys;
         elapsed = bench_now() - begin;
-    }
+        count++;
+    } while (count < MOST_TOKENS && elapsed < LONG_ENOUGH);
     d->seconds = elapsed / (double)count;
     d->pairs = pairs / count;
     d->roof = measure_roof(d);
