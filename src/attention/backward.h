@@ -55,10 +55,10 @@ size_t plsh_backward_layout(const plsh_plan *plan, plsh_backward_tile *tile, cha
 extern const plsh_pass plsh_pass_backward;
 
 /* lse of row r, in units of log2, is that; and delta of group g for output rows at o. */
-void plsh_backward_set_lse(plsh_backward_tile *tile, int r, double log2_lse);
-void plsh_backward_set_delta(plsh_backward_tile *tile, int g, const float *o, ptrdiff_t stride);
+void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse);
+void plsh_backward_set_delta(plsh_backward_tile *b, int g, const float *o, ptrdiff_t stride);
 
 /* A tile of plsh, masks or mean, from begin to finish. */
-void plsh_backward_sample(plsh_backward_tile *tile);
+void plsh_backward_sample(plsh_backward_tile *b);
 
 #endif

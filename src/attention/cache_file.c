@@ -307,7 +307,7 @@ static bool is_first_possible(const plsh_cache *cache, int64_t kv, int64_t first
 }
 
 static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *error) {
-    int64_t numbers[2], most = plsh_form_most_tokens(cache->form);
+    int64_t numbers[2] = {0}, most = plsh_form_most_tokens(cache->form);
     plsh_status status = take(from, numbers, sizeof numbers, error);
     if (status) return status;
     if (numbers[0] < 0 || numbers[0] > most || numbers[1] < 0 || numbers[1] > numbers[0])
@@ -316,7 +316,7 @@ static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *err
     cache->length = numbers[0];
     cache->swept = numbers[1];
     for (int64_t kv = 0; kv < cache->form->kv_heads; kv++) {
-        int64_t first;
+        int64_t first = 0;
         status = take(from, &first, sizeof first, error);
         if (status) return status;
         if (!is_first_possible(cache, kv, first))

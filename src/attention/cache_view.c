@@ -151,7 +151,7 @@ static plsh_status cursor_make(plsh_cursor *cursor, const plsh_view *view, plsh_
 }
 
 static void cursor_copy(plsh_cursor *to, const plsh_cursor *from, const plsh_view *view) {
-    if (from->span == NULL) return;
+    if (from->span == NULL || to->span == NULL) return;
     memcpy(to->span, from->span, (size_t)view->head.partition.samples * sizeof(plsh_span));
     to->position = from->position;
     to->next_end = from->next_end;

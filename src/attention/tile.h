@@ -83,7 +83,7 @@ float *plsh_take_floats(char *memory, size_t *used, size_t count);
 /* Makes it tile number `index` of a sequence of a head, with q, k, v and the bounds of its kv head
  * (those of all kv heads are at bounds_memory). */
 void plsh_tile_place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
-                     plsh_bounds *bounds, int64_t head, int64_t sequence, int64_t index);
+                     plsh_bounds *bounds, int64_t h, int64_t x, int64_t index);
 
 /* Bytes of the buffers, and the buffers at `memory` (NULL: only the size). */
 size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory);

@@ -18,7 +18,7 @@ plsh_status plsh_decode_kernels_choose(const plsh_decode_kernels **out, const ch
     plsh_kernels chosen;
     plsh_status status = plsh_kernels_choose(&chosen, isa, error);
     if (status) return status;
-    size_t last = sizeof tables / sizeof *tables - 1, i = 0;
+    size_t last = sizeof tables / sizeof tables[0] - 1, i = 0;
     while (i < last && strcmp(tables[i]->name, chosen.name) != 0) i++;
     *out = tables[i];
     return PLSH_STATUS_OK;
