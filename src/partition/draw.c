@@ -162,8 +162,8 @@ static place place_by_width(const plsh_partition *set, int64_t sample) {
     while (width_begin(set, b) > sample) b++;
     while (b > 1 && width_begin(set, b - 1) <= sample) b--;
     int64_t begin = width_begin(set, b), end = b > 1 ? width_begin(set, b - 1) : set->samples;
-    if (b < 1) b = 1; /* a width is at least one position */
-    int64_t k = (sample - begin) / b, first = begin + k * b;
+    /* b >= 1: width_begin(0) is the number of samples. */
+    int64_t k = (sample - begin) / (b > 0 ? b : 1), first = begin + k * b;
     /* Beyond the numbers of the other strata. */
     uint64_t stratum = UINT64_C(1) << 40 | (uint64_t)first;
     return (place){.stratum = stratum,
