@@ -197,11 +197,13 @@ static plsh_status band_create(plsh_operator *masks, int64_t largest, plsh_error
     return plsh_rows_each(masks->draws, n, parts, band_visit, masks, error);
 }
 
-/* Row i of the upper band serves both triangles: y_i += row . x_{i..}, y_{i..} += x_i row. */
-static double lane_sum(lanes sum) {
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+/* By address: a vector wider than the machine's has no agreed way of being passed. */
+static double lane_sum(const lanes *sum) {
+    const lanes s = *sum;
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
 }
 
+/* Row i of the upper band serves both triangles: y_i += row . x_{i..}, y_{i..} += x_i row. */
 static void band_row(const float *row, int64_t width, const double *x, double *y) {
     double sum = 0;
     for (int64_t t = 1; t < width; t++) {
@@ -230,10 +232,10 @@ PLSH_CLONES static void band_rows(const float *row, int64_t stride, const double
         *(lanes *)(y + 3 + t) = out;
     }
     const double a = row[1], b = row[2], c = row[stride + 1];
-    y[0] += lane_sum(sum[0]) + (a * x[1] + b * x[2]);
-    y[1] += lane_sum(sum[1]) + (a * x[0] + c * x[2]);
-    y[2] += lane_sum(sum[2]) + (b * x[0] + c * x[1]);
-    y[3] += lane_sum(sum[3]);
+    y[0] += lane_sum(&sum[0]) + (a * x[1] + b * x[2]);
+    y[1] += lane_sum(&sum[1]) + (a * x[0] + c * x[2]);
+    y[2] += lane_sum(&sum[2]) + (b * x[0] + c * x[1]);
+    y[3] += lane_sum(&sum[3]);
 }
 
 static void band_apply(plsh_operator *masks, const double *x, double *y) {
