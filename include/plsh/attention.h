@@ -77,7 +77,7 @@ typedef struct plsh_attention {
     int64_t sequences;
     const int64_t *query_offsets, *key_offsets;
     bool causal;
-    bool check_finite; /* refuse NaN and Inf in q, k, v, naming the first one */
+    bool check_finite; /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
     double scale;      /* 0 = 1 / sqrt(head_dim) */
     plsh_dtype dtype;  /* of q, k, v; o, lse and gradients are float32 */
     plsh_layout q, k, v, o;

@@ -163,7 +163,7 @@ plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *array
     }
     if (plan->shape.check_finite) {
         plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v};
-        plsh_status status = plsh_check_finite(plan, &inputs, error);
+        plsh_status status = plsh_check_finite(plan, &inputs, a->d_o, error);
         if (status) return status;
     }
     int64_t pairs = run(plan, arrays, workspace);

@@ -167,7 +167,7 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
                          PLSH_ALIGNMENT);
     }
     if (plan->shape.check_finite) {
-        plsh_status status = plsh_check_finite(plan, arrays, error);
+        plsh_status status = plsh_check_finite(plan, arrays, NULL, error);
         if (status) return status;
     }
     int64_t pairs = run(plan, arrays, workspace);

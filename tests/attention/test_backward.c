@@ -747,6 +747,9 @@ static void test_refusals(void **state) {
     plsh_backward missing = b;
     missing.lse = NULL;
     assert_fails(run_backward(&a, &missing, NULL, &error), PLSH_STATUS_INVALID, "lse");
+    in.d_o[13] = NAN;
+    assert_fails(run_backward(&a, &b, NULL, &error), PLSH_STATUS_NOT_FINITE,
+                 "d_o is not finite at head 0, row 3, column 1");
     in.k[7] = INFINITY;
     assert_fails(run_backward(&a, &b, NULL, &error), PLSH_STATUS_NOT_FINITE, "row 1, column 3");
     free_outcome(&out);
