@@ -93,6 +93,34 @@ static void test_keeps_the_mode_and_follows_links(void **state) {
     unlink(link);
 }
 
+/* A link whose file does not exist yet: the file is made, the link stays. */
+static void test_follows_dangling_links(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_file *file;
+    char first[160], second[160];
+    struct stat about;
+    snprintf(first, sizeof first, "%s/first", folder);
+    snprintf(second, sizeof second, "%s/second", folder);
+    unlink(path);
+    assert_int_equal(symlink("second", first), 0);
+    assert_int_equal(symlink("out", second), 0);
+    assert_ok(plsh_file_create(&file, first, &error));
+    assert_string_equal(plsh_file_path(file), path);
+    assert_int_equal(access(plsh_file_temporary(file), F_OK), 0);
+    assert_ok(plsh_file_write(file, "through", 7, &error));
+    assert_ok(plsh_file_commit(file, &error));
+    assert_content(path, "through");
+    assert_int_equal(lstat(first, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    unlink(second);
+    assert_int_equal(symlink("first", second), 0);
+    assert_fails(plsh_file_create(&file, first, &error), PLSH_STATUS_IO,
+                 "first: cannot write: Too many levels");
+    unlink(first);
+    unlink(second);
+}
+
 /* A limit on the size of files stands for the full disk. */
 static void test_full_disk_leaves_the_old(void **state) {
     (void)state;
@@ -125,7 +153,11 @@ static void test_pipes_are_written_directly(void **state) {
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     int reader = open(pipe_path, O_RDWR);
     assert_true(reader >= 0);
-    assert_ok(plsh_file_save(pipe_path, "through", 7, &error));
+    plsh_file *file;
+    assert_ok(plsh_file_create(&file, pipe_path, &error));
+    assert_null(plsh_file_temporary(file));
+    assert_ok(plsh_file_write(file, "through", 7, &error));
+    assert_ok(plsh_file_commit(file, &error));
     assert_int_equal(stat(pipe_path, &about), 0);
     assert_true(S_ISFIFO(about.st_mode));
     assert_int_equal(read(reader, got, 7), 7);
@@ -166,6 +198,7 @@ int main(void) {
         cmocka_unit_test(test_appears_only_when_committed),
         cmocka_unit_test(test_abandoned_leaves_the_old),
         cmocka_unit_test(test_keeps_the_mode_and_follows_links),
+        cmocka_unit_test(test_follows_dangling_links),
         cmocka_unit_test(test_full_disk_leaves_the_old),
         cmocka_unit_test(test_pipes_are_written_directly),
         cmocka_unit_test(test_bad_paths_are_named),

@@ -28,6 +28,7 @@ static void test_json_document(void **state) {
     plsh_json_begin_object(json, NULL);
     plsh_json_number(json, "x", 0.1);
     plsh_json_integer(json, "big", INT64_MIN);
+    plsh_json_unsigned(json, "bigger", UINT64_MAX);
     plsh_json_boolean(json, "yes", true);
     plsh_json_text(json, "none", NULL);
     plsh_json_begin_array(json, "empty");
@@ -46,6 +47,7 @@ static void test_json_document(void **state) {
     assert_json(json, "{\n"
                       "  \"x\": 0.1,\n"
                       "  \"big\": -9223372036854775808,\n"
+                      "  \"bigger\": 18446744073709551615,\n"
                       "  \"yes\": true,\n"
                       "  \"none\": null,\n"
                       "  \"empty\": [],\n"

@@ -13,11 +13,17 @@ extern "C" {
  * The bytes go to a new file beside `path`, which replaces `path` in one step when everything is
  * on the disk. Until then, and after any failure, `path` is what it was. A path that is no
  * regular file (a pipe, a terminal, /dev/null) is written to directly; a symbolic link is
- * followed. */
+ * followed, also to a file that does not exist yet. */
 
 typedef struct plsh_file plsh_file;
 
 PLSH_API plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error);
+
+/* The path with its symbolic links followed; and the file beside it that holds the bytes until they
+ * are in their place, NULL where they are written directly. A program that is ended by a signal may
+ * unlink the latter. Both live as long as `file`. */
+PLSH_API const char *plsh_file_path(const plsh_file *file);
+PLSH_API const char *plsh_file_temporary(const plsh_file *file);
 
 /* Appends. After a failure only plsh_file_abandon is left to do. */
 PLSH_API plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size,
@@ -81,7 +87,10 @@ PLSH_API void plsh_npy_free(plsh_npy *array);
  * is; the integer types are refused. */
 PLSH_API plsh_status plsh_npy_to_float32(plsh_npy *array, plsh_error *error);
 
-/* Writes format version 1, all of it or nothing. */
+/* Appends an array, format version 1, to an open file; and the same as a whole file, all of it or
+ * nothing. */
+PLSH_API plsh_status plsh_npy_append(plsh_file *file, plsh_npy_type type, int rank,
+                                     const int64_t *shape, const void *data, plsh_error *error);
 PLSH_API plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank,
                                     const int64_t *shape, const void *data, plsh_error *error);
 

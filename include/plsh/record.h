@@ -29,6 +29,7 @@ PLSH_API void plsh_json_begin_array(plsh_json *json, const char *key);
 PLSH_API void plsh_json_end(plsh_json *json);
 PLSH_API void plsh_json_number(plsh_json *json, const char *key, double value);
 PLSH_API void plsh_json_integer(plsh_json *json, const char *key, int64_t value);
+PLSH_API void plsh_json_unsigned(plsh_json *json, const char *key, uint64_t value);
 PLSH_API void plsh_json_boolean(plsh_json *json, const char *key, bool value);
 PLSH_API void plsh_json_text(plsh_json *json, const char *key, const char *value);
 

@@ -38,14 +38,37 @@ static plsh_status open_beside(plsh_file *file, mode_t mode, plsh_error *error) 
     return fail(file, "create a file beside it", error);
 }
 
+static plsh_status too_long(const char *path, plsh_error *error) {
+    return plsh_fail(error, PLSH_STATUS_IO, "%.60s...: the path is longer than %d bytes", path,
+                     PATH_MAX);
+}
+
+/* file->path = `path`, which does not exist; a symbolic link there leads on to the file that is to
+ * be made. As many links as the kernel would follow. */
+static plsh_status follow_links(plsh_file *file, const char *path, plsh_error *error) {
+    enum { MOST_LINKS = 40 };
+    char target[PATH_MAX], next[PATH_MAX];
+    if (strlen(path) >= PATH_MAX) return too_long(path, error);
+    strcpy(file->path, path);
+    for (int links = 0; links < MOST_LINKS; links++) {
+        ssize_t length = readlink(file->path, target, sizeof target - 1);
+        if (length < 0) return PLSH_STATUS_OK;
+        target[length] = '\0';
+        const char *slash = strrchr(file->path, '/');
+        int folder = slash != NULL && target[0] != '/' ? (int)(slash + 1 - file->path) : 0;
+        if (snprintf(next, sizeof next, "%.*s%s", folder, file->path, target) >= (int)sizeof next)
+            return too_long(path, error);
+        strcpy(file->path, next);
+    }
+    return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot write: %s", path, strerror(ELOOP));
+}
+
 static plsh_status open_file(plsh_file *file, const char *path, plsh_error *error) {
     struct stat about;
     if (realpath(path, file->path) == NULL) {
-        if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
-            return plsh_fail(error, PLSH_STATUS_IO, "%.60s...: the path is longer than %d bytes",
-                             path, PATH_MAX);
         file->beside = true;
-        return open_beside(file, 0666, error);
+        plsh_status status = follow_links(file, path, error);
+        return status == PLSH_STATUS_OK ? open_beside(file, 0666, error) : status;
     }
     if (stat(file->path, &about) != 0) return fail(file, "look at it", error);
     if (S_ISDIR(about.st_mode)) {
@@ -75,6 +98,12 @@ plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *erro
     }
     *out = memory;
     return PLSH_STATUS_OK;
+}
+
+const char *plsh_file_path(const plsh_file *file) { return file->path; }
+
+const char *plsh_file_temporary(const plsh_file *file) {
+    return file->beside ? file->temporary : NULL;
 }
 
 plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size, plsh_error *error) {

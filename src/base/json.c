@@ -119,6 +119,11 @@ void plsh_json_integer(plsh_json *json, const char *key, int64_t value) {
     plsh_text_print(&json->text, "%lld", (long long)value);
 }
 
+void plsh_json_unsigned(plsh_json *json, const char *key, uint64_t value) {
+    begin_value(json, key);
+    plsh_text_print(&json->text, "%llu", (unsigned long long)value);
+}
+
 void plsh_json_boolean(plsh_json *json, const char *key, bool value) {
     begin_value(json, key);
     put(json, value ? "true" : "false");

@@ -347,8 +347,9 @@ static size_t format_header(char out[512], plsh_npy_type type, int rank, const i
     return used;
 }
 
-plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank, const int64_t *shape,
-                           const void *data, plsh_error *error) {
+plsh_status plsh_npy_append(plsh_file *file, plsh_npy_type type, int rank, const int64_t *shape,
+                            const void *data, plsh_error *error) {
+    const char *path = plsh_file_path(file);
     if (rank < 0 || rank > PLSH_NPY_RANK || (unsigned)type >= TYPE_COUNT)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%s: rank %d of type %d; 0 to %d dimensions of a listed type can be "
@@ -367,11 +368,16 @@ plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank, const
     if (status != PLSH_STATUS_OK) return status;
     char header[512];
     size_t length = format_header(header, type, rank, shape);
-    plsh_file *file = NULL;
-    status = plsh_file_create(&file, path, error);
-    if (file == NULL) return status;
     status = plsh_file_write(file, header, length, error);
-    if (status == PLSH_STATUS_OK) status = plsh_file_write(file, data, bytes, error);
+    return status == PLSH_STATUS_OK ? plsh_file_write(file, data, bytes, error) : status;
+}
+
+plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank, const int64_t *shape,
+                           const void *data, plsh_error *error) {
+    plsh_file *file = NULL;
+    plsh_status status = plsh_file_create(&file, path, error);
+    if (file == NULL) return status;
+    status = plsh_npy_append(file, type, rank, shape, data, error);
     if (status == PLSH_STATUS_OK) return plsh_file_commit(file, error);
     plsh_file_abandon(file);
     return status;
