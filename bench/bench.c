@@ -20,9 +20,10 @@ static uint64_t mix(uint64_t x) {
 }
 
 void bench_fill_normal(float *x, size_t count, uint64_t seed) {
+    const uint64_t start = mix(~seed);
 #pragma omp parallel for schedule(static)
     for (size_t i = 0; i < count; i += 2) {
-        uint64_t word = mix((seed << 40) + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+        uint64_t word = mix(start + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
         double radius = sqrt(-2 * log(((double)(word >> 32) + 0.5) * 0x1p-32));
         double angle = (double)(uint32_t)word * 0x1p-32 * 6.283185307179586;
         x[i] = (float)(radius * cos(angle));

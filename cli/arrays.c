@@ -3,10 +3,10 @@
 
 #include "cli/message.h"
 
+#include "bench/bench.h"
+
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 const char *const cli_methods[] = {"dense",  "exact", "plsh", "masks", "mean",
                                    "window", "fixed", "none", "auto",  NULL};
@@ -46,19 +46,32 @@ const cli_option cli_inputs_options[CLI_INPUTS_COUNT] = {
      .fallback = "0"},
 };
 
-/* A normal number by Box and Muller from SplitMix64. */
-static double normal(uint64_t *state) {
-    double u[2];
-    for (int i = 0; i < 2; i++) {
-        uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-        z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-        u[i] = ((double)((z ^ z >> 31) >> 12) + 0.5) * 0x1p-52;
-    }
-    return sqrt(-2 * log(u[0])) * cos(6.283185307179586 * u[1]);
-}
+const cli_option cli_knobs_options[CLI_KNOBS_COUNT] = {
+    {.name = "eps",
+     .kind = CLI_REAL,
+     CLI_MEMBER(cli_knobs, eps),
+     .value = "X",
+     .help = "exact, auto: the share of a row's weight that may be left out; 0 is 2^-24",
+     .fallback = "0",
+     .range = {.least = 0, .most = 1, .below = true}},
+    {.name = "window",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_knobs, window),
+     .value = "N",
+     .help = "window: keys nearer than this are seen; 0 is 27 sigma (or 27 times where the decay "
+             "is 1/e)",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "block",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_knobs, block),
+     .value = "N",
+     .help = "fixed: positions per block; 0 is 2 sigma (or twice where the decay is 1/e)",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+};
 
-static int make_random(const cli_integers *shape, uint64_t *state, plsh_npy *out) {
+static int make_random(const cli_integers *shape, uint64_t seed, plsh_npy *out) {
     if (shape->count != 3) return cli_usage("--random: three numbers: heads, rows, dim");
     *out = (plsh_npy){.type = PLSH_NPY_FLOAT32, .rank = 3, .count = 1};
     for (int i = 0; i < 3; i++) {
@@ -71,7 +84,7 @@ static int make_random(const cli_integers *shape, uint64_t *state, plsh_npy *out
         return cli_fail("--random: the arrays are too large");
     float *data = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (data == NULL) return cli_fail("out of memory for %zu numbers", out->count);
-    for (size_t i = 0; i < out->count; i++) data[i] = (float)normal(state);
+    bench_fill_normal(data, out->count, seed);
     out->data = data;
     return CLI_DONE;
 }
@@ -114,13 +127,12 @@ int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arra
     *out = (cli_arrays){.random = inputs->random.count > 0};
     const char *paths[] = {inputs->q, inputs->k, inputs->v}, *names[] = {"q", "k", "v"};
     plsh_npy *all[] = {&out->q, &out->k, &out->v};
-    uint64_t state = common->seed;
     int code = CLI_DONE;
     for (int i = 0; i < 3 && code == CLI_DONE; i++) {
         if (out->random && paths[i] != NULL)
             code = cli_usage("--random and --%s: give one of them", names[i]);
         else if (out->random)
-            code = make_random(&inputs->random, &state, all[i]);
+            code = make_random(&inputs->random, 4 * common->seed + (uint64_t)i, all[i]);
         else
             code = read_one(paths[i], names[i], all[i]);
     }
@@ -156,12 +168,6 @@ void cli_arrays_free(cli_arrays *arrays) {
     *arrays = (cli_arrays){0};
 }
 
-double cli_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 bool cli_method_samples(int method) {
     return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
 }
@@ -177,14 +183,13 @@ static int64_t at_least_one(double x) {
     return x < 1 ? 1 : x > 0x1p60 ? (int64_t)1 << 60 : (int64_t)x;
 }
 
-plsh_head cli_head_make(int method, const plsh_decay *decay, double eps, int64_t window,
-                        int64_t block, int64_t keys) {
+plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs, int64_t keys) {
     const double width = width_of(decay, keys);
     return (plsh_head){.method = (plsh_method)method,
                        .partition.decay = *decay,
-                       .eps = eps,
-                       .window = window > 0 ? window : at_least_one(ceil(27 * width)),
-                       .block = block > 0 ? block : at_least_one(round(2 * width))};
+                       .eps = knobs->eps,
+                       .window = knobs->window > 0 ? knobs->window : at_least_one(ceil(27 * width)),
+                       .block = knobs->block > 0 ? knobs->block : at_least_one(round(2 * width))};
 }
 
 int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,
@@ -199,9 +204,9 @@ int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o
                             .o = o,
                             .lse = lse,
                             .certificate = certificate};
-    double start = cli_now();
+    double start = bench_now();
     plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->report, &error);
-    run->seconds = cli_now() - start;
+    run->seconds = bench_now() - start;
     free(workspace);
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }

@@ -18,6 +18,20 @@ typedef struct cli_inputs {
 enum { CLI_INPUTS_COUNT = 6 };
 extern const cli_option cli_inputs_options[CLI_INPUTS_COUNT];
 
+/* What attend and error both ask for, the member `problem` of their settings. */
+typedef struct cli_problem {
+    cli_inputs inputs;
+    cli_decays decays;
+    cli_partitions partitions;
+    cli_common common;
+} cli_problem;
+
+#define CLI_PROBLEM_GROUPS(settings)                                                               \
+    CLI_GROUP("Arrays", cli_inputs_options, settings, problem.inputs),                             \
+        CLI_GROUP("Bias", cli_decays_options, settings, problem.decays),                           \
+        CLI_GROUP("Partitions", cli_partitions_options, settings, problem.partitions),             \
+        CLI_GROUP("Common options", cli_common_options, settings, problem.common)
+
 /* Arrays in memory. `attention` has their shape and type, causality, scale and threads; heads are
  * for the caller to fill in. */
 typedef struct cli_arrays {
@@ -34,13 +48,18 @@ void cli_arrays_free(cli_arrays *arrays);
 extern const char *const cli_methods[];
 bool cli_method_samples(int method);
 
+/* What single methods can be told: attend, bench. */
+typedef struct cli_knobs {
+    double eps;
+    int64_t window, block;
+} cli_knobs;
+
+enum { CLI_KNOBS_COUNT = 3 };
+extern const cli_option cli_knobs_options[CLI_KNOBS_COUNT];
+
 /* A head without its partition: a window or block of 0 becomes 27 or 2 sigma; where a decay has no
  * sigma, the distance at which it has fallen to 1/e serves, `keys` at most. */
-plsh_head cli_head_make(int method, const plsh_decay *decay, double eps, int64_t window,
-                        int64_t block, int64_t keys);
-
-/* Monotonic seconds. */
-double cli_now(void);
+plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs, int64_t keys);
 
 /* One call of a plan: what it took and what it said. certificate and lse may be NULL. */
 typedef struct cli_run {

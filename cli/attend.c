@@ -4,27 +4,24 @@
 #include "cli/gradients.h"
 #include "cli/grid.h"
 #include "cli/message.h"
+#include "cli/output.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct attend_options {
     int method;
-    double eps;
-    int64_t window, block, samples, reps;
+    int64_t samples, reps;
     const char *out, *lse, *certify, *grid;
     bool check;
 } attend_options;
 
 typedef struct settings {
     attend_options attend;
-    cli_inputs inputs;
+    cli_knobs knobs;
     cli_gradients gradients;
-    cli_decays decays;
-    cli_partitions partitions;
-    cli_common common;
+    cli_problem problem;
 } settings;
 
 static const cli_option attend_table[] = {
@@ -35,28 +32,6 @@ static const cli_option attend_table[] = {
      .help = "how",
      .fallback = "exact",
      .choices = cli_methods},
-    {.name = "eps",
-     .kind = CLI_REAL,
-     CLI_MEMBER(attend_options, eps),
-     .value = "X",
-     .help = "exact, auto: the share of a row's weight that may be left out; 0 is 2^-24",
-     .fallback = "0",
-     .range = {.least = 0, .most = 1, .below = true}},
-    {.name = "window",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(attend_options, window),
-     .value = "N",
-     .help = "window: keys nearer than this are seen; 0 is 27 sigma (or 27 times where the decay "
-             "is 1/e)",
-     .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
-    {.name = "block",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(attend_options, block),
-     .value = "N",
-     .help = "fixed: positions per block; 0 is 2 sigma (or twice where the decay is 1/e)",
-     .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
     {.name = "samples",
      .kind = CLI_INTEGER,
      CLI_MEMBER(attend_options, samples),
@@ -100,12 +75,13 @@ static const cli_option attend_table[] = {
 
 static const cli_group groups[] = {
     CLI_GROUP("Options", attend_table, settings, attend),
-    CLI_GROUP("Arrays", cli_inputs_options, settings, inputs),
+    CLI_GROUP("Methods", cli_knobs_options, settings, knobs),
     CLI_GROUP("Gradients", cli_gradients_options, settings, gradients),
-    CLI_GROUP("Bias", cli_decays_options, settings, decays),
-    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
-    CLI_GROUP("Common options", cli_common_options, settings, common),
+    CLI_PROBLEM_GROUPS(settings),
 };
+
+enum { OUT, LSE, CERTIFY, GRADIENTS, OUTPUTS = GRADIENTS + 4 };
+_Static_assert((int)OUTPUTS <= (int)CLI_OUTPUTS_MOST, "a signal removes all of them");
 
 typedef struct work {
     cli_arrays arrays;
@@ -114,51 +90,67 @@ typedef struct work {
     plsh_head *heads;
     plsh_plan *plan;
     float *o, *lse, *certificate;
+    plsh_npy d_o;
     cli_run run, backward;
+    cli_output outputs[OUTPUTS];
 } work;
 
 static int make_head(const settings *given, work *w, size_t h) {
     const attend_options *options = &given->attend;
     const plsh_decay *decay = &w->decays.values[h];
-    w->heads[h] = cli_head_make(options->method, decay, options->eps, options->window,
-                                options->block, w->arrays.attention.keys);
+    w->heads[h] = cli_head_make(options->method, decay, &given->knobs, w->arrays.attention.keys);
     if (!cli_method_samples(options->method)) return CLI_DONE;
-    return cli_partition_make(&given->partitions, &w->labels, decay, options->samples,
-                              given->common.seed, h, &w->heads[h].partition);
+    return cli_partition_make(&given->problem.partitions, &w->labels, decay, options->samples,
+                              given->problem.common.seed, h, &w->heads[h].partition);
+}
+
+static int check_usage(const settings *given) {
+    if (given->attend.grid == NULL) return CLI_DONE;
+    if (!cli_method_samples(given->attend.method) || given->problem.partitions.labels != NULL)
+        return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
+    if (given->gradients.d_decay != NULL || given->attend.certify != NULL)
+        return cli_usage("--ddecay and --certify know distances along one line, not on a --grid");
+    return CLI_DONE;
 }
 
 /* Labels from a file, or made for a grid. */
 static int read_labels(const settings *given, work *w) {
     const attend_options *options = &given->attend;
-    if (options->grid == NULL) return cli_labels_read(&given->partitions, &w->labels);
-    if (!cli_method_samples(options->method) || given->partitions.labels != NULL)
-        return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
-    if (given->gradients.d_decay != NULL || options->certify != NULL)
-        return cli_usage("--ddecay and --certify know distances along one line, not on a --grid");
-    cli_grid_sets sets = {&given->partitions, &w->decays, options->samples, given->common.seed};
-    return cli_labels_grid(options->grid, w->arrays.attention.keys, &sets, &w->labels);
+    const cli_partitions *partitions = &given->problem.partitions;
+    const plsh_attention *a = &w->arrays.attention;
+    if (options->grid == NULL) {
+        int code = cli_labels_read(partitions, &w->labels);
+        return code == CLI_DONE ? cli_labels_check(partitions, &w->labels, a->heads, a->keys)
+                                : code;
+    }
+    cli_grid_sets sets = {partitions, &w->decays, options->samples, given->problem.common.seed};
+    return cli_labels_grid(options->grid, a->keys, &sets, &w->labels);
 }
 
-/* Two outputs in one file: the second would replace the first. */
-static int check_outputs(const settings *given) {
-    const char *paths[] = {given->attend.out,       given->attend.lse,    given->attend.certify,
-                           given->gradients.d_q,    given->gradients.d_k, given->gradients.d_v,
-                           given->gradients.d_decay};
-    for (size_t i = 0; i < CLI_COUNT(paths); i++)
-        for (size_t j = 0; j < i; j++)
-            if (paths[i] != NULL && paths[j] != NULL && strcmp(paths[i], paths[j]) == 0)
-                return cli_usage("%s is named for two outputs; give each a file", paths[i]);
-    return CLI_DONE;
+static int open_outputs(const settings *given, work *w) {
+    const char *paths[OUTPUTS] = {
+        given->attend.out,    given->attend.lse,    given->attend.certify,   given->gradients.d_q,
+        given->gradients.d_k, given->gradients.d_v, given->gradients.d_decay};
+    for (int i = 0; i < OUTPUTS; i++) w->outputs[i].path = paths[i];
+    return cli_outputs_open(w->outputs, OUTPUTS);
+}
+
+static int read_inputs(const settings *given, work *w) {
+    const cli_problem *problem = &given->problem;
+    const plsh_attention *a = &w->arrays.attention;
+    int code = check_usage(given);
+    if (code == CLI_DONE) code = cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
+    if (code == CLI_DONE) code = cli_gradients_read(&given->gradients, a, &w->d_o);
+    if (code == CLI_DONE) code = cli_decays_make(&problem->decays, (size_t)a->heads, &w->decays);
+    return code == CLI_DONE ? read_labels(given, w) : code;
 }
 
 static int prepare(const settings *given, work *w) {
-    int code = check_outputs(given);
-    if (code == CLI_DONE) code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
+    int code = read_inputs(given, w);
+    if (code == CLI_DONE) code = open_outputs(given, w);
+    if (code != CLI_DONE) return code;
     plsh_attention *a = &w->arrays.attention;
     const size_t heads = (size_t)a->heads, rows = heads * (size_t)a->queries;
-    if (code == CLI_DONE) code = cli_decays_make(&given->decays, heads, &w->decays);
-    if (code == CLI_DONE) code = read_labels(given, w);
-    if (code != CLI_DONE) return code;
     w->heads = calloc(heads, sizeof *w->heads);
     w->o = calloc(rows * (size_t)a->value_dim + 1, sizeof *w->o);
     const bool needs_lse = given->attend.lse != NULL || cli_gradients_asked(&given->gradients);
@@ -177,13 +169,14 @@ static int prepare(const settings *given, work *w) {
     return code;
 }
 
-static int save(const char *path, const work *w, int rank, const float *data) {
-    if (path == NULL) return CLI_DONE;
+static int save(work *w) {
     const plsh_attention *a = &w->arrays.attention;
     const int64_t shape[] = {a->heads, a->queries, a->value_dim};
-    plsh_error error;
-    plsh_status status = plsh_npy_write(path, PLSH_NPY_FLOAT32, rank, shape, data, &error);
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+    const float *data[] = {w->o, w->lse, w->certificate};
+    int code = CLI_DONE;
+    for (int i = OUT; i <= CERTIFY && code == CLI_DONE; i++)
+        code = cli_output_array(&w->outputs[i], PLSH_NPY_FLOAT32, i == OUT ? 3 : 2, shape, data[i]);
+    return code == CLI_DONE ? cli_outputs_commit(w->outputs, OUTPUTS) : code;
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -257,7 +250,7 @@ static int print_json(const settings *given, const work *w, const plsh_table *ta
 static int report(const settings *given, const work *w) {
     plsh_table *table = NULL;
     int code = fill_table(w, &table);
-    if (code == CLI_DONE && given->common.json) {
+    if (code == CLI_DONE && given->problem.common.json) {
         code = print_json(given, w, table);
     } else if (code == CLI_DONE) {
         const double rows = (double)(w->arrays.attention.heads * w->arrays.attention.queries);
@@ -284,17 +277,27 @@ static int forward(const settings *given, work *w) {
     return code;
 }
 
+static int backward(const settings *given, work *w) {
+    if (!cli_gradients_asked(&given->gradients)) return CLI_DONE;
+    plsh_backward inputs = {.q = w->arrays.q.data,
+                            .k = w->arrays.k.data,
+                            .v = w->arrays.v.data,
+                            .o = w->o,
+                            .lse = w->lse,
+                            .d_o = w->d_o.data};
+    return cli_gradients_run(w->outputs + GRADIENTS, &w->arrays, w->plan, &inputs, &w->backward);
+}
+
 static int run(const void *given) {
     const settings *options = given;
     work w = {0};
     int code = prepare(options, &w);
     if (code == CLI_DONE) code = forward(options, &w);
-    if (code == CLI_DONE && cli_gradients_asked(&options->gradients))
-        code = cli_gradients_run(&options->gradients, &w.arrays, w.plan, w.o, w.lse, &w.backward);
-    if (code == CLI_DONE) code = save(options->attend.out, &w, 3, w.o);
-    if (code == CLI_DONE) code = save(options->attend.lse, &w, 2, w.lse);
-    if (code == CLI_DONE) code = save(options->attend.certify, &w, 2, w.certificate);
+    if (code == CLI_DONE) code = backward(options, &w);
+    if (code == CLI_DONE) code = save(&w);
     if (code == CLI_DONE) code = report(options, &w);
+    cli_outputs_abandon(w.outputs, OUTPUTS);
+    plsh_npy_free(&w.d_o);
     plsh_plan_destroy(w.plan);
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);

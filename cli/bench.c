@@ -21,14 +21,14 @@ typedef struct shape_options {
     int64_t heads, kv_heads;
     cli_words methods, passes;
     cli_integers samples;
-    double eps;
-    int64_t window, block, reps;
+    int64_t reps;
     bool causal;
     int storage; /* a plsh_dtype */
 } shape_options;
 
 typedef struct settings {
     shape_options shape;
+    cli_knobs knobs;
     cli_decays decays;
     cli_partitions partitions;
     cli_common common;
@@ -84,27 +84,6 @@ static const cli_option shape_table[] = {
      .help = "numbers of partitions for plsh, masks and mean",
      .fallback = "20",
      .range = CLI_AT_LEAST(1)},
-    {.name = "eps",
-     .kind = CLI_REAL,
-     CLI_MEMBER(shape_options, eps),
-     .value = "X",
-     .help = "relative weight that exact and auto may leave out; 0 is 2^-24",
-     .fallback = "0",
-     .range = CLI_BETWEEN(0, 1)},
-    {.name = "window",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(shape_options, window),
-     .value = "N",
-     .help = "width of window; 0 is 27 sigma of each head",
-     .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
-    {.name = "block",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(shape_options, block),
-     .value = "N",
-     .help = "block of fixed; 0 is 2 sigma of each head",
-     .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
     {.name = "reps",
      .kind = CLI_INTEGER,
      CLI_MEMBER(shape_options, reps),
@@ -127,6 +106,7 @@ static const cli_option shape_table[] = {
 
 static const cli_group groups[] = {
     CLI_GROUP("What is measured", shape_table, settings, shape),
+    CLI_GROUP("Methods", cli_knobs_options, settings, knobs),
     CLI_GROUP("Decay", cli_decays_options, settings, decays),
     CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
     CLI_GROUP("Common options", cli_common_options, settings, common),
@@ -228,8 +208,7 @@ static int make_heads(const settings *options, const cli_decay_list *decays,
     for (int64_t h = 0; h < shape->heads; h++) {
         plsh_head *head = &line->head[h];
         const plsh_decay *decay = &decays->values[h];
-        *head =
-            cli_head_make(line->method, decay, shape->eps, shape->window, shape->block, line->n);
+        *head = cli_head_make(line->method, decay, &options->knobs, line->n);
         if (line->samples == 0) continue;
         int code = cli_partition_make(&options->partitions, labels, decay, line->samples,
                                       options->common.seed, (size_t)h, &head->partition);
@@ -405,6 +384,7 @@ static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table
     arrays a = {0};
     cli_labels labels;
     int code = cli_labels_read(&options->partitions, &labels);
+    if (code == CLI_DONE) code = cli_labels_check(&options->partitions, &labels, shape->heads, n);
     if (code == CLI_DONE) code = cli_decays_make(&options->decays, (size_t)shape->heads, &decays);
     if (code == CLI_DONE) code = make_arrays(options, n, dim, &a);
     for (size_t i = 0; code == CLI_DONE && i < count; i++)

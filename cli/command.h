@@ -94,6 +94,9 @@ int cli_parse_value(const cli_option *option, const char *text, void *member);
 /* The word of a list nearest to `word`, where one is near enough to have been meant; else NULL. */
 const char *cli_nearest(const char *word, const char *const *words, size_t count);
 
+/* Of the whole program, for its help and man page. */
+extern const char cli_program_example[];
+
 /* Help for people, man pages, completion: all from the tables. */
 void cli_help_program(void);
 void cli_help_command(const cli_command *command);

@@ -2,11 +2,11 @@
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/picture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct draw_options {
     int64_t n;
@@ -35,14 +35,14 @@ static const cli_option draw_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(draw_options, heads),
      .value = "N",
-     .help = "heads; 0 is one per sigma, and 8 for the standard series",
+     .help = "heads; 0 is one per sigma, and 8 for the standard series (with --labels: theirs)",
      .fallback = "0",
      .range = CLI_BETWEEN(0, 65536)},
     {.name = "samples",
      .kind = CLI_INTEGER,
      CLI_MEMBER(draw_options, samples),
      .value = "S",
-     .help = "partitions per head",
+     .help = "partitions per head (with --labels: theirs)",
      .fallback = "20",
      .range = CLI_AT_LEAST(1)},
     {.name = "out",
@@ -64,6 +64,8 @@ static const cli_group groups[] = {
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
+enum { OUT, SVG, OUTPUTS };
+
 /* What is drawn: a set per head, over n positions. */
 typedef struct draw_work {
     int64_t n;
@@ -72,6 +74,7 @@ typedef struct draw_work {
     plsh_partition *sets;
     cli_decay_list decays;
     cli_labels labels;
+    cli_output outputs[OUTPUTS];
 } draw_work;
 
 static int prepare(const settings *given, draw_work *out) {
@@ -92,6 +95,7 @@ static int prepare(const settings *given, draw_work *out) {
 }
 
 static void release(draw_work *drawing) {
+    cli_outputs_abandon(drawing->outputs, OUTPUTS);
     free(drawing->sets);
     cli_decays_free(&drawing->decays);
     cli_labels_free(&drawing->labels);
@@ -107,7 +111,43 @@ static plsh_block block_at(const draw_work *drawing, size_t head, int64_t sample
     return block;
 }
 
-static int write_labels(const draw_work *drawing, const char *path) {
+typedef struct run_of_labels {
+    int32_t label;
+    int64_t begin;
+} run_of_labels;
+
+static int compare_runs(const void *x, const void *y) {
+    const run_of_labels *a = x, *b = y;
+    if (a->label != b->label) return a->label < b->label ? -1 : 1;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* A label that comes back after another has no [begin, end) to print. */
+static int check_contiguous(const draw_work *drawing, const char *path) {
+    run_of_labels *runs = calloc((size_t)drawing->n, sizeof *runs);
+    if (runs == NULL) return cli_fail("out of memory for %lld labels", (long long)drawing->n);
+    int code = CLI_DONE;
+    for (int64_t x = 0; x < (int64_t)drawing->heads * drawing->samples && code == CLI_DONE; x++) {
+        const size_t head = (size_t)(x / drawing->samples);
+        const int64_t sample = x % drawing->samples;
+        size_t count = 0;
+        for (int64_t i = 0; i < drawing->n; i = block_at(drawing, head, sample, i).end)
+            runs[count++] = (run_of_labels){drawing->sets[head].labels[sample * drawing->n + i], i};
+        qsort(runs, count, sizeof *runs, compare_runs);
+        for (size_t i = 1; i < count && code == CLI_DONE; i++)
+            if (runs[i].label == runs[i - 1].label)
+                code = cli_fail("%s: head %zu, sample %lld: label %d comes back at position %lld; "
+                                "only blocks without gaps can be printed (--svg paints any)",
+                                path, head, (long long)sample, (int)runs[i].label,
+                                (long long)runs[i].begin);
+    }
+    free(runs);
+    return code;
+}
+
+static int write_labels(const draw_work *drawing) {
+    const char *path = drawing->outputs[OUT].path;
+    if (path == NULL) return CLI_DONE;
     size_t count;
     if (__builtin_mul_overflow(drawing->heads, (size_t)drawing->samples, &count) ||
         __builtin_mul_overflow(count, (size_t)drawing->n, &count) || count > SIZE_MAX / 8)
@@ -124,26 +164,45 @@ static int write_labels(const draw_work *drawing, const char *path) {
                 PLSH_STATUS_OK)
                 code = cli_fail_error(&error);
     const int64_t shape[3] = {(int64_t)drawing->heads, drawing->samples, drawing->n};
-    if (code == CLI_DONE &&
-        plsh_npy_write(path, PLSH_NPY_INT32, 3, shape, labels, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
     if (code == CLI_DONE)
-        cli_note("%s: labels of %zu heads, %lld partitions, %lld positions", path, drawing->heads,
-                 (long long)drawing->samples, (long long)drawing->n);
+        code = cli_output_array(&drawing->outputs[OUT], PLSH_NPY_INT32, 3, shape, labels);
     free(labels);
     return code;
 }
 
-static int paint(const draw_work *drawing, const char *path) {
+static int64_t painted_positions(const draw_work *drawing) {
+    return drawing->n < CLI_PICTURE_POSITIONS ? drawing->n : CLI_PICTURE_POSITIONS;
+}
+
+static size_t painted_heads(const draw_work *drawing) {
+    return drawing->heads < CLI_PICTURE_HEADS ? drawing->heads : CLI_PICTURE_HEADS;
+}
+
+static int paint(const draw_work *drawing) {
+    const cli_output *output = &drawing->outputs[SVG];
+    if (output->path == NULL) return CLI_DONE;
     if (drawing->n == 0 || drawing->heads == 0)
         return cli_fail("--svg: there is nothing to paint with --n 0");
-    int64_t n = drawing->n < CLI_PICTURE_POSITIONS ? drawing->n : CLI_PICTURE_POSITIONS;
-    size_t heads = drawing->heads < CLI_PICTURE_HEADS ? drawing->heads : CLI_PICTURE_HEADS;
-    int code = cli_picture_write(path, drawing->sets, heads, n);
-    if (code == CLI_DONE)
-        cli_note("%s: the first %lld positions of %zu head%s", path, (long long)n, heads,
-                 heads == 1 ? "" : "s");
-    return code;
+    return cli_picture_write(output, drawing->sets, painted_heads(drawing),
+                             painted_positions(drawing));
+}
+
+/* Both files, or neither; then what is in them. */
+static int write_files(draw_work *drawing) {
+    int code = write_labels(drawing);
+    if (code == CLI_DONE) code = paint(drawing);
+    if (code == CLI_DONE) code = cli_outputs_commit(drawing->outputs, OUTPUTS);
+    if (code != CLI_DONE) return code;
+    const char *out = drawing->outputs[OUT].path, *svg = drawing->outputs[SVG].path;
+    const size_t heads = painted_heads(drawing);
+    if (out != NULL)
+        cli_note("%s: labels of %zu head%s, %lld partitions, %lld positions", out, drawing->heads,
+                 drawing->heads == 1 ? "" : "s", (long long)drawing->samples,
+                 (long long)drawing->n);
+    if (svg != NULL)
+        cli_note("%s: the first %lld positions of %zu head%s", svg,
+                 (long long)painted_positions(drawing), heads, heads == 1 ? "" : "s");
+    return CLI_DONE;
 }
 
 static int print_json(const draw_work *drawing, const settings *given) {
@@ -155,7 +214,7 @@ static int print_json(const draw_work *drawing, const settings *given) {
     plsh_json_integer(json, "heads", (int64_t)drawing->heads);
     plsh_json_integer(json, "samples", drawing->samples);
     cli_partitions_json(&given->partitions, json);
-    plsh_json_integer(json, "seed", (int64_t)given->common.seed);
+    plsh_json_unsigned(json, "seed", given->common.seed);
     plsh_json_begin_array(json, "blocks");
     for (size_t h = 0; h < drawing->heads; h++) {
         plsh_json_begin_array(json, NULL);
@@ -227,16 +286,16 @@ static int print_table(const draw_work *drawing) {
 
 static int run(const void *given) {
     const settings *options = given;
-    draw_work drawing = {0};
+    const char *labels = options->partitions.labels;
+    draw_work drawing = {.outputs = {{.path = options->draw.out}, {.path = options->draw.svg}}};
+    const bool prints =
+        options->common.json || (options->draw.out == NULL && options->draw.svg == NULL);
     int code = prepare(options, &drawing);
-    if (code == CLI_DONE && options->draw.out != NULL)
-        code = write_labels(&drawing, options->draw.out);
-    if (code == CLI_DONE && options->draw.svg != NULL) code = paint(&drawing, options->draw.svg);
-    bool wrote = options->draw.out != NULL || options->draw.svg != NULL;
-    if (code == CLI_DONE && options->common.json)
-        code = print_json(&drawing, options);
-    else if (code == CLI_DONE && !wrote)
-        code = print_table(&drawing);
+    if (code == CLI_DONE && prints && labels != NULL) code = check_contiguous(&drawing, labels);
+    if (code == CLI_DONE) code = cli_outputs_open(drawing.outputs, OUTPUTS);
+    if (code == CLI_DONE) code = write_files(&drawing);
+    if (code == CLI_DONE && prints)
+        code = options->common.json ? print_json(&drawing, options) : print_table(&drawing);
     release(&drawing);
     return code;
 }

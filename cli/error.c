@@ -2,9 +2,9 @@
 #include "cli/arrays.h"
 #include "cli/commands.h"
 #include "cli/message.h"
+#include "cli/output.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct error_options {
@@ -16,10 +16,7 @@ typedef struct error_options {
 
 typedef struct settings {
     error_options error;
-    cli_inputs inputs;
-    cli_decays decays;
-    cli_partitions partitions;
-    cli_common common;
+    cli_problem problem;
 } settings;
 
 static const char *const sampled_methods[] = {"plsh", "masks", "mean", NULL};
@@ -29,16 +26,15 @@ static const cli_option error_table[] = {
      .kind = CLI_INTEGERS,
      CLI_MEMBER(error_options, samples),
      .value = "LIST",
-     .help = "partitions per head",
-     .fallback = "1,10,100,1000",
+     .help = "partitions per head; without it 1,10,100,1000 (with --labels: theirs)",
      .range = CLI_BETWEEN(1, 16777216)},
     {.name = "reps",
      .kind = CLI_INTEGER,
      CLI_MEMBER(error_options, reps),
      .value = "N",
-     .help = "repetitions with other draws",
-     .fallback = "10",
-     .range = CLI_BETWEEN(1, 1000000)},
+     .help = "repetitions with other draws; 0 is 10 (with --labels: 1)",
+     .fallback = "0",
+     .range = CLI_BETWEEN(0, 1000000)},
     {.name = "method",
      .kind = CLI_CHOICE,
      CLI_MEMBER(error_options, method),
@@ -55,10 +51,7 @@ static const cli_option error_table[] = {
 
 static const cli_group groups[] = {
     CLI_GROUP("Options", error_table, settings, error),
-    CLI_GROUP("Arrays", cli_inputs_options, settings, inputs),
-    CLI_GROUP("Bias", cli_decays_options, settings, decays),
-    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
-    CLI_GROUP("Common options", cli_common_options, settings, common),
+    CLI_PROBLEM_GROUPS(settings),
 };
 
 /* One sigma and number of samples: sums over heads and repetitions. */
@@ -73,8 +66,10 @@ typedef struct work {
     cli_labels labels;
     plsh_head *heads;
     float *exact, *o;
+    cli_integers samples;
+    int64_t reps;
     cell *cells; /* [decays][samples] */
-    plsh_file *out;
+    cli_output out;
 } work;
 
 static size_t output_count(const work *w) {
@@ -89,8 +84,8 @@ static int attend(const settings *given, work *w, size_t i, int64_t samples, uin
     for (size_t h = 0; h < (size_t)a->heads; h++) {
         w->heads[h] = (plsh_head){.method = method, .partition.decay = w->decays.values[i]};
         if (method == PLSH_METHOD_EXACT) continue;
-        int code = cli_partition_make(&given->partitions, &w->labels, &w->decays.values[i], samples,
-                                      seed, h, &w->heads[h].partition);
+        int code = cli_partition_make(&given->problem.partitions, &w->labels, &w->decays.values[i],
+                                      samples, seed, h, &w->heads[h].partition);
         if (code != CLI_DONE) return code;
     }
     a->head = w->heads;
@@ -107,7 +102,8 @@ static double sigma_of(const work *w, size_t i) {
 static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
     const plsh_attention *a = &w->arrays.attention;
     const size_t each = (size_t)(a->queries * a->value_dim);
-    for (size_t h = 0; h < (size_t)a->heads; h++) {
+    int code = CLI_DONE;
+    for (size_t h = 0; h < (size_t)a->heads && code == CLI_DONE; h++) {
         double most = 0;
         for (size_t x = h * each; x < (h + 1) * each; x++) {
             double error = fabs((double)w->o[x] - (double)w->exact[x]);
@@ -117,73 +113,81 @@ static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
         to->squares += most * most;
         to->most = fmax(to->most, most);
         to->count++;
-        if (w->out == NULL) continue;
-        char line[160];
-        plsh_error error;
-        int length = snprintf(line, sizeof line, "%g\t%lld\t%lld\t%zu\t%.6g\n", sigma_of(w, i),
-                              (long long)samples, (long long)rep, h, most);
-        if (plsh_file_write(w->out, line, (size_t)length, &error) != PLSH_STATUS_OK)
-            return cli_fail_error(&error);
+        code = cli_output_print(&w->out, "%g\t%lld\t%lld\t%zu\t%.6g\n", sigma_of(w, i),
+                                (long long)samples, (long long)rep, h, most);
     }
-    return CLI_DONE;
+    return code;
 }
 
 static int measure_sigma(const settings *given, work *w, size_t i) {
     static const plsh_method methods[] = {PLSH_METHOD_PLSH, PLSH_METHOD_MASKS, PLSH_METHOD_MEAN};
-    const cli_integers *samples = &given->error.samples;
+    const cli_integers *samples = &w->samples;
     cli_run run;
     int code = attend(given, w, i, 0, 0, PLSH_METHOD_EXACT, w->exact, &run);
     for (size_t s = 0; s < samples->count && code == CLI_DONE; s++) {
         cell *to = &w->cells[i * samples->count + s];
-        for (int64_t rep = 0; rep < given->error.reps && code == CLI_DONE; rep++) {
-            uint64_t seed = given->common.seed + (uint64_t)rep;
+        for (int64_t rep = 0; rep < w->reps && code == CLI_DONE; rep++) {
+            uint64_t seed = given->problem.common.seed + (uint64_t)rep;
             code = attend(given, w, i, samples->values[s], seed, methods[given->error.method], w->o,
                           &run);
             if (code == CLI_DONE) code = compare(w, to, i, samples->values[s], rep);
             to->seconds += run.seconds;
             to->pairs = run.report.pairs;
-            cli_progress((double)((i * samples->count + s) * (size_t)given->error.reps) +
-                         (double)rep + 1);
+            cli_progress((double)((i * samples->count + s) * (size_t)w->reps) + (double)rep + 1);
         }
     }
     return code;
 }
 
+/* How often what is measured: labels say how many samples they have, and do not change. */
+static int plan_runs(const settings *given, work *w) {
+    static int64_t counts[] = {1, 10, 100, 1000};
+    const bool labels = given->problem.partitions.labels != NULL;
+    w->samples = given->error.samples;
+    w->reps = given->error.reps > 0 ? given->error.reps : labels ? 1 : 10;
+    if (labels && (w->samples.count > 0 || w->reps > 1))
+        return cli_usage("--labels says how many samples there are, once; --samples and --reps do "
+                         "not go with it");
+    if (labels)
+        w->samples = (cli_integers){1, &w->labels.samples};
+    else if (w->samples.count == 0)
+        w->samples = (cli_integers){CLI_COUNT(counts), counts};
+    return CLI_DONE;
+}
+
+static int read_inputs(const settings *given, work *w) {
+    const cli_problem *problem = &given->problem;
+    const plsh_attention *a = &w->arrays.attention;
+    int code = plan_runs(given, w);
+    if (code == CLI_DONE) code = cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
+    if (code == CLI_DONE) code = cli_decays_make(&problem->decays, 0, &w->decays);
+    if (code == CLI_DONE) code = cli_labels_read(&problem->partitions, &w->labels);
+    if (code == CLI_DONE)
+        code = cli_labels_check(&problem->partitions, &w->labels, a->heads, a->keys);
+    return code;
+}
+
 static int prepare(const settings *given, work *w) {
-    int code = cli_arrays_read(&given->inputs, &given->common, &w->arrays);
-    if (code == CLI_DONE) code = cli_decays_make(&given->decays, 0, &w->decays);
-    if (code == CLI_DONE) code = cli_labels_read(&given->partitions, &w->labels);
+    int code = read_inputs(given, w);
+    w->out.path = given->error.out;
+    if (code == CLI_DONE) code = cli_outputs_open(&w->out, 1);
     if (code != CLI_DONE) return code;
-    if (w->labels.samples > 0 && (given->error.samples.count > 1 || given->error.reps > 1))
-        cli_note("--labels are the same in every repetition and have %lld samples",
-                 (long long)w->labels.samples);
     w->heads = calloc((size_t)w->arrays.attention.heads, sizeof *w->heads);
     w->exact = calloc(output_count(w) + 1, sizeof *w->exact);
     w->o = calloc(output_count(w) + 1, sizeof *w->o);
-    w->cells = calloc(w->decays.count * given->error.samples.count + 1, sizeof *w->cells);
+    w->cells = calloc(w->decays.count * w->samples.count + 1, sizeof *w->cells);
     if (w->heads == NULL || w->exact == NULL || w->o == NULL || w->cells == NULL)
         return cli_fail("out of memory for %zu numbers of output", output_count(w));
-    static const char heading[] = "sigma\tsamples\trep\thead\terror\n";
-    plsh_error error;
-    if (given->error.out != NULL &&
-        (plsh_file_create(&w->out, given->error.out, &error) != PLSH_STATUS_OK ||
-         plsh_file_write(w->out, heading, sizeof heading - 1, &error) != PLSH_STATUS_OK))
-        return cli_fail_error(&error);
-    return CLI_DONE;
+    return cli_output_print(&w->out, "sigma\tsamples\trep\thead\terror\n");
 }
 
 static int measure(const settings *given, work *w) {
     int code = CLI_DONE;
-    cli_progress_begin(
-        (double)(w->decays.count * given->error.samples.count) * (double)given->error.reps, "runs");
+    cli_progress_begin((double)(w->decays.count * w->samples.count) * (double)w->reps, "runs");
     for (size_t i = 0; i < w->decays.count && code == CLI_DONE; i++)
         code = measure_sigma(given, w, i);
     cli_progress_end();
-    if (code != CLI_DONE || w->out == NULL) return code;
-    plsh_error error;
-    plsh_status status = plsh_file_commit(w->out, &error);
-    w->out = NULL;
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+    return code == CLI_DONE ? cli_outputs_commit(&w->out, 1) : code;
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -198,32 +202,30 @@ static const plsh_column columns[] = {
     {.name = "seconds", .kind = PLSH_CELL_NUMBER, .digits = 3},
 };
 
-static void add_row(const settings *given, const work *w, size_t i, size_t s, plsh_table *table) {
-    const cell *c = &w->cells[i * given->error.samples.count + s];
+static void add_row(const work *w, size_t i, size_t s, plsh_table *table) {
+    const cell *c = &w->cells[i * w->samples.count + s];
     const plsh_attention *a = &w->arrays.attention;
     const double n = (double)c->count, mean = c->sum / n;
     const double variance = n > 1 ? fmax(0, (c->squares - n * mean * mean) / (n - 1)) : 0;
-    const int64_t samples =
-        w->labels.samples > 0 ? w->labels.samples : given->error.samples.values[s];
     plsh_cell row[] = {{.number = sigma_of(w, i)},
-                       {.integer = samples},
+                       {.integer = w->samples.values[s]},
                        {.number = mean},
                        {.number = sqrt(variance)},
                        {.number = c->most},
                        {.number = (double)c->pairs / (double)(a->heads * a->queries)},
-                       {.number = c->seconds / (double)given->error.reps}};
+                       {.number = c->seconds / (double)w->reps}};
     plsh_table_add(table, row);
 }
 
-static int print_json(const settings *given, const plsh_table *table) {
+static int print_json(const settings *given, const work *w, const plsh_table *table) {
     plsh_json *json;
     plsh_error error;
     if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
     plsh_json_text(json, "method", sampled_methods[given->error.method]);
-    cli_partitions_json(&given->partitions, json);
-    plsh_json_boolean(json, "causal", given->inputs.causal);
-    plsh_json_integer(json, "reps", given->error.reps);
+    cli_partitions_json(&given->problem.partitions, json);
+    plsh_json_boolean(json, "causal", given->problem.inputs.causal);
+    plsh_json_integer(json, "reps", w->reps);
     int code = plsh_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
                    ? CLI_DONE
                    : cli_fail_error(&error);
@@ -239,8 +241,8 @@ static int report(const settings *given, const work *w) {
     if (plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     for (size_t i = 0; i < w->decays.count; i++)
-        for (size_t s = 0; s < given->error.samples.count; s++) add_row(given, w, i, s, table);
-    int code = given->common.json ? print_json(given, table) : cli_print_table(table);
+        for (size_t s = 0; s < w->samples.count; s++) add_row(w, i, s, table);
+    int code = given->problem.common.json ? print_json(given, w, table) : cli_print_table(table);
     plsh_table_free(table);
     return code;
 }
@@ -251,7 +253,7 @@ static int run(const void *given) {
     int code = prepare(options, &w);
     if (code == CLI_DONE) code = measure(options, &w);
     if (code == CLI_DONE) code = report(options, &w);
-    plsh_file_abandon(w.out);
+    cli_outputs_abandon(&w.out, 1);
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);
     cli_labels_free(&w.labels);

@@ -3,6 +3,8 @@
 
 #include "cli/message.h"
 
+#include "bench/bench.h"
+
 #include <stdlib.h>
 
 const cli_option cli_gradients_options[CLI_GRADIENTS_COUNT] = {
@@ -39,8 +41,10 @@ bool cli_gradients_asked(const cli_gradients *given) {
            given->d_decay != NULL;
 }
 
-static int read_d_o(const char *path, const plsh_attention *a, plsh_npy *out) {
+int cli_gradients_read(const cli_gradients *given, const plsh_attention *a, plsh_npy *out) {
     plsh_error error;
+    const char *path = given->d_o;
+    if (!cli_gradients_asked(given)) return CLI_DONE;
     if (path == NULL) return cli_usage("--do is needed for --dq, --dk, --dv and --ddecay");
     if (plsh_npy_read(path, out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     if (out->rank != 3 || out->shape[0] != a->heads || out->shape[1] != a->queries ||
@@ -59,19 +63,13 @@ static int make_room(const char *path, const plsh_npy *like, float **out) {
     return *out != NULL ? CLI_DONE : cli_fail("out of memory for %zu numbers", like->count);
 }
 
-static int save(const char *path, int rank, const int64_t *shape, const float *data) {
-    plsh_error error;
-    if (path == NULL) return CLI_DONE;
-    plsh_status status = plsh_npy_write(path, PLSH_NPY_FLOAT32, rank, shape, data, &error);
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
-}
-
-static int save_decay(const char *path, int64_t heads, const double *d_decay) {
-    if (path == NULL) return CLI_DONE;
+static int save_decay(const cli_output *output, int64_t heads, const double *d_decay) {
+    if (output->path == NULL) return CLI_DONE;
     float *narrow = calloc((size_t)heads * 2, sizeof *narrow);
     if (narrow == NULL) return cli_fail("out of memory for %lld heads", (long long)heads);
     for (int64_t i = 0; i < 2 * heads; i++) narrow[i] = (float)d_decay[i];
-    int code = save(path, 2, (const int64_t[]){heads, 2}, narrow);
+    const int64_t shape[] = {heads, 2};
+    int code = cli_output_array(output, PLSH_NPY_FLOAT32, 2, shape, narrow);
     free(narrow);
     return code;
 }
@@ -81,37 +79,39 @@ static int run_plan(const plsh_plan *plan, const plsh_backward *backward, cli_ru
     size_t bytes = (plsh_plan_backward_workspace(plan) + 64) / 64 * 64;
     void *workspace = aligned_alloc(64, bytes);
     if (workspace == NULL) return cli_fail("out of memory for a workspace of %zu bytes", bytes);
-    double start = cli_now();
+    double start = bench_now();
     plsh_status status = plsh_plan_backward(plan, backward, workspace, &run->report, &error);
-    run->seconds = cli_now() - start;
+    run->seconds = bench_now() - start;
     free(workspace);
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }
 
-int cli_gradients_run(const cli_gradients *given, const cli_arrays *arrays, const plsh_plan *plan,
-                      const float *o, const float *lse, cli_run *run) {
-    const plsh_attention *a = &arrays->attention;
-    plsh_npy d_o = {0};
-    plsh_backward backward = {
-        .q = arrays->q.data, .k = arrays->k.data, .v = arrays->v.data, .o = o, .lse = lse};
-    int code = read_d_o(given->d_o, a, &d_o);
-    backward.d_o = d_o.data;
-    if (code == CLI_DONE) code = make_room(given->d_q, &arrays->q, &backward.d_q);
-    if (code == CLI_DONE) code = make_room(given->d_k, &arrays->k, &backward.d_k);
-    if (code == CLI_DONE) code = make_room(given->d_v, &arrays->v, &backward.d_v);
-    if (code == CLI_DONE && given->d_decay != NULL) {
-        backward.d_decay = calloc((size_t)a->heads * 2, sizeof(double));
-        if (backward.d_decay == NULL) code = cli_fail("out of memory for the decays' gradients");
+static int save(const cli_output *outputs, const cli_arrays *arrays, const plsh_backward *from) {
+    const plsh_npy *like[] = {&arrays->q, &arrays->k, &arrays->v};
+    const float *data[] = {from->d_q, from->d_k, from->d_v};
+    int code = CLI_DONE;
+    for (int i = 0; i < 3 && code == CLI_DONE; i++)
+        code = cli_output_array(&outputs[i], PLSH_NPY_FLOAT32, 3, like[i]->shape, data[i]);
+    return code == CLI_DONE ? save_decay(&outputs[3], arrays->attention.heads, from->d_decay)
+                            : code;
+}
+
+int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, const plsh_plan *plan,
+                      const plsh_backward *inputs, cli_run *run) {
+    const size_t heads = (size_t)arrays->attention.heads;
+    plsh_backward b = *inputs;
+    int code = make_room(outputs[0].path, &arrays->q, &b.d_q);
+    if (code == CLI_DONE) code = make_room(outputs[1].path, &arrays->k, &b.d_k);
+    if (code == CLI_DONE) code = make_room(outputs[2].path, &arrays->v, &b.d_v);
+    if (code == CLI_DONE && outputs[3].path != NULL) {
+        b.d_decay = calloc(heads * 2, sizeof(double));
+        if (b.d_decay == NULL) code = cli_fail("out of memory for the decays' gradients");
     }
-    if (code == CLI_DONE) code = run_plan(plan, &backward, run);
-    if (code == CLI_DONE) code = save(given->d_q, 3, arrays->q.shape, backward.d_q);
-    if (code == CLI_DONE) code = save(given->d_k, 3, arrays->k.shape, backward.d_k);
-    if (code == CLI_DONE) code = save(given->d_v, 3, arrays->v.shape, backward.d_v);
-    if (code == CLI_DONE) code = save_decay(given->d_decay, a->heads, backward.d_decay);
-    free(backward.d_q);
-    free(backward.d_k);
-    free(backward.d_v);
-    free(backward.d_decay);
-    plsh_npy_free(&d_o);
+    if (code == CLI_DONE) code = run_plan(plan, &b, run);
+    if (code == CLI_DONE) code = save(outputs, arrays, &b);
+    free(b.d_q);
+    free(b.d_k);
+    free(b.d_v);
+    free(b.d_decay);
     return code;
 }

@@ -3,6 +3,7 @@
 #define PLSH_CLI_GRADIENTS_H
 
 #include "cli/arrays.h"
+#include "cli/output.h"
 
 typedef struct cli_gradients {
     const char *d_o;                       /* read */
@@ -15,9 +16,12 @@ extern const cli_option cli_gradients_options[CLI_GRADIENTS_COUNT];
 /* Is any of them asked for? */
 bool cli_gradients_asked(const cli_gradients *given);
 
-/* Reads d_o, runs the backward pass of the plan and writes what was asked for. o and lse: those of
- * the forward pass. */
-int cli_gradients_run(const cli_gradients *given, const cli_arrays *arrays, const plsh_plan *plan,
-                      const float *o, const float *lse, cli_run *run);
+/* Reads d_o, where any is asked for: float32, of the output's shape. */
+int cli_gradients_read(const cli_gradients *given, const plsh_attention *a, plsh_npy *out);
+
+/* Runs the backward pass of the plan on `inputs` and writes those of the four outputs (d_q, d_k,
+ * d_v, d_decay) that have a path. */
+int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, const plsh_plan *plan,
+                      const plsh_backward *inputs, cli_run *run);
 
 #endif

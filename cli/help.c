@@ -55,6 +55,16 @@ static void print_option(const cli_option *option, int column) {
     wrap(text, column, column);
 }
 
+const char cli_program_example[] =
+    "plsh attend --random 8,2000,64 --causal --method exact --out o.npy --certify bound.npy\n"
+    "plsh bench --n 2048 --heads 2 --causal --reps 2";
+
+static void print_example(const char *example) {
+    printf("\nExample\n  ");
+    for (const char *c = example; *c != '\0'; c++) *c == '\n' ? printf("\n  ") : putchar(*c);
+    putchar('\n');
+}
+
 void cli_help_command(const cli_command *command) {
     printf("plsh %s - %s\n\nusage: plsh %s [options]\n\n", command->name, command->summary,
            command->name);
@@ -70,10 +80,7 @@ void cli_help_command(const cli_command *command) {
         for (size_t i = 0; i < command->groups[g].count; i++)
             print_option(&command->groups[g].options[i], column);
     }
-    printf("\nExample\n  ");
-    for (const char *c = command->example; *c != '\0'; c++)
-        *c == '\n' ? printf("\n  ") : putchar(*c);
-    putchar('\n');
+    print_example(command->example);
 }
 
 void cli_help_program(void) {
@@ -83,10 +90,12 @@ void cli_help_program(void) {
            plsh_version());
     for (size_t i = 0; cli_commands[i] != NULL; i++)
         printf("  %-12s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    print_example(cli_program_example);
     printf("\nExit codes: 0 done, 1 failed, 2 bad usage. Results go to stdout, messages to "
            "stderr.\n");
 }
 
 void cli_examples_print(void) {
+    printf("%s\n", cli_program_example);
     for (size_t i = 0; cli_commands[i] != NULL; i++) printf("%s\n", cli_commands[i]->example);
 }

@@ -2,11 +2,11 @@
 #include "cli/command.h"
 #include "cli/message.h"
 
+#include "plsh/io.h"
 #include "plsh/version.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 /* Text in roff: dashes stay dashes, and no line begins a request. */
 static void put_roff(FILE *file, const char *text) {
@@ -82,7 +82,10 @@ static void put_program_page(FILE *file) {
         fputc('\n', file);
     }
     fputs(".SH EXIT STATUS\n0: done. 1: failed, with one line on stderr. 2: bad usage.\n"
-          ".SH ENVIRONMENT\n.TP\n.B PLSH_ISA\nThe instruction set to use, as \\-\\-isa.\n"
+          ".SH EXAMPLE\n.nf\n",
+          file);
+    put_roff(file, cli_program_example);
+    fputs("\n.fi\n.SH ENVIRONMENT\n.TP\n.B PLSH_ISA\nThe instruction set to use, as \\-\\-isa.\n"
           ".TP\n.B OMP_NUM_THREADS\nThe number of threads, unless \\-\\-threads is given.\n",
           file);
 }
@@ -92,15 +95,22 @@ static int write_page(const char *directory, const cli_command *command) {
     char path[1024];
     snprintf(path, sizeof path, "%s/plsh%s%s.1", directory, command != NULL ? "-" : "",
              command != NULL ? command->name : "");
-    FILE *file = fopen(path, "w");
-    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    if (file == NULL) return cli_fail("out of memory");
     if (command != NULL)
         put_command_page(file, command);
     else
         put_program_page(file);
-    bool bad = ferror(file) != 0;
-    if (fclose(file) != 0 || bad) return cli_fail("%s: it could not be written", path);
-    return CLI_DONE;
+    plsh_error error;
+    int code = CLI_DONE;
+    if (fclose(file) != 0)
+        code = cli_fail("%s: out of memory", path);
+    else if (plsh_file_save(path, text, length, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    free(text);
+    return code;
 }
 
 int cli_manual_write(const char *directory) {

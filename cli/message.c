@@ -3,11 +3,12 @@
 
 #include "cli/command.h"
 
+#include "bench/bench.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *command_name;
@@ -92,23 +93,17 @@ int cli_finish(int code) {
     return code;
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 void cli_progress_begin(double total, const char *unit) {
     progress.total = total;
     progress.unit = unit;
-    progress.start = now();
+    progress.start = bench_now();
     progress.last = progress.start;
     progress.shown = false;
 }
 
 void cli_progress(double done) {
     if (is_quiet || !isatty(STDERR_FILENO)) return;
-    double time = now();
+    double time = bench_now();
     if (time - progress.last < 0.2) return; /* five a second are enough for the eye */
     progress.last = time;
     double rate = done / (time - progress.start);

@@ -2,17 +2,17 @@
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/published.h"
 
+#include "bench/bench.h"
 #include "plsh/theory.h"
 
 #include <cblas.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct norms_options {
     int64_t n;
@@ -82,27 +82,7 @@ static const cli_option norms_table[] = {
 };
 
 /* As for every command, but the paper's own draws are the default: the theorem is about them. */
-static const cli_option partition_table[] = {
-    {.name = "scheme",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_partitions, scheme),
-     .value = "NAME",
-     .help = "how positions are cut",
-     .fallback = "binning",
-     .choices = cli_schemes},
-    {.name = "design",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_partitions, design),
-     .value = "NAME",
-     .help = "how the draws are placed",
-     .fallback = "iid",
-     .choices = cli_designs},
-    {.name = "labels",
-     .kind = CLI_FILE,
-     CLI_MEMBER(cli_partitions, labels),
-     .value = "FILE",
-     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n], contiguous"},
-};
+static const cli_option partition_table[] = CLI_PARTITIONS_TABLE("binning", "iid");
 
 static const cli_group groups[] = {
     CLI_GROUP("Options", norms_table, settings, norms),
@@ -146,14 +126,8 @@ typedef struct norms_work {
     cli_labels labels;
     norms_cell *cells;
     size_t count;
-    plsh_file *out;
+    cli_output out;
 } norms_work;
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* The seed of a cell: the same whichever other cells are asked for, and unrelated to theirs. The
  * finaliser of SplitMix64 between the parts. */
@@ -170,21 +144,6 @@ static uint64_t cell_seed(uint64_t seed, const norms_cell *cell) {
     return mix(mix(seed, bits), (uint64_t)cell->samples);
 }
 
-static int write_line(plsh_file *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static int write_line(plsh_file *out, const char *format, ...) {
-    char line[256];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    plsh_error error;
-    if (plsh_file_write(out, line, (size_t)length, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return CLI_DONE;
-}
-
 static int measure_once(const settings *given, norms_work *work, norms_cell *cell, size_t head,
                         int64_t rep) {
     plsh_partition set;
@@ -196,20 +155,19 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
                                   cell_seed(given->common.seed, cell), head, &set);
     if (code != CLI_DONE) return code;
     if (given->partitions.labels == NULL) set.head = (uint32_t)rep;
-    double begin = now();
+    double begin = bench_now();
     if (plsh_norms_measure(&set, work->n, &options, &norms, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    cell->seconds += now() - begin;
+    cell->seconds += bench_now() - begin;
     moments_add(&cell->spectral, norms.spectral);
     moments_add(&cell->max, norms.max);
     if (norms.largest_block > cell->largest) cell->largest = norms.largest_block;
     cell->beyond_spectral += norms.spectral >= cell->bound_spectral;
     cell->beyond_max += norms.max >= cell->bound_max;
     cell->beyond_block += (double)norms.largest_block > cell->bound_block;
-    if (work->out == NULL) return CLI_DONE;
-    return write_line(work->out, "%.9g\t%lld\t%lld\t%.9g\t%.9g\t%lld\n", cell->sigma,
-                      (long long)cell->samples, (long long)rep, norms.spectral, norms.max,
-                      (long long)norms.largest_block);
+    return cli_output_print(&work->out, "%.9g\t%lld\t%lld\t%.9g\t%.9g\t%lld\n", cell->sigma,
+                            (long long)cell->samples, (long long)rep, norms.spectral, norms.max,
+                            (long long)norms.largest_block);
 }
 
 static int measure(const settings *given, norms_work *work) {
@@ -264,8 +222,6 @@ static int prepare(const settings *given, norms_work *work) {
         return cli_usage("--labels says how many samples there are; --samples and --paper do not "
                          "go with it");
     int code = cli_labels_read(&given->partitions, &work->labels);
-    if (code == CLI_DONE && labels && (work->labels.n < 1 || work->labels.heads < 1))
-        code = cli_fail("%s: no labels in it", given->partitions.labels);
     if (code == CLI_DONE)
         code = cli_decays_make(&given->decays, (size_t)work->labels.heads, &work->decays);
     if (code == CLI_DONE) code = make_cells(given, work);
@@ -273,15 +229,14 @@ static int prepare(const settings *given, norms_work *work) {
     work->n = labels ? work->labels.n : options->n ? options->n : options->paper ? 4250 : 4096;
     work->reps = labels ? 1 : options->reps ? options->reps : options->paper ? 30 : 10;
     make_bounds(work, options->delta);
-    plsh_error error;
-    if (options->out == NULL) return CLI_DONE;
-    if (plsh_file_create(&work->out, options->out, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return write_line(work->out, "sigma\tsamples\trepetition\tspectral\tmax\tbmax\n");
+    work->out.path = options->out;
+    code = cli_outputs_open(&work->out, 1);
+    if (code != CLI_DONE) return code;
+    return cli_output_print(&work->out, "sigma\tsamples\trepetition\tspectral\tmax\tbmax\n");
 }
 
 static void release(norms_work *work) {
-    plsh_file_abandon(work->out);
+    cli_outputs_abandon(&work->out, 1);
     free(work->cells);
     cli_decays_free(&work->decays);
     cli_labels_free(&work->labels);
@@ -531,12 +486,7 @@ static int run(const void *given) {
     openblas_set_num_threads(1);
     int code = prepare(options, &work);
     if (code == CLI_DONE) code = measure(options, &work);
-    if (code == CLI_DONE && work.out != NULL) {
-        plsh_error error;
-        plsh_status status = plsh_file_commit(work.out, &error);
-        work.out = NULL;
-        if (status != PLSH_STATUS_OK) code = cli_fail_error(&error);
-    }
+    if (code == CLI_DONE) code = cli_outputs_commit(&work.out, 1);
     if (code == CLI_DONE)
         code = options->common.json ? print_json(options, &work) : print_table(options, &work);
     release(&work);

@@ -192,6 +192,8 @@ static int read_npy_table(const char *path, double **out, size_t *count) {
 }
 
 static int parse_table(const char *path, plsh_decay *decay, cli_decay_list *out) {
+    if (path[0] == '\0')
+        return cli_usage("--decay: \"table:\" needs a file after the colon, .npy or text");
     size_t length = strlen(path), count = 0;
     bool npy = length > 4 && strcmp(path + length - 4, ".npy") == 0;
     int code = npy ? read_npy_table(path, &out->table, &count)
@@ -206,14 +208,13 @@ static int parse_parameters(const char *text, const char *numbers, size_t wanted
                             plsh_decay *decay) {
     double values[2] = {0, 0};
     size_t count = 0;
-    const char *rest = numbers;
-    for (; count < wanted; count++) {
+    for (const char *rest = numbers; count < wanted; count++) {
         char *end;
         values[count] = strtod(rest, &end);
-        if (end == rest || (*end != ',' && *end != '\0')) break;
-        rest = *end == ',' ? end + 1 : end;
+        if (end == rest || *end != (count + 1 < wanted ? ',' : '\0')) break;
+        rest = end + 1;
     }
-    if (count != wanted || *rest != '\0')
+    if (count != wanted)
         return cli_usage("--decay: \"%s\" needs %zu number%s after the colon", text, wanted,
                          wanted > 1 ? "s" : "");
     decay->a = values[0];
@@ -275,27 +276,8 @@ void cli_decays_free(cli_decay_list *list) {
 const char *const cli_schemes[] = {"binning", "integer", "cuts", NULL};
 const char *const cli_designs[] = {"iid", "stratified", NULL};
 
-const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
-    {.name = "scheme",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_partitions, scheme),
-     .value = "NAME",
-     .help = "how positions are cut",
-     .fallback = "integer",
-     .choices = cli_schemes},
-    {.name = "design",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_partitions, design),
-     .value = "NAME",
-     .help = "how the draws of a head are placed",
-     .fallback = "stratified",
-     .choices = cli_designs},
-    {.name = "labels",
-     .kind = CLI_FILE,
-     CLI_MEMBER(cli_partitions, labels),
-     .value = "FILE",
-     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]"},
-};
+const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] =
+    CLI_PARTITIONS_TABLE("integer", "stratified");
 
 int cli_labels_read(const cli_partitions *options, cli_labels *out) {
     *out = (cli_labels){0};
@@ -310,11 +292,28 @@ int cli_labels_read(const cli_partitions *options, cli_labels *out) {
         plsh_npy_free(&array);
         return code;
     }
+    if (array.count == 0) {
+        plsh_npy_free(&array);
+        return cli_fail("%s: there are no labels in it; [heads, s, n] are 1 or more",
+                        options->labels);
+    }
     out->heads = array.shape[0];
     out->samples = array.shape[1];
     out->n = array.shape[2];
     out->array = array;
     out->values = array.data;
+    return CLI_DONE;
+}
+
+int cli_labels_check(const cli_partitions *options, const cli_labels *labels, int64_t heads,
+                     int64_t n) {
+    if (options->labels == NULL) return CLI_DONE;
+    if (labels->heads != 1 && labels->heads != heads)
+        return cli_fail("%s: labels of %lld heads; there are %lld: give those of one, or of all",
+                        options->labels, (long long)labels->heads, (long long)heads);
+    if (labels->n < n)
+        return cli_fail("%s: labels of %lld positions; there are %lld keys", options->labels,
+                        (long long)labels->n, (long long)n);
     return CLI_DONE;
 }
 
@@ -334,12 +333,10 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                             .seed = seed,
                             .head = (uint32_t)head};
     if (labels->values != NULL) {
-        if ((int64_t)head >= labels->heads)
-            return cli_fail("%s: labels of %lld heads; head %zu has none", options->labels,
-                            (long long)labels->heads, head);
+        const int64_t from = labels->heads == 1 ? 0 : (int64_t)head;
         out->scheme = PLSH_SCHEME_LABELS;
         out->samples = labels->samples;
-        out->labels = labels->values + (int64_t)head * labels->samples * labels->n;
+        out->labels = labels->values + from * labels->samples * labels->n;
         out->label_count = labels->n;
     }
     plsh_error error;

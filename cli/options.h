@@ -64,6 +64,31 @@ typedef struct cli_partitions {
     const char *labels;
 } cli_partitions;
 
+/* Their table, with the defaults of a command. */
+#define CLI_PARTITIONS_TABLE(scheme_fallback, design_fallback)                                     \
+    {                                                                                              \
+        {.name = "scheme",                                                                         \
+         .kind = CLI_CHOICE,                                                                       \
+         CLI_MEMBER(cli_partitions, scheme),                                                       \
+         .value = "NAME",                                                                          \
+         .help = "how positions are cut",                                                          \
+         .fallback = (scheme_fallback),                                                            \
+         .choices = cli_schemes},                                                                  \
+            {.name = "design",                                                                     \
+             .kind = CLI_CHOICE,                                                                   \
+             CLI_MEMBER(cli_partitions, design),                                                   \
+             .value = "NAME",                                                                      \
+             .help = "how the draws of a head are placed",                                         \
+             .fallback = (design_fallback),                                                        \
+             .choices = cli_designs},                                                              \
+            {.name = "labels",                                                                     \
+             .kind = CLI_FILE,                                                                     \
+             CLI_MEMBER(cli_partitions, labels),                                                   \
+             .value = "FILE",                                                                      \
+             .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those " \
+                     "of one head serve all"},                                                     \
+    }
+
 /* The names of plsh_scheme (but for labels) and plsh_design, NULL at the end. */
 extern const char *const cli_schemes[];
 extern const char *const cli_designs[];
@@ -80,6 +105,11 @@ typedef struct cli_labels {
 } cli_labels;
 
 int cli_labels_read(const cli_partitions *options, cli_labels *out);
+
+/* Do they serve `heads` heads (those of one head serve all) of n positions? Yes where none were
+ * given. */
+int cli_labels_check(const cli_partitions *options, const cli_labels *labels, int64_t heads,
+                     int64_t n);
 void cli_labels_free(cli_labels *labels);
 
 /* The set of head `head`, checked: from the labels where they are given (with their number of

@@ -4,8 +4,6 @@
 #include "cli/command.h"
 #include "cli/message.h"
 
-#include "plsh/io.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -235,7 +233,8 @@ static int put_picture(canvas *c, const plsh_partition *sets, size_t count) {
     return code;
 }
 
-int cli_picture_write(const char *path, const plsh_partition *sets, size_t count, int64_t n) {
+int cli_picture_write(const cli_output *output, const plsh_partition *sets, size_t count,
+                      int64_t n) {
     char *text = NULL;
     size_t length = 0;
     canvas c = {.out = open_memstream(&text, &length), .n = n};
@@ -245,11 +244,10 @@ int cli_picture_write(const char *path, const plsh_partition *sets, size_t count
     bool memory = c.out != NULL && c.weights != NULL && c.labels != NULL;
     if (memory) code = put_picture(&c, sets, count);
     if (c.out != NULL && fclose(c.out) != 0) memory = false;
-    plsh_error error;
     if (!memory)
-        code = cli_fail("%s: out of memory for the picture", path);
-    else if (code == CLI_DONE && plsh_file_save(path, text, length, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
+        code = cli_fail("%s: out of memory for the picture", output->path);
+    else if (code == CLI_DONE)
+        code = cli_output_print(output, "%s", text);
     free(c.labels);
     free(c.weights);
     free(text);

@@ -2,6 +2,8 @@
 #ifndef PLSH_CLI_PICTURE_H
 #define PLSH_CLI_PICTURE_H
 
+#include "cli/output.h"
+
 #include "plsh/partition.h"
 
 /* Positions that a picture shows at most, and rows (heads) of it: finer cells than these are no
@@ -10,6 +12,7 @@ enum { CLI_PICTURE_POSITIONS = 256, CLI_PICTURE_HEADS = 8 };
 
 /* One row per set: a few of its masks, their mean M~, and L*, for positions 0..n-1. Returns an
  * exit code. */
-int cli_picture_write(const char *path, const plsh_partition *sets, size_t count, int64_t n);
+int cli_picture_write(const cli_output *output, const plsh_partition *sets, size_t count,
+                      int64_t n);
 
 #endif

@@ -1,0 +1,105 @@
+/* cli: the files a command writes. */
+#include "cli/output.h"
+
+#include "cli/command.h"
+#include "cli/message.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a signal handler has to remove; names are copies, because a file may be freed meanwhile. */
+static struct {
+    atomic_bool there;
+    char name[PATH_MAX + 64];
+} pending[CLI_OUTPUTS_MOST];
+
+/* SA_RESETHAND: raised again, the signal ends the program as it would have without us. */
+static void remove_pending(int number) {
+    for (size_t i = 0; i < CLI_COUNT(pending); i++)
+        if (atomic_load(&pending[i].there)) unlink(pending[i].name);
+    raise(number);
+}
+
+/* A signal that is ignored (nohup) stays ignored. */
+static void catch_signals(void) {
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM};
+    struct sigaction before, ours = {.sa_handler = remove_pending, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < CLI_COUNT(numbers); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(numbers[i], &ours, NULL);
+}
+
+static int check_paths(const cli_output *outputs, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (outputs[i].path != NULL && outputs[j].path != NULL &&
+                strcmp(outputs[i].path, outputs[j].path) == 0)
+                return cli_usage("%s is named for two outputs; give each a file", outputs[i].path);
+    return CLI_DONE;
+}
+
+int cli_outputs_open(cli_output *outputs, size_t count) {
+    int code = check_paths(outputs, count);
+    if (code != CLI_DONE) return code;
+    catch_signals();
+    for (size_t i = 0; i < count; i++) {
+        plsh_error error;
+        if (outputs[i].path == NULL) continue;
+        if (plsh_file_create(&outputs[i].file, outputs[i].path, &error) != PLSH_STATUS_OK)
+            return cli_fail_error(&error);
+        const char *name = plsh_file_temporary(outputs[i].file);
+        if (name == NULL) continue;
+        snprintf(pending[i].name, sizeof pending[i].name, "%s", name);
+        atomic_store(&pending[i].there, true);
+    }
+    return CLI_DONE;
+}
+
+int cli_output_array(const cli_output *output, plsh_npy_type type, int rank, const int64_t *shape,
+                     const void *data) {
+    plsh_error error;
+    if (output->file == NULL) return CLI_DONE;
+    plsh_status status = plsh_npy_append(output->file, type, rank, shape, data, &error);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+int cli_output_print(const cli_output *output, const char *format, ...) {
+    if (output->file == NULL) return CLI_DONE;
+    char *text = NULL;
+    plsh_error error;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (length < 0) return cli_fail("%s: out of memory", output->path);
+    plsh_status status = plsh_file_write(output->file, text, (size_t)length, &error);
+    free(text);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+int cli_outputs_commit(cli_output *outputs, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        plsh_error error;
+        if (outputs[i].file == NULL) continue;
+        plsh_status status = plsh_file_commit(outputs[i].file, &error);
+        outputs[i].file = NULL;
+        atomic_store(&pending[i].there, false);
+        if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
+    }
+    return CLI_DONE;
+}
+
+void cli_outputs_abandon(cli_output *outputs, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        plsh_file_abandon(outputs[i].file);
+        outputs[i].file = NULL;
+        atomic_store(&pending[i].there, false);
+    }
+}
