@@ -1,4 +1,4 @@
-set terminal svg size 1200,450 font "sans,13" background rgb "white"
+set terminal svg size 1200,850 font "sans,13" background rgb "white"
 set output "plot.svg"
 set datafile separator tab
 set datafile commentschars "#"
@@ -10,13 +10,16 @@ set key bottom left samplen 1 font ",10" maxrows 4
 set xrange [0.8:120000]
 set yrange [-3.5:1.5]
 set xlabel "samples s"
-set multiplot layout 1,3
+set multiplot layout 2,3
 ours(run, design, sigma) = sprintf("< awk -F'\t' '$1 == \"%s\" && $2 == \"%s\" && $3 == %d' summary.tsv", run, design, sigma)
 published(model, sigma) = sprintf("< awk -F'\t' '$1 == \"%s\" && $2 == %d' published.tsv", model, sigma)
 set ylabel "log10 of the largest error of the output"
-do for [run in "layer15 layer15-causal"] {
-    set title "SmolLM2 ".run.", iid"
-    plot for [i=0:3] ours(run, "iid", 2 * 4**i) using 4:5 with linespoints linecolor i+1 pointtype 7 pointsize 0.4 title sprintf("sigma %d", 2 * 4**i), \
+titles = "'layer 15' 'layer 15, causal' 'layer 15, after RoPE' 'layer 0'"
+runs = "layer15 layer15-causal layer15-rope layer00"
+do for [r=1:4] {
+    set title word(titles, r).": iid, stratified (dashed)"
+    plot for [i=0:3] ours(word(runs, r), "iid", 2 * 4**i) using 4:5 with linespoints linecolor i+1 pointtype 7 pointsize 0.4 title sprintf("sigma %d", 2 * 4**i), \
+         for [i=0:3] ours(word(runs, r), "stratified", 2 * 4**i) using 4:5 with lines linecolor i+1 dashtype 3 notitle, \
          0.3 - 0.5 * log10(x) linecolor "black" dashtype 2 title "slope -1/2"
 }
 set title "published: Mistral-7B, Llama-4-Scout (dashed)"
