@@ -54,16 +54,18 @@ def main() -> None:
         x, y, z = (torch.from_numpy(a)[None] for a in (q, k, v))
         learn = x.clone().requires_grad_()
         calls["plsh.torch.attention"] = lambda: plsh.torch.attention(x, y, z)
+        slopes = torch.linspace(0.1, 0.8, 8, requires_grad=True)
         calls["  with autograd"] = lambda: plsh.torch.attention(learn, y, z)
+        calls["  learning slopes too"] = lambda: plsh.torch.attention(learn, y, z, slopes=slopes)
     except ImportError:
         print("torch is absent: NumPy alone")
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(30):
+    for _ in range(150):
         for name, call in calls.items():
             start = time.perf_counter()
-            for _ in range(100):
+            for _ in range(20):
                 call()
-            times[name].append((time.perf_counter() - start) / 100 * 1e6)
+            times[name].append((time.perf_counter() - start) / 20 * 1e6)
     base = statistics.median(times["C alone"])
     print(f"{'call':24}{'us':>8}{'beyond C':>10}")
     for name, found in times.items():

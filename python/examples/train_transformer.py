@@ -14,7 +14,7 @@ class DenseALiBi(plsh.torch.ALiBiAttention):
         split = self.qkv(x).view(batch, n, -1, self.head_dim).transpose(1, 2)
         q, k, v = split.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         distance = torch.arange(n)[:, None] - torch.arange(n)[None]
-        bias = -distance * self.log_slopes.exp()[:, None, None]
+        bias = -distance / torch.tensor(self.sigma)[:, None, None]
         bias = bias.masked_fill(distance < 0, float("-inf"))
         o = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.out(o.transpose(1, 2).reshape(batch, n, -1))

@@ -232,6 +232,13 @@ def test_what_is_refused(rng):
         (ValueError, "labels: of 3 heads", (q, k, v),
          {"method": "plsh", "labels": np.zeros((3, 2, 150), dtype=np.int32)}),
         (plsh.Error, "isa|instruction", (q, k, v), {"isa": "sse9"}),
+        (ValueError, "seed=1844.*64 bits", (q, k, v), {"seed": 2**64}),
+        (ValueError, "samples=2.5: must be an integer", (q, k, v), {"samples": 2.5}),
+        (ValueError, "threads=-1", (q, k, v), {"threads": -1}),
+        (TypeError, "scale='a': must be a number", (q, k, v), {"scale": "a"}),
+        (TypeError, "eps='a': must be a number", (q, k, v), {"eps": "a"}),
+        (TypeError, "causal='no'", (q, k, v), {"causal": "no"}),
+        (TypeError, "method=3", (q, k, v), {"method": 3}),
     ]
     for kind, message, inputs, options in wrong:
         with pytest.raises(kind, match=message):

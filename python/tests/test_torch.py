@@ -1,5 +1,8 @@
 """The torch operator: values and gradients against float64, opcheck, compile, the module."""
 
+import shutil
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -198,10 +201,10 @@ def test_learnable_decays():
 
 def operator_arguments(**changes):
     q, k, v = inputs(**changes)
-    parameters = torch.tensor([[x, 0.0] for x in SIGMA], dtype=torch.float64, requires_grad=True)
-    options = plsh.torch._write(["exact"], "alibi", 0.0, [], True, 0.0, 0.0, [], [], "integer",
-                                "stratified", 20, 1, 1, [], [])
-    return q, k, v, parameters, None, options
+    parameters = torch.tensor(SIGMA, dtype=torch.float64, requires_grad=True)
+    options = plsh.torch._write(["exact"], "alibi", 0.0, [], True, 0.0, [], [], "integer",
+                                "stratified", 20, 1, [], [])
+    return q, k, v, parameters, None, [], 0.0, 1, options
 
 
 @pytest.mark.parametrize("rows_first", [False, True])
@@ -215,7 +218,14 @@ def test_opcheck_padding():
     torch.library.opcheck(torch.ops.plsh.padding_spans.default, (mask, 4))
 
 
-def test_compile_without_graph_breaks():
+def backends():
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    absent = pytest.mark.skipif(compiler is None, reason="inductor needs a C++ compiler")
+    return ["aot_eager", pytest.param("inductor", marks=absent)]
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_compile_without_graph_breaks(backend):
     torch.manual_seed(0)
     layer = plsh.torch.ALiBiAttention(32, heads=4, kv_heads=2, learn_slopes=True)
     x = torch.randn(2, 70, 32)
@@ -224,12 +234,27 @@ def test_compile_without_graph_breaks():
     wanted = {name: p.grad.clone() for name, p in layer.named_parameters()}
     layer.zero_grad()
     torch._dynamo.reset()
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
     o = compiled(x)
     o.square().sum().backward()
     torch.testing.assert_close(o, plain)
     for name, p in layer.named_parameters():
         torch.testing.assert_close(p.grad, wanted[name])
+
+
+def test_compile_with_numbers_that_change():
+    """Seeds, scales and sigmas are followed, not frozen at their first value."""
+    q, k, v = (x.detach() for x in inputs(n=60))
+
+    def sampled(sigma, scale, seed):
+        return plsh.torch.attention(q, k, v, sigma=sigma, scale=scale, seed=seed, method="plsh",
+                                    samples=4)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(sampled, fullgraph=True, backend="aot_eager")
+    for i in range(4):
+        numbers = (2.0 + i, 0.1 + 0.1 * i, 5 + i)
+        assert torch.equal(compiled(*numbers), sampled(*numbers))
 
 
 def test_module_learns_slopes():
@@ -254,6 +279,24 @@ def test_what_is_refused():
         (ValueError, "method='fast'", (q, k, v), {"method": "fast"}),
         (ValueError, "k: rows of 8", (q, k[..., :8], v), {}),
         (ValueError, "parameters:", (q, k, v), {"parameters": torch.ones(4, 2)}),
+        (TypeError, "q: is ndarray", (q.numpy(), k, v), {}),
+        (TypeError, "q, k, v: torch.float32, torch.float16", (q, k.half(), v), {}),
+        (ValueError, "k: on meta, must be on the CPU", (q, k.to("meta"), v), {}),
+        (ValueError, "k: shape", (q[0], k, v), {}),
+        (TypeError, "sigma: must be one number", (q, k, v), {"sigma": ["a"] * 4}),
+        (ValueError, "slopes=.*positive", (q, k, v), {"slopes": -1}),
+        (TypeError, "decay: is list", (q, k, v), {"decay": ["alibi"] * 4}),
+        (ValueError, "seed=-1", (q, k, v), {"seed": -1}),
+        (ValueError, "seed=1844.*64 bits", (q, k, v), {"seed": 2**64}),
+        (TypeError, "samples=2.5: must be an integer", (q, k, v), {"samples": 2.5}),
+        (TypeError, "window=5.0: must be an integer", (q, k, v), {"window": 5.0}),
+        (ValueError, "window=0: is positive", (q, k, v), {"window": 0}),
+        (ValueError, "scale=0", (q, k, v), {"scale": 0}),
+        (TypeError, "causal=no", (q, k, v), {"causal": "no"}),
+        (TypeError, "method=3", (q, k, v), {"method": 3}),
+        (ValueError, "spans: .0, 131, 131.", (q[:1], k[:1], v[:1]),
+         {"spans": torch.tensor([[0, 131, 131]])}),
+        (TypeError, "spans: must be an int64 tensor", (q, k, v), {"spans": [0, 130, 130]}),
     ]
     for kind, message, x, options in wrong:
         with pytest.raises(kind, match=message):
@@ -262,6 +305,21 @@ def test_what_is_refused():
     assert plsh.torch.attention(*meta).shape == q.shape
     with pytest.raises(ValueError, match="k: repeated"):
         plsh.torch.attention(q, k[:, :1].expand(-1, 4, -1, -1), v.repeat(1, 2, 1, 1))
+
+
+def test_numbers_of_every_kind():
+    """Python's, NumPy's and torch's numbers say the same; seeds have all 64 bits."""
+    q, k, v = (x.detach() for x in inputs(batch=1))
+    wanted = plsh.torch.attention(q, k, v, sigma=[4.0] * 4)
+    for sigma in (4, 4.0, np.int64(4), np.float32(4), np.full(4, 4), torch.tensor(4),
+                  torch.full((4,), 4.0)):
+        assert torch.equal(plsh.torch.attention(q, k, v, sigma=sigma), wanted)
+    standard = plsh.torch.attention(q, k, v)
+    assert torch.equal(plsh.torch.attention(q, k, v, sigma="alibi"), standard)
+    for seed in (np.uint64(2**63 + 5), 2**64 - 1, np.int64(3)):
+        options = {"method": "plsh", "samples": np.int64(3), "seed": seed}
+        o = plsh.torch.attention(q, k, v, **options)
+        assert np.array_equal(o[0], plsh.attention(*(x[0].numpy() for x in (q, k, v)), **options))
 
 
 def test_no_array_of_all_pairs():

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from plsh._decay import Decay, DecayLike, alibi_slopes, as_decay
 from plsh._library import ffi, lib
 from plsh._partition import check_labels
-from plsh._plan import DTYPES, Array, Call, Options, Settings, cached_call
+from plsh._plan import DTYPES, Array, Call, Options, Settings, cached_call, method_words
 
 __all__ = ["Attended", "attend", "attention", "isa_available"]
 
@@ -249,6 +249,19 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigm
     return call, _rows_first((*q.shape[:-1], v.shape[-1]))
 
 
+def check_numbers(causal: Any, scale: Any, eps: Any, samples: Any, seed: Any, threads: Any) -> None:
+    for name, value, least in (("seed", seed, 0), ("samples", samples, 1), ("threads", threads, 0)):
+        if not isinstance(value, (int, np.integer)) or not least <= value < 2**64:
+            raise ValueError(f"{name}={value}: must be an integer, {least} or more, of 64 bits")
+    for name, number in (("scale", 1.0 if scale is None else scale), ("eps", eps)):
+        if not isinstance(number, (int, float, np.number)):
+            raise TypeError(f"{name}={number!r}: must be a number")
+    if not isinstance(causal, (bool, int, np.bool_)):
+        raise TypeError(f"causal={causal!r}: must be True or False")
+    if scale is not None and not (scale > 0 or scale < 0):
+        raise ValueError(f"scale={scale}: is a number other than 0")
+
+
 def _make(
     q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any, decay: Any,
     causal: bool, scale: Optional[float], eps: float, scheme: str, design: str, samples: int,
@@ -256,16 +269,12 @@ def _make(
     labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[Float32],
 ) -> tuple[Call, Float32]:
     """Checks everything; the call for these arguments, and its output array."""
-    for name, value, least in (("seed", seed, 0), ("samples", samples, 1)):
-        if not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name}={value}: must be an integer, {least} or more")
+    check_numbers(causal, scale, eps, samples, seed, threads)
     qa, ka, va = describe("q", q), describe("k", k), describe("v", v)
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"q, k, v: dtypes {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
     if not q.ndim == k.ndim == v.ndim:
         raise ValueError(f"q, k, v: {q.ndim}, {k.ndim} and {v.ndim} dimensions; must be equal")
-    if scale is not None and not (scale > 0 or scale < 0):
-        raise ValueError(f"scale={scale}: is a number other than 0")
     shape = (*q.shape[:-1], v.shape[-1])
     if out is None:
         out = _output(shape, qa)
@@ -274,9 +283,8 @@ def _make(
     elif not out.flags.writeable:
         raise ValueError("out: is read-only")
     options = Options(
-        method if isinstance(method, str) else tuple(method),
-        decays_of(qa.heads, sigma, slopes, decay), float(eps), integers("window", window),
-        integers("block", block), scheme, design, samples, seed)
+        method_words(method), decays_of(qa.heads, sigma, slopes, decay), float(eps),
+        integers("window", window), integers("block", block), scheme, design, samples, seed)
     settings = Settings(causal, 0.0 if scale is None else float(scale), DTYPES[q.dtype.name],
                         threads, isa, check_finite, integers("query_offsets", query_offsets),
                         integers("key_offsets", key_offsets))

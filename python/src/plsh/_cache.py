@@ -9,10 +9,12 @@ from typing import Any, Literal, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from plsh._attention import Float32, Integers, Numbers, address, decays_of, describe, integers
+from plsh._attention import (
+    Float32, Integers, Numbers, address, check_numbers, decays_of, describe, integers,
+)
 from plsh._decay import DecayLike
 from plsh._library import check, ffi, lib
-from plsh._plan import DTYPES, METHOD_WORDS, Options, head_array, layout
+from plsh._plan import DTYPES, METHOD_WORDS, Options, head_array, layout, method_words
 
 __all__ = ["Cache"]
 
@@ -49,10 +51,10 @@ class Cache:
         """`path` reads the tokens from a file that :meth:`save` wrote, with the same options."""
         if dtype not in DTYPES:
             raise ValueError(f"dtype={dtype!r}: is one of {', '.join(DTYPES)}")
+        check_numbers(True, scale, eps, samples, seed, threads)
         options = Options(
-            method if isinstance(method, str) else tuple(method),
-            decays_of(heads, sigma, slopes, decay), float(eps), integers("window", window),
-            integers("block", block), scheme, design, samples, seed)
+            method_words(method), decays_of(heads, sigma, slopes, decay), float(eps),
+            integers("window", window), integers("block", block), scheme, design, samples, seed)
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.head_dim, self.value_dim = head_dim, value_dim or head_dim
         self.dtype = dtype

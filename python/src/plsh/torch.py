@@ -23,12 +23,14 @@ from torch import Tensor, nn
 
 from plsh._attention import standard_sigmas
 from plsh._decay import Decay, DecayLike, parse_decay
-from plsh._plan import DTYPES, Array, Call, Options, Settings, cached_call
+from plsh._plan import DTYPES, Array, Call, Options, Settings, method_words
 
 __all__ = ["ALiBiAttention", "attention", "padding_spans"]
 
 Numbers = Union[float, Sequence[float], Tensor]
 Integers = Union[int, Sequence[int]]
+_SCALAR = (int, float, np.number)
+Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 _DTYPES = {
     torch.float32: DTYPES["float32"],
@@ -36,16 +38,19 @@ _DTYPES = {
     torch.bfloat16: DTYPES["bfloat16"],
 }
 
-# What both operators take beside their arrays: `parameters` is [heads, 2], the a and b of each
-# head's decay, or [0, 2] for the standard ALiBi series; `spans` int64 [batch, 3]: see
-# padding_spans; `options` are the words of _Words. One string, because torch's dispatcher takes
-# about 5 us for each argument when gradients are recorded.
-_COMMON = "Tensor parameters, Tensor? spans, str options"
+# What both operators take beside their arrays: the numbers of the decays, as a tensor (`parameters`)
+# or not (`constants`): ALiBi's sigma, or the a and b of another decay, of one head or of each, or
+# none for the standard series; `spans` int64 [batch, 3]: see padding_spans. The
+# numbers that a program may change from call to call are arguments, so that torch.compile can
+# follow them; the other options are the words of _Words in one string, because an argument costs
+# the dispatcher about a microsecond.
+_COMMON = ("Tensor? parameters, Tensor? spans, float[] constants, float scale, SymInt seed, "
+           "str options")
 
 _library: Any = torch.library.Library("plsh", "DEF")  # type: ignore[no-untyped-call]
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_COMMON}) -> (Tensor o, Tensor lse)")
 _library.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-                f"{_COMMON}, bool need_parameters) "
+                f"bool need_parameters, {_COMMON}) "
                 "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_parameters)")
 _library.define("padding_spans(Tensor mask, int length) -> Tensor")
 
@@ -56,111 +61,145 @@ class _Words(NamedTuple):
     decay: str
     limit: float
     table: tuple[float, ...]
-    threads: int  # -1: as many as torch has
+    threads: Optional[int]  # None: as many as torch has
     settings: Settings
     options: Options
 
 
-def _write(method: list[str], decay: str, limit: float, table: list[float], causal: bool,
-           scale: float, eps: float, window: list[int], block: list[int], scheme: str, design: str,
-           samples: int, seed: int, threads: int, query_offsets: list[int],
-           key_offsets: list[int]) -> str:
+def _write(method: Sequence[str], decay: str, limit: float, table: Sequence[float], causal: bool,
+           eps: float, window: Sequence[int], block: Sequence[int], scheme: str, design: str,
+           samples: int, threads: Optional[int], query_offsets: Sequence[int],
+           key_offsets: Sequence[int]) -> str:
     """The options as one string; numbers are written so that they are read back to the bit."""
-    return (f"{_join(method)} {decay} {limit} {_join(table)} {int(causal)} {scale} {eps} "
-            f"{_join(window)} {_join(block)} {scheme} {design} {samples} {seed} {threads} "
-            f"{_join(query_offsets)} {_join(key_offsets)}")
+    return (f"{_join(method)} {decay} {limit} {_join(table)} {causal} {eps} {_join(window)} "
+            f"{_join(block)} {scheme} {design} {samples} {threads} {_join(query_offsets)} "
+            f"{_join(key_offsets)}")
 
 
-def _join(values: Union[list[str], list[int], list[float]]) -> str:
-    return "[" + ",".join([str(x) for x in values]) + "]"
+def _join(values: Union[Sequence[str], Sequence[int], Sequence[float]]) -> str:
+    return ",".join([str(x) for x in values])
+
+
+_FIELDS = ("method", "decay", "limit", "table", "causal", "eps", "window", "block", "scheme",
+           "design", "samples", "threads", "query_offsets", "key_offsets")
+_TRUTH = {"True": True, "1": True, "False": False, "0": False}
 
 
 @lru_cache(maxsize=256)
 def _read(words: str) -> _Words:
-    """What _write wrote."""
-    fields = words.split(" ")
-    if len(fields) != 16:
-        raise ValueError(f"options: {words!r}; they are made by plsh.torch.attention")
-    lists = {i: tuple(x for x in fields[i][1:-1].split(",") if x) for i in (0, 3, 7, 8, 14, 15)}
-    whole = {i: tuple(map(int, lists[i])) for i in (7, 8, 14, 15)}
-    settings = Settings(fields[4] == "1", float(fields[5]), 0, 0, "", False, whole[14], whole[15])
-    options = Options(lists[0], (), float(fields[6]), whole[7], whole[8], fields[9], fields[10],
-                      int(fields[11]), int(fields[12]))
-    return _Words(fields[1], float(fields[2]), tuple(map(float, lists[3])), int(fields[13]),
-                  settings, options)
+    """What _write wrote, checked."""
+    text = dict(zip(_FIELDS, words.split(" ")))
+    if words.count(" ") + 1 != len(_FIELDS):
+        raise ValueError(f"options {words!r}: have {len(_FIELDS)} fields, {', '.join(_FIELDS)}")
+
+    def numbers(name: str, kind: type = int) -> tuple[Any, ...]:
+        try:
+            return tuple(map(kind, text[name].split(","))) if text[name] else ()
+        except ValueError:
+            wanted = "an integer" if kind is int else "a number"
+            raise TypeError(f"{name}={text[name]}: must be {wanted}") from None
+
+    if text["causal"] not in _TRUTH:
+        raise TypeError(f"causal={text['causal']}: must be True or False")
+    for name in ("window", "block"):
+        if any(x < 1 for x in numbers(name)):
+            raise ValueError(f"{name}={text[name]}: is positive")
+    settings = Settings(_TRUTH[text["causal"]], 0.0, 0, 0, "", False, numbers("query_offsets"),
+                        numbers("key_offsets"))
+    options = Options(tuple(text["method"].split(",")), (), numbers("eps", float)[0],
+                      numbers("window"), numbers("block"), text["scheme"], text["design"],
+                      numbers("samples")[0])
+    return _Words(text["decay"], numbers("limit", float)[0], numbers("table", float),
+                  None if text["threads"] == "None" else numbers("threads")[0], settings, options)
 
 
-def _describe(name: str, x: Tensor) -> Array:
+def _describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Shape and strides of an argument, checked."""
-    if x.device.type != "cpu":
-        raise ValueError(f"{name}: on {x.device}, must be on the CPU; move it with {name}.cpu()")
-    if x.dtype not in _DTYPES:
-        raise TypeError(f"{name}: {x.dtype}, must be float32, float16 or bfloat16; convert with "
+    if dtype not in _DTYPES:
+        raise TypeError(f"{name}: {dtype}, must be float32, float16 or bfloat16; convert with "
                         f"{name}.float()")
-    if x.dim() != 4:
-        raise ValueError(f"{name}: shape {tuple(x.shape)}, must be [batch, heads, n, dim]")
-    batch, heads, rows, dim = x.shape
-    strides = x.stride()
-    if dim > 1 and strides[3] != 1 and x.numel():
+    if len(shape) != 4:
+        raise ValueError(f"{name}: shape {tuple(shape)}, must be [batch, heads, n, dim]")
+    some = 0 not in shape
+    if shape[3] > 1 and strides[3] != 1 and some:
         raise ValueError(f"{name}: its last dimension has stride {strides[3]}, must be 1 (adjacent "
                          f"elements); {name}.contiguous() copies it so")
-    if 0 in strides and x.numel() and any(n > 1 and not s for n, s in zip(x.shape, strides)):
+    if some and any(n > 1 and not s for n, s in zip(shape, strides)):
         raise ValueError(f"{name}: repeated (expanded) heads or rows; pass fewer heads as they are, "
                          f"groups of queries share them, or {name}.contiguous()")
-    return Array(batch, heads, rows, dim, strides[0], strides[1], strides[2])
+    return Array(*shape, *strides[:3])
 
 
-def _new_output(q: Tensor, v: Tensor) -> Tensor:
-    """float32 [batch, heads, rows, value_dim], heads and rows in memory as they are in q."""
+def _new_outputs(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor]:
+    """o, float32 with heads and rows in memory as they are in q, and the log-sum-exp of its rows."""
     batch, heads, rows, _ = q.shape
+    lse = q.new_empty((batch, heads, rows), dtype=torch.float32)
     if q.stride(1) < q.stride(2):
-        return q.new_empty((batch, rows, heads, v.shape[3]), dtype=torch.float32).transpose(1, 2)
-    return q.new_empty((batch, heads, rows, v.shape[3]), dtype=torch.float32)
+        o = q.new_empty((batch, rows, heads, v.shape[3]), dtype=torch.float32)
+        return o.transpose(1, 2), lse
+    return q.new_empty((batch, heads, rows, v.shape[3]), dtype=torch.float32), lse
 
 
-def _decays(words: _Words, parameters: Tensor, heads: int,
-            ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
-    """The decays of the heads; numbers are ALiBi's sigmas."""
-    pairs: list[list[float]] = parameters.tolist()
-    if not pairs:
-        return standard_sigmas(heads)
-    if words.decay == "alibi" and not words.limit:
-        return tuple(a for a, _ in pairs)
-    return tuple(Decay(words.decay, a, b, words.limit, words.table) for a, b in pairs)
+class _Common(NamedTuple):
+    """What both operators take beside their arrays, as a key."""
+
+    numbers: tuple[float, ...]  # of the decays
+    spans: Optional[tuple[tuple[int, int, int], ...]]
+    scale: float
+    seed: int
+    options: str
+    threads: int  # of torch
+
+    def decays(self, heads: int, words: _Words) -> Union[tuple[float, ...], tuple[Decay, ...]]:
+        """The decays of the heads; numbers are ALiBi's sigmas."""
+        if words.decay == "alibi" and not words.limit:
+            return self.numbers or standard_sigmas(heads)
+        return tuple(Decay(words.decay, a, b, words.limit, words.table)
+                     for a, b in zip(self.numbers[::2], self.numbers[1::2]))
 
 
-def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Tensor,
-             spans: Optional[Tensor], options: str) -> Call:
-    """The call for the arguments of the operators."""
-    qa, ka, va, oa = _describe("q", q), _describe("k", k), _describe("v", v), _describe("o", o)
-    if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"q, k, v: {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
-    words = _read(options)
-    threads = torch.get_num_threads() if words.threads < 0 else words.threads
-    settings = words.settings._replace(dtype=_DTYPES[q.dtype], threads=threads)
+@lru_cache(maxsize=256)
+def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
+    """The call for arrays of these forms, made once."""
+    qa, ka, va, oa = (_describe(name, *x) for name, x in zip("qkvo", (q, k, v, o)))
+    if not q[2] == k[2] == v[2]:
+        raise TypeError(f"q, k, v: {q[2]}, {k[2]}, {v[2]}; must be equal")
+    words, spans = _read(common.options), common.spans
+    settings = words.settings._replace(
+        dtype=_DTYPES[q[2]], scale=common.scale,
+        threads=common.threads if words.threads is None else words.threads)
     if spans is not None:
-        listed = spans.tolist()
-        if len(listed) != qa.batch:
-            raise ValueError(f"spans: of {len(listed)} batch entries, must be of {qa.batch}")
-        ka, va = ka._replace(rows=listed[0][2]), va._replace(rows=listed[0][2])
-        settings = settings._replace(spans=tuple((begin, end) for begin, end, _ in listed))
-    return cached_call(qa, ka, va, oa, settings,
-                       words.options._replace(decay=_decays(words, parameters, qa.heads)))
+        if len(spans) != qa.batch:
+            raise ValueError(f"spans: of {len(spans)} batch entries, must be of {qa.batch}")
+        for begin, end, keys in spans:
+            if not 0 <= begin <= end <= keys == spans[0][2] <= ka.rows:
+                raise ValueError(f"spans: {[begin, end, keys]}; must be first token, end of the "
+                                 f"tokens, and number of keys in use, the same for all, of {ka.rows}")
+        ka, va = ka._replace(rows=spans[0][2]), va._replace(rows=spans[0][2])
+        settings = settings._replace(spans=tuple((begin, end) for begin, end, _ in spans))
+    return Call(qa, ka, va, oa, settings, words.options._replace(
+        decay=common.decays(qa.heads, words), seed=common.seed % 2**64))
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, parameters: Tensor, spans: Optional[Tensor],
-             options: str) -> tuple[Tensor, Tensor]:
-    o = _new_output(q, v)
-    call = _call_of(q, k, v, o, parameters, spans, options)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32)
-    call.forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), 0,
-                 q.element_size())
+def _form(x: Tensor) -> Form:
+    return x.shape, x.stride(), x.dtype
+
+
+def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Tensor],
+             spans: Optional[Tensor], constants: Sequence[float], scale: float, seed: int,
+             options: str) -> Call:
+    """The call for the arguments of the operators."""
+    common = _Common(tuple(constants if parameters is None else parameters.reshape(-1).tolist()),
+                     None if spans is None else tuple(map(tuple, spans.tolist())), scale, seed,
+                     options, torch.get_num_threads())
+    return _find_call(_form(q), _form(k), _form(v), _form(o), common)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor]:
+    o, lse = _new_outputs(q, k, v)
+    _call_of(q, k, v, o, *common).forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
+                                          lse.data_ptr(), 0, q.element_size())
     return o, lse
-
-
-def _forward_fake(q: Tensor, k: Tensor, v: Tensor, parameters: Tensor, spans: Optional[Tensor],
-                  options: str) -> tuple[Tensor, Tensor]:
-    return _new_output(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 def _gradients_like(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -171,66 +210,86 @@ def _gradients_like(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-              parameters: Tensor, spans: Optional[Tensor], options: str,
-              need_parameters: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    call = _call_of(q, k, v, o, parameters, spans, options)
+              need_parameters: bool, *common: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    call = _call_of(q, k, v, o, *common)
     lse = lse.contiguous()
     if d_o.stride() != o.stride() or d_o.dtype != torch.float32:
         d_o = torch.empty_strided(o.shape, o.stride(), dtype=torch.float32).copy_(d_o)
     d_q, d_k, d_v = _gradients_like(q, k, v)
-    if spans is not None and call.keys < k.shape[2]:
+    if call.keys < k.shape[2]:  # of a longer cache: spans say how many are in use
         d_k.zero_()
         d_v.zero_()
     d_decay = np.zeros((call.heads, 2)) if need_parameters else None
     call.backward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(),
                   d_o.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), d_decay,
                   q.element_size())
-    d_parameters = torch.zeros_like(parameters) if d_decay is None else torch.from_numpy(d_decay)
+    parameters = common[0]
+    d_parameters = torch.from_numpy(np.empty(0) if d_decay is None else
+                                    d_decay[:, 0].copy() if parameters.dim() == 1 else d_decay)
     return d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype), d_parameters
 
 
 def _backward_fake(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-                   parameters: Tensor, spans: Optional[Tensor], options: str,
-                   need_parameters: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+                   need_parameters: bool, *common: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     d_q, d_k, d_v = _gradients_like(q, k, v)
-    return d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype), torch.empty_like(parameters)
+    d_parameters = q.new_empty(common[0].shape if need_parameters else 0, dtype=torch.float64)
+    return d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype), d_parameters
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, parameters, spans, ctx.options = inputs
-    o, lse = output
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, o, lse, parameters, spans)
+class _Recorded(torch.autograd.Function):
+    """The operator, its gradients recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        q, k, v, parameters, spans, *ctx.numbers = inputs
+        o, lse = _below_autograd(keys, *inputs)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, o, lse, parameters, spans)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, d_o: Optional[Tensor], d_lse: Optional[Tensor]) -> Any:
+        q, k, v, o, lse, *tensors = ctx.saved_tensors
+        more = (ctx.needs_input_grad[4], *tensors, *ctx.numbers)
+        found: list[Optional[Tensor]] = [None] * 4
+        if d_o is not None:
+            found = list(torch.ops.plsh.attention_backward(d_o.to(torch.float32), q, k, v, o, lse,
+                                                           *more))
+        if d_lse is not None:
+            added = _differentiate_lse(d_lse, q, k, lse, *more)
+            found = [x if y is None else y if x is None else x + y for x, y in zip(found, added)]
+        if not ctx.needs_input_grad[4]:
+            found[3] = None
+        return (None, *found, *[None] * (1 + len(ctx.numbers)))
 
 
-def _differentiate(ctx: Any, d_o: Optional[Tensor], d_lse: Optional[Tensor]) -> Any:
-    """Gradients of the operator's inputs: q, k, v and parameters have them."""
-    q, k, v, o, lse, parameters, spans = ctx.saved_tensors
-    common = (parameters, spans, ctx.options)
-    found: list[Optional[Tensor]] = [None] * 4
-    if d_o is not None:
-        found = list(torch.ops.plsh.attention_backward(
-            d_o.to(torch.float32), q, k, v, o, lse, *common, ctx.needs_input_grad[3]))
-    if d_lse is not None:
-        more = _differentiate_lse(d_lse, q, k, lse, common, ctx.needs_input_grad[3])
-        found = [x if y is None else y if x is None else x + y for x, y in zip(found, more)]
-    return (*found, None, None)
+def _below_autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+    with torch._C._AutoDispatchBelowAutograd():
+        o, lse = _operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+    return o, lse
 
 
-def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, common: Any,
-                       need_parameters: bool) -> tuple[Tensor, Tensor, None, Tensor]:
+def _autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+    """What torch.library.register_autograd would make, without the 15 us it takes per call."""
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+        return _Recorded.apply(keys, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    return _below_autograd(keys, *inputs)
+
+
+def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_parameters: bool,
+                       *common: Any) -> tuple[Tensor, Tensor, None, Tensor]:
     """What the log-sum-exp adds to the gradients of q, k and the parameters: dS_ij = P_ij d_lse_i.
 
     dQ is scale d_lse_i sum_j P_ij k_j: attention to the keys themselves. The rest is a backward
     pass on values 1 with d_o = d_lse, told that o is 0 (the truth is 1, and would cancel it).
     """
-    scale = _read(common[2]).settings.scale or q.shape[3] ** -0.5
+    scale = common[3] or q.shape[3] ** -0.5
     weight = d_lse.unsqueeze(3).to(torch.float32)
     mean = torch.ops.plsh.attention(q, k, k, *common)[0]
     one = torch.ones_like(k[..., :1])
-    o = _new_output(q, one).zero_()
+    o = _new_outputs(q, k, one)[0].zero_()
     _, d_k, _, d_parameters = torch.ops.plsh.attention_backward(
-        weight, q, k, one, o, lse, *common, need_parameters)
+        weight, q, k, one, o, lse, need_parameters, *common)
     return (scale * weight * mean).to(q.dtype), d_k, None, d_parameters
 
 
@@ -257,11 +316,11 @@ def _padding_spans_fake(mask: Tensor, length: int) -> Tensor:
 _library.impl("attention", _forward, "CPU")
 _library.impl("attention_backward", _backward, "CPU")
 _library.impl("padding_spans", _padding_spans, "CPU")
-torch.library.register_fake("plsh::attention", _forward_fake, lib=_library)
+torch.library.register_fake("plsh::attention", _new_outputs, lib=_library)
 torch.library.register_fake("plsh::attention_backward", _backward_fake, lib=_library)
 torch.library.register_fake("plsh::padding_spans", _padding_spans_fake, lib=_library)
-torch.library.register_autograd("plsh::attention", _differentiate, setup_context=_save,
-                                lib=_library)
+_library.impl("attention", _autograd, "Autograd", with_keyset=True)
+_operator = torch.ops.plsh.attention.default
 
 
 def padding_spans(mask: Tensor) -> Tensor:
@@ -278,48 +337,87 @@ def padding_spans(mask: Tensor) -> Tensor:
     return spans
 
 
-def _per_head(name: str, values: Numbers, heads: int) -> Tensor:
-    """float64 [heads] of one number or one per head; a tensor keeps its graph."""
-    x = values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float64)
-    x = x.to(torch.float64).reshape(-1)
-    if x.shape[0] == 1:
-        return x.expand(heads)
-    if x.shape[0] != heads:
-        raise ValueError(f"{name}: {x.shape[0]} values for {heads} heads; give one, or one per head")
-    return x
+class _Decays(NamedTuple):
+    """What sigma, slopes, decay and parameters say together, as the operators take it."""
+
+    parameters: Optional[Tensor] = None
+    kind: str = "alibi"
+    constants: Sequence[float] = ()
+    limit: float = 0.0
+    table: Sequence[float] = ()
 
 
-def _parameters(heads: int, sigma: Optional[Numbers], slopes: Optional[Numbers],
-                decay: Optional[DecayLike], parameters: Optional[Tensor],
-                ) -> tuple[Tensor, str, float, list[float]]:
-    """The operator's parameters, kind of decay, limit and table."""
-    if sum(x is not None for x in (sigma, slopes, decay)) > 1:
+def _decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
+               decay: Optional[DecayLike], parameters: Optional[Tensor]) -> _Decays:
+    if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
         raise ValueError("sigma, slopes, decay: give at most one of the three")
     if parameters is not None:
-        if not isinstance(decay, str) or parameters.shape != (heads, 2):
-            raise ValueError(f"parameters: must be [heads, 2] = [{heads}, 2], with decay the name of "
-                             "a kind, as 'kerple-log'")
-        return parameters.to(torch.float64), decay, 0.0, []
+        if not isinstance(parameters, Tensor) or not isinstance(decay, str) or \
+                parameters.shape != (heads, 2):
+            raise ValueError(f"parameters: must be a tensor [heads, 2] = [{heads}, 2], with decay the "
+                             "name of a kind, as 'kerple-log'")
+        return _Decays((parameters[:, 0] if decay == "alibi" else parameters).to(torch.float64), decay)
     if isinstance(decay, Decay):
-        return _pair(decay.a, decay.b, heads), decay.kind, decay.limit, list(decay.entries)
+        numbers = [decay.a] if decay.kind == "alibi" and not decay.limit else [decay.a, decay.b]
+        return _Decays(None, decay.kind, numbers, decay.limit, decay.entries)
+    if decay is not None and not isinstance(decay, str):
+        raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
+                        "for all heads")
     if decay is not None and decay != "alibi":
         kind, a, b = parse_decay(decay)
-        return _pair(a, b, heads), kind, 0.0, []
-    if slopes is not None:
-        x = 1.0 / _per_head("slopes", slopes, heads)
-    elif sigma is not None:
-        x = _per_head("sigma", sigma, heads)
-    else:  # no rows: the operator takes the standard series
-        return torch.empty((0, 2), dtype=torch.float64), "alibi", 0.0, []
-    return torch.stack([x, torch.zeros_like(x)], dim=1), "alibi", 0.0, []
+        return _Decays(None, kind, [a] if kind == "alibi" else [a, b])
+    name, values = ("sigma", sigma) if slopes is None else ("slopes", slopes)
+    if values is None or (isinstance(values, str) and values == "alibi"):
+        return _Decays()
+    if isinstance(values, Tensor):
+        x = values.to(torch.float64).reshape(-1)
+        _check_count(name, x.shape[0], heads)
+        return _Decays((x if slopes is None else 1.0 / x).expand(heads))
+    try:
+        listed = [float(x) for x in ([values] if isinstance(values, _SCALAR) else values)]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: must be one number, or one per head") from None
+    _check_count(name, len(listed), heads)
+    if slopes is not None and not all(x > 0 for x in listed):
+        raise ValueError(f"slopes={listed}: are positive (method='none' has no bias)")
+    return _Decays(constants=listed if slopes is None else [1.0 / x for x in listed])
 
 
-def _pair(a: float, b: float, heads: int) -> Tensor:
-    return torch.tensor([[a, b]], dtype=torch.float64).expand(heads, 2)
+def _check_count(name: str, count: int, heads: int) -> None:
+    if count not in (1, heads):
+        raise ValueError(f"{name}: {count} values for {heads} heads; give one, or one per head")
 
 
-def _list(values: Optional[Integers]) -> list[int]:
-    return [] if values is None else [values] if isinstance(values, int) else list(values)
+def _usual(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_cpu and x.dim() == 4
+
+
+def _check_inputs(q: Any, k: Any, v: Any) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: is {type(x).__name__}, must be a torch tensor")
+        if not (x.is_cpu or x.is_meta and q.is_meta and v.is_meta):
+            raise ValueError(f"{name}: on {x.device}, must be on the CPU; move it with {name}.cpu()")
+        if x.dim() not in (3, 4) or x.dim() != q.dim():
+            raise ValueError(f"{name}: shape {tuple(x.shape)}, must be [batch, heads, n, dim], or for "
+                             "all three [heads, n, dim]")
+
+
+def _list(values: Optional[Integers]) -> Sequence[int]:
+    return () if values is None else (values,) if isinstance(values, _SCALAR) else values
+
+
+def _scale(scale: float) -> float:
+    if not isinstance(scale, _SCALAR) or not (scale > 0 or scale < 0):
+        raise ValueError(f"scale={scale}: is a number other than 0")
+    return float(scale)
+
+
+def _seed(seed: int) -> int:
+    """A seed as the operators take it: 64 bits with a sign."""
+    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
+        raise ValueError(f"seed={seed}: must be an integer, 0 or more, of 64 bits")
+    return int(seed) if seed < 2**63 else int(seed) - 2**64
 
 
 @overload
@@ -329,7 +427,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = .
 def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
               **options: Any) -> tuple[Tensor, Tensor]: ...
 def attention(  # type: ignore[misc]  # the overloads name only what changes the result's type
-    q: Tensor, k: Tensor, v: Tensor, *, sigma: Optional[Numbers] = None,
+    q: Tensor, k: Tensor, v: Tensor, *, sigma: Union[Numbers, Literal["alibi"], None] = None,
     slopes: Optional[Numbers] = None, decay: Optional[DecayLike] = None,
     parameters: Optional[Tensor] = None, causal: bool = True, scale: Optional[float] = None,
     method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
@@ -352,19 +450,20 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     >>> slopes.grad.shape
     torch.Size([4])
     """
-    if q.dim() == 3:
+    squeeze = q.dim() == 3 if isinstance(q, Tensor) else False
+    if squeeze or not (_usual(q) and _usual(k) and _usual(v)):
+        _check_inputs(q, k, v)
+    if squeeze:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
-        squeeze = True
-    else:
-        squeeze = False
-    if scale == 0:
-        raise ValueError("scale=0: is a number other than 0")
-    pair, kind, limit, table = _parameters(q.shape[1], sigma, slopes, decay, parameters)
+    if spans is not None and (not isinstance(spans, Tensor) or spans.dim() != 2 or
+                              spans.shape[1] != 3 or spans.is_floating_point()):
+        raise TypeError("spans: must be an int64 tensor [batch, 3]; plsh.torch.padding_spans makes it")
+    decays = _decays_of(q.shape[1], sigma, slopes, decay, parameters)
     options = _write(
-        [method] if isinstance(method, str) else list(method), kind, limit, table, causal,
-        0.0 if scale is None else scale, eps, _list(window), _list(block), scheme, design, samples,
-        seed, -1 if threads is None else threads, _list(query_offsets), _list(key_offsets))
-    o, lse = torch.ops.plsh.attention(q, k, v, pair, spans, options)
+        method_words(method), decays.kind, decays.limit, decays.table, causal, eps, _list(window),
+        _list(block), scheme, design, samples, threads, _list(query_offsets), _list(key_offsets))
+    o, lse = _operator(q, k, v, decays.parameters, spans, decays.constants,
+                       0.0 if scale is None else _scale(scale), _seed(seed), options)
     if q.dtype != torch.float32:
         o = o.to(q.dtype)
     if squeeze:
@@ -393,24 +492,21 @@ class ALiBiAttention(nn.Module):
             raise ValueError(f"heads={heads}: must divide embed_dim={embed_dim}, or give head_dim")
         self.head_dim = head_dim or embed_dim // heads
         self.causal, self.options = causal, options
+        self.sigma = standard_sigmas(heads) if sigma is None else tuple(sigma)
         width = (heads + 2 * self.kv_heads) * self.head_dim
         self.qkv = nn.Linear(embed_dim, width, bias=bias)
         self.out = nn.Linear(heads * self.head_dim, embed_dim, bias=bias)
-        slopes = 1.0 / torch.tensor(standard_sigmas(heads) if sigma is None else sigma,
-                                    dtype=torch.float64)
-        log_slopes = slopes.log().to(torch.float32)
+        self.log_slopes: Optional[nn.Parameter] = None
         if learn_slopes:
-            self.log_slopes = nn.Parameter(log_slopes)
-        else:
-            self.register_buffer("log_slopes", log_slopes)
+            self.log_slopes = nn.Parameter(-torch.tensor(self.sigma).log())
 
     def forward(self, x: Tensor, spans: Optional[Tensor] = None) -> Tensor:
         """x is [batch, n, embed_dim]; `spans` as in :func:`attention`."""
         batch, rows, _ = x.shape
         split = self.qkv(x).view(batch, rows, -1, self.head_dim).transpose(1, 2)
         q, k, v = split.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
-        o = attention(q, k, v, slopes=self.log_slopes.double().exp(), causal=self.causal,
-                      spans=spans, **self.options)
+        sigma = self.sigma if self.log_slopes is None else (-self.log_slopes.double()).exp()
+        o = attention(q, k, v, sigma=sigma, causal=self.causal, spans=spans, **self.options)
         out: Tensor = self.out(o.transpose(1, 2).reshape(batch, rows, -1))
         return out
 
