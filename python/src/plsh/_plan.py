@@ -90,7 +90,8 @@ class Outcome(NamedTuple):
 
 def method_words(method: Any) -> tuple[str, ...]:
     """The method, or the method of each head."""
-    words = (method,) if isinstance(method, str) else tuple(method) if hasattr(method, "__len__") else ()
+    listed = (method,) if isinstance(method, str) else method
+    words = tuple(listed) if hasattr(listed, "__len__") else ()
     if not words or not all([isinstance(x, str) for x in words]):
         raise TypeError(f"method={method!r}: must be a word, or one per head")
     return words
@@ -193,7 +194,7 @@ class Plan:
         return Outcome(report.pairs, report.error_bound)
 
     def backward(self, *addresses: int) -> Outcome:
-        """Gradients of sum(o * d_o): the addresses of plsh_backward; 0 for what is not asked for."""
+        """Gradients of sum(o * d_o), on the addresses of plsh_backward."""
         arrays = ffi.from_buffer(_BACKWARD, _pack_10(*addresses))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         workspace = _workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))

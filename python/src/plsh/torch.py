@@ -38,19 +38,19 @@ _DTYPES = {
     torch.bfloat16: DTYPES["bfloat16"],
 }
 
-# What both operators take beside their arrays: the numbers of the decays, as a tensor (`parameters`)
-# or not (`constants`): ALiBi's sigma, or the a and b of another decay, of one head or of each, or
-# none for the standard series; `spans` int64 [batch, 3]: see padding_spans. The
-# numbers that a program may change from call to call are arguments, so that torch.compile can
-# follow them; the other options are the words of _Words in one string, because an argument costs
-# the dispatcher about a microsecond.
+# What both operators take beside their arrays: the numbers of the decays, as a tensor
+# (`parameters`) or not (`constants`): ALiBi's sigma, or the a and b of another decay, of one head or
+# of each, or none for the standard series; `spans` int64 [batch, 3]: see padding_spans. The numbers
+# that a program may change from call to call are arguments, so that torch.compile can follow them;
+# the other options are the words of _Words in one string, because an argument costs the dispatcher
+# about a microsecond.
 _COMMON = ("Tensor? parameters, Tensor? spans, float[] constants, float scale, SymInt seed, "
            "str options")
 
 _library: Any = torch.library.Library("plsh", "DEF")  # type: ignore[no-untyped-call]
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_COMMON}) -> (Tensor o, Tensor lse)")
-_library.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-                f"bool need_parameters, {_COMMON}) "
+_library.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, "
+                f"Tensor lse, bool need_parameters, {_COMMON}) "
                 "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_parameters)")
 _library.define("padding_spans(Tensor mask, int length) -> Tensor")
 
@@ -125,13 +125,13 @@ def _describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: tor
         raise ValueError(f"{name}: its last dimension has stride {strides[3]}, must be 1 (adjacent "
                          f"elements); {name}.contiguous() copies it so")
     if some and any(n > 1 and not s for n, s in zip(shape, strides)):
-        raise ValueError(f"{name}: repeated (expanded) heads or rows; pass fewer heads as they are, "
-                         f"groups of queries share them, or {name}.contiguous()")
+        raise ValueError(f"{name}: repeated (expanded) heads or rows; pass fewer heads as they "
+                         f"are, groups of queries share them, or {name}.contiguous()")
     return Array(*shape, *strides[:3])
 
 
 def _new_outputs(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor]:
-    """o, float32 with heads and rows in memory as they are in q, and the log-sum-exp of its rows."""
+    """o, float32, heads and rows in memory as they are in q, and the log-sum-exp of its rows."""
     batch, heads, rows, _ = q.shape
     lse = q.new_empty((batch, heads, rows), dtype=torch.float32)
     if q.stride(1) < q.stride(2):
@@ -174,7 +174,7 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
         for begin, end, keys in spans:
             if not 0 <= begin <= end <= keys == spans[0][2] <= ka.rows:
                 raise ValueError(f"spans: {[begin, end, keys]}; must be first token, end of the "
-                                 f"tokens, and number of keys in use, the same for all, of {ka.rows}")
+                                 f"tokens, number of keys in use: of {ka.rows}, the same for all")
         ka, va = ka._replace(rows=spans[0][2]), va._replace(rows=spans[0][2])
         settings = settings._replace(spans=tuple((begin, end) for begin, end, _ in spans))
     return Call(qa, ka, va, oa, settings, words.options._replace(
@@ -304,8 +304,8 @@ def _padding_spans(mask: Tensor, length: int) -> Tensor:
     if not torch.equal(valid.bool(), (position >= begin[:, None]) & (position < end[:, None])):
         row = int((valid.bool() != ((position >= begin[:, None]) & (position < end[:, None])))
                   .any(dim=1).nonzero()[0])
-        raise ValueError(f"mask: row {row} has tokens on both sides of padding; the tokens of a row "
-                         "must be adjacent (padding to the left or to the right)")
+        raise ValueError(f"mask: row {row} has tokens on both sides of padding; the tokens of a "
+                         "row must be adjacent (padding to the left or to the right)")
     return torch.stack([begin, end, torch.full_like(begin, valid.shape[1])], dim=1)
 
 
@@ -354,12 +354,13 @@ def _decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes
     if parameters is not None:
         if not isinstance(parameters, Tensor) or not isinstance(decay, str) or \
                 parameters.shape != (heads, 2):
-            raise ValueError(f"parameters: must be a tensor [heads, 2] = [{heads}, 2], with decay the "
-                             "name of a kind, as 'kerple-log'")
-        return _Decays((parameters[:, 0] if decay == "alibi" else parameters).to(torch.float64), decay)
+            raise ValueError(f"parameters: must be a tensor [heads, 2] = [{heads}, 2], with decay "
+                             "the name of a kind, as 'kerple-log'")
+        numbers = parameters[:, 0] if decay == "alibi" else parameters
+        return _Decays(numbers.to(torch.float64), decay)
     if isinstance(decay, Decay):
-        numbers = [decay.a] if decay.kind == "alibi" and not decay.limit else [decay.a, decay.b]
-        return _Decays(None, decay.kind, numbers, decay.limit, decay.entries)
+        pair = [decay.a] if decay.kind == "alibi" and not decay.limit else [decay.a, decay.b]
+        return _Decays(None, decay.kind, pair, decay.limit, decay.entries)
     if decay is not None and not isinstance(decay, str):
         raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
                         "for all heads")
@@ -397,10 +398,11 @@ def _check_inputs(q: Any, k: Any, v: Any) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}: is {type(x).__name__}, must be a torch tensor")
         if not (x.is_cpu or x.is_meta and q.is_meta and v.is_meta):
-            raise ValueError(f"{name}: on {x.device}, must be on the CPU; move it with {name}.cpu()")
+            raise ValueError(f"{name}: on {x.device}, must be on the CPU; move it with "
+                             f"{name}.cpu()")
         if x.dim() not in (3, 4) or x.dim() != q.dim():
-            raise ValueError(f"{name}: shape {tuple(x.shape)}, must be [batch, heads, n, dim], or for "
-                             "all three [heads, n, dim]")
+            raise ValueError(f"{name}: shape {tuple(x.shape)}, must be [batch, heads, n, dim], or "
+                             "for all three [heads, n, dim]")
 
 
 def _list(values: Optional[Integers]) -> Sequence[int]:
@@ -457,7 +459,7 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
     if spans is not None and (not isinstance(spans, Tensor) or spans.dim() != 2 or
                               spans.shape[1] != 3 or spans.is_floating_point()):
-        raise TypeError("spans: must be an int64 tensor [batch, 3]; plsh.torch.padding_spans makes it")
+        raise TypeError("spans: must be an int64 tensor [batch, 3], as padding_spans makes it")
     decays = _decays_of(q.shape[1], sigma, slopes, decay, parameters)
     options = _write(
         method_words(method), decays.kind, decays.limit, decays.table, causal, eps, _list(window),
