@@ -4,7 +4,7 @@
 #include "attention/kernels/decode.h"
 #include "base/half.h"
 
-enum { MOST_ROWS = 11, MOST_DIM = 512 };
+enum { MOST_ROWS = 18, MOST_DIM = 512 };
 
 static const plsh_decode_kernels *decode;
 
