@@ -137,6 +137,7 @@ typedef struct measured {
     plsh_plan *plan;
     void *workspace;
     size_t bytes; /* of it */
+    const struct arrays *arrays;
     cli_decoder decoder;
     double *seconds;
     double *memory; /* decode: seconds to read as many bytes */
@@ -146,6 +147,7 @@ typedef struct measured {
 
 /* Arrays of one shape, shared by its lines. */
 typedef struct arrays {
+    int64_t n, dim;
     float *q, *k, *v, *o;
     float *lse, *d_o, *d_q, *d_k, *d_v; /* for backward, or NULL */
 } arrays;
@@ -176,8 +178,9 @@ static bool has_pass(const shape_options *shape, const char *name) {
     return false;
 }
 
-static int make_arrays(const settings *options, int64_t n, int64_t dim, arrays *out) {
+static int make_arrays(const settings *options, arrays *out) {
     const shape_options *shape = &options->shape;
+    int64_t n = out->n, dim = out->dim;
     int64_t kv = shape->kv_heads ? shape->kv_heads : shape->heads;
     uint64_t seed = 4 * options->common.seed;
     out->q = normals(shape->heads * n * dim, seed);
@@ -269,20 +272,20 @@ static void add_lines(const shape_options *shape, measured line, measured *lines
 }
 
 /* The lines of one shape: a line per method and pass, and per sample count for the sampled ones. */
-static size_t list_lines(const shape_options *shape, int64_t n, int64_t dim, measured *lines) {
-    size_t count = 0;
+static void list_lines(const shape_options *shape, const arrays *a, measured *lines,
+                       size_t *count) {
     for (size_t m = 0; m < shape->methods.count; m++) {
         int method = index_of(cli_methods, shape->methods.values[m]);
         bool sampled = cli_method_samples(method);
         for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
             add_lines(shape,
                       (measured){.method = (plsh_method)method,
-                                 .n = n,
-                                 .dim = dim,
-                                 .samples = sampled ? shape->samples.values[s] : 0},
-                      lines, &count);
+                                 .n = a->n,
+                                 .dim = a->dim,
+                                 .samples = sampled ? shape->samples.values[s] : 0,
+                                 .arrays = a},
+                      lines, count);
     }
-    return count;
 }
 
 static int run_forward(measured *line, const arrays *a, int64_t rep) {
@@ -338,11 +341,12 @@ static int run_decode(measured *line, const arrays *a, int64_t rep, int storage)
     line->seconds[rep] = decoder->seconds;
     line->memory[rep] = decoder->roof;
     line->pairs = decoder->pairs;
-    line->bytes = plsh_cache_bytes(decoder->cache);
+    line->bytes = decoder->bytes;
     return code;
 }
 
-static int run_line(measured *line, const arrays *a, int64_t rep, int storage) {
+static int run_line(measured *line, int64_t rep, int storage) {
+    const arrays *a = line->arrays;
     if (line->pass == DECODE) return run_decode(line, a, rep, storage);
     return line->pass == BACKWARD ? run_backward(line, a, rep) : run_forward(line, a, rep);
 }
@@ -372,41 +376,73 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
     plsh_table_add(table, cells);
 }
 
-/* All lines of one shape and the roof, in turns. */
-static int run_shape(const settings *options, int64_t n, int64_t dim, plsh_table *table,
-                     double *roofs, int64_t *roof_count) {
-    const shape_options *shape = &options->shape;
-    size_t most = shape->methods.count * shape->samples.count * shape->passes.count;
-    measured *lines = calloc(most, sizeof *lines);
-    if (lines == NULL) return cli_fail("out of memory");
-    size_t count = list_lines(shape, n, dim, lines);
-    cli_decay_list decays = {0};
-    arrays a = {0};
+/* Everything that is measured, in turns: a slow moment of the machine meets all methods and all
+ * context lengths, so their ratios hold. */
+typedef struct session {
+    cli_decay_list decays;
     cli_labels labels;
-    int code = cli_labels_read(&options->partitions, &labels);
-    if (code == CLI_DONE) code = cli_labels_check(&options->partitions, &labels, shape->heads, n);
-    if (code == CLI_DONE) code = cli_decays_make(&options->decays, (size_t)shape->heads, &decays);
-    if (code == CLI_DONE) code = make_arrays(options, n, dim, &a);
-    for (size_t i = 0; code == CLI_DONE && i < count; i++)
-        code = make_line(options, &decays, &labels, &lines[i]);
+    arrays *shapes; /* [shape_count]: every n with every dim */
+    size_t shape_count;
+    measured *lines;
+    size_t count;
+    double *roofs; /* [reps] */
+} session;
+
+static int make_session(const settings *options, session *all) {
+    const shape_options *shape = &options->shape;
+    size_t dims = shape->dim.count, shapes = shape->n.count * dims;
+    size_t most = shape->methods.count * shape->samples.count * shape->passes.count;
+    all->shapes = calloc(shapes, sizeof *all->shapes);
+    all->lines = calloc(shapes * most, sizeof *all->lines);
+    all->roofs = calloc((size_t)shape->reps, sizeof *all->roofs);
+    if (all->shapes == NULL || all->lines == NULL || all->roofs == NULL)
+        return cli_fail("out of memory");
+    all->shape_count = shapes;
+    int code = cli_labels_read(&options->partitions, &all->labels);
+    if (code == CLI_DONE)
+        code = cli_decays_make(&options->decays, (size_t)shape->heads, &all->decays);
+    for (size_t i = 0; i < shapes; i++) {
+        all->shapes[i].n = shape->n.values[i / dims];
+        all->shapes[i].dim = shape->dim.values[i % dims];
+        list_lines(shape, &all->shapes[i], all->lines, &all->count);
+        if (code == CLI_DONE)
+            code = cli_labels_check(&options->partitions, &all->labels, shape->heads,
+                                    all->shapes[i].n);
+    }
+    for (size_t i = 0; code == CLI_DONE && i < all->count; i++)
+        code = make_line(options, &all->decays, &all->labels, &all->lines[i]);
+    for (size_t i = 0; code == CLI_DONE && i < shapes; i++)
+        code = make_arrays(options, &all->shapes[i]);
+    return code;
+}
+
+static void free_session(session *all) {
+    for (size_t i = 0; i < all->count; i++) free_line(&all->lines[i]);
+    for (size_t i = 0; i < all->shape_count; i++) free_arrays(&all->shapes[i]);
+    free(all->lines);
+    free(all->shapes);
+    free(all->roofs);
+    cli_decays_free(&all->decays);
+    cli_labels_free(&all->labels);
+}
+
+/* All lines and the roof, repeated; rep = -1 warms them up. */
+static int measure(const settings *options, session *all) {
     int threads =
         options->common.threads > 0 ? (int)options->common.threads : omp_get_max_threads();
-    int64_t first_roof = *roof_count;
-    for (int64_t rep = -1; code == CLI_DONE && rep < shape->reps; rep++) {
-        double roof = bench_sgemm_gflops(threads); /* rep = -1 warms it up */
-        if (rep >= 0) roofs[(*roof_count)++] = roof;
-        for (size_t i = 0; code == CLI_DONE && i < count; i++)
-            code = run_line(&lines[i], &a, rep, shape->storage);
+    int64_t reps = options->shape.reps;
+    double steps = (double)(reps + 1) * (double)all->count, done = 0;
+    int code = CLI_DONE;
+    cli_progress_begin(steps, "measurements");
+    for (int64_t rep = -1; code == CLI_DONE && rep < reps; rep++) {
+        double roof = bench_sgemm_gflops(threads);
+        if (rep >= 0) all->roofs[rep] = roof;
+        for (size_t i = 0; code == CLI_DONE && i < all->count; i++) {
+            code = run_line(&all->lines[i], rep, options->shape.storage);
+            cli_progress(++done);
+        }
     }
-    if (code == CLI_DONE) {
-        bench_times roof = bench_summarise(roofs + first_roof, (int)shape->reps);
-        for (size_t i = 0; i < count; i++) add_row(table, &lines[i], shape->reps, roof.median);
-    }
-    for (size_t i = 0; i < count; i++) free_line(&lines[i]);
-    free(lines);
-    free_arrays(&a);
-    cli_decays_free(&decays);
-    cli_labels_free(&labels);
+    cli_progress_end();
     return code;
 }
 
@@ -431,27 +467,21 @@ static int print_result(const settings *options, plsh_table *table, double roof)
 
 static int run(const void *given) {
     const settings *options = given;
-    const shape_options *shape = &options->shape;
-    size_t shapes = shape->n.count * shape->dim.count;
-    double *roofs = calloc(shapes * (size_t)shape->reps, sizeof *roofs);
-    int64_t roof_count = 0;
+    int64_t reps = options->shape.reps;
+    session all = {0};
     plsh_table *table = NULL;
     plsh_error error;
-    if (roofs == NULL) return cli_fail("out of memory");
-    int code = plsh_table_create(&table, columns, CLI_COUNT(columns), &error)
-                   ? cli_fail_error(&error)
-                   : CLI_DONE;
-    cli_progress_begin((double)shapes, "shapes");
-    for (size_t i = 0; code == CLI_DONE && i < shapes; i++) {
-        code = run_shape(options, shape->n.values[i / shape->dim.count],
-                         shape->dim.values[i % shape->dim.count], table, roofs, &roof_count);
-        cli_progress((double)(i + 1));
+    int code = make_session(options, &all);
+    if (code == CLI_DONE) code = measure(options, &all);
+    if (code == CLI_DONE && plsh_table_create(&table, columns, CLI_COUNT(columns), &error))
+        code = cli_fail_error(&error);
+    if (code == CLI_DONE) {
+        double roof = bench_summarise(all.roofs, (int)reps).median;
+        for (size_t i = 0; i < all.count; i++) add_row(table, &all.lines[i], reps, roof);
+        code = print_result(options, table, roof);
     }
-    cli_progress_end();
-    if (code == CLI_DONE)
-        code = print_result(options, table, bench_summarise(roofs, (int)roof_count).median);
     plsh_table_free(table);
-    free(roofs);
+    free_session(&all);
     return code;
 }
 
@@ -464,8 +494,8 @@ const cli_command cli_command_bench = {
             "run), "
             "the number of (query, key) pairs scored, the largest error against exact attention in "
             "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
-            "workspace. The methods take "
-            "turns, so that a slow "
+            "workspace. The methods and "
+            "lengths take turns, so that a slow "
             "moment of the machine meets all of them; spread is the interquartile range over the "
             "median. A decode row is one token more after n: its time, its pairs, the error of the "
             "last 16 tokens of the n, the bytes of the cache; its roof is the time to read as many "

@@ -12,10 +12,10 @@ typedef struct cli_decoder {
     float *rows; /* outputs of a step */
     plsh_dtype storage;
     int threads;
-    int64_t next;   /* row of the arrays that the next token takes */
     double seconds; /* of a token, of the last repetition */
     double roof;    /* to read as many bytes, right after it */
     int64_t pairs;  /* of a token */
+    size_t bytes;   /* of the cache */
     double error;   /* of the last tokens of the arrays, against exact attention */
 } cli_decoder;
 
