@@ -41,7 +41,7 @@ static const cli_option shape_table[] = {
      .value = "LIST",
      .help = "context lengths",
      .fallback = "4096",
-     .range = CLI_AT_LEAST(1)},
+     .range = CLI_BETWEEN(1, 0x1p40)},
     {.name = "dim",
      .kind = CLI_INTEGERS,
      CLI_MEMBER(shape_options, dim),
@@ -165,10 +165,14 @@ static void free_arrays(arrays *a) {
     *a = (arrays){0};
 }
 
-static float *normals(int64_t count, uint64_t seed) {
-    size_t bytes = ((size_t)count * sizeof(float) + 63) / 64 * 64;
-    float *x = aligned_alloc(64, bytes);
-    if (x != NULL) bench_fill_normal(x, (size_t)count, seed);
+/* [heads, n, dim]; NULL where there is no memory for them. */
+static float *normals(int64_t heads, int64_t n, int64_t dim, uint64_t seed) {
+    size_t count, bytes;
+    if (__builtin_mul_overflow(heads * dim, n, &count) ||
+        __builtin_mul_overflow(count, sizeof(float), &bytes) || bytes > SIZE_MAX - 64)
+        return NULL;
+    float *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (x != NULL) bench_fill_normal(x, count, seed);
     return x;
 }
 
@@ -183,17 +187,17 @@ static int make_arrays(const settings *options, arrays *out) {
     int64_t n = out->n, dim = out->dim;
     int64_t kv = shape->kv_heads ? shape->kv_heads : shape->heads;
     uint64_t seed = 4 * options->common.seed;
-    out->q = normals(shape->heads * n * dim, seed);
-    out->k = normals(kv * n * dim, seed + 1);
-    out->v = normals(kv * n * dim, seed + 2);
-    out->o = normals(shape->heads * n * dim, seed + 3);
+    out->q = normals(shape->heads, n, dim, seed);
+    out->k = normals(kv, n, dim, seed + 1);
+    out->v = normals(kv, n, dim, seed + 2);
+    out->o = normals(shape->heads, n, dim, seed + 3);
     bool there = out->q != NULL && out->k != NULL && out->v != NULL && out->o != NULL;
     if (there && has_pass(shape, "backward")) {
-        out->lse = normals(shape->heads * n, seed);
-        out->d_o = normals(shape->heads * n * dim, ~seed);
-        out->d_q = normals(shape->heads * n * dim, seed);
-        out->d_k = normals(kv * n * dim, seed);
-        out->d_v = normals(kv * n * dim, seed);
+        out->lse = normals(shape->heads, n, 1, seed);
+        out->d_o = normals(shape->heads, n, dim, ~seed);
+        out->d_q = normals(shape->heads, n, dim, seed);
+        out->d_k = normals(kv, n, dim, seed);
+        out->d_v = normals(kv, n, dim, seed);
         there = out->lse != NULL && out->d_o != NULL && out->d_q != NULL && out->d_k != NULL &&
                 out->d_v != NULL;
     }

@@ -20,7 +20,7 @@ static int parse(const char *text, sides *out) {
     for (bool more = true; more;) {
         char *end;
         long long side = strtoll(rest, &end, 10);
-        if (end == rest || side < 1 || out->dims == PLSH_GRID_AXES ||
+        if (*rest < '0' || *rest > '9' || side < 1 || out->dims == PLSH_GRID_AXES ||
             __builtin_mul_overflow(out->tokens, (int64_t)side, &out->tokens) ||
             (*end != 'x' && *end != '\0'))
             return cli_usage("--grid: \"%s\" is not a grid of up to %d sides like 64x64", text,

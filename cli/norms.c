@@ -157,7 +157,9 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
     if (given->partitions.labels == NULL) set.head = (uint32_t)rep;
     double begin = bench_now();
     if (plsh_norms_measure(&set, work->n, &options, &norms, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
+        return given->partitions.labels == NULL
+                   ? cli_fail_error(&error)
+                   : cli_fail("%s: %s", given->partitions.labels, error.message);
     cell->seconds += bench_now() - begin;
     moments_add(&cell->spectral, norms.spectral);
     moments_add(&cell->max, norms.max);
@@ -218,9 +220,9 @@ static void make_bounds(norms_work *work, double delta) {
 static int prepare(const settings *given, norms_work *work) {
     const norms_options *options = &given->norms;
     bool labels = given->partitions.labels != NULL;
-    if (labels && (options->samples.count > 0 || options->paper))
-        return cli_usage("--labels says how many samples there are; --samples and --paper do not "
-                         "go with it");
+    if (labels && (options->samples.count > 0 || options->reps > 1 || options->paper))
+        return cli_usage("--labels says how many samples there are, once; --samples, --reps and "
+                         "--paper do not go with it");
     int code = cli_labels_read(&given->partitions, &work->labels);
     if (code == CLI_DONE)
         code = cli_decays_make(&given->decays, (size_t)work->labels.heads, &work->decays);

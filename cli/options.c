@@ -165,7 +165,9 @@ static int read_text_table(const char *path, double **out, size_t *count) {
         }
         (*out)[(*count)++] = value;
     }
-    if (code == CLI_DONE && (ferror(file) || !feof(file)))
+    if (code == CLI_DONE && ferror(file))
+        code = cli_fail("%s: %s", path, strerror(errno));
+    else if (code == CLI_DONE && !feof(file))
         code = cli_fail("%s: entry %zu is not a number", path, *count);
     fclose(file);
     return code;
