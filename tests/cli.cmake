@@ -7,4 +7,7 @@ if(PLSH_BUILD_CLI)
         add_test(NAME cli-${name} COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/cli/run"
             "${transcript}" "${PROJECT_BINARY_DIR}")
     endforeach()
+    # The guide's commands run as they stand.
+    add_test(NAME cli-guide COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/cli/run"
+        "${PROJECT_SOURCE_DIR}/docs/guide.md" "${PROJECT_BINARY_DIR}")
 endif()

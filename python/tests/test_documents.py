@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pathlib
+import re
 import runpy
 
 import pytest
@@ -31,3 +32,11 @@ def test_examples(path, capsys):
                 pytest.importorskip(module)
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+def test_guide():
+    guide = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guide.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, str(guide), "exec"), {})
