@@ -49,7 +49,7 @@ static plsh_status follow_links(plsh_file *file, const char *path, plsh_error *e
     enum { MOST_LINKS = 40 };
     char target[PATH_MAX], next[PATH_MAX];
     if (strlen(path) >= PATH_MAX) return too_long(path, error);
-    strcpy(file->path, path);
+    memcpy(file->path, path, strlen(path) + 1);
     for (int links = 0; links < MOST_LINKS; links++) {
         ssize_t length = readlink(file->path, target, sizeof target - 1);
         if (length < 0) return PLSH_STATUS_OK;
@@ -58,7 +58,7 @@ static plsh_status follow_links(plsh_file *file, const char *path, plsh_error *e
         int folder = slash != NULL && target[0] != '/' ? (int)(slash + 1 - file->path) : 0;
         if (snprintf(next, sizeof next, "%.*s%s", folder, file->path, target) >= (int)sizeof next)
             return too_long(path, error);
-        strcpy(file->path, next);
+        memcpy(file->path, next, strlen(next) + 1);
     }
     return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot write: %s", path, strerror(ELOOP));
 }
