@@ -1,6 +1,7 @@
 /* tests: rows of M~, products with M~ and L*, and the norms, against dense definitions. */
 #include "support.h"
 
+#include "partition/diagonals.h"
 #include "partition/rows.h"
 #include "plsh/io.h"
 #include "plsh/theory.h"
@@ -79,7 +80,7 @@ static void test_rows(void **state) {
             plsh_draws draws;
             plsh_rows rows;
             bool more;
-            assert_ok(plsh_draws_create(&set, 1, &draws, &error));
+            assert_ok(plsh_draws_create(&set, 90, 1, &draws, &error));
             assert_ok(plsh_rows_open(&draws, begin, 90, &rows, &error));
             for (int64_t i = begin; i < 90; i++) {
                 assert_ok(plsh_rows_next(&rows, &more, &error));
@@ -104,7 +105,7 @@ static void test_rows_chunks(void **state) {
         plsh_draws draws;
         plsh_rows rows, late;
         bool more;
-        assert_ok(plsh_draws_create(&set, 2, &draws, &error));
+        assert_ok(plsh_draws_create(&set, n, 2, &draws, &error));
         assert_ok(plsh_rows_open(&draws, 0, n, &rows, &error));
         assert_ok(plsh_rows_open(&draws, 2500, n, &late, &error));
         assert_true(rows.blocks.chunk < 500);
@@ -122,6 +123,37 @@ static void test_rows_chunks(void **state) {
         plsh_rows_close(&late);
         plsh_draws_destroy(&draws);
     }
+}
+
+/* The diagonals of every grid, over ranges of rows in the middle and up to the end. */
+static void test_diagonals(void **state) {
+    (void)state;
+    enum { N = 90 };
+    plsh_error error;
+    const int64_t ranges[][2] = {{0, N}, {0, 31}, {31, 60}, {60, N}, {N - 1, N}};
+    for (int which = 0; which < SETS; which++)
+        for (int x = 0; x < 5; x++) {
+            plsh_partition set = example(which);
+            plsh_draws draws;
+            plsh_diagonals at;
+            assert_ok(plsh_draws_create(&set, N, 1, &draws, &error));
+            if (draws.width) {
+                const int64_t begin = ranges[x][0], end = ranges[x][1];
+                assert_ok(plsh_diagonals_open(&draws, N, begin, end, &at, &error));
+                for (int64_t i = begin; i < end && at.t <= draws.longest; i++)
+                    for (int64_t t = at.t; i + t < N; t++)
+                        assert_int_equal(entry(&set, i, i + t), 0);
+                while (at.t > 0) {
+                    plsh_diagonals_next(&at);
+                    for (int64_t i = begin; i < end && i + at.t < N; i++) {
+                        assert_true(i - begin < at.count);
+                        assert_int_equal(at.entry[i - begin], entry(&set, i, i + at.t));
+                    }
+                }
+                plsh_diagonals_close(&at);
+            }
+            plsh_draws_destroy(&draws);
+        }
 }
 
 static void random_vector(double *x, int64_t n) {
@@ -150,12 +182,16 @@ static void test_products(void **state) {
         assert_ok(plsh_partition_multiply(&set, N, x, y, 2, &error));
         for (int i = 0; i < N; i++) assert_true(fabs(y[i] - m[i]) < 1e-12);
         plsh_draws draws;
-        assert_ok(plsh_draws_create(&set, 1, &draws, &error));
+        assert_ok(plsh_draws_create(&set, N, 1, &draws, &error));
         int64_t largest = plsh_draws_largest_block(&draws, N);
-        for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_BANDED; kind++) {
+        for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++) {
             plsh_operator masks;
-            assert_ok(plsh_operator_create(&draws, (plsh_operator_kind)kind, N, largest, 2, &masks,
-                                           &error));
+            plsh_operator_plan plan =
+                plsh_operator_choose(&draws, (plsh_operator_kind)kind, N, largest, (size_t)1 << 30);
+            /* Everywhere, not only where it is cheapest. */
+            if (kind == PLSH_OPERATOR_SPLIT && draws.width) plan.narrow = set.samples / 2 + 1;
+            if (kind == PLSH_OPERATOR_SPLIT) plan.reach = largest;
+            assert_ok(plsh_operator_create(&draws, &plan, N, 2, &masks, NULL, &error));
             plsh_operator_apply(&masks, x, y);
             for (int i = 0; i < N; i++) assert_true(fabs(y[i] - m[i]) < 1e-12);
             plsh_operator_destroy(&masks);
@@ -207,7 +243,7 @@ static void test_norms_dense(void **state) {
             for (int64_t x = 0; x < n * n; x++) most = fmax(most, fabs(matrix[x]));
             double spectral = dense_spectral(matrix, n);
             free(matrix);
-            for (int kind = PLSH_OPERATOR_AUTO; kind <= PLSH_OPERATOR_BANDED; kind++) {
+            for (int kind = PLSH_OPERATOR_AUTO; kind <= PLSH_OPERATOR_SPLIT; kind++) {
                 plsh_norms norms;
                 plsh_norms_options options = {.tolerance = 1e-10, .kind = (plsh_operator_kind)kind};
                 assert_ok(plsh_norms_measure(&set, n, &options, &norms, &error));
@@ -270,7 +306,7 @@ static void test_golden(void **state) {
                               .samples = s,
                               .labels = labels.data,
                               .label_count = n};
-        for (int kind = PLSH_OPERATOR_AUTO; kind <= PLSH_OPERATOR_BANDED; kind++) {
+        for (int kind = PLSH_OPERATOR_AUTO; kind <= PLSH_OPERATOR_SPLIT; kind++) {
             plsh_norms_options options = {.kind = (plsh_operator_kind)kind};
             plsh_norms norms;
             assert_ok(plsh_norms_measure(&set, n, &options, &norms, &error));
@@ -287,7 +323,7 @@ static void test_threads(void **state) {
     need_spectral();
     plsh_error error;
     for (int which = 0; which < 3; which++)
-        for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_BANDED; kind++) {
+        for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++) {
             plsh_partition set = make((plsh_scheme)which, PLSH_DESIGN_IID, 9, 60);
             const int threads[] = {1, 2, 7};
             plsh_norms norms[3];
@@ -303,23 +339,33 @@ static void test_threads(void **state) {
         }
 }
 
-static void test_choice(void **state) {
-    (void)state;
+static plsh_operator_kind choice(double sigma, int64_t samples, int64_t n, size_t max_bytes,
+                                 int64_t *narrow) {
     plsh_error error;
     plsh_draws draws;
-    plsh_partition set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 2, 10000);
-    assert_ok(plsh_draws_create(&set, 1, &draws, &error));
-    int64_t largest = plsh_draws_largest_block(&draws, 4000);
-    assert_int_equal(plsh_operator_choose(&draws, 4000, largest, (size_t)1 << 30),
-                     PLSH_OPERATOR_BANDED);
-    assert_int_equal(plsh_operator_choose(&draws, 4000, largest, 1000), PLSH_OPERATOR_FREE);
+    plsh_partition set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, sigma, samples);
+    assert_ok(plsh_draws_create(&set, n, 1, &draws, &error));
+    int64_t largest = plsh_draws_largest_block(&draws, n);
+    plsh_operator_plan plan =
+        plsh_operator_choose(&draws, PLSH_OPERATOR_AUTO, n, largest, max_bytes);
+    for (int64_t m = 0; m < plan.narrow; m++)
+        assert_true(draws.width[m] >> draws.shift < plan.reach);
     plsh_draws_destroy(&draws);
-    set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 64, 20);
-    assert_ok(plsh_draws_create(&set, 1, &draws, &error));
-    largest = plsh_draws_largest_block(&draws, 1000000);
-    assert_int_equal(plsh_operator_choose(&draws, 1000000, largest, (size_t)1 << 30),
-                     PLSH_OPERATOR_BLOCKS);
-    plsh_draws_destroy(&draws);
+    *narrow = plan.narrow;
+    return plan.kind;
+}
+
+/* The band takes the draws up to sigma ln(3 s / sigma^2). */
+static void test_choice(void **state) {
+    (void)state;
+    const size_t much = (size_t)1 << 30;
+    int64_t narrow;
+    assert_int_equal(choice(2, 10000, 4000, much, &narrow), PLSH_OPERATOR_SPLIT);
+    assert_true(narrow > 9900 && narrow < 10000);
+    assert_int_equal(choice(64, 100000, 4000, much, &narrow), PLSH_OPERATOR_SPLIT);
+    assert_true(narrow > 85000 && narrow < 97000);
+    assert_int_equal(choice(2, 10000, 4000, 1000, &narrow), PLSH_OPERATOR_FREE);
+    assert_int_equal(choice(64, 20, 1000000, much, &narrow), PLSH_OPERATOR_BLOCKS);
 }
 
 static void test_hostile(void **state) {
@@ -402,18 +448,19 @@ static plsh_status multiply(void *context, plsh_error *error) {
 static void test_allocations(void **state) {
     (void)state;
     need_spectral();
-    for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_BANDED; kind++)
+    for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++)
         test_every_allocation(measure, &kind, 20);
     test_every_allocation(multiply, NULL, 6);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_chunks),
-        cmocka_unit_test(test_products),      cmocka_unit_test(test_norms_dense),
-        cmocka_unit_test(test_largest_block), cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_rows_chunks),
+        cmocka_unit_test(test_diagonals),   cmocka_unit_test(test_products),
+        cmocka_unit_test(test_norms_dense), cmocka_unit_test(test_largest_block),
+        cmocka_unit_test(test_golden),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_choice),      cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,11 +168,14 @@ static void test_identity(void **state) {
         for (int design = 0; design < 2; design++) {
             plsh_partition set = make(scheme, design, 37.5, 1000);
             plsh_draw parallel[1000];
+            int64_t width[1000], offset[1000];
+            plsh_draw_fill(&set, 3, 997, width + 3, offset + 3);
 #pragma omp parallel for num_threads(7)
             for (int64_t m = 0; m < 1000; m++) parallel[m] = plsh_draw_get(&set, m);
             for (int64_t m = 0; m < 1000; m++) {
                 plsh_draw draw = plsh_draw_get(&set, m);
                 assert_true(draw.width == parallel[m].width && draw.offset == parallel[m].offset);
+                assert_true(m < 3 || (draw.width == width[m] && draw.offset == offset[m]));
                 digest = (digest ^ (uint64_t)draw.width) * UINT64_C(0x9e3779b97f4a7c15);
                 digest = (digest ^ (uint64_t)draw.offset) * UINT64_C(0x9e3779b97f4a7c15);
             }

@@ -44,8 +44,10 @@ typedef enum plsh_operator_kind {
     PLSH_OPERATOR_AUTO,   /* the cheapest by the model below */
     PLSH_OPERATOR_FREE,   /* every draw walked anew in every product; O(s + n) memory */
     PLSH_OPERATOR_BLOCKS, /* the edges of all blocks stored, 8 bytes per block */
-    PLSH_OPERATOR_BANDED  /* the counts s M~ stored, 4 bytes per entry of the upper band;
+    PLSH_OPERATOR_BANDED, /* the counts s M~ stored, 4 bytes per entry of the upper band;
                            * s <= 2^24 */
+    PLSH_OPERATOR_SPLIT   /* the narrow draws banded, the wide ones' blocks stored, split where a
+                           * product is cheapest (cuts and labels: one or the other) */
 } plsh_operator_kind;
 
 typedef struct plsh_norms_options {
@@ -75,7 +77,7 @@ typedef struct plsh_norms {
  *
  * The operator is chosen by the time of one product, in units of one entry of the
  * band: free 12 B, blocks 3 B, banded n w, with B blocks in all and w the
- * largest; stored operators only where max_bytes allows. */
+ * largest, split the sum of its two parts; stored operators only where max_bytes allows. */
 PLSH_API plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
                                         const plsh_norms_options *options, plsh_norms *norms,
                                         plsh_error *error);

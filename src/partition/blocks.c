@@ -45,66 +45,70 @@ static plsh_status check_contiguous(const plsh_partition *set, double *total, pl
     return status;
 }
 
+static void summarise(plsh_draws *draws) {
+    const int64_t one = INT64_C(1) << draws->shift;
+    draws->longest = 0;
+    draws->density = 0;
+    for (int64_t m = 0; m < draws->set.samples; m++) {
+        const int64_t width = draws->width[m];
+        int64_t most = width == 0 ? INT64_MAX : (width + one - 1) >> draws->shift;
+        if (most > draws->longest) draws->longest = most;
+        if (width > 0) draws->density += (double)one / (double)width;
+    }
+}
+
 /* A width below 1 makes every position a block of its own, as width 1 does: no empty bins then. */
 static void table_fill(plsh_draws *draws, int threads) {
+    enum { PIECE = 4096 };
     const int64_t s = draws->set.samples;
-    int64_t longest = 0;
-    draws->shift = plsh_draw_get(&draws->set, 0).shift;
+    draws->shift = plsh_draw_shift(&draws->set);
     const int64_t one = INT64_C(1) << draws->shift;
-#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (s > 256) schedule(static)     \
-    reduction(max                                                                                  \
-              : longest)
-    for (int64_t m = 0; m < s; m++) {
-        plsh_draw draw = plsh_draw_get(&draws->set, m);
-        if (draw.width > 0 && draw.width < one) draw.width = one, draw.offset = 0;
-        draws->width[m] = draw.width;
-        draws->offset[m] = draw.offset;
-        int64_t most = draw.width == 0 ? INT64_MAX : (draw.width + one - 1) >> draw.shift;
-        if (most > longest) longest = most;
+#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (s > PIECE) schedule(static)
+    for (int64_t first = 0; first < s; first += PIECE) {
+        int64_t *width = draws->width + first, *offset = draws->offset + first;
+        const int64_t count = s - first < PIECE ? s - first : PIECE;
+        plsh_draw_fill(&draws->set, first, count, width, offset);
+        for (int64_t m = 0; m < count; m++)
+            if (width[m] > 0 && width[m] < one) width[m] = one, offset[m] = 0;
     }
-    draws->longest = longest;
-    draws->density = 0;
-    for (int64_t m = 0; m < s; m++)
-        if (draws->width[m] > 0) draws->density += (double)one / (double)draws->width[m];
 }
 
-/* Counts pay where more blocks begin in a row than there are lengths. */
-static int64_t choose_span(const plsh_draws *draws) {
-    if (!draws->width || draws->longest >= INT64_C(1) << 16) return 0;
-    return draws->density > (double)draws->longest ? draws->longest + 1 : 0;
-}
-
-/* Sorts the draws by the length of their blocks (by counting): draws of about one length count in
- * the same few kilobytes. first has span + 1 zeros, sorted room for all draws twice. */
-static void table_sort(plsh_draws *draws, int64_t span, int64_t *first, int64_t *sorted) {
+/* Sorts by floor(b), n and more as one, by counting. first has most + 2 zeros, sorted room for two
+ * tables. */
+static void sort_table(plsh_draws *draws, int64_t most, int64_t *first, int64_t *sorted) {
     const int64_t s = draws->set.samples;
-    for (int64_t m = 0; m < s; m++) first[(draws->width[m] >> draws->shift) + 1]++;
-    for (int64_t x = 0; x < span; x++) first[x + 1] += first[x];
-    for (int64_t m = 0; m < s; m++) {
-        int64_t to = first[draws->width[m] >> draws->shift]++;
-        sorted[to] = draws->width[m];
-        sorted[s + to] = draws->offset[m];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t m = 0; m < s; m++) {
+            const int64_t width = draws->width[m], length = width >> draws->shift;
+            int64_t *at = &first[width == 0 || length > most ? most : length];
+            if (pass == 0) {
+                at[1]++;
+                continue;
+            }
+            sorted[*at] = width;
+            sorted[s + (*at)++] = draws->offset[m];
+        }
+        for (int64_t x = 0; pass == 0 && x < most; x++) first[x + 1] += first[x];
     }
     memcpy(draws->width, sorted, (size_t)s * sizeof *sorted);
     memcpy(draws->offset, sorted + s, (size_t)s * sizeof *sorted);
 }
 
-static plsh_status sort_where_it_pays(plsh_draws *draws, plsh_error *error) {
-    const int64_t span = choose_span(draws);
-    if (span == 0) return PLSH_STATUS_OK;
+static plsh_status table_sort(plsh_draws *draws, int64_t n, plsh_error *error) {
+    const int64_t most = draws->longest < n ? draws->longest : n;
     int64_t *first, *sorted = NULL;
     plsh_status status =
-        plsh_allocate((void **)&first, (size_t)span + 2, sizeof *first, "a sort of draws", error);
+        plsh_allocate((void **)&first, (size_t)most + 2, sizeof *first, "a sort of draws", error);
     if (!status)
         status = plsh_allocate((void **)&sorted, 2 * (size_t)draws->set.samples, sizeof *sorted,
                                "a sort of draws", error);
-    if (!status) table_sort(draws, span, first, sorted);
+    if (!status) sort_table(draws, most, first, sorted);
     plsh_release(first);
     plsh_release(sorted);
     return status;
 }
 
-plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws *draws,
+plsh_status plsh_draws_create(const plsh_partition *set, int64_t n, int threads, plsh_draws *draws,
                               plsh_error *error) {
     *draws = (plsh_draws){.set = *set, .longest = INT64_MAX};
     if (set->scheme == PLSH_SCHEME_LABELS) {
@@ -125,7 +129,8 @@ plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws
                                "offsets of draws", error);
     if (!status) {
         table_fill(draws, threads);
-        status = sort_where_it_pays(draws, error);
+        summarise(draws);
+        status = table_sort(draws, n, error);
     }
     if (status) plsh_draws_destroy(draws);
     return status;
@@ -135,6 +140,15 @@ void plsh_draws_destroy(plsh_draws *draws) {
     plsh_release(draws->width);
     plsh_release(draws->offset);
     draws->width = draws->offset = NULL;
+}
+
+plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count) {
+    plsh_draws part = *draws;
+    part.set.samples = count;
+    part.width += first;
+    part.offset += first;
+    summarise(&part);
+    return part;
 }
 
 plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position) {
@@ -149,7 +163,7 @@ plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t pos
 
 int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n) {
     int64_t largest = 0;
-    for (int64_t m = 0; m < draws->set.samples && largest < n; m++) {
+    for (int64_t m = draws->set.samples - 1; m >= 0 && largest < n; m--) { /* the widest first */
         /* A grid whose widest block is no news need not be walked. */
         if (draws->width && draws->width[m] != 0 && (draws->width[m] - 1) >> draws->shift < largest)
             continue;
@@ -176,15 +190,8 @@ static int64_t choose_chunk(const plsh_draws *draws, int64_t rows) {
     return chunk < (double)rows ? (int64_t)chunk : rows;
 }
 
-/* A megabyte of counts; an odd number of rows, or the lengths of one row would share cache sets. */
-static int64_t count_chunk(int64_t span, int64_t rows) {
-    int64_t chunk = ((INT64_C(1) << 18) / span) | 1;
-    return chunk < rows ? chunk : rows;
-}
-
-/* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it.
- * begin < 2^31 with at most 32 fraction bits, and offsets below 2^62: 64 bits are enough. */
-static int64_t opening(const plsh_draws *draws, int64_t m, int64_t begin) {
+/* begin < 2^31 with at most 32 fraction bits, and offsets below 2^62: 64 bits are enough. */
+int64_t plsh_draws_opening(const plsh_draws *draws, int64_t m, int64_t begin) {
     if (!draws->width || draws->width[m] == 0) return 0;
     int64_t rest = (begin * (INT64_C(1) << draws->shift) - draws->offset[m]) % draws->width[m];
     return rest < 0 ? -rest - draws->width[m] : -rest;
@@ -197,26 +204,20 @@ plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "rows %lld to %lld are no range within 0 .. 2^31 - 1", (long long)begin,
                          (long long)end);
-    if (chunk <= 0) {
-        blocks->span = choose_span(draws);
-        blocks->chunk = blocks->span ? count_chunk(blocks->span, end - begin)
-                                     : choose_chunk(draws, end - begin);
-    }
+    if (chunk <= 0) blocks->chunk = choose_chunk(draws, end - begin);
     if (blocks->chunk > MAX_CHUNK) blocks->chunk = MAX_CHUNK;
     size_t s = (size_t)draws->set.samples;
     plsh_status status =
         plsh_allocate((void **)&blocks->next, s, sizeof *blocks->next, "a walk of blocks", error);
-    if (!status && blocks->span)
-        status = plsh_allocate((void **)&blocks->lengths, (size_t)(blocks->chunk * blocks->span),
-                               sizeof *blocks->lengths, "a walk of blocks", error);
-    else if (!status)
+    if (!status)
         status = plsh_allocate((void **)&blocks->first, (size_t)blocks->chunk + 2,
                                sizeof *blocks->first, "a walk of blocks", error);
     if (status) {
         plsh_blocks_close(blocks);
         return status;
     }
-    for (int64_t m = 0; m < draws->set.samples; m++) blocks->next[m] = opening(draws, m, begin);
+    for (int64_t m = 0; m < draws->set.samples; m++)
+        blocks->next[m] = plsh_draws_opening(draws, m, begin);
     return PLSH_STATUS_OK;
 }
 
@@ -224,30 +225,8 @@ void plsh_blocks_close(plsh_blocks *blocks) {
     plsh_release(blocks->next);
     plsh_release(blocks->first);
     plsh_release(blocks->ends);
-    plsh_release(blocks->lengths);
     blocks->next = NULL;
-    blocks->first = blocks->ends = blocks->lengths = NULL;
-}
-
-/* A block that holds the first row of the walk begins there: it is shorter by what lies before. */
-static void count_lengths(plsh_blocks *blocks) {
-    const plsh_draws *draws = blocks->draws;
-    const int shift = draws->shift;
-    const int64_t round = (INT64_C(1) << shift) - 1, stop = blocks->rows << shift;
-    const int64_t rows = blocks->rows, chunk = blocks->chunk;
-    uint32_t *lengths = blocks->lengths;
-    memset(lengths, 0, (size_t)(chunk * blocks->span) * sizeof *lengths);
-    for (int64_t m = 0; m < draws->set.samples; m++) {
-        const int64_t width = draws->width[m];
-        int64_t edge = blocks->next[m], begin = edge <= 0 ? 0 : (edge + round) >> shift;
-        while (begin < rows) {
-            edge += width;
-            int64_t end = (edge + round) >> shift;
-            lengths[(end - begin) * chunk + begin]++;
-            begin = end;
-        }
-        blocks->next[m] = edge - stop;
-    }
+    blocks->first = blocks->ends = NULL;
 }
 
 /* Counts, for every row of the chunk, the blocks that begin there: count[i]. */
@@ -318,10 +297,6 @@ plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
     int64_t left = blocks->end - blocks->row;
     blocks->rows = left < blocks->chunk ? left : blocks->chunk;
     if (blocks->rows == 0) return PLSH_STATUS_OK;
-    if (blocks->lengths) {
-        count_lengths(blocks);
-        return PLSH_STATUS_OK;
-    }
     uint32_t *first = blocks->first;
     memset(first, 0, ((size_t)blocks->rows + 2) * sizeof *first);
     const bool grid = blocks->draws->width != NULL;

@@ -1,15 +1,15 @@
 /* partition: the blocks of all s draws over a range of positions, in the order of their begins.
  *
  * What the norms need of a set: every block once, a few integer operations each. The range is
- * walked in chunks of rows; within a chunk the blocks are sorted by begin, either as lists of ends
- * or, where a row has more blocks than lengths, as counts of lengths. Memory: O(s) for the walk
- * and the blocks of one chunk, about 8 s of them (or 2^18 counts) unless a chunk is asked for. */
+ * walked in chunks of rows; within a chunk the blocks are sorted by begin. Memory: O(s) for the
+ * walk and the blocks of one chunk, about 8 s of them unless a chunk is asked for. */
 #ifndef PLSH_PARTITION_BLOCKS_H
 #define PLSH_PARTITION_BLOCKS_H
 
 #include "plsh/partition.h"
 
-/* The draws of a set, computed once and shared by the walks over it; in any order. */
+/* The draws of a set, computed once and shared by the walks over it. Grids are sorted by floor(b),
+ * but for those of n and more (`n` of plsh_draws_create), which come last, in any order. */
 typedef struct plsh_draws {
     plsh_partition set;
     int64_t *width, *offset; /* as plsh_draw, NULL where the set is no grid (cuts, labels) */
@@ -20,9 +20,15 @@ typedef struct plsh_draws {
 
 /* The set must have passed plsh_partition_check. Labels must be contiguous: every label of a draw
  * one run; PLSH_STATUS_UNSUPPORTED otherwise. */
-plsh_status plsh_draws_create(const plsh_partition *set, int threads, plsh_draws *draws,
+plsh_status plsh_draws_create(const plsh_partition *set, int64_t n, int threads, plsh_draws *draws,
                               plsh_error *error);
 void plsh_draws_destroy(plsh_draws *draws);
+
+/* The draws first .. first + count - 1 of a grid, borrowed: not to be destroyed. */
+plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count);
+
+/* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it. */
+int64_t plsh_draws_opening(const plsh_draws *draws, int64_t m, int64_t begin);
 
 /* As plsh_partition_block, from the table. */
 plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position);
@@ -38,20 +44,15 @@ typedef struct plsh_blocks {
     int64_t rows;  /* 0 when the range is exhausted */
     int64_t *next; /* per draw: the edge its next block begins with, relative to the next chunk;
                     * fixed point for grids */
-    /* Lists: the blocks that begin at row + i are ends[first[i] .. first[i+1]), where they end
-     * relative to row, cut off at `end`. */
+    /* The blocks that begin at row + i are ends[first[i] .. first[i+1]), where they end relative to
+     * row, cut off at `end`. */
     uint32_t *first;
     uint32_t *ends;
     size_t capacity;
-    /* Counts: lengths[x * chunk + i] blocks of x positions begin at row + i, 0 < x < span, not cut
-     * off. NULL if there are lists. */
-    uint32_t *lengths;
-    int64_t span;
 } plsh_blocks;
 
 /* Begins a walk over begin <= i < end; the blocks that hold `begin` count as beginning there.
- * chunk > 0: lists, of this many rows; 0: the form and the chunk are chosen from the density.
- * `draws` is borrowed. */
+ * chunk: rows per step, 0: chosen from the density. `draws` is borrowed. */
 plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end, int64_t chunk,
                              plsh_blocks *blocks, plsh_error *error);
 plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error);

@@ -3,18 +3,30 @@
  * Compiled without contraction of a * b + c, so that widths are the same bits everywhere. */
 #include "partition/draw.h"
 
+#include "base/clones.h"
+
 #include <math.h>
+#include <string.h>
 
 enum { PURPOSE_GRID = 0, PURPOSE_PLACE = 1 };
 
 /* ln x, x > 0 normal, by additions, multiplications and divisions alone: libm's last bit may differ
  * between machines, and a width is rounded to a grid finer than that. x = 2^e m, m in
  * [1/sqrt2, sqrt2); ln m = 2 atanh(z), z = (m - 1) / (m + 1), |z| <= 0.172: the term z^21 / 21 is
- * below 2^-57. */
-static double portable_log(double x) {
-    int e;
-    double m = frexp(x, &e);
-    if (m < 0.70710678118654752) m *= 2, e--;
+ * below 2^-57. The exponent becomes a double as the low bits of 2^52 + e: no call and no branch, so
+ * that a loop of logarithms is one of vectors. */
+static inline double portable_log(double x) {
+    uint64_t bits, one, exponent;
+    double m, e;
+    memcpy(&bits, &x, sizeof bits);
+    one = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(0x3fe) << 52; /* 1/2 <= m < 1 */
+    exponent = bits >> 52 | UINT64_C(0x433) << 52;
+    memcpy(&m, &one, sizeof m);
+    memcpy(&e, &exponent, sizeof e);
+    e -= 0x1p52 + 1022;
+    bool low = m < 0.70710678118654752;
+    m = low ? m * 2 : m;
+    e = low ? e - 1 : e;
     double z = (m - 1) / (m + 1), square = z * z, sum = 0;
     for (int k = 21; k >= 3; k -= 2) sum = (sum + 1.0 / k) * square;
     return e * 0.69314718055994531 + (2 * z + 2 * z * sum);
@@ -24,7 +36,7 @@ static double portable_log(double x) {
  * -1 - W_{-1}(-v/e) of Lambert's function. The start is Barry et al.'s (2000), within 3e-4 relative
  * for all w (the exponential in it by its series: the argument is above -0.13); two steps of
  * Halley's method, which cubes the error, then reach the rounding of the left side. */
-static double gamma2_quantile(double v) {
+static inline double gamma2_quantile(double v) {
     double w = -portable_log(v), root = sqrt(w);
     double damping = 1 + root * (-0.0201 + root * 0.000202);
     double bend = 0.3361 * 0.70710678118654752 * root / (1 - 0.0042 * w * damping);
@@ -36,10 +48,15 @@ static double gamma2_quantile(double v) {
     return x > 0 ? x : 0;
 }
 
-/* Fraction bits of binning widths: 32, fewer where b = sigma x, x < 64, would leave 62 bits. */
-static int binning_shift(double sigma) {
+PLSH_CLONES static void gamma2_quantiles(double *v, int64_t count) {
+    for (int64_t m = 0; m < count; m++) v[m] = gamma2_quantile(v[m]);
+}
+
+/* Binning: 32, fewer where b = sigma x, x < 64, would leave 62 bits. */
+int plsh_draw_shift(const plsh_partition *set) {
+    if (set->scheme != PLSH_SCHEME_BINNING) return 0;
     int exponent;
-    frexp(sigma, &exponent);
+    frexp(set->decay.a, &exponent);
     int shift = 56 - exponent;
     return shift > 32 ? 32 : shift < 0 ? 0 : shift;
 }
@@ -198,17 +215,37 @@ static double draw_place(const plsh_partition *set, int64_t sample, uint64_t *tu
     return ((double)at.first + u * (double)at.count) / (double)set->samples;
 }
 
-plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample) {
-    uint64_t turn;
-    double v = draw_place(set, plsh_partition_place(set, sample), &turn);
-    plsh_draw draw = {0};
+enum { TILE = 64 };
+
+/* At most TILE draws. */
+static void fill_tile(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
+                      int64_t *offset) {
+    uint64_t turn[TILE];
+    double v[TILE];
+    for (int64_t m = 0; m < count; m++)
+        v[m] = draw_place(set, plsh_partition_place(set, first + m), &turn[m]);
     if (set->scheme == PLSH_SCHEME_BINNING) {
-        draw.shift = binning_shift(set->decay.a);
-        draw.width = (int64_t)(ldexp(set->decay.a * gamma2_quantile(v), draw.shift));
-        if (draw.width < 1) draw.width = 1;
+        const double scale = (double)(INT64_C(1) << plsh_draw_shift(set));
+        gamma2_quantiles(v, count);
+        for (int64_t m = 0; m < count; m++) {
+            width[m] = (int64_t)(set->decay.a * v[m] * scale);
+            if (width[m] < 1) width[m] = 1;
+        }
     } else {
-        draw.width = integer_width(&set->decay, v);
+        for (int64_t m = 0; m < count; m++) width[m] = integer_width(&set->decay, v[m]);
     }
-    draw.offset = (int64_t)((plsh_int128)draw.width * (plsh_int128)turn >> 64);
+    for (int64_t m = 0; m < count; m++)
+        offset[m] = (int64_t)((plsh_int128)width[m] * (plsh_int128)turn[m] >> 64);
+}
+
+void plsh_draw_fill(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
+                    int64_t *offset) {
+    for (int64_t m = 0; m < count; m += TILE)
+        fill_tile(set, first + m, count - m < TILE ? count - m : TILE, width + m, offset + m);
+}
+
+plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample) {
+    plsh_draw draw = {.shift = plsh_draw_shift(set)};
+    fill_tile(set, sample, 1, &draw.width, &draw.offset);
     return draw;
 }

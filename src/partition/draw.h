@@ -17,9 +17,16 @@ typedef struct plsh_draw {
     int shift;
 } plsh_draw;
 
-/* Draw `sample` of a binning or integer set. About a microsecond: attention and the norms keep
- * a table of them. */
+/* Fraction bits of the draws of a binning or integer set. */
+int plsh_draw_shift(const plsh_partition *set);
+
+/* Draw `sample` of a binning or integer set. A fraction of a microsecond: attention and the norms
+ * keep a table of them. */
 plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample);
+
+/* The draws first .. first + count - 1, the same bits, several times faster. */
+void plsh_draw_fill(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
+                    int64_t *offset);
 
 /* The random words number `index` of a set, for one purpose; the axes differ in the key. */
 plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, uint64_t index);

@@ -41,25 +41,13 @@ static plsh_status next_chunk(plsh_rows *rows, plsh_error *error) {
 }
 
 /* The blocks that begin in chunk row i join the histogram of ends. */
-static void add_lists(plsh_rows *rows, int64_t i) {
+static void add_blocks(plsh_rows *rows, int64_t i) {
     const plsh_blocks *blocks = &rows->blocks;
     for (uint32_t b = blocks->first[i]; b < blocks->first[i + 1]; b++) {
         int64_t end = blocks->ends[b];
         rows->ending[end]++;
         if (end > rows->top) rows->top = end;
     }
-}
-
-static void add_lengths(plsh_rows *rows, int64_t i) {
-    const plsh_blocks *blocks = &rows->blocks;
-    const int64_t last = blocks->end - blocks->row, span = blocks->span;
-    const uint32_t *lengths = blocks->lengths + i;
-    const int64_t chunk = blocks->chunk;
-    const int64_t whole = last - i < span ? last - i : span;
-    int32_t *ending = rows->ending + i;
-    for (int64_t x = 1; x < whole; x++) ending[x] += (int32_t)lengths[x * chunk];
-    for (int64_t x = whole; x < span; x++) ending[last - i] += (int32_t)lengths[x * chunk];
-    rows->top = i + (whole < span ? whole : span - 1);
 }
 
 plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error) {
@@ -70,10 +58,7 @@ plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error) {
         if (status || blocks->rows == 0) return status;
     }
     const int64_t i = rows->at++;
-    if (blocks->lengths)
-        add_lengths(rows, i);
-    else
-        add_lists(rows, i);
+    add_blocks(rows, i);
     rows->row++;
     rows->reach = rows->top - i;
     const int32_t *ending = rows->ending + i + 1;
@@ -84,37 +69,4 @@ plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error) {
     }
     *more = true;
     return PLSH_STATUS_OK;
-}
-
-static plsh_status visit_range(const plsh_draws *draws, int64_t n, int parts, int part,
-                               plsh_rows_visit *visit, void *context, plsh_error *error) {
-    const int64_t begin = n * part / parts, end = n * (part + 1) / parts;
-    plsh_rows rows;
-    bool more = true;
-    plsh_status status = plsh_rows_open(draws, begin, n, &rows, error);
-    if (status) return status;
-    while (!status && rows.row + 1 < end) {
-        status = plsh_rows_next(&rows, &more, error);
-        if (!status) visit(context, part, &rows);
-    }
-    plsh_rows_close(&rows);
-    return status;
-}
-
-plsh_status plsh_rows_each(const plsh_draws *draws, int64_t n, int parts, plsh_rows_visit *visit,
-                           void *context, plsh_error *error) {
-    plsh_status status = PLSH_STATUS_OK;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-    for (int part = 0; part < parts; part++) {
-        plsh_error own;
-        plsh_status failed = visit_range(draws, n, parts, part, visit, context, &own);
-        if (failed) {
-#pragma omp critical(plsh_rows_each)
-            {
-                status = failed;
-                if (error) *error = own;
-            }
-        }
-    }
-    return status;
 }

@@ -28,10 +28,4 @@ plsh_status plsh_rows_open(const plsh_draws *draws, int64_t begin, int64_t end, 
 plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error);
 void plsh_rows_close(plsh_rows *rows);
 
-/* Calls `visit` for every row of the n x n matrix, on `parts` threads at once; thread `part` gets
- * the part-th range of rows, in order. */
-typedef void plsh_rows_visit(void *context, int part, const plsh_rows *row);
-plsh_status plsh_rows_each(const plsh_draws *draws, int64_t n, int parts, plsh_rows_visit *visit,
-                           void *context, plsh_error *error);
-
 #endif

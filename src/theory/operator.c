@@ -1,17 +1,16 @@
 /* theory: M~ times a vector. */
 #include "theory/operator.h"
 
+#include "base/clones.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "partition/rows.h"
-#include "theory/clones.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef double lanes __attribute__((vector_size(64), aligned(8)));
-typedef float narrow __attribute__((vector_size(32), aligned(4)));
+typedef float singles __attribute__((vector_size(32), aligned(4)));
 enum { LANES = 8 };
 
 /* Entries or blocks below which a second thread costs more than it brings. */
@@ -129,9 +128,12 @@ static plsh_status blocks_place(plsh_operator *masks, const plsh_blocks *blocks,
 
 static plsh_status blocks_create(plsh_operator *masks, plsh_error *error) {
     plsh_blocks blocks;
+    plsh_draws wide = *masks->draws;
+    if (masks->narrow > 0)
+        wide = plsh_draws_part(&wide, masks->narrow, wide.set.samples - masks->narrow);
     plsh_status status = plsh_allocate((void **)&masks->first, (size_t)masks->n + 3,
                                        sizeof *masks->first, "the edges of blocks", error);
-    if (!status) status = plsh_blocks_open(masks->draws, 0, masks->n, masks->n, &blocks, error);
+    if (!status) status = plsh_blocks_open(&wide, 0, masks->n, masks->n, &blocks, error);
     if (status) return status;
     status = plsh_blocks_next(&blocks, error);
     if (!status) status = blocks_place(masks, &blocks, error);
@@ -165,19 +167,12 @@ static void blocks_apply(plsh_operator *masks, const double *x, double *y) {
 
 /* ---- banded ---------------------------------------------------------------------------------- */
 
-static void band_visit(void *context, int part, const plsh_rows *row) {
-    (void)part;
-    plsh_operator *masks = context;
-    float *out = masks->band + row->row * masks->width;
-    int64_t reach = row->reach < masks->width ? row->reach : masks->width;
-    for (int64_t t = 1; t < reach; t++) out[t] = (float)row->count[t];
-}
-
 static int64_t piece_begin(int64_t n, int piece) { return n * piece / PLSH_OPERATOR_PIECES; }
 
-static plsh_status band_create(plsh_operator *masks, int64_t largest, plsh_error *error) {
+static plsh_status band_create(plsh_operator *masks, int64_t reach, double *max,
+                               plsh_error *error) {
     const int64_t n = masks->n;
-    masks->width = (largest + 2 * LANES - 1) / LANES * LANES;
+    masks->width = (reach + 2 * LANES - 1) / LANES * LANES;
     masks->partial_size = n / PLSH_OPERATOR_PIECES + 1 + masks->width;
     size_t entries;
     if (!plsh_multiply((size_t)n, (size_t)masks->width, &entries))
@@ -193,8 +188,8 @@ static plsh_status band_create(plsh_operator *masks, int64_t largest, plsh_error
                                (size_t)(PLSH_OPERATOR_PIECES * masks->partial_size), sizeof(double),
                                "a banded operator", error);
     if (status) return status;
-    int parts = entries > WORTH_A_TEAM ? plsh_thread_count(masks->threads) : 1;
-    return plsh_rows_each(masks->draws, n, parts, band_visit, masks, error);
+    const plsh_band band = {masks->narrow, masks->width, masks->band};
+    return plsh_counts_pass(masks->draws, n, masks->threads, &band, max, error);
 }
 
 /* By address: a vector wider than the machine's has no agreed way of being passed. */
@@ -222,10 +217,10 @@ PLSH_CLONES static void band_rows(const float *row, int64_t stride, const double
     for (int r = 0; r < 4; r++) first[r] += x[r];
     for (int64_t t = 0; t < stride - LANES; t += LANES) {
         lanes column = *(const lanes *)(x + 3 + t), out = *(const lanes *)(y + 3 + t);
-        lanes e0 = __builtin_convertvector(*(const narrow *)(r0 + t), lanes);
-        lanes e1 = __builtin_convertvector(*(const narrow *)(r1 + t), lanes);
-        lanes e2 = __builtin_convertvector(*(const narrow *)(r2 + t), lanes);
-        lanes e3 = __builtin_convertvector(*(const narrow *)(r3 + t), lanes);
+        lanes e0 = __builtin_convertvector(*(const singles *)(r0 + t), lanes);
+        lanes e1 = __builtin_convertvector(*(const singles *)(r1 + t), lanes);
+        lanes e2 = __builtin_convertvector(*(const singles *)(r2 + t), lanes);
+        lanes e3 = __builtin_convertvector(*(const singles *)(r3 + t), lanes);
         sum[0] += e0 * column, sum[1] += e1 * column;
         sum[2] += e2 * column, sum[3] += e3 * column;
         out += (e0 * first[0] + e1 * first[1]) + (e2 * first[2] + e3 * first[3]);
@@ -238,6 +233,7 @@ PLSH_CLONES static void band_rows(const float *row, int64_t stride, const double
     y[3] += lane_sum(&sum[3]);
 }
 
+/* Adds to y. */
 static void band_apply(plsh_operator *masks, const double *x, double *y) {
     const int64_t n = masks->n, width = masks->width, size = masks->partial_size;
     const double scale = 1 / (double)masks->draws->set.samples;
@@ -254,32 +250,36 @@ static void band_apply(plsh_operator *masks, const double *x, double *y) {
         for (; i < end; i++)
             band_row(masks->band + i * width, width, masks->padded + i, out + (i - begin));
     }
-    memset(y, 0, (size_t)n * sizeof *y);
+    for (int64_t i = 0; i < n; i++) y[i] += scale * (double)masks->narrow * x[i];
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         const int64_t begin = piece_begin(n, piece);
         int64_t count = piece_begin(n, piece + 1) - begin + width;
         if (begin + count > n) count = n - begin;
         const double *out = masks->partial + piece * size;
-        for (int64_t i = 0; i < count; i++) y[begin + i] += out[i];
+        for (int64_t i = 0; i < count; i++) y[begin + i] += scale * out[i];
     }
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] + scale * y[i];
 }
 
-/* ---- the three ------------------------------------------------------------------------------- */
+/* ---- all kinds ------------------------------------------------------------------------------- */
 
-plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                                 int64_t largest, int threads, plsh_operator *masks,
+plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_plan *plan, int64_t n,
+                                 int threads, plsh_operator *masks, double *max,
                                  plsh_error *error) {
-    *masks = (plsh_operator){.draws = draws, .kind = kind, .n = n, .threads = threads};
+    double unasked;
+    *masks = (plsh_operator){.draws = draws, .kind = plan->kind, .n = n, .threads = threads};
+    masks->narrow = plan->narrow;
     plsh_status status =
         plsh_allocate((void **)&masks->prefix, (size_t)n + 1, sizeof(double), "prefix sums", error);
     if (!status)
         status = plsh_allocate((void **)&masks->difference, (size_t)n + 1, sizeof(double),
                                "differences", error);
-    if (!status)
-        status = kind == PLSH_OPERATOR_FREE     ? free_create(masks, error)
-                 : kind == PLSH_OPERATOR_BLOCKS ? blocks_create(masks, error)
-                                                : band_create(masks, largest, error);
+    if (!status && plan->kind == PLSH_OPERATOR_FREE) {
+        status = free_create(masks, error);
+    } else {
+        if (!status && plan->narrow < draws->set.samples) status = blocks_create(masks, error);
+        if (!status && plan->narrow > 0)
+            status = band_create(masks, plan->reach, max ? max : &unasked, error);
+    }
     if (status) plsh_operator_destroy(masks);
     return status;
 }
@@ -296,43 +296,73 @@ void plsh_operator_destroy(plsh_operator *masks) {
 }
 
 void plsh_operator_apply(plsh_operator *masks, const double *x, double *y) {
-    if (masks->kind == PLSH_OPERATOR_FREE)
+    if (masks->kind == PLSH_OPERATOR_FREE) {
         free_apply(masks, x, y);
-    else if (masks->kind == PLSH_OPERATOR_BLOCKS)
+        return;
+    }
+    if (masks->first)
         blocks_apply(masks, x, y);
     else
-        band_apply(masks, x, y);
+        memset(y, 0, (size_t)masks->n * sizeof *y);
+    if (masks->band) band_apply(masks, x, y);
 }
+
+/* ---- the choice ------------------------------------------------------------------------------ */
 
 /* The largest s whose counts a float holds exactly. */
 static const int64_t MAX_BANDED_SAMPLES = INT64_C(1) << 24;
 
-static double block_count(const plsh_draws *draws, int64_t n) {
-    return draws->density * (double)n + (double)draws->set.samples;
+/* The time of a block, in entries of the band: measured on n = 4250, sigma 2 to 256, s = 1 to
+ * 100,000. */
+enum { FREE_BLOCK = 12, STORED_BLOCK = 3, STORED_BYTES = 12, BAND_BYTES = 4 };
+
+static plsh_operator_plan plan_of(plsh_operator_kind kind, int64_t n, int64_t narrow, int64_t reach,
+                                  double blocks) {
+    double cost = (kind == PLSH_OPERATOR_FREE ? FREE_BLOCK : STORED_BLOCK) * blocks;
+    if (narrow > 0) cost += (double)n * (double)(reach + LANES);
+    return (plsh_operator_plan){kind, narrow, reach, cost};
 }
 
-/* Measured on n = 4250, sigma 2 to 256, s = 1 to 100,000. */
-double plsh_operator_cost(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                          int64_t largest) {
-    if (kind == PLSH_OPERATOR_BANDED) return (double)n * (double)(largest + LANES);
-    return (kind == PLSH_OPERATOR_FREE ? 12 : 3) * block_count(draws, n);
+static bool plan_fits(const plsh_operator_plan *plan, int64_t n, double blocks, double limit) {
+    double bytes = STORED_BYTES * blocks;
+    if (plan->narrow > 0) bytes += BAND_BYTES * (double)n * (double)(plan->reach + LANES);
+    return plan->kind == PLSH_OPERATOR_FREE ||
+           (bytes <= limit && plan->narrow <= MAX_BANDED_SAMPLES);
 }
 
-plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int64_t largest,
-                                        size_t max_bytes) {
-    const double limit = (double)max_bytes;
-    const bool fits[] = {
-        [PLSH_OPERATOR_FREE] = true,
-        [PLSH_OPERATOR_BLOCKS] = 12 * block_count(draws, n) <= limit,
-        [PLSH_OPERATOR_BANDED] = 4.0 * (double)n * (double)(largest + LANES) <= limit &&
-                                 draws->set.samples <= MAX_BANDED_SAMPLES,
-    };
-    plsh_operator_kind best = PLSH_OPERATOR_FREE;
-    for (plsh_operator_kind kind = PLSH_OPERATOR_BLOCKS; kind <= PLSH_OPERATOR_BANDED; kind++)
-        if (fits[kind] && plsh_operator_cost(draws, kind, n, largest) <
-                              plsh_operator_cost(draws, best, n, largest))
-            best = kind;
+/* The cheapest place to split a grid: the draws leave the band one after the other, the widest
+ * first. Between draws of one floor(b) nothing is gained. */
+static plsh_operator_plan plan_split(const plsh_draws *draws, int64_t n, int64_t largest,
+                                     double limit) {
+    const double rows = ldexp((double)n, draws->shift);
+    plsh_operator_plan best = {.cost = INFINITY};
+    double blocks = 0;
+    for (int64_t narrow = draws->set.samples; narrow > 0; narrow--) {
+        int64_t width = draws->width[narrow - 1], reach = (width >> draws->shift) + 1;
+        if (width == 0 || reach > largest) reach = largest;
+        plsh_operator_plan plan = plan_of(PLSH_OPERATOR_SPLIT, n, narrow, reach, blocks);
+        if (plan.cost < best.cost && plan_fits(&plan, n, blocks, limit)) best = plan;
+        blocks += 1 + (width > 0 ? rows / (double)width : 0);
+    }
     return best;
+}
+
+plsh_operator_plan plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
+                                        int64_t largest, size_t max_bytes) {
+    const int64_t s = draws->set.samples;
+    const double all = draws->density * (double)n + (double)s, limit = (double)max_bytes;
+    const plsh_operator_plan plans[] = {plan_of(PLSH_OPERATOR_FREE, n, 0, 0, all),
+                                        plan_of(PLSH_OPERATOR_BLOCKS, n, 0, 0, all),
+                                        plan_of(PLSH_OPERATOR_BANDED, n, s, largest, 0)};
+    if (kind != PLSH_OPERATOR_AUTO && kind != PLSH_OPERATOR_SPLIT)
+        return plans[kind - PLSH_OPERATOR_FREE];
+    plsh_operator_plan best = plans[0];
+    for (int x = 1; x < 3; x++)
+        if (plans[x].cost < best.cost && plan_fits(&plans[x], n, x == 1 ? all : 0, limit))
+            best = plans[x];
+    if (!draws->width) return best;
+    plsh_operator_plan split = plan_split(draws, n, largest, limit);
+    return split.cost < best.cost || kind == PLSH_OPERATOR_SPLIT ? split : best;
 }
 
 plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t n, const double *x,
@@ -340,10 +370,11 @@ plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t n, const 
     plsh_status status = plsh_set_check(set, n, error);
     if (status || n == 0) return status;
     plsh_draws draws;
-    status = plsh_draws_create(set, threads, &draws, error);
+    status = plsh_draws_create(set, n, threads, &draws, error);
     if (status) return status;
     plsh_operator masks;
-    status = plsh_operator_create(&draws, PLSH_OPERATOR_FREE, n, 0, threads, &masks, error);
+    const plsh_operator_plan plan = plsh_operator_choose(&draws, PLSH_OPERATOR_FREE, n, 0, 0);
+    status = plsh_operator_create(&draws, &plan, n, threads, &masks, NULL, error);
     if (!status) {
         plsh_operator_apply(&masks, x, y);
         plsh_operator_destroy(&masks);

@@ -34,8 +34,9 @@ void plsh_toeplitz_apply(const plsh_toeplitz *toeplitz, const double *x, double 
  * adds p_f - p_e at e and the opposite at f. So every block is an edge {e, f} of a graph on 0..n,
  * and s y = cumulative sum of d,  d_i = sum over the neighbours j of i of (p_j - p_i). `free` finds
  * the edges anew in every product; `blocks` stores the neighbours; `banded` stores s M~ itself,
- * diagonal and above. The number of pieces that are summed up is fixed, so that the result does not
- * depend on the threads. */
+ * diagonal and above; `split` does that for the narrow draws alone, which have many blocks that
+ * reach not far, and stores the neighbours of the others. The number of pieces that are summed up
+ * is fixed, so that the result does not depend on the threads. */
 
 enum { PLSH_OPERATOR_PIECES = 8 };
 
@@ -44,11 +45,12 @@ typedef struct plsh_operator {
     plsh_operator_kind kind;
     int64_t n;
     int threads;
+    int64_t narrow;              /* the draws 0 .. narrow - 1 are in the band */
     double *prefix, *difference; /* n + 1 */
-    /* blocks */
+    /* the blocks of the draws from `narrow` on */
     int64_t *first; /* neighbours of i: neighbour[first[i] .. first[i + 1]) */
     uint32_t *neighbour;
-    /* banded */
+    /* the band */
     int64_t width; /* a multiple of 8, at least the largest block and 8 zeros */
     float *band;   /* [n][width], entry t of row i is s M~(i, i + t); 0 at t = 0 */
     double *padded;
@@ -57,22 +59,39 @@ typedef struct plsh_operator {
     int64_t partial_size;
 } plsh_operator;
 
-/* kind is not AUTO. `draws` is borrowed; largest is plsh_draws_largest_block. */
-plsh_status plsh_operator_create(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                                 int64_t largest, int threads, plsh_operator *masks,
-                                 plsh_error *error);
+/* An operator as it is to be created. */
+typedef struct plsh_operator_plan {
+    plsh_operator_kind kind; /* not AUTO */
+    int64_t narrow;
+    int64_t reach; /* the largest block in the band */
+    double cost;   /* the time of one product, in units of one entry of the band */
+} plsh_operator_plan;
+
+/* Of this kind, or with AUTO the kind whose product is the cheapest among those that max_bytes
+ * allows. largest is plsh_draws_largest_block. */
+plsh_operator_plan plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
+                                        int64_t largest, size_t max_bytes);
+
+/* `draws` is borrowed. max, if not NULL, is set to the max norm of L* - M~ where there is a band:
+ * it comes with the counts. */
+plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_plan *plan, int64_t n,
+                                 int threads, plsh_operator *masks, double *max, plsh_error *error);
 void plsh_operator_destroy(plsh_operator *masks);
 
 /* y = M~ x. The operator's own buffers are used: one call at a time. */
 void plsh_operator_apply(plsh_operator *masks, const double *x, double *y);
 
-/* The time of one product, in units of one entry of the band. */
-double plsh_operator_cost(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                          int64_t largest);
+/* ---- the counts ------------------------------------------------------------------------------ */
 
-/* The kind whose product is the cheapest among those that max_bytes allows. */
-plsh_operator_kind plsh_operator_choose(const plsh_draws *draws, int64_t n, int64_t largest,
-                                        size_t max_bytes);
+/* A band that is to be filled: the first `narrow` draws' counts, as in plsh_operator. */
+typedef struct plsh_band {
+    int64_t narrow, width;
+    float *entry;
+} plsh_band;
+
+/* One pass over the entries of M~: the max norm of L* - M~, and a band unless it is NULL. */
+plsh_status plsh_counts_pass(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,
+                             double *max, plsh_error *error);
 
 /* ---- the spectral norm ----------------------------------------------------------------------- */
 

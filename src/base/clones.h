@@ -1,7 +1,7 @@
-/* theory: a function compiled for several vector widths, the best taken at load time. Only for
+/* base: a function compiled for several vector widths, the best taken at load time. Only for
  * code whose result does not depend on the width: no contraction, no reordered sums. */
-#ifndef PLSH_THEORY_CLONES_H
-#define PLSH_THEORY_CLONES_H
+#ifndef PLSH_BASE_CLONES_H
+#define PLSH_BASE_CLONES_H
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)

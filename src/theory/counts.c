@@ -1,0 +1,159 @@
+/* theory: one pass over the entries of M~, for its max norm distance from L* and for a band. */
+#include "base/clones.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "partition/diagonals.h"
+#include "partition/rows.h"
+#include "theory/operator.h"
+
+#include <math.h>
+
+typedef struct pass {
+    const plsh_draws *draws;
+    int64_t n;
+    const double *k;      /* k(t), t < n */
+    const double *beyond; /* the largest k(u), u >= t: M~ is 0 there */
+    double scale;         /* 1 / s */
+    const plsh_band *band;
+} pass;
+
+/* ---- grids: by diagonals ----------------------------------------------------------------------
+ */
+
+/* The least and the largest entry of a diagonal: k is the same for all of them. */
+PLSH_CLONES static void extremes(const int32_t *narrow, const int32_t *wide, int64_t count,
+                                 int32_t *least, int32_t *most) {
+    int32_t low = INT32_MAX, high = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int32_t entry = narrow[i] + wide[i];
+        low = entry < low ? entry : low;
+        high = entry > high ? entry : high;
+    }
+    *least = low;
+    *most = high;
+}
+
+static void band_diagonal(const plsh_band *band, const plsh_diagonals *narrow) {
+    float *out = band->entry + narrow->begin * band->width + narrow->t;
+    for (int64_t i = 0; i < narrow->count; i++) out[i * band->width] = (float)narrow->entry[i];
+}
+
+static void scan_diagonals(const pass *self, plsh_diagonals *narrow, plsh_diagonals *wide,
+                           double *most) {
+    int64_t t = narrow->t > wide->t ? narrow->t : wide->t;
+    *most = t < narrow->last ? self->beyond[t] : 0;
+    while (--t > 0) {
+        int32_t low, high;
+        if (t < narrow->t) plsh_diagonals_next(narrow);
+        if (t < wide->t) plsh_diagonals_next(wide);
+        const int64_t count = t == narrow->t ? narrow->count : wide->count;
+        if (count <= 0) continue;
+        extremes(narrow->entry, wide->entry, count, &low, &high);
+        *most = fmax(*most, self->k[t] - self->scale * low);
+        *most = fmax(*most, self->scale * high - self->k[t]);
+        if (self->band && t == narrow->t) band_diagonal(self->band, narrow);
+    }
+}
+
+static plsh_status scan_grids(const pass *self, int64_t begin, int64_t end, double *most,
+                              plsh_error *error) {
+    const int64_t s = self->draws->set.samples, split = self->band ? self->band->narrow : s;
+    const plsh_draws parts[] = {plsh_draws_part(self->draws, 0, split),
+                                plsh_draws_part(self->draws, split, s - split)};
+    plsh_diagonals narrow, wide = {0};
+    plsh_status status = plsh_diagonals_open(&parts[0], self->n, begin, end, &narrow, error);
+    if (!status) status = plsh_diagonals_open(&parts[1], self->n, begin, end, &wide, error);
+    if (!status) scan_diagonals(self, &narrow, &wide, most);
+    plsh_diagonals_close(&narrow);
+    plsh_diagonals_close(&wide);
+    return status;
+}
+
+/* ---- cuts and labels: by rows -----------------------------------------------------------------
+ */
+
+static void scan_row(const pass *self, const plsh_rows *row, double *most) {
+    const plsh_band *band = self->band;
+    for (int64_t t = 1; t < row->reach; t++)
+        *most = fmax(*most, fabs(self->k[t] - self->scale * row->count[t]));
+    if (row->reach < self->n - row->row) *most = fmax(*most, self->beyond[row->reach]);
+    if (!band || band->narrow == 0) return;
+    const int64_t reach = row->reach < band->width ? row->reach : band->width;
+    for (int64_t t = 1; t < reach; t++)
+        band->entry[row->row * band->width + t] = (float)row->count[t];
+}
+
+static plsh_status scan_rows(const pass *self, int64_t begin, int64_t end, double *most,
+                             plsh_error *error) {
+    plsh_rows rows;
+    bool more;
+    plsh_status status = plsh_rows_open(self->draws, begin, self->n, &rows, error);
+    if (status) return status;
+    while (!status && rows.row + 1 < end) {
+        status = plsh_rows_next(&rows, &more, error);
+        if (!status) scan_row(self, &rows, most);
+    }
+    plsh_rows_close(&rows);
+    return status;
+}
+
+/* ---- all rows ---------------------------------------------------------------------------------
+ */
+
+/* k(t) and its running maximum from the far end, in one array. */
+static plsh_status decay_table(const plsh_decay *decay, int64_t n, double **k, plsh_error *error) {
+    plsh_status status =
+        plsh_allocate((void **)k, 2 * (size_t)n + 1, sizeof **k, "a decay table", error);
+    if (status) return status;
+    double *beyond = *k + n;
+    for (int64_t t = 0; t < n; t++) (*k)[t] = plsh_decay_value(decay, t);
+    for (int64_t t = n - 1; t >= 0; t--) beyond[t] = fmax((*k)[t], beyond[t + 1]);
+    return PLSH_STATUS_OK;
+}
+
+/* Rows per range: their diagonals stay in the second level cache. Fewer than 500 are not worth
+ * another thread. */
+enum { RANGE = 16384, LEAST_RANGE = 500 };
+
+static int64_t count_ranges(int64_t n, int threads) {
+    int64_t team = n > LEAST_RANGE ? plsh_thread_count(threads) : 1;
+    int64_t ranges = (n + RANGE - 1) / RANGE;
+    return ranges > team ? ranges : team;
+}
+
+static plsh_status scan_ranges(const pass *self, int64_t ranges, int threads, double *max,
+                               plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    double most = 0;
+#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (ranges > 1) schedule(dynamic) \
+    reduction(max                                                                                  \
+              : most)
+    for (int64_t range = 0; range < ranges; range++) {
+        plsh_error own;
+        const int64_t begin = self->n * range / ranges, end = self->n * (range + 1) / ranges;
+        double here = 0;
+        plsh_status failed = self->draws->width ? scan_grids(self, begin, end, &here, &own)
+                                                : scan_rows(self, begin, end, &here, &own);
+        most = fmax(most, here);
+        if (failed) {
+#pragma omp critical(plsh_counts_pass)
+            {
+                status = failed;
+                if (error) *error = own;
+            }
+        }
+    }
+    *max = most;
+    return status;
+}
+
+plsh_status plsh_counts_pass(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,
+                             double *max, plsh_error *error) {
+    double *k;
+    plsh_status status = decay_table(&draws->set.decay, n, &k, error);
+    if (status) return status;
+    const pass self = {draws, n, k, k + n, 1 / (double)draws->set.samples, band};
+    status = scan_ranges(&self, count_ranges(n, threads), threads, max, error);
+    plsh_release(k);
+    return status;
+}
