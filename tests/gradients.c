@@ -4,23 +4,37 @@
 #include <math.h>
 #include <stdlib.h>
 
-double gradients_log_weight(const gradient_problem *problem, int64_t head, int64_t p, int64_t j) {
+/* log of the mean of the masks in the row of p; one draw per row, where asking for each pair would
+ * draw as often as there are keys. */
+static void log_counts(const gradient_problem *problem, const plsh_partition *set, int64_t p,
+                       double *w) {
+    int64_t first = problem->sample < 0 ? 0 : problem->sample;
+    int64_t count = problem->sample < 0 ? set->samples : 1;
+    for (int64_t j = 0; j < problem->keys; j++) w[j] = 0;
+    for (int64_t m = first; m < first + count; m++) {
+        plsh_block block;
+        plsh_partition_block(set, m, p, &block);
+        for (int64_t j = 0; j < problem->keys; j++) w[j] += j >= block.begin && j < block.end;
+    }
+    for (int64_t j = 0; j < problem->keys; j++) w[j] = log(w[j] / (double)count);
+}
+
+/* w[j]: log of the weight of key j for the query at position p, -inf where it is masked. */
+static void log_weights(const gradient_problem *problem, int64_t head, int64_t p, double *w) {
     const plsh_head *h = &problem->head[head];
-    int64_t t = p < j ? j - p : p - j;
-    if (problem->causal && j > p) return -INFINITY;
-    switch (h->method) {
-    case PLSH_METHOD_NONE: return 0;
-    case PLSH_METHOD_FIXED: return p / h->block == j / h->block ? 0 : -INFINITY;
-    case PLSH_METHOD_WINDOW:
-        return t < h->window ? plsh_decay_log(&h->partition.decay, t) : -INFINITY;
-    case PLSH_METHOD_PLSH:
-    case PLSH_METHOD_MASKS:
-    case PLSH_METHOD_MEAN:
-        if (problem->sample >= 0)
-            return plsh_partition_same(&h->partition, problem->sample, p, j) ? 0 : -INFINITY;
-        return log((double)plsh_partition_count(&h->partition, p, j) /
-                   (double)h->partition.samples);
-    default: return plsh_decay_log(&h->partition.decay, t);
+    bool sampled = h->method == PLSH_METHOD_PLSH || h->method == PLSH_METHOD_MASKS ||
+                   h->method == PLSH_METHOD_MEAN;
+    if (sampled) log_counts(problem, &h->partition, p, w);
+    for (int64_t j = 0; j < problem->keys; j++) {
+        int64_t t = llabs(p - j);
+        if (h->method == PLSH_METHOD_NONE)
+            w[j] = 0;
+        else if (h->method == PLSH_METHOD_FIXED)
+            w[j] = p / h->block == j / h->block ? 0 : -INFINITY;
+        else if (!sampled)
+            w[j] = plsh_decay_log(&h->partition.decay, t);
+        if (h->method == PLSH_METHOD_WINDOW && t >= h->window) w[j] = -INFINITY;
+        if (problem->causal && j > p) w[j] = -INFINITY;
     }
 }
 
@@ -60,8 +74,8 @@ void gradients_free(gradients *result) {
 static double weigh_row(const gradient_problem *p, int64_t h, int64_t i, const double *q,
                         const double *k, double *w) {
     double top = -INFINITY, sum = 0;
+    log_weights(p, h, i + p->keys - p->queries, w);
     for (int64_t j = 0; j < p->keys; j++) {
-        w[j] = gradients_log_weight(p, h, i + p->keys - p->queries, j);
         if (w[j] > -INFINITY) w[j] += p->scale * dot(q, k + j * p->d, p->d);
         top = fmax(top, w[j]);
     }

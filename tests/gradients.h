@@ -21,9 +21,6 @@ typedef struct gradients {
     double *o, *lse, *d_q, *d_k, *d_v, *d_decay;
 } gradients;
 
-/* log of the weight of key j for the query at position p, -inf where it is masked. */
-double gradients_log_weight(const gradient_problem *problem, int64_t head, int64_t p, int64_t j);
-
 gradients gradients_attention(const gradient_problem *problem);
 void gradients_free(gradients *result);
 
