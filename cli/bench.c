@@ -165,12 +165,9 @@ static void free_arrays(arrays *a) {
     *a = (arrays){0};
 }
 
-/* [heads, n, dim]; NULL where there is no memory for them. */
+/* [heads, n, dim], at most 2^60 numbers: the plan was made before. NULL where there is no memory. */
 static float *normals(int64_t heads, int64_t n, int64_t dim, uint64_t seed) {
-    size_t count, bytes;
-    if (__builtin_mul_overflow(heads * dim, n, &count) ||
-        __builtin_mul_overflow(count, sizeof(float), &bytes) || bytes > SIZE_MAX - 64)
-        return NULL;
+    const size_t count = (size_t)(heads * n * dim), bytes = count * sizeof(float);
     float *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (x != NULL) bench_fill_normal(x, count, seed);
     return x;
