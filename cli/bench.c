@@ -165,7 +165,7 @@ static void free_arrays(arrays *a) {
     *a = (arrays){0};
 }
 
-/* [heads, n, dim], at most 2^60 numbers: the plan was made before. NULL where there is no memory. */
+/* [heads, n, dim]: 2^60 numbers at most, or there would be no plan. NULL: no memory. */
 static float *normals(int64_t heads, int64_t n, int64_t dim, uint64_t seed) {
     const size_t count = (size_t)(heads * n * dim), bytes = count * sizeof(float);
     float *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
