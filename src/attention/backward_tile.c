@@ -166,7 +166,7 @@ static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count, co
                                                         tile->k_stride, count, d);
         (plain ? kernel->accumulate : kernel->accumulate_masked)(
             group, b->sum_q + lane * plsh_kernels_columns(d), b->one, ds, run->k, tile->k_stride,
-            count, d, run->rows);
+            count, d, run->rows, run->masked, NULL);
     }
     if (b->learns) add_slopes(b, g, first, count, ds);
     for (int j = 0; j < count; j++) b->visited[key + j] |= UINT32_C(1) << g;

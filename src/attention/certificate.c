@@ -73,8 +73,9 @@ static void add_gap(plsh_tile *tile, int g, int64_t first, int count, const supp
     }
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d,
                    tile->k_rows + at * tile->k_stride, tile->k_stride, count, d, NULL, false);
-    kernel->softmax_weighted(group, tile->s, tile->gap, row, tile->gap_m + lane, tile->gap_l + lane,
-                             tile->alpha, count);
+    kernel->mask(group, tile->s, tile->top, tile->gap, row, count);
+    kernel->softmax_weighted(group, tile->s, tile->top, tile->gap, row, tile->gap_m + lane,
+                             tile->gap_l + lane, tile->alpha, count);
 }
 
 /* ---- beyond --------------------------------------------------------------------------------- */

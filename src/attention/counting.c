@@ -408,7 +408,7 @@ static inline void write_row(plsh_counts *counts, int g, float factor, float *w)
 
 void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,
                       ptrdiff_t w_stride, int32_t *row, ptrdiff_t row_stride) {
-    const int groups = counts->groups, group = counts->tile.group, rows = counts->tile.rows;
+    const int groups = counts->groups, rows = counts->tile.rows;
     for (int g = 0; g < groups; g++) counts->group_rows[g] = 0;
     for (int j = 0; j < keys; j++) {
         int64_t at = key - counts->tile.first + j;
@@ -418,7 +418,7 @@ void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, 
         if (last >= 0) {
             from = counts->group_from[first + 1] - 1;
             to = counts->group_from[last + 1];
-            settle(counts->count, change, from * group, to * group);
+            settle(counts->count, change, first / LANES * LANES, last / LANES * LANES + LANES);
         }
         if (counts->tile.causal && at > 0 && at <= rows) { /* query at - 1 is past */
             counts->count[at - 1] = 0;

@@ -109,10 +109,11 @@ void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, 
     float *o = tile->o + lane * plsh_kernels_columns(dv);
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, k, tile->k_stride, count, d,
                    NULL, false);
-    kernel->softmax_weighted(group, tile->s, w, row, tile->m + lane, tile->l + lane, tile->alpha,
-                             count);
+    if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
+    kernel->softmax_weighted(group, tile->s, tile->top, w, row, tile->m + lane, tile->l + lane,
+                             tile->alpha, count);
     (tile->guarded ? kernel->accumulate_masked : kernel->accumulate)(
-        group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows);
+        group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows, true, &tile->ahead);
     tile->pairs += (int64_t)rows * count;
 }
 
@@ -129,6 +130,7 @@ void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, f
     const int stride = PLSH_TILE_KEYS * tile->kernel->group;
     plsh_counts *counts = plsh_tile_count(tile, first_draw, draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
+    if (first_draw == 0) plsh_tile_look_ahead(tile, keys.begin);
     for (int64_t first = keys.begin, end; first < keys.end; first = end) {
         end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
         plsh_tile_load(tile, first, (int)(end - first), false);
@@ -249,7 +251,17 @@ static void close_row(plsh_tile *tile, int r, int columns) {
     tile->l[r] = 1.0f;
 }
 
-static void run_passes(plsh_tile *tile) {
+/* Unless guarded, a row's m is the largest score of its group's keys, those of weight 0 included:
+ * what lies far below it is lost. Sums from 2^-40 on lack less than 2^-80 of themselves. */
+static bool sums_hold(const plsh_tile *tile) {
+    bool hold = true;
+    for (int r = 0; r < tile->rows; r++) hold &= tile->l[r] >= 0x1p-40f;
+    return hold || tile->guarded;
+}
+
+/* The run functions are true where their sums hold. */
+static bool run_passes(plsh_tile *tile) {
+    bool hold = true;
     const int columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
     memset(tile->o_sum, 0, sizeof(double) * (size_t)tile->rows * (size_t)columns);
     for (int r = 0; r < tile->rows; r++) {
@@ -262,35 +274,38 @@ static void run_passes(plsh_tile *tile) {
             plsh_tile_visit_gathered(tile, m);
         else
             plsh_tile_visit_draws(tile, m, 1, 1.0f);
+        hold &= sums_hold(tile);
         for (int r = 0; r < tile->rows; r++) merge_row(tile, r, columns);
     }
     for (int r = 0; r < tile->rows; r++) close_row(tile, r, columns);
     plsh_tile_finish(tile);
+    return hold;
 }
 
-static void run(plsh_tile *tile) {
+static bool run(plsh_tile *tile) {
     const plsh_head_plan *head = tile->head;
     if (head->gathering || head->head.method != PLSH_METHOD_PLSH) {
-        run_passes(tile);
-        return;
+        return run_passes(tile);
     }
     plsh_tile_reset(tile);
     plsh_tile_visit_draws(tile, 0, head->counting->draws,
                           1.0f / (float)head->head.partition.samples);
     plsh_tile_finish(tile);
+    return sums_hold(tile);
 }
 
-/* A key of weight 0 must not pass on the NaN of its value: rather than to look at every value,
- * look at the output, and do it again with care. */
+/* A key of weight 0 must not pass on a NaN, nor hide other keys: rather than to look at every one,
+ * look at the sums and the output, and do it again with care. */
 void plsh_tile_sample(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const int64_t pairs = tile->pairs;
     plsh_tile_pack(tile);
     tile->guarded = false;
-    run(tile);
-    if (tile->kernel->all_finite(tile->kernel->group, tile->o_out, PLSH_DTYPE_FLOAT32,
-                                 shape->o.row_stride, tile->rows, (int)shape->value_dim))
+    if (run(tile) &&
+        tile->kernel->all_finite(tile->kernel->group, tile->o_out, PLSH_DTYPE_FLOAT32,
+                                 shape->o.row_stride, tile->rows, (int)shape->value_dim)) {
         return;
+    }
     tile->pairs = pairs;
     tile->guarded = true;
     run(tile);

@@ -36,6 +36,7 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     tile->k_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * d : 0);
     tile->v_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * dv : 0);
     tile->pairs = 0;
+    tile->ahead = (plsh_ahead){0};
     used = plsh_certificate_layout(plan, tile, memory, used);
     return plsh_sampled_layout(plan, tile, memory, used);
 }
@@ -68,6 +69,24 @@ void plsh_tile_reset(plsh_tile *tile) {
 void plsh_tile_begin(plsh_tile *tile) {
     plsh_tile_pack(tile);
     plsh_tile_reset(tile);
+}
+
+void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype), back = tile->rows;
+    const ptrdiff_t d = shape->head_dim * size, dv = shape->value_dim * size;
+    const ptrdiff_t q = shape->q.row_stride * size,
+                    o = shape->o.row_stride * (ptrdiff_t)sizeof(float);
+    const ptrdiff_t k = shape->k.row_stride * size, v = shape->v.row_stride * size;
+    const int64_t from = key < back ? 0 : key - back;
+    tile->ahead.next = tile->ahead.end = 0;
+    if (tile->row < back) return;
+    tile->ahead = (plsh_ahead){
+        {{tile->q - back * q, q, d},
+         {(const char *)tile->o_out - back * o, o, shape->value_dim * (ptrdiff_t)sizeof(float)},
+         {tile->k + from * k, k, d},
+         {tile->v + from * v, v, dv}},
+        .end = PLSH_AHEAD_ARRAYS * tile->rows};
 }
 
 /* bias[i] for t = t0 + i = query - key, before causality and window. */
@@ -194,7 +213,8 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     kernel->softmax(group, tile->s, tile->top, m, l, tile->alpha, count);
     bool plain = !run.masked || masked_finite(tile, g, first, count);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
-                                                             tile->v_stride, count, dv, run.rows);
+                                                             tile->v_stride, count, dv, run.rows,
+                                                             run.masked, &tile->ahead);
 }
 
 void plsh_tile_finish(plsh_tile *tile) {

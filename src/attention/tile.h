@@ -70,8 +70,9 @@ struct plsh_tile {
     const float *k_rows, *v_rows;
     ptrdiff_t k_stride, v_stride;
 
-    bool guarded;  /* keys of weight 0 may have values that are not finite */
-    int64_t pairs; /* scored, over all tiles of the thread */
+    plsh_ahead ahead; /* what the tile before this one will want, see plsh_tile_look_ahead */
+    bool guarded;     /* keys of weight 0 may be large, or not finite */
+    int64_t pairs;    /* scored, over all tiles of the thread */
 };
 
 /* plsh_tile_begin, plsh_tile_visit, and so on. */
@@ -95,6 +96,10 @@ void plsh_tile_reset(plsh_tile *tile);
 /* Keys first .. first + count - 1 of the sequence become the step at hand, count at most
  * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
+
+/* The tile that comes next is the one before: has its queries and output, and the rows before
+ * `key`, the first of this one, fetched while this one is busy. */
+void plsh_tile_look_ahead(plsh_tile *tile, int64_t key);
 
 /* Some keys of the step at hand, for one group. */
 typedef struct plsh_run {

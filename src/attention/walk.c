@@ -93,6 +93,7 @@ void plsh_tile_walk(plsh_tile *tile) {
     tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);
     w.keys = visible(tile, tile->position, tile->position + tile->rows);
+    plsh_tile_look_ahead(tile, w.keys.begin);
     for (int g = 0; g < tile->groups; g++) {
         w.open[g] = tile->plan->shape.causal ? LEFT : LEFT | RIGHT;
     }

@@ -283,7 +283,8 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
             for (int j = 0; j < n; j++) top[r] = fmaxf(top[r], at[j * group + r]);
         }
         if (weighted) {
-            tested.softmax_weighted(group, at, w, row + begin, m, l, alpha, n);
+            tested.mask(group, at, top, w, row + begin, n);
+            tested.softmax_weighted(group, at, top, w, row + begin, m, l, alpha, n);
         } else {
             tested.softmax(group, at, top, m, l, alpha, n);
         }
@@ -345,7 +346,10 @@ static double run_accumulate(const plsh_kernels *table, int keys, int dv, ptrdif
     memcpy(pg.at_end, p, (size_t)(keys * group) * 4);
     memcpy(og.at_end, start, (size_t)(group * columns) * 4);
     float *o = og.at_end;
-    table->accumulate(group, o, alpha, pg.at_end, vg.at_end, stride, keys, dv, rows);
+    plsh_ahead ahead = {.array = {[2] = {vg.at_end, stride * 4, dv * 4}}, .end = 6};
+    table->accumulate(group, o, alpha, pg.at_end, vg.at_end, stride, keys, dv, rows, keys % 2,
+                      &ahead);
+    CHECK(ahead.next >= 0 && ahead.next <= ahead.end, "%d rows of %d ahead", ahead.next, ahead.end);
     double worst = 0.0;
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < dv; c++) {
@@ -368,6 +372,11 @@ static void check_accumulate_of(int keys, int dv, ptrdiff_t stride, int rows) {
     fill(p, (size_t)(keys * group));
     fill(v, count);
     fill(alpha, PLSH_GROUP_MAX);
+    for (int j = 0; j < keys; j++) { /* ragged at both ends, zero among the rest */
+        for (int r = 0; r < group; r++) {
+            if (j < r / 2 - 2 || j + 4 > keys + r / 3 || (j + r) % 7 == 0) p[j * group + r] = 0.0f;
+        }
+    }
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < dv; c++) {
             double sum = (double)alpha[r] * start[r * columns + c];
@@ -387,9 +396,9 @@ static void check_accumulate_of(int keys, int dv, ptrdiff_t stride, int rows) {
 }
 
 static void check_accumulate(void) {
-    static const int keys[] = {0, 1, 5, 48};
+    static const int keys[] = {0, 1, 5, 48, 49};
     for (int i = 0; i < SIZES; i++) {
-        for (size_t j = 0; j < 4; j++) {
+        for (size_t j = 0; j < 5; j++) {
             check_accumulate_of(keys[j], sizes[i], sizes[i] + (int)j, tested.group);
             check_accumulate_of(keys[j], sizes[i], sizes[i], 1 + (i * 5) % tested.group);
         }
@@ -405,7 +414,7 @@ static void check_accumulate_masked(void) {
     for (int i = 0; i < KEYS * DV; i++) v[i] = i / DV == 3 ? NAN : 2.0f;
     for (int i = 0; i < KEYS * group; i++) p[i] = i / group == 3 && i % group < 7 ? 0.0f : 1.0f;
     for (int r = 0; r < group; r++) alpha[r] = 1.0f;
-    tested.accumulate_masked(group, o, alpha, p, v, DV, KEYS, DV, group);
+    tested.accumulate_masked(group, o, alpha, p, v, DV, KEYS, DV, group, false, NULL);
     for (int r = 0; r < group; r++) {
         for (int c = 0; c < DV; c++) {
             float y = o[r * columns + c];

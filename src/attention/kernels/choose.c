@@ -71,6 +71,7 @@ static void fill_from_reference(plsh_kernels *table) {
     FILL(scores);
     FILL(softmax);
     FILL(softmax_weighted);
+    FILL(mask);
     FILL(accumulate);
     FILL(accumulate_masked);
     FILL(finish);

@@ -41,6 +41,18 @@ typedef enum plsh_weigh {
     PLSH_WEIGH_READY   /* s lse: s has been through the softmax, and lse is the rest */
 } plsh_weigh;
 
+/* Rows of the user's arrays that will be wanted soon. All at once they would only fill the queue to
+ * memory; accumulate asks for a few with each of its blocks. Row i of them is row i / arrays of
+ * array i % arrays. */
+enum { PLSH_AHEAD_ARRAYS = 4 }; /* q, k, v, o */
+typedef struct plsh_ahead {
+    struct {
+        const char *first;
+        ptrdiff_t stride, bytes;
+    } array[PLSH_AHEAD_ARRAYS];
+    int next, end;
+} plsh_ahead;
+
 typedef struct plsh_kernels {
     const char *name;
     int group; /* queries per group, a multiple of the lanes */
@@ -66,20 +78,26 @@ typedef struct plsh_kernels {
     void (*softmax)(int group, float *s, const float *top, float *m, float *l, float *alpha,
                     int keys);
 
-    /* The same with weights: s = w 2^(s - m'), where keys of weight 0 count for nothing, not for
-     * the maximum either. The weights of key j are w[row[j] * group + r] >= 0. */
-    void (*softmax_weighted)(int group, float *s, const float *w, const int32_t *row, float *m,
-                             float *l, float *alpha, int keys);
+    /* The same with weights: s = w 2^(s - m'). The weights of key j are w[row[j] * group + r] >= 0;
+     * one of weight 0 is still in top, so its score may hide the others', and its NaN is one. */
+    void (*softmax_weighted)(int group, float *s, const float *top, const float *w,
+                             const int32_t *row, float *m, float *l, float *alpha, int keys);
+
+    /* Keys of weight 0 count for nothing: their s becomes -inf, and top the maximum of the rest. */
+    void (*mask)(int group, float *s, float *top, const float *w, const int32_t *row, int keys);
 
     /* o[r * columns + c] = alpha[r] o + sum_j p[j * group + r] v[j * stride + c], c < dv, for
-     * r < rows at least and all of the group at most. */
+     * r < rows at least and all of the group at most. ragged: p is likely to be 0 for some rows and
+     * the first or last keys, which is then looked for. ahead may be NULL. */
     void (*accumulate)(int group, float *o, const float *alpha, const float *p, const float *v,
-                       ptrdiff_t stride, int keys, int dv, int rows);
+                       ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
+                       plsh_ahead *ahead);
 
     /* The same where p = 0 takes nothing from v, not even NaN: for tiles that are partly masked
      * and whose v is not finite. */
     void (*accumulate_masked)(int group, float *o, const float *alpha, const float *p,
-                              const float *v, ptrdiff_t stride, int keys, int dv, int rows);
+                              const float *v, ptrdiff_t stride, int keys, int dv, int rows,
+                              bool ragged, plsh_ahead *ahead);
 
     /* out[r * stride + c] = o[r * columns + c] / l[r], or 0 for a row that saw nothing (l = 0). */
     void (*finish)(int group, float *out, ptrdiff_t stride, const float *o, const float *l,

@@ -78,28 +78,39 @@ static void softmax(int group, float *s, const float *top, float *m, float *l, f
     }
 }
 
-static void softmax_weighted(int group, float *s, const float *w, const int32_t *row, float *m,
-                             float *l, float *alpha, int keys) {
+static void softmax_weighted(int group, float *s, const float *top, const float *w,
+                             const int32_t *row, float *m, float *l, float *alpha, int keys) {
     for (int r = 0; r < group; r++) {
-        float after = m[r];
-        for (int j = 0; j < keys; j++) {
-            if (w[(ptrdiff_t)row[j] * group + r] != 0.0f)
-                after = larger(after, s[(ptrdiff_t)j * group + r]);
-        }
+        float after = larger(m[r], top[r]);
         alpha[r] = weight_of(m[r] - after);
         m[r] = after;
         l[r] *= alpha[r];
+    }
+    for (int j = 0; j < keys; j++) {
+        for (int r = 0; r < group; r++) {
+            float *at = s + (ptrdiff_t)j * group + r;
+            *at = weight_of(*at - m[r]) * w[(ptrdiff_t)row[j] * group + r];
+            l[r] += *at;
+        }
+    }
+}
+
+static void mask(int group, float *s, float *top, const float *w, const int32_t *row, int keys) {
+    for (int r = 0; r < group; r++) {
+        top[r] = -INFINITY;
         for (int j = 0; j < keys; j++) {
-            ptrdiff_t at = (ptrdiff_t)j * group + r;
-            float weight = w[(ptrdiff_t)row[j] * group + r];
-            s[at] = weight != 0.0f ? weight * weight_of(s[at] - after) : 0.0f;
-            l[r] += s[at];
+            float *at = s + (ptrdiff_t)j * group + r;
+            if (w[(ptrdiff_t)row[j] * group + r] == 0.0f) *at = -INFINITY;
+            top[r] = larger(top[r], *at);
         }
     }
 }
 
 static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
-                       ptrdiff_t stride, int keys, int dv, int rows) {
+                       ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
+                       plsh_ahead *ahead) {
+    (void)ragged;
+    (void)ahead;
     const int columns = plsh_kernels_columns(dv);
     for (int r = 0; r < rows; r++) {
         float *row = o + (ptrdiff_t)r * columns;
@@ -112,7 +123,10 @@ static void accumulate(int group, float *o, const float *alpha, const float *p, 
 }
 
 static void accumulate_masked(int group, float *o, const float *alpha, const float *p,
-                              const float *v, ptrdiff_t stride, int keys, int dv, int rows) {
+                              const float *v, ptrdiff_t stride, int keys, int dv, int rows,
+                              bool ragged, plsh_ahead *ahead) {
+    (void)ragged;
+    (void)ahead;
     const int columns = plsh_kernels_columns(dv);
     for (int r = 0; r < rows; r++) {
         float *row = o + (ptrdiff_t)r * columns;
@@ -257,6 +271,7 @@ const plsh_kernels plsh_kernels_reference = {
     .scores = scores,
     .softmax = softmax,
     .softmax_weighted = softmax_weighted,
+    .mask = mask,
     .accumulate = accumulate,
     .accumulate_masked = accumulate_masked,
     .finish = finish,
