@@ -18,6 +18,7 @@
     { .scheme = (sch), .design = (des), .decay = dec, .samples = (s), .seed = 5, .head = (hd) }
 
 static const double bumpy[] = {1, 0.2, 0.9, 0.5, 0, 0.3, 0.1};
+static const double ending[] = {1, 0.2, 0, 0.9, 0.5, 0.3, 0, 0, 0};
 static int32_t labels[3 * 333]; /* filled by test_config */
 
 static const plsh_head exact_methods[] = {
@@ -52,6 +53,8 @@ static const plsh_head sampled_methods[] = {
     { .kind = PLSH_DECAY_TRIANGLE, .a = 37.5 }
 #define BUMPY_DECAY                                                                                \
     { .kind = PLSH_DECAY_TABLE, .table = bumpy, .table_size = 7 }
+#define ENDING_DECAY                                                                               \
+    { .kind = PLSH_DECAY_TABLE, .table = ending, .table_size = 9 }
 #define LIMIT_DECAY                                                                                \
     { .kind = PLSH_DECAY_ALIBI, .a = 4, .limit = 0.05 }
 
@@ -62,6 +65,8 @@ static const plsh_head decays[] = {
     {.method = PLSH_METHOD_EXACT, .partition = {.decay = TRIANGLE_DECAY}},
     {.method = PLSH_METHOD_EXACT, .partition = {.decay = BUMPY_DECAY}},
     {.method = PLSH_METHOD_AUTO, .partition = {.decay = LIMIT_DECAY}},
+    {.method = PLSH_METHOD_AUTO, .partition = {.decay = TRIANGLE_DECAY}},
+    {.method = PLSH_METHOD_AUTO, .partition = {.decay = ENDING_DECAY}},
     {.method = PLSH_METHOD_WINDOW, .partition = {.decay = POWER_DECAY}, .window = 90},
     {.method = PLSH_METHOD_PLSH,
      .partition = SET(PLSH_SCHEME_INTEGER, PLSH_DESIGN_STRATIFIED, LOG_DECAY, 12, 0)},
@@ -91,7 +96,7 @@ const test_case test_cases[] = {
     {"half as such", 6, 2, 48, 128, 300, PLSH_DTYPE_FLOAT16, true, true, sampled_methods, 6},
     {"bfloat", 6, 2, 20, 17, 300, PLSH_DTYPE_BFLOAT16, false, false, sampled_methods, 6},
     {"bfloat as such", 6, 6, 16, 8, 300, PLSH_DTYPE_BFLOAT16, false, true, exact_methods, 6},
-    {"decays", 12, 4, 16, 16, 333, PLSH_DTYPE_FLOAT32, false, false, decays, 12},
+    {"decays", 14, 7, 16, 16, 333, PLSH_DTYPE_FLOAT32, false, false, decays, 14},
     {"long", 2, 1, 16, 16, 3000, PLSH_DTYPE_FLOAT32, false, false, far_exact, 2},
     {"one head for all", 5, 5, 1, 1, 150, PLSH_DTYPE_FLOAT32, false, false, sampled_methods, 1},
     {.name = NULL},

@@ -126,8 +126,24 @@ static void step_range(plsh_cache *cache, const test_case *c, test_data *data, i
     assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
 }
 
-/* Two branches from one prefix give what two caches of their own give, to the bit. */
-static void check_branches(const test_case *c) {
+/* The tokens from `half` on, in a thread of its own, with twigs that come and go. */
+static plsh_status run_branch(plsh_cache *cache, const test_case *c, test_data *data, int64_t half,
+                              plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t at = half; at < c->length && !status; at++) {
+        plsh_cache *twig = NULL;
+        plsh_tokens token = test_tokens(c, data, at, 1);
+        if (at % 7 == 0) status = plsh_cache_fork(cache, &twig, error);
+        if (!status && twig) status = plsh_cache_append(twig, &token, error);
+        if (!status) status = plsh_cache_step(cache, &token, NULL, error);
+        plsh_cache_destroy(twig);
+    }
+    return status;
+}
+
+/* Two branches from one prefix give what two caches of their own give, to the bit: stepped in turn,
+ * and on two threads at once. */
+static void check_branches(const test_case *c, bool at_once) {
     plsh_error error;
     int64_t half = c->length / 2 + 5;
     test_data left = test_data_make(c, 21), right = test_data_make(c, 22);
@@ -139,10 +155,15 @@ static void check_branches(const test_case *c) {
     assert_ok(plsh_cache_create(&config, &a, &error));
     step_range(a, c, &left, 0, half);
     assert_ok(plsh_cache_fork(a, &b, &error));
-    for (int64_t at = half; at < c->length; at++) { /* in turn: neither may disturb the other */
+    for (int64_t at = half; at < c->length && !at_once; at++) {
         step_range(a, c, &left, at, at + 1);
         step_range(b, c, &right, at, at + 1);
     }
+    plsh_error errors[2] = {0};
+#pragma omp parallel for num_threads(2) if (at_once)
+    for (int side = 0; side < 2 * at_once; side++)
+        run_branch(side ? b : a, c, side ? &right : &left, half, &errors[side]);
+    for (int side = 0; side < 2; side++) assert_string_equal(errors[side].message, "");
     for (int side = 0; side < 2; side++) {
         test_data *data = side ? &right_alone : &left_alone;
         assert_ok(plsh_cache_create(&config, &alone, &error));
@@ -160,7 +181,12 @@ static void check_branches(const test_case *c) {
 
 static void test_branches_are_independent(void **state) {
     (void)state;
-    for (const test_case *c = test_cases; c->name; c++) check_branches(c);
+    for (const test_case *c = test_cases; c->name; c++) check_branches(c, false);
+}
+
+static void test_branches_run_at_once(void **state) {
+    (void)state;
+    for (const test_case *c = test_cases; c->name; c++) check_branches(c, true);
 }
 
 /* What is taken back leaves no trace: the same tokens again give the same bits. */
@@ -209,7 +235,7 @@ static void test_memory_stays_bounded(void **state) {
     plsh_error error;
     static const plsh_scheme schemes[] = {PLSH_SCHEME_INTEGER, PLSH_SCHEME_BINNING,
                                           PLSH_SCHEME_CUTS};
-    plsh_head head[6];
+    plsh_head head[7];
     for (int h = 0; h < 3; h++) {
         head[h] =
             (plsh_head){.method = PLSH_METHOD_PLSH, .partition = plsh_partition_default(16, 20)};
@@ -220,19 +246,21 @@ static void test_memory_stays_bounded(void **state) {
     head[4] = (plsh_head){.method = PLSH_METHOD_FIXED, .block = 150};
     head[5] = head[0];
     head[5].method = PLSH_METHOD_MEAN;
+    head[6] = (plsh_head){.method = PLSH_METHOD_AUTO,
+                          .partition.decay = {.kind = PLSH_DECAY_TRIANGLE, .a = 199.5}};
     plsh_cache_config config = {
-        .heads = 6, .head_dim = 4, .head = head, .head_count = 6, .undo = 10, .threads = 1};
+        .heads = 7, .head_dim = 4, .head = head, .head_count = 7, .undo = 10, .threads = 1};
     plsh_cache *cache;
     assert_ok(plsh_cache_create(&config, &cache, &error));
-    float row[24] = {1}, o[24];
+    float row[28] = {1}, o[28];
     size_t early = 0, late = 0;
-    int64_t longest[6] = {0};
+    int64_t longest[7] = {0};
     for (int64_t at = 0; at < 30000; at++) {
         plsh_tokens tokens = {.count = 1, .q = row, .k = row, .v = row, .o = o};
         assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
         size_t *most = at < 6000 ? &early : &late;
         if (plsh_cache_bytes(cache) > *most) *most = plsh_cache_bytes(cache);
-        for (int h = 0; h < 6; h++) {
+        for (int h = 0; h < 7; h++) {
             int64_t kept = plsh_cache_length(cache) - plsh_cache_first(cache, h);
             if (kept > longest[h]) longest[h] = kept;
         }
@@ -245,6 +273,12 @@ static void test_memory_stays_bounded(void **state) {
     assert_in_range(longest[2], 64, 16 * 24 + 138);
     assert_in_range(longest[3], 200, 200 + 138);
     assert_in_range(longest[4], 150, 150 + 138);
+    assert_in_range(longest[6], 200, 200 + 138);
+    const char *reason;
+    plsh_head ran = plsh_cache_head(cache, 6, &reason);
+    assert_int_equal(ran.method, PLSH_METHOD_WINDOW);
+    assert_int_equal(ran.window, 200);
+    test_message_holds(reason, "the decay is 0");
     plsh_cache_destroy(cache);
 }
 
@@ -513,6 +547,7 @@ int main(void) {
         cmocka_unit_test(test_equals_one_forward_pass),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_branches_are_independent),
+        cmocka_unit_test(test_branches_run_at_once),
         cmocka_unit_test(test_what_is_undone_leaves_no_trace),
         cmocka_unit_test(test_memory_stays_bounded),
         cmocka_unit_test(test_truncation_names_the_shortest),

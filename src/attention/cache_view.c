@@ -37,13 +37,32 @@ static plsh_status check_head(const plsh_head *head, plsh_error *error) {
     return plsh_fail(error, PLSH_STATUS_INVALID, "method %d is unknown", (int)head->method);
 }
 
-/* A decay that ends above zero leaves `exact` nothing to stop at. */
+/* The distance from which on the decay is 0; INT64_MAX where it never is for good. */
+static int64_t end_of(const plsh_decay *decay) {
+    if (plsh_decay_infinity(decay) > 0) return INT64_MAX;
+    if (decay->kind == PLSH_DECAY_TRIANGLE) return (int64_t)ceil(decay->a);
+    if (decay->kind != PLSH_DECAY_TABLE) return INT64_MAX;
+    size_t end = decay->table_size;
+    while (decay->table[end - 1] == 0) end--; /* k(0) = 1 */
+    return (int64_t)end;
+}
+
+/* A decay that ends above zero leaves `exact` nothing to stop at; one that ends at zero, nothing to
+ * find out. ALiBi underflows at 745 sigma, long after `exact` has stopped. */
 static void resolve_auto(plsh_view *view) {
     if (view->head.method != PLSH_METHOD_AUTO) return;
-    bool fades = plsh_decay_infinity(&view->head.partition.decay) == 0;
-    view->head.method = fades ? PLSH_METHOD_EXACT : PLSH_METHOD_DENSE;
-    view->reason = fades ? "exact: it meets any eps and reads only what its bounds cannot rule out"
-                         : "dense: the decay does not fade to zero, so every key matters";
+    const plsh_decay *decay = &view->head.partition.decay;
+    if (end_of(decay) < INT64_MAX) {
+        view->head.method = PLSH_METHOD_WINDOW;
+        view->head.window = end_of(decay);
+        view->reason = "window: the decay is 0 beyond it, so older keys are forgotten";
+    } else if (plsh_decay_infinity(decay) == 0) {
+        view->head.method = PLSH_METHOD_EXACT;
+        view->reason = "exact: it meets any eps and reads only what its bounds cannot rule out";
+    } else {
+        view->head.method = PLSH_METHOD_DENSE;
+        view->reason = "dense: the decay does not fade to zero, so every key matters";
+    }
 }
 
 static plsh_view_kind kind_of(const plsh_view *view) {
