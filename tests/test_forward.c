@@ -7,66 +7,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/memory.h"
 #include "golden.h"
 #include "oracle.h"
-#include "plsh/attention.h"
+#include "problem.h"
 
-/* ---- A problem with its arrays --------------------------------------------------------------- */
-
-enum { MOST_HEADS = 8 };
-
-typedef struct problem {
-    plsh_attention a;
-    plsh_head head[MOST_HEADS];
-    float *q, *k, *v, *o, *lse;
-} problem;
-
-static int64_t or_else(int64_t value, int64_t otherwise) { return value ? value : otherwise; }
-static size_t q_count(const plsh_attention *a) {
-    return (size_t)(a->heads * a->queries * a->head_dim);
-}
-static size_t k_count(const plsh_attention *a) {
-    return (size_t)(or_else(a->kv_heads, a->heads) * a->keys * a->head_dim);
-}
-static size_t v_count(const plsh_attention *a) {
-    return (size_t)(or_else(a->kv_heads, a->heads) * a->keys * or_else(a->value_dim, a->head_dim));
-}
-static size_t o_count(const plsh_attention *a) {
-    return (size_t)(a->heads * a->queries * or_else(a->value_dim, a->head_dim));
-}
-
-/* Normal inputs; heads of sigma 2, 4, 8, .. */
+/* Heads of sigma 2, 4, 8, .. */
 static problem *make(plsh_attention a, plsh_method method) {
-    problem *p = calloc(1, sizeof *p);
-    p->a = a;
-    for (int h = 0; h < MOST_HEADS; h++) {
-        double sigma = ldexp(2.0, h % 8);
+    problem *p = problem_make(a, 1);
+    for (int h = 0; h < PROBLEM_HEADS; h++) {
+        double sigma = ldexp(2.0, h);
         p->head[h] = (plsh_head){.method = method,
                                  .partition = plsh_partition_default(sigma, 20),
                                  .window = 3 + (int64_t)(3 * sigma),
                                  .block = 5 + (int64_t)(2 * sigma)};
     }
-    p->a.head = p->head;
-    p->a.head_count = a.heads;
-    p->q = calloc(q_count(&a) + 1, 4);
-    p->k = calloc(k_count(&a) + 1, 4);
-    p->v = calloc(v_count(&a) + 1, 4);
-    p->o = calloc(o_count(&a) + 1, 4);
-    p->lse = calloc((size_t)(a.heads * a.queries) + 1, 4);
-    oracle_normal(1, 1.0, p->q, q_count(&a));
-    oracle_normal(2, 1.0, p->k, k_count(&a));
-    oracle_normal(3, 1.0, p->v, v_count(&a));
     return p;
-}
-
-static void drop(problem *p) {
-    free(p->q);
-    free(p->k);
-    free(p->v);
-    free(p->o);
-    free(p->lse);
-    free(p);
 }
 
 static plsh_status attend(problem *p, plsh_error *error) {
@@ -76,16 +31,8 @@ static plsh_status attend(problem *p, plsh_error *error) {
 /* Pairs scored by a run that must succeed. */
 static int64_t pairs_of(problem *p) {
     plsh_error error;
-    plsh_plan *plan;
-    plsh_report report;
-    void *workspace;
-    assert_ok(plsh_plan_create(&p->a, &plan, &error));
-    assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
-    plsh_forward arrays = {.q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse};
-    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
-    plsh_release(workspace);
-    plsh_plan_destroy(plan);
-    return report.pairs;
+    assert_ok(problem_forward(p, &error));
+    return p->forward.pairs;
 }
 
 /* The weight of the problem's own method. */
@@ -103,10 +50,10 @@ static double method_weight(const void *heads, int64_t h, int64_t p, int64_t j) 
 /* The error of a plain float32 implementation grows with the scores; 2e-6 per unit of the largest
  * is twice what torch shows on the reference data. */
 static void compare(problem *p, const char *what, double tolerance) {
-    size_t rows = (size_t)(p->a.heads * p->a.queries);
-    double *o = malloc((o_count(&p->a) + 1) * sizeof *o), *lse = malloc((rows + 1) * sizeof *lse);
+    size_t rows = p->rows;
+    double *o = malloc((p->o_count + 1) * sizeof *o), *lse = malloc((rows + 1) * sizeof *lse);
     oracle_attend(&p->a, p->q, p->k, p->v, method_weight, p->head, o, lse);
-    double o_error = oracle_distance(p->o, o, o_count(&p->a));
+    double o_error = oracle_distance(p->o, o, p->o_count);
     double lse_error = oracle_distance(p->lse, lse, rows);
     if (!(o_error <= tolerance && lse_error <= 4 * tolerance)) {
         fail_msg("%s: o is off by %g, lse by %g", what, o_error, lse_error);
@@ -128,7 +75,7 @@ static void test_golden(void **state) {
     for (size_t x = 0; x < sizeof cases / sizeof *cases; x++) {
         for (int method = PLSH_METHOD_DENSE; method <= PLSH_METHOD_EXACT; method++) {
             golden g;
-            plsh_head head[MOST_HEADS];
+            plsh_head head[PROBLEM_HEADS];
             plsh_error error;
             golden_read(&g, cases[x]);
             plsh_attention a = golden_attention(&g, (plsh_method)method, head);
@@ -167,7 +114,7 @@ static void test_methods(void **state) {
                                   methods[m]);
                 assert_ok(attend(p, &error));
                 compare(p, "methods", 4e-6);
-                drop(p);
+                problem_free(p);
             }
         }
     }
@@ -188,7 +135,7 @@ static void test_dimensions(void **state) {
                               methods[m]);
             assert_ok(attend(p, &error));
             compare(p, "dimensions", 4e-6);
-            drop(p);
+            problem_free(p);
         }
     }
 }
@@ -207,7 +154,7 @@ static void test_heads(void **state) {
     p->head[0].method = PLSH_METHOD_WINDOW;
     assert_ok(attend(p, &error));
     compare(p, "one head for all", 2e-6);
-    drop(p);
+    problem_free(p);
 }
 
 static void test_decays(void **state) {
@@ -230,7 +177,7 @@ static void test_decays(void **state) {
             p->head[1].partition.decay.limit = 0.25;
             assert_ok(attend(p, &error));
             compare(p, "decays", 2e-6);
-            drop(p);
+            problem_free(p);
         }
     }
 }
@@ -249,8 +196,8 @@ static void test_large_scores(void **state) {
         assert_ok(attend(p, &error));
         /* Scores reach 1e4, an ulp of which is 1e-3: weights are right to a few of those. */
         compare(p, "scores of 1e4", 2e-2);
-        for (size_t i = 0; i < o_count(&p->a); i++) assert_true(isfinite(p->o[i]));
-        drop(p);
+        for (size_t i = 0; i < p->o_count; i++) assert_true(isfinite(p->o[i]));
+        problem_free(p);
     }
 }
 
@@ -265,12 +212,12 @@ static void test_rows_sum_to_one(void **state) {
             (plsh_attention){
                 .heads = 8, .queries = 700, .keys = 700, .head_dim = 32, .value_dim = 3},
             methods[m]);
-        for (size_t i = 0; i < v_count(&p->a); i++) p->v[i] = 1.0f;
+        for (size_t i = 0; i < p->v_count; i++) p->v[i] = 1.0f;
         assert_ok(attend(p, &error));
-        for (size_t i = 0; i < o_count(&p->a); i++) {
+        for (size_t i = 0; i < p->o_count; i++) {
             assert_true(fabsf(p->o[i] - 1.0f) < 1e-5f);
         }
-        drop(p);
+        problem_free(p);
     }
 }
 
@@ -284,8 +231,8 @@ static void test_causality(void **state) {
             (plsh_attention){.heads = 3, .queries = N, .keys = N, .head_dim = D, .causal = true},
             methods[m]);
         assert_ok(attend(p, &error));
-        float *before = malloc(o_count(&p->a) * 4);
-        memcpy(before, p->o, o_count(&p->a) * 4);
+        float *before = malloc(p->o_count * 4);
+        memcpy(before, p->o, p->o_count * 4);
         for (int h = 0; h < 3; h++) {
             for (int j = CUT; j < N; j++) {
                 for (int x = 0; x < D; x++) {
@@ -299,7 +246,7 @@ static void test_causality(void **state) {
             for (int i = CUT * D; i < N * D; i++) assert_true(isnan(p->o[h * N * D + i]));
         }
         free(before);
-        drop(p);
+        problem_free(p);
     }
 }
 
@@ -323,7 +270,7 @@ static void test_nan(void **state) {
                 assert_true(isnan(y) || (which == 2 && x != 5) || which == 1);
                 assert_false(isnan(p->o[149 * D + x]));
             }
-            drop(p);
+            problem_free(p);
         }
     }
 }
@@ -345,7 +292,7 @@ static void test_shift(void **state) {
         assert_true(fabsf(o[i] - p->o[CUT * D + i]) < 2e-6f);
     }
     free(o);
-    drop(p);
+    problem_free(p);
 }
 
 /* `exact` agrees with dense to rounding, scores fewer pairs, and a coarser eps fewer still. */
@@ -359,7 +306,7 @@ static void test_exact(void **state) {
         int64_t all = pairs_of(dense), some = pairs_of(exact);
         assert_int_equal(all, 6 * (causal ? 1200 * 1201 / 2 : 1200 * 1200));
         assert_true(some < all);
-        for (size_t i = 0; i < o_count(&a); i++) {
+        for (size_t i = 0; i < dense->o_count; i++) {
             assert_true(fabsf(dense->o[i] - exact->o[i]) < 2e-6f);
         }
         for (size_t i = 0; i < (size_t)(a.heads * a.queries); i++) {
@@ -368,12 +315,12 @@ static void test_exact(void **state) {
         for (int h = 0; h < 6; h++) exact->head[h].eps = 1e-3;
         int64_t fewer = pairs_of(exact);
         assert_true(fewer < some);
-        for (size_t i = 0; i < o_count(&a); i++) { /* 2 |V|max eps / (1 - eps) */
+        for (size_t i = 0; i < dense->o_count; i++) { /* 2 |V|max eps / (1 - eps) */
             assert_true(fabsf(dense->o[i] - exact->o[i]) < 2 * 6 * 1.01e-3f);
         }
         assert_ok(attend(exact, &error));
-        drop(dense);
-        drop(exact);
+        problem_free(dense);
+        problem_free(exact);
     }
 }
 
@@ -390,19 +337,19 @@ static void test_exact_outlier(void **state) {
                 dense->k[h * N * D + 2500 * D + x] *= 200;
             }
         }
-        memcpy(exact->k, dense->k, k_count(&a) * 4);
+        memcpy(exact->k, dense->k, dense->k_count * 4);
         int64_t all = pairs_of(dense), some = pairs_of(exact);
         assert_true(some < all / 2);
         size_t reached = 0;
-        for (size_t i = 0; i < o_count(&a); i++) {
+        for (size_t i = 0; i < dense->o_count; i++) {
             assert_true(fabsf(dense->o[i] - exact->o[i]) < 1e-4f);
             size_t j = i % D, h = i / (N * (size_t)D);
             reached += fabsf(exact->o[i] - dense->v[h * N * D + 7 * D + j]) < 1e-6f &&
                        i % (N * (size_t)D) > 500 * D;
         }
         assert_true(reached > D); /* rows beyond 500 that look at key 7 alone */
-        drop(dense);
-        drop(exact);
+        problem_free(dense);
+        problem_free(exact);
     }
 }
 
@@ -410,7 +357,7 @@ static void test_exact_outlier(void **state) {
  */
 
 static void expect_same(const problem *p, const problem *other) {
-    assert_memory_equal(p->o, other->o, o_count(&p->a) * 4);
+    assert_memory_equal(p->o, other->o, p->o_count * 4);
     assert_memory_equal(p->lse, other->lse, (size_t)(p->a.heads * p->a.queries) * 4);
 }
 
@@ -433,23 +380,10 @@ static void test_threads(void **state) {
             problem *more = make(a, methods[m]);
             assert_ok(attend(more, &error));
             expect_same(one, more);
-            drop(more);
+            problem_free(more);
         }
-        drop(one);
+        problem_free(one);
     }
-}
-
-/* from [heads, rows, dim] to {head_stride, row_stride}. */
-static float *scatter(const float *from, int64_t heads, int64_t rows, int64_t dim, plsh_layout to,
-                      size_t count) {
-    float *out = calloc(count, 4);
-    for (int64_t h = 0; h < heads; h++) {
-        for (int64_t r = 0; r < rows; r++) {
-            memcpy(out + h * to.head_stride + r * to.row_stride, from + (h * rows + r) * dim,
-                   (size_t)dim * 4);
-        }
-    }
-    return out;
 }
 
 static void test_layouts(void **state) {
@@ -471,10 +405,10 @@ static void test_layouts(void **state) {
         plsh_layout q = {D, H * D}, k = {D + 3, KV * (D + 3)}, v = {N * (DV + 5), DV + 5};
         plsh_layout o = {DV, H * DV};
         other->a.q = q, other->a.k = k, other->a.v = v, other->a.o = o;
-        float *qs = scatter(p->q, H, N, D, q, N * H * D);
-        float *ks = scatter(p->k, KV, N, D, k, N * KV * (D + 3));
-        float *vs = scatter(p->v, KV, N, DV, v, KV * N * (DV + 5));
-        float *expected = scatter(p->o, H, N, DV, o, N * H * DV);
+        float *qs = problem_scatter(p->q, H, N, D, q, N * H * D);
+        float *ks = problem_scatter(p->k, KV, N, D, k, N * KV * (D + 3));
+        float *vs = problem_scatter(p->v, KV, N, DV, v, KV * N * (DV + 5));
+        float *expected = problem_scatter(p->o, H, N, DV, o, N * H * DV);
         assert_ok(plsh_attend(&other->a, qs, ks, vs, other->o, other->lse, &error));
         assert_memory_equal(expected, other->o, N * H * DV * 4);
         assert_memory_equal(p->lse, other->lse, H * N * 4);
@@ -482,8 +416,8 @@ static void test_layouts(void **state) {
         free(ks);
         free(vs);
         free(expected);
-        drop(p);
-        drop(other);
+        problem_free(p);
+        problem_free(other);
     }
 }
 
@@ -506,15 +440,8 @@ static void test_packed(void **state) {
                           methods[m]);
         assert_ok(attend(p, &error));
         compare(p, "packed", 2e-6);
-        drop(p);
+        problem_free(p);
     }
-}
-
-static uint16_t to_half(float x) { /* of values that are multiples of 1/8 below 64 */
-    if (x == 0) return 0;
-    int exponent;
-    float fraction = frexpf(fabsf(x), &exponent);
-    return (uint16_t)((x < 0) << 15 | (exponent + 14) << 10 | ((int)(fraction * 2048) & 1023));
 }
 
 static void test_half_inputs(void **state) {
@@ -529,19 +456,8 @@ static void test_half_inputs(void **state) {
                                 .value_dim = 17,
                                 .causal = m % 2};
             problem *p = make(a, methods[m]);
-            float *arrays[] = {p->q, p->k, p->v};
-            size_t counts[] = {q_count(&a), k_count(&a), v_count(&a)};
             uint16_t *halves[3];
-            for (int i = 0; i < 3; i++) {
-                halves[i] = malloc(counts[i] * 2);
-                for (size_t j = 0; j < counts[i]; j++) {
-                    float x = roundf(arrays[i][j] * 8) / 8;
-                    uint32_t bits;
-                    memcpy(&bits, &x, 4);
-                    arrays[i][j] = x;
-                    halves[i][j] = type == PLSH_DTYPE_FLOAT16 ? to_half(x) : (uint16_t)(bits >> 16);
-                }
-            }
+            problem_halve(p, (plsh_dtype)type, halves);
             assert_ok(attend(p, &error));
             problem *half = make(a, methods[m]);
             half->a.dtype = (plsh_dtype)type;
@@ -549,8 +465,8 @@ static void test_half_inputs(void **state) {
                 plsh_attend(&half->a, halves[0], halves[1], halves[2], half->o, half->lse, &error));
             expect_same(p, half);
             for (int i = 0; i < 3; i++) free(halves[i]);
-            drop(p);
-            drop(half);
+            problem_free(p);
+            problem_free(half);
         }
     }
 }
@@ -577,17 +493,17 @@ static void test_guard_pages(void **state) {
                                                .causal = m % 2},
                               methods[m]);
             size_t rows = (size_t)p->a.queries;
-            float *q = guarded(q_count(&p->a), start), *k = guarded(k_count(&p->a), start);
-            float *v = guarded(v_count(&p->a), start), *o = guarded(o_count(&p->a), start);
+            float *q = guarded(p->q_count, start), *k = guarded(p->k_count, start);
+            float *v = guarded(p->v_count, start), *o = guarded(p->o_count, start);
             float *lse = guarded(rows, start);
-            memcpy(q, p->q, q_count(&p->a) * 4);
-            memcpy(k, p->k, k_count(&p->a) * 4);
-            memcpy(v, p->v, v_count(&p->a) * 4);
+            memcpy(q, p->q, p->q_count * 4);
+            memcpy(k, p->k, p->k_count * 4);
+            memcpy(v, p->v, p->v_count * 4);
             assert_ok(plsh_attend(&p->a, q, k, v, o, lse, &error));
             assert_ok(attend(p, &error));
-            assert_memory_equal(o, p->o, o_count(&p->a) * 4);
+            assert_memory_equal(o, p->o, p->o_count * 4);
             assert_memory_equal(lse, p->lse, rows * 4);
-            drop(p); /* the pages go with the process */
+            problem_free(p); /* the pages go with the process */
         }
     }
 }
@@ -604,7 +520,7 @@ static void test_empty(void **state) {
         assert_ok(plsh_attend(&p->a, NULL, NULL, NULL, NULL, NULL, &error));
         p->a.keys = 100; /* keys that nobody looks at */
         assert_ok(plsh_attend(&p->a, NULL, NULL, NULL, NULL, NULL, &error));
-        drop(p);
+        problem_free(p);
     }
 }
 
@@ -661,7 +577,7 @@ static void test_errors(void **state) {
     p->head[2] = head;
     assert_fails(plsh_attend(&p->a, NULL, p->k, p->v, p->o, NULL, &error), PLSH_STATUS_INVALID,
                  "NULL");
-    drop(p);
+    problem_free(p);
 }
 
 static void test_check_finite(void **state) {
@@ -681,7 +597,7 @@ static void test_check_finite(void **state) {
     p->q[2 * N * D - 1] = p->q[N * D + 3] = -INFINITY;
     assert_fails(attend(p, &error), PLSH_STATUS_NOT_FINITE,
                  "q is not finite at head 1, row 0, column 3");
-    drop(p);
+    problem_free(p);
 }
 
 static plsh_status attend_twice(void *context, plsh_error *error) {
@@ -697,7 +613,7 @@ static void test_allocations(void **state) {
                       PLSH_METHOD_EXACT);
     p->head[1].partition.decay = (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = 1};
     test_every_allocation(attend_twice, p, 8);
-    drop(p);
+    problem_free(p);
 }
 
 /* The workspace knows the tiles and the keys' summaries, not the square of anything. */
@@ -715,7 +631,7 @@ static void test_workspace(void **state) {
     assert_ok(plsh_plan_create(&p->a, &plan, &error));
     assert_true(plsh_plan_workspace(plan) < (size_t)1 << 20);
     plsh_plan_destroy(plan);
-    drop(p);
+    problem_free(p);
 }
 
 /* No rows at all, of several heads: nothing is done, and that is no error. */
