@@ -147,7 +147,9 @@ plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count
     part.set.samples = count;
     part.width += first;
     part.offset += first;
-    summarise(&part);
+    if (count == 0) part.longest = 0;
+    if (count > 0 && first + count < draws->set.samples && part.width[count - 1] > 0)
+        part.longest = (part.width[count - 1] >> draws->shift) + 1;
     return part;
 }
 

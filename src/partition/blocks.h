@@ -24,7 +24,8 @@ plsh_status plsh_draws_create(const plsh_partition *set, int64_t n, int threads,
                               plsh_error *error);
 void plsh_draws_destroy(plsh_draws *draws);
 
-/* The draws first .. first + count - 1 of a grid, borrowed: not to be destroyed. */
+/* The draws first .. first + count - 1 of a grid, borrowed: not to be destroyed. Their density is
+ * left as that of all; longest is that of the positions below n. */
 plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count);
 
 /* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it. */
