@@ -318,13 +318,23 @@ static void test_golden(void **state) {
     }
 }
 
+/* One draw that is wider than n, and cut within: its blocks are much shorter than its width. */
+static plsh_partition cut_within(double n) {
+    plsh_partition set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, n / 2, 1);
+    for (double b = 0, c = 0; b < n || c < 0.4 * n || c > 0.6 * n; set.seed++)
+        plsh_partition_draw(&set, 0, &b, &c);
+    set.seed--;
+    return set;
+}
+
 static void test_threads(void **state) {
     (void)state;
     need_spectral();
     plsh_error error;
-    for (int which = 0; which < 3; which++)
+    for (int which = 0; which < 4; which++)
         for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++) {
-            plsh_partition set = make((plsh_scheme)which, PLSH_DESIGN_IID, 9, 60);
+            plsh_partition set =
+                which < 3 ? make((plsh_scheme)which, PLSH_DESIGN_IID, 9, 60) : cut_within(1500);
             const int threads[] = {1, 2, 7};
             plsh_norms norms[3];
             for (int x = 0; x < 3; x++) {

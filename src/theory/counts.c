@@ -33,7 +33,9 @@ PLSH_CLONES static void extremes(const int32_t *narrow, const int32_t *wide, int
     *most = high;
 }
 
+/* A grid wider than n is cut: far from the diagonal it has nothing, and the band no room. */
 static void band_diagonal(const plsh_band *band, const plsh_diagonals *narrow) {
+    if (narrow->t >= band->width) return;
     float *out = band->entry + narrow->begin * band->width + narrow->t;
     for (int64_t i = 0; i < narrow->count; i++) out[i * band->width] = (float)narrow->entry[i];
 }
