@@ -76,8 +76,10 @@ static plsh_status scan_grids(const pass *self, int64_t begin, int64_t end, doub
 
 static void scan_row(const pass *self, const plsh_rows *row, double *most) {
     const plsh_band *band = self->band;
-    for (int64_t t = 1; t < row->reach; t++)
-        *most = fmax(*most, fabs(self->k[t] - self->scale * row->count[t]));
+    for (int64_t t = 1; t < row->reach; t++) {
+        double gap = fabs(self->k[t] - self->scale * row->count[t]);
+        *most = gap > *most ? gap : *most; /* gcc 12 for aarch64 trips over fmax's vector form */
+    }
     if (row->reach < self->n - row->row) *most = fmax(*most, self->beyond[row->reach]);
     if (!band || band->narrow == 0) return;
     const int64_t reach = row->reach < band->width ? row->reach : band->width;
