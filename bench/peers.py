@@ -7,9 +7,13 @@
     bench/peers.py --tables training        forward and backward at n = 1k, 4k, 16k
 
 Needs torch and the plsh package (pip install ./python); says so and stops where they are absent.
-Random normal q, k, v; 8 heads, sigma 2..256, float32, causal. Contenders of a group take turns, the
-median of their times is printed, and the ratio of plsh to each of them. FlexAttention is compiled
-and its block masks are made before the clock starts. On the CPU it has no backward pass.
+Random normal q, k, v; 8 heads, sigma 2..256, float32, causal. A first call of each contender warms
+up: it makes the masks and compiles FlexAttention, and what memory it took at its peak, masks
+included, is printed. Then the contenders of a group take turns; the median of their times and the
+ratio of plsh to each of them are printed. Calls of many seconds are made once, that first time.
+
+Denormal numbers are flushed to zero, for all: without that the backward pass of SDPA takes three
+times as long under an ALiBi mask, whose far weights are denormal.
 """
 
 from __future__ import annotations
@@ -20,13 +24,15 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import NamedTuple
 
 try:
     import torch
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
-    from torch.nn.functional import scaled_dot_product_attention
+    from torch.nn.functional import scaled_dot_product_attention as sdpa
 except ImportError:
     sys.exit("bench/peers.py: skipped, torch is absent (pip install torch==2.13.0)")
 try:
@@ -48,25 +54,86 @@ class Row:
     dim: int
     threads: int
     contender: str
-    seconds: float
+    seconds: float | None  # None: it cannot, for `why`
     spread: float  # (largest - smallest) / median
-    plsh_over_it: float
+    memory: int  # bytes, the rise of the process's peak in the first call
+    plsh_over_it: float | None
+    why: str = ""
 
 
-Contender = tuple[str, Callable[[], object]]
+Tensors = tuple[torch.Tensor, ...]
 
 
-def measure(contenders: list[Contender], reps: int) -> dict[str, list[float]]:
-    """Times of each, taking turns, after one call that does not count."""
-    times: dict[str, list[float]] = {name: [] for name, _ in contenders}
-    for _, run in contenders:
-        run()
+class Contender(NamedTuple):
+    """Something to time."""
+
+    name: str
+    run: Callable[[], Tensors]
+    same: bool = True  # computes what the others compute
+
+
+Group = tuple[int, list[Contender], str]  # n, contenders, and which of them is ours
+
+
+def memory(field: str) -> int:
+    """A line of /proc/self/status or /proc/meminfo, in bytes: VmRSS, VmHWM, MemAvailable."""
+    for file in ("/proc/self/status", "/proc/meminfo"):
+        with open(file, encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith(field + ":"):
+                    return 1024 * int(line.split()[1])
+    raise LookupError(field)
+
+
+@dataclass
+class Measured:
+    """What was found about one contender."""
+
+    times: list[float]
+    memory: int = 0
+    why: str = ""
+
+
+def first_call(contender: Contender, patience: float) -> tuple[Measured, Tensors]:
+    """Warms up and measures memory; its time counts where it took longer than `patience`."""
+    gc.collect()
+    before = memory("VmRSS")
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")  # the peak begins anew
+    start = time.perf_counter()
+    try:
+        results = contender.run()
+    except (NotImplementedError, MemoryError) as problem:
+        return Measured([], 0, str(problem).split(". ")[0]), ()
+    seconds = time.perf_counter() - start
+    print(f"    {contender.name}: first call {seconds:.1f} s", file=sys.stderr)
+    return Measured([seconds] if seconds > patience else [], memory("VmHWM") - before), results
+
+
+def check(name: str, found: Tensors, wanted: Tensors, limit: float = 1e-4) -> None:
+    """Contenders that compute the same thing must agree, or their times mean nothing."""
+    for x, y in zip(found, wanted):
+        error = float((x - y).abs().max() / y.abs().max())
+        if not error < limit:
+            sys.exit(f"bench/peers.py: {name} differs by {error:.2e}, allowed {limit:.0e}")
+
+
+def measure(contenders: list[Contender], reps: int, patience: float) -> dict[str, Measured]:
+    """Times of each, taking turns, after the first call."""
+    found: dict[str, Measured] = {}
+    wanted: Tensors = ()
+    for x in contenders:
+        found[x.name], results = first_call(x, patience)
+        if x.same and results:
+            wanted = wanted or results
+            check(x.name, results, wanted)
+    again = [x for x in contenders if not found[x.name].times and not found[x.name].why]
     for _ in range(reps):
-        for name, run in contenders:
+        for x in again:
             start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-    return times
+            x.run()
+            found[x.name].times.append(time.perf_counter() - start)
+    return found
 
 
 def inputs(n: int, dim: int, grad: bool) -> list[torch.Tensor]:
@@ -84,14 +151,14 @@ def block_mask(n: int, window: torch.Tensor | None) -> BlockMask:
     count = n // BLOCK
     reach = torch.full((HEADS,), n) if window is None else window.ceil().long()
     first = torch.arange(count) * BLOCK
-    partial = torch.zeros(1, HEADS, count, count, dtype=torch.bool)
-    full = torch.zeros_like(partial)
+    part = torch.zeros(1, HEADS, count, count, dtype=torch.bool)
+    full = torch.zeros_like(part)
     for h in range(HEADS):
         low, w = first[:, None], int(reach[h])  # a query block, and the window of the head
         key = first[None, :]
         some = (key <= low) & (low - (key + BLOCK - 1) < w)
         every = (key < low) & (low + BLOCK - 1 - key < w)
-        full[0, h], partial[0, h] = every, some & ~every
+        full[0, h], part[0, h] = every, some & ~every
 
     def listed(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         number = blocks.sum(-1).to(torch.int32)
@@ -101,7 +168,7 @@ def block_mask(n: int, window: torch.Tensor | None) -> BlockMask:
     def visible(b: object, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
         return (i >= j) & (i - j < reach[h])
 
-    return BlockMask.from_kv_blocks(*listed(partial), *listed(full), BLOCK_SIZE=BLOCK,
+    return BlockMask.from_kv_blocks(*listed(part), *listed(full), BLOCK_SIZE=BLOCK,
                                     mask_mod=visible, seq_lengths=(n, n))
 
 
@@ -116,8 +183,8 @@ def _alibi(score: torch.Tensor, b: object, h: torch.Tensor, i: torch.Tensor,
 _flex = torch.compile(flex_attention, dynamic=False)
 
 
-def flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: BlockMask) -> torch.Tensor:
-    out: torch.Tensor = _flex(q, k, v, score_mod=_alibi, block_mask=mask)
+def flex(x: Sequence[torch.Tensor], mask: BlockMask) -> torch.Tensor:
+    out: torch.Tensor = _flex(*x, score_mod=_alibi, block_mask=mask)
     return out
 
 
@@ -128,103 +195,112 @@ def alibi_mask(n: int, sigma: float, out: torch.Tensor | None = None) -> torch.T
     return bias.masked_fill_(i[None] > i[:, None], float("-inf"))
 
 
-def check(name: str, found: torch.Tensor, wanted: torch.Tensor, limit: float = 1e-4) -> None:
-    """Contenders that compute the same thing must agree, or their times mean nothing."""
-    error = float((found - wanted).detach().abs().max())
-    if not error < limit:
-        sys.exit(f"bench/peers.py: {name} differs by {error:.2e}, allowed {limit:.0e}")
+def ours(x: Sequence[torch.Tensor], method: str) -> torch.Tensor:
+    return plsh.torch.attention(*x, sigma=SIGMA, method=method)
 
 
-def forward_table(dim: int) -> tuple[int, list[Contender], str]:
+def forward_table(dim: int) -> Group:
     n = 4096
-    q, k, v = inputs(n, dim, False)
+    x = inputs(n, dim, False)
     mask = torch.stack([alibi_mask(n, s) for s in SIGMA])[None]
     blocks = block_mask(n, None)
-    contenders: list[Contender] = [
-        ("sdpa, no bias", lambda: scaled_dot_product_attention(q, k, v, is_causal=True)),
-        ("sdpa, ALiBi mask", lambda: scaled_dot_product_attention(q, k, v, attn_mask=mask)),
-        ("flex, ALiBi", lambda: flex(q, k, v, blocks)),
-        ("plsh dense", lambda: plsh.torch.attention(q, k, v, sigma=SIGMA, method="dense")),
-        ("plsh exact", lambda: plsh.torch.attention(q, k, v, sigma=SIGMA, method="exact")),
-    ]
-    wanted = contenders[1][1]()
-    for name, run in contenders[2:]:
-        check(name, run(), wanted)  # type: ignore[arg-type]
-    return n, contenders, "plsh dense"
+    return n, [
+        Contender("plsh dense", lambda: (ours(x, "dense"),)),
+        Contender("plsh exact", lambda: (ours(x, "exact"),)),
+        Contender("flex, ALiBi", lambda: (flex(x, blocks),)),
+        Contender("sdpa, ALiBi mask", lambda: (sdpa(*x, attn_mask=mask),)),
+        Contender("sdpa, no bias", lambda: (sdpa(*x, is_causal=True),), same=False),
+    ], "plsh dense"
 
 
-def long_tables(dim: int) -> list[tuple[int, list[Contender], str]]:
+def long_table(sampled: bool) -> Group:
     n = 16384
-    q, k, v = inputs(n, dim, False)
-    groups = []
-    sigma = torch.tensor(SIGMA)
-    far, near = block_mask(n, 27 * sigma), block_mask(n, 3.6 * sigma)
-    exact: Contender = ("plsh exact",
-                        lambda: plsh.torch.attention(q, k, v, sigma=SIGMA, method="exact"))
-    flex_far: Contender = ("flex, window 27 sigma", lambda: flex(q, k, v, far))
-    check("flex, window 27 sigma", flex_far[1](), exact[1]())  # type: ignore[arg-type]
-    groups.append((n, [flex_far, exact], "plsh exact"))
-    groups.append((n, [
-        ("flex, window 3.6 sigma", lambda: flex(q, k, v, near)),
-        ("plsh s=20", lambda: plsh.torch.attention(q, k, v, sigma=SIGMA, method="plsh",
-                                                   samples=20)),
-    ], "plsh s=20"))
-    return groups
+    x = inputs(n, 64, False)
+    name, method, window = ("plsh s=20", "plsh", 3.6) if sampled else ("plsh exact", "exact", 27)
+    blocks = block_mask(n, window * torch.tensor(SIGMA))
+    return n, [
+        Contender(name, lambda: (ours(x, method),), same=not sampled),
+        Contender(f"flex, window {window} sigma", lambda: (flex(x, blocks),), same=not sampled),
+    ], name
 
 
-def training_table(n: int, dim: int) -> tuple[int, list[Contender], str]:
-    q, k, v = inputs(n, dim, True)
-    d_o = torch.randn(1, HEADS, n, dim, generator=torch.Generator().manual_seed(2))
+def training_table(n: int) -> Group:
+    x = inputs(n, 64, True)
+    d_o = torch.randn(1, HEADS, n, 64, generator=torch.Generator().manual_seed(2))
+    masks: dict[str, torch.Tensor] = {}
 
-    def both(forward: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        def run() -> torch.Tensor:
-            q.grad = k.grad = v.grad = None
-            o = forward()
-            o.backward(d_o)
-            return o
-        return run
+    def gradients() -> Tensors:
+        return tuple(a.grad for a in x if a.grad is not None)
 
-    def head_by_head() -> torch.Tensor:
-        q.grad = k.grad = v.grad = None
+    def both(name: str, forward: Callable[[], torch.Tensor], same: bool = True) -> Contender:
+        def run() -> Tensors:
+            x[0].grad = x[1].grad = x[2].grad = None
+            forward().backward(d_o)
+            return gradients()
+        return Contender(name, run, same)
+
+    def masked() -> torch.Tensor:
+        size = 4 * HEADS * n * n
+        if "all" not in masks:
+            if 1.2 * size > memory("MemAvailable"):
+                raise MemoryError(f"does not fit: its mask alone takes {size / 1e6:.0f} MB")
+            masks["all"] = torch.empty(1, HEADS, n, n)
+            for h, sigma in enumerate(SIGMA):
+                alibi_mask(n, sigma, out=masks["all"][0, h])
+        return sdpa(*x, attn_mask=masks["all"])
+
+    def head_by_head() -> Tensors:
+        x[0].grad = x[1].grad = x[2].grad = None
+        one = masks.setdefault("one", torch.empty(n, n))
         for h, sigma in enumerate(SIGMA):
-            x = [a[:, h:h + 1] for a in (q, k, v)]
             alibi_mask(n, sigma, out=one)
-            scaled_dot_product_attention(*x, attn_mask=one).backward(d_o[:, h:h + 1])
-        return q
+            sdpa(*(a[:, h:h + 1] for a in x), attn_mask=one).backward(d_o[:, h:h + 1])
+        return gradients()
 
-    contenders: list[Contender] = [
-        ("sdpa, no bias", both(lambda: scaled_dot_product_attention(q, k, v, is_causal=True))),
-    ]
-    if n <= 4096:
-        mask = torch.stack([alibi_mask(n, s) for s in SIGMA])[None]
-        contenders.append(("sdpa, ALiBi mask", both(
-            lambda: scaled_dot_product_attention(q, k, v, attn_mask=mask))))
-        check("plsh exact", plsh.torch.attention(q, k, v, sigma=SIGMA), contenders[1][1]())
-    else:  # all masks together would be 8 n^2 floats; one at a time is 1 GB at n = 16k
-        one = torch.empty(n, n)
-        contenders.append(("sdpa, ALiBi mask, head by head", head_by_head))
-    contenders += [
-        ("plsh dense", both(lambda: plsh.torch.attention(q, k, v, sigma=SIGMA, method="dense"))),
-        ("plsh exact", both(lambda: plsh.torch.attention(q, k, v, sigma=SIGMA, method="exact"))),
-    ]
-    return n, contenders, "plsh exact"
+    return n, [
+        both("plsh exact", lambda: ours(x, "exact")),
+        both("plsh dense", lambda: ours(x, "dense")),
+        both("flex, ALiBi", lambda: flex(x, block_mask(n, None))),
+        Contender("sdpa, ALiBi mask, head by head", head_by_head),
+        both("sdpa, ALiBi mask", masked),
+        both("sdpa, no bias", lambda: sdpa(*x, is_causal=True), same=False),
+    ], "plsh exact"
 
 
 def groups_of(table: str, dims: list[int], lengths: list[int],
-              ) -> list[tuple[int, Callable[[], tuple[int, list[Contender], str]]]]:
+              ) -> list[tuple[int, Callable[[], Group]]]:
+    """The dimension of the heads, and what makes the group."""
     if table == "forward":
-        return [(dim, lambda dim=dim: forward_table(dim)) for dim in dims]
+        return [(dim, partial(forward_table, dim)) for dim in dims]
     if table == "long":
-        return [(64, lambda i=i: long_tables(64)[i]) for i in range(2)]
-    return [(64, lambda n=n: training_table(n, 64)) for n in lengths]
+        return [(64, partial(long_table, sampled)) for sampled in (False, True)]
+    return [(64, partial(training_table, n)) for n in lengths]
 
 
 def print_rows(rows: list[Row]) -> None:
-    print(f"{'table':9}{'n':>7}{'d':>5}{'threads':>8}  {'contender':32}{'ms':>10}{'spread':>8}"
-          f"{'plsh / it':>11}")
+    print(f"{'table':9}{'n':>7}{'d':>5}{'threads':>8}  {'contender':31}{'ms':>9}{'spread':>8}"
+          f"{'MB':>7}{'plsh / it':>11}")
     for row in rows:
-        print(f"{row.table:9}{row.n:7}{row.dim:5}{row.threads:8}  {row.contender:32}"
-              f"{1e3 * row.seconds:10.1f}{row.spread:8.0%}{row.plsh_over_it:11.2f}")
+        start = f"{row.table:9}{row.n:7}{row.dim:5}{row.threads:8}  {row.contender:31}"
+        if row.seconds is None or row.plsh_over_it is None:
+            print(f"{start}  {row.why}")
+        else:
+            print(f"{start}{1e3 * row.seconds:9.1f}{row.spread:8.0%}{row.memory / 1e6:7.0f}"
+                  f"{row.plsh_over_it:11.2f}")
+
+
+def rows_of(table: str, n: int, dim: int, threads: int, own: str,
+            found: dict[str, Measured]) -> list[Row]:
+    middle = {name: statistics.median(x.times) for name, x in found.items() if x.times}
+    rows = []
+    for name, x in found.items():
+        if x.times:
+            rows.append(Row(table, n, dim, threads, name, middle[name],
+                            (max(x.times) - min(x.times)) / middle[name], x.memory,
+                            middle[own] / middle[name]))
+        else:
+            rows.append(Row(table, n, dim, threads, name, None, 0.0, 0, None, x.why))
+    return rows
 
 
 def main() -> None:
@@ -235,24 +311,23 @@ def main() -> None:
     parser.add_argument("--lengths", default="1024,4096,16384", help="of the training table")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--reps", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=8.0,
+                        help="seconds; a call that takes longer is made once")
     parser.add_argument("--json", help="also write the rows to this file")
     options = parser.parse_args()
     lengths = [int(x) for x in options.lengths.split(",")]
+    torch.set_flush_denormal(True)
     rows: list[Row] = []
     for threads in (int(x) for x in options.threads.split(",")):
         torch.set_num_threads(threads)
         for table in options.tables.split(","):
             for dim, make in groups_of(table, [int(x) for x in options.dims.split(",")], lengths):
                 torch._dynamo.reset()
-                n, contenders, ours = make()
-                times = measure(contenders, options.reps)
-                middle = {name: statistics.median(x) for name, x in times.items()}
-                rows += [Row(table, n, dim, threads, name, middle[name],
-                             (max(x) - min(x)) / middle[name], middle[ours] / middle[name])
-                         for name, x in times.items()]
+                n, contenders, own = make()
+                print(f"  {table} n={n} d={dim} threads={threads}", file=sys.stderr)
+                found = measure(contenders, options.reps, options.patience)
+                rows += rows_of(table, n, dim, threads, own, found)
                 del contenders
-                gc.collect()
-                print(f"  {table} n={n} d={dim} threads={threads} done", file=sys.stderr)
     print_rows(rows)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
