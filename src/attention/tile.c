@@ -80,7 +80,7 @@ void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
     const ptrdiff_t k = shape->k.row_stride * size, v = shape->v.row_stride * size;
     const int64_t from = key < back ? 0 : key - back;
     tile->ahead.next = tile->ahead.end = 0;
-    if (tile->row < back) return;
+    if (tile->row < back || !tile->o_out) return; /* the backward pass has its own order */
     tile->ahead = (plsh_ahead){
         {{tile->q - back * q, q, d},
          {(const char *)tile->o_out - back * o, o, shape->value_dim * (ptrdiff_t)sizeof(float)},

@@ -40,7 +40,7 @@ struct plsh_tile {
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
     const char *q, *k, *v;
-    float *o_out, *lse_out, *certificate_out; /* the latter two may be NULL */
+    float *o_out, *lse_out, *certificate_out; /* NULL where not asked for; all in backward */
 
     /* Buffers. */
     float *packed;   /* [groups][d][group] */
