@@ -13,7 +13,7 @@ printed; in training that includes the masks, which it makes. Then the contender
 turns; the median of their times and the ratio of plsh to each of them are printed. Calls of many
 seconds are made once, that first time.
 
-Denormal numbers are flushed to zero, for all: without that the backward pass of SDPA takes three
+Denormal numbers are flushed to zero, for all: without that SDPA's backward pass takes nearly three
 times as long under an ALiBi mask, whose far weights are denormal.
 """
 
