@@ -125,8 +125,9 @@ typedef struct plsh_forward {
     float *o;
     float *lse; /* [heads, queries] or NULL */
     /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
-     * row, against the untruncated decay. exact, plsh, masks, window (with its tail bounded); dense
-     * and none give 0, mean and fixed cannot be certified: NaN. */
+     * row, against the untruncated decay, but for float rounding of either. exact, plsh, masks,
+     * window (with its tail bounded); dense and none give 0, mean and fixed cannot be certified:
+     * NaN. */
     float *certificate;
 } plsh_forward;
 
