@@ -56,7 +56,7 @@ typedef struct plsh_norms_options {
     int64_t max_products;         /* products with L* - M~ before giving up; 0 means 100000 */
     int threads;                  /* 0 = all; the results do not depend on it */
     plsh_operator_kind kind;
-    size_t max_bytes; /* of a stored operator; 0 means 2^30 */
+    size_t max_bytes; /* of a stored operator that AUTO may take; 0 means 2^30 */
 } plsh_norms_options;
 
 typedef struct plsh_norms {

@@ -136,6 +136,10 @@ static plsh_status blocks_create(plsh_operator *masks, plsh_error *error) {
     if (!status) status = plsh_blocks_open(&wide, 0, masks->n, masks->n, &blocks, error);
     if (status) return status;
     status = plsh_blocks_next(&blocks, error);
+    if (!status && blocks.rows < masks->n)
+        status = plsh_fail(error, PLSH_STATUS_OVERFLOW,
+                           "n is %lld; the blocks of at most %lld positions can be stored",
+                           (long long)masks->n, (long long)blocks.rows);
     if (!status) status = blocks_place(masks, &blocks, error);
     plsh_blocks_close(&blocks);
     return status;
@@ -361,8 +365,9 @@ plsh_operator_plan plsh_operator_choose(const plsh_draws *draws, plsh_operator_k
         if (plans[x].cost < best.cost && plan_fits(&plans[x], n, x == 1 ? all : 0, limit))
             best = plans[x];
     if (!draws->width) return best;
+    if (kind == PLSH_OPERATOR_SPLIT) return plan_split(draws, n, largest, INFINITY);
     plsh_operator_plan split = plan_split(draws, n, largest, limit);
-    return split.cost < best.cost || kind == PLSH_OPERATOR_SPLIT ? split : best;
+    return split.cost < best.cost ? split : best;
 }
 
 plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t n, const double *x,
