@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What a signal handler has to remove; names are copies, because a file may be freed meanwhile. */
@@ -36,18 +37,36 @@ static void catch_signals(void) {
             sigaction(numbers[i], &ours, NULL);
 }
 
-static int check_paths(const cli_output *outputs, size_t count) {
+/* The name of a file in its folder. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static bool folder_of(const char *path, struct stat *about) {
+    char folder[PATH_MAX + 2];
+    snprintf(folder, sizeof folder, "%.*s.", (int)(name_of(path) - path), path);
+    return stat(folder, about) == 0;
+}
+
+/* One file, however its folder is named? Links have been followed. */
+static bool same_file(const plsh_file *a, const plsh_file *b) {
+    struct stat x, y;
+    const char *p = plsh_file_path(a), *q = plsh_file_path(b);
+    return strcmp(name_of(p), name_of(q)) == 0 && folder_of(p, &x) && folder_of(q, &y) &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int check_files(const cli_output *outputs, size_t count) {
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < i; j++)
-            if (outputs[i].path != NULL && outputs[j].path != NULL &&
-                strcmp(outputs[i].path, outputs[j].path) == 0)
+            if (outputs[i].file != NULL && outputs[j].file != NULL &&
+                same_file(outputs[i].file, outputs[j].file))
                 return cli_usage("%s is named for two outputs; give each a file", outputs[i].path);
     return CLI_DONE;
 }
 
 int cli_outputs_open(cli_output *outputs, size_t count) {
-    int code = check_paths(outputs, count);
-    if (code != CLI_DONE) return code;
     catch_signals();
     for (size_t i = 0; i < count; i++) {
         plsh_error error;
@@ -59,7 +78,7 @@ int cli_outputs_open(cli_output *outputs, size_t count) {
         snprintf(pending[i].name, sizeof pending[i].name, "%s", name);
         atomic_store(&pending[i].there, true);
     }
-    return CLI_DONE;
+    return check_files(outputs, count);
 }
 
 int cli_output_array(const cli_output *output, plsh_npy_type type, int rank, const int64_t *shape,

@@ -13,7 +13,7 @@ typedef struct cli_output {
 } cli_output;
 
 /* Opens them, so that a folder that cannot be written to is refused before hours of work; refuses a
- * path named twice. A signal that ends the program from here on removes what is not in its place. A
+ * file named twice. A signal that ends the program from here on removes what is not in its place. A
  * command calls it once, and cli_outputs_abandon at its end. */
 int cli_outputs_open(cli_output *outputs, size_t count);
 
