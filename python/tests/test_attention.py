@@ -235,6 +235,8 @@ def test_what_is_refused(rng):
         (ValueError, "seed=1844.*64 bits", (q, k, v), {"seed": 2**64}),
         (ValueError, "samples=2.5: must be an integer", (q, k, v), {"samples": 2.5}),
         (ValueError, "threads=-1", (q, k, v), {"threads": -1}),
+        (ValueError, "threads=4294967296.*31 bits", (q, k, v), {"threads": 2**32}),
+        (ValueError, "samples=9223.*63 bits", (q, k, v), {"samples": 2**63}),
         (TypeError, "scale='a': must be a number", (q, k, v), {"scale": "a"}),
         (TypeError, "eps='a': must be a number", (q, k, v), {"eps": "a"}),
         (TypeError, "causal='no'", (q, k, v), {"causal": "no"}),

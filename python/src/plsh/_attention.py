@@ -250,9 +250,10 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigm
 
 
 def check_numbers(causal: Any, scale: Any, eps: Any, samples: Any, seed: Any, threads: Any) -> None:
-    for name, value, least in (("seed", seed, 0), ("samples", samples, 1), ("threads", threads, 0)):
-        if not isinstance(value, (int, np.integer)) or not least <= value < 2**64:
-            raise ValueError(f"{name}={value}: must be an integer, {least} or more, of 64 bits")
+    for name, value, least, bits in (
+            ("seed", seed, 0, 64), ("samples", samples, 1, 63), ("threads", threads, 0, 31)):
+        if not isinstance(value, (int, np.integer)) or not least <= value < 2**bits:
+            raise ValueError(f"{name}={value}: must be an integer, {least} or more, of {bits} bits")
     for name, number in (("scale", 1.0 if scale is None else scale), ("eps", eps)):
         if not isinstance(number, (int, float, np.number)):
             raise TypeError(f"{name}={number!r}: must be a number")
