@@ -123,6 +123,7 @@ static const plsh_column columns[] = {
     {"gflops", PLSH_CELL_NUMBER, NULL, 4},
     {"roof_share", PLSH_CELL_NUMBER, "of roof", 3},
     {"pairs", PLSH_CELL_INTEGER, NULL, 0},
+    {"predicted", PLSH_CELL_NUMBER, NULL, 3},
     {"max_error", PLSH_CELL_NUMBER, "error", 2},
     {"bytes", PLSH_CELL_INTEGER, NULL, 0},
 };
@@ -371,6 +372,8 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
         {.number = gflops},
         {.number = share},
         {.integer = line->pairs},
+        {.number = plsh_plan_predicted_pairs(line->plan) /
+                   (line->pass == DECODE ? (double)line->n : 1.0)},
         {.number = line->error},
         {.integer = (int64_t)line->bytes},
     };
@@ -493,7 +496,8 @@ const cli_command cli_command_bench = {
             "time, its "
             "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
             "run), "
-            "the number of (query, key) pairs scored, the largest error against exact attention in "
+            "the number of (query, key) pairs scored and the one predicted, by which auto chooses "
+            "its method, the largest error against exact attention in "
             "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
             "workspace. The methods and "
             "lengths take turns, so that a slow "

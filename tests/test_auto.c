@@ -23,6 +23,8 @@ static int64_t run(plsh_attention *a, plsh_head head, plsh_head *ran, char *why)
     assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
     plsh_forward arrays = {.q = all, .k = all + count, .v = all + 2 * count, .o = all + 3 * count};
     assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
+    double predicted = plsh_plan_predicted_pairs(plan) / (double)report.pairs;
+    if (!(predicted > 0.5 && predicted < 2)) fail_msg("predicted %g of the pairs", predicted);
     const char *reason;
     *ran = plsh_plan_head(plan, 0, &reason);
     snprintf(why, 256, "%s", reason);

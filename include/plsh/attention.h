@@ -114,6 +114,9 @@ PLSH_API size_t plsh_plan_backward_workspace(const plsh_plan *plan);
 PLSH_API plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason);
 PLSH_API const char *plsh_plan_isa(const plsh_plan *plan);
 
+/* About how many pairs the forward pass will score, by the model that `auto` chooses by. */
+PLSH_API double plsh_plan_predicted_pairs(const plsh_plan *plan);
+
 /* What a run did. */
 typedef struct plsh_report {
     int64_t pairs;      /* (query, key) pairs scored, summed over heads */

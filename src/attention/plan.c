@@ -257,6 +257,12 @@ size_t plsh_plan_workspace(const plsh_plan *plan) { return plan->workspace_bytes
 
 const char *plsh_plan_isa(const plsh_plan *plan) { return plan->kernel.name; }
 
+double plsh_plan_predicted_pairs(const plsh_plan *plan) {
+    double keys = 0; /* per query, over all heads */
+    for (int64_t h = 0; h < plan->shape.heads; h++) keys += plan->head[h].cost;
+    return keys * (double)plan->shape.queries;
+}
+
 plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason) {
     if (reason) *reason = plan->head[head].reason;
     return plan->head[head].head;
