@@ -7,6 +7,7 @@
 
 #include "bench/bench.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,8 +373,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
         {.number = gflops},
         {.number = share},
         {.integer = line->pairs},
-        {.number = plsh_plan_predicted_pairs(line->plan) /
-                   (line->pass == DECODE ? (double)line->n : 1.0)},
+        {.number = line->pass == DECODE ? NAN : plsh_plan_predicted_pairs(line->plan)},
         {.number = line->error},
         {.integer = (int64_t)line->bytes},
     };
@@ -497,7 +497,8 @@ const cli_command cli_command_bench = {
             "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
             "run), "
             "the number of (query, key) pairs scored and the one predicted, by which auto chooses "
-            "its method, the largest error against exact attention in "
+            "its method (of a whole pass: none for decode), the largest error against exact "
+            "attention in "
             "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
             "workspace. The methods and "
             "lengths take turns, so that a slow "
