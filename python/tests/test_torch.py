@@ -177,6 +177,14 @@ def test_lse_has_gradients():
         torch.testing.assert_close(x.grad.double(), y.grad, rtol=1e-5, atol=1e-5)
 
 
+def test_second_derivatives_are_refused():
+    q, k, v = inputs(n=20)
+    o = plsh.torch.attention(q, k, v, sigma=SIGMA)
+    (d_q,) = torch.autograd.grad(o.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        d_q.sum().backward()
+
+
 def test_learnable_decays():
     q, k, v = inputs(batch=1, n=60)
     slopes = torch.tensor([0.5, 0.2, 0.1, 0.02], requires_grad=True)
