@@ -248,7 +248,7 @@ class _Recorded(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_o: Optional[Tensor], d_lse: Optional[Tensor]) -> Any:
         q, k, v, o, lse, *tensors = ctx.saved_tensors
         more = (ctx.needs_input_grad[4], *tensors, *ctx.numbers)
