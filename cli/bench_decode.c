@@ -126,15 +126,16 @@ static int run_tokens(cli_decoder *d, plsh_cache *cache) {
     double mean[GROUPS], begin = bench_now(), now = begin;
     int64_t pairs = 0, tokens = 0;
     int groups = 0;
-    for (; groups < GROUPS && now - begin < LONG_ENOUGH; groups++) {
+    do {
         double start = now;
         int64_t first = tokens;
-        for (; tokens < first + GROUP_TOKENS && now - begin < LONG_ENOUGH; now = bench_now()) {
+        do {
             int code = run_token(d, cache, tokens++, &pairs);
             if (code != CLI_DONE) return code;
-        }
-        mean[groups] = (now - start) / (double)(tokens - first);
-    }
+            now = bench_now();
+        } while (tokens < first + GROUP_TOKENS && now - begin < LONG_ENOUGH);
+        mean[groups++] = (now - start) / (double)(tokens - first);
+    } while (groups < GROUPS && now - begin < LONG_ENOUGH);
     d->seconds = bench_summarise(mean, groups).median;
     d->pairs = pairs / tokens;
     d->bytes = plsh_cache_bytes(cache);

@@ -131,8 +131,6 @@ void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, ch
 static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *workspace) {
     char *threads = workspace + plan->bounds_bytes * (size_t)plan->shape.kv_heads;
     int64_t items = plan->first_item[plan->shape.heads], pairs = 0;
-    /* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
-    int64_t chunk = 1 + items / (64 * (int64_t)plan->threads);
 #pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
     {
         plsh_tile tile;
@@ -140,7 +138,8 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *work
         plsh_tile_layout(plan, &tile, threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
         tile.pass = &plsh_pass_forward;
         plsh_bounds_summarise(plan, arrays, workspace, tile.k_wide, tile.v_wide);
-#pragma omp for schedule(dynamic, chunk)
+/* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
+#pragma omp for schedule(dynamic, 1 + items / (64 * (int64_t)plan->threads))
         for (int64_t item = 0; item < items; item++) {
             place(&tile, arrays, workspace, &bounds, item);
             if (tile.rows == 0) continue;
