@@ -20,8 +20,15 @@ static struct {
     char name[PATH_MAX + 64];
 } pending[CLI_OUTPUTS_MOST];
 
+/* While a file is made its name is not known here: the signal waits. Each side writes its own
+ * variable and then reads the other's, so one of them sees both. */
+static atomic_bool opening;
+static atomic_int waiting;
+
 /* SA_RESETHAND: raised again, the signal ends the program as it would have without us. */
 static void remove_pending(int number) {
+    atomic_store(&waiting, number);
+    if (atomic_load(&opening)) return;
     for (size_t i = 0; i < CLI_COUNT(pending); i++)
         if (atomic_load(&pending[i].there)) unlink(pending[i].name);
     raise(number);
@@ -66,8 +73,7 @@ static int check_files(const cli_output *outputs, size_t count) {
     return CLI_DONE;
 }
 
-int cli_outputs_open(cli_output *outputs, size_t count) {
-    catch_signals();
+static int open_files(cli_output *outputs, size_t count) {
     for (size_t i = 0; i < count; i++) {
         plsh_error error;
         if (outputs[i].path == NULL) continue;
@@ -79,6 +85,15 @@ int cli_outputs_open(cli_output *outputs, size_t count) {
         atomic_store(&pending[i].there, true);
     }
     return check_files(outputs, count);
+}
+
+int cli_outputs_open(cli_output *outputs, size_t count) {
+    atomic_store(&opening, true);
+    catch_signals();
+    int code = open_files(outputs, count);
+    atomic_store(&opening, false);
+    if (atomic_load(&waiting)) remove_pending(atomic_load(&waiting));
+    return code;
 }
 
 int cli_output_array(const cli_output *output, plsh_npy_type type, int rank, const int64_t *shape,
