@@ -1,7 +1,9 @@
 # The library: every src/<room>/*.c, and the kernels that this processor can compile.
 
 include(PlshKernels)
-file(GLOB plsh_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*/*.c")
+file(GLOB plsh_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*/*.c"
+     "${PROJECT_SOURCE_DIR}/src/attention/*/*.c")
+list(FILTER plsh_sources EXCLUDE REGEX "/attention/kernels/")
 file(GLOB plsh_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.c")
 file(GLOB plsh_headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/plsh/*.h")
 plsh_select_kernels(plsh_kernels ${plsh_kernel_files})

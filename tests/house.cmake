@@ -5,20 +5,20 @@ if(PLSH_BUILD_SHARED AND NOT PLSH_SANITIZE)
 endif()
 add_test(NAME house COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-house" ${libraries})
 if(NOT PLSH_SANITIZE AND PLSH_BUILD_CLI AND PLSH_BUILD_SHARED)
-    add_test(NAME install COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/install.sh"
+    add_test(NAME install COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/install/install.sh"
         "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}" "${CMAKE_C_COMPILER}")
 endif()
 
 # The library alone, as the Python package builds it: no tests, no program, no ARPACK.
 if(NOT PLSH_SANITIZE)
-    add_test(NAME minimal COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/minimal.sh"
+    add_test(NAME minimal COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/install/minimal.sh"
         "${PROJECT_SOURCE_DIR}" "${CMAKE_C_COMPILER}")
 endif()
 
 # Partitions are the same on another processor, and without the FMA forms of libm on this one.
-plsh_test_program(portable portable.c)
+plsh_test_program(portable partition/portable.c)
 if(NOT PLSH_SANITIZE)
-    add_test(NAME portable COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/portable.sh"
+    add_test(NAME portable COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/partition/portable.sh"
         "${PROJECT_SOURCE_DIR}" $<TARGET_FILE:portable>)
     set_tests_properties(portable PROPERTIES SKIP_RETURN_CODE 77)
     add_test(NAME portable-libm COMMAND bash -c

@@ -2,7 +2,7 @@
 # cross-compiled and runs under qemu-user where both are installed.
 
 foreach(topic kernels backward_kernels decode_kernels)
-    plsh_test_program(check_${topic} kernels/check_${topic}.c)
+    plsh_test_program(check_${topic} attention/kernels/check_${topic}.c)
     foreach(isa avx512 avx2 wide neon reference)
         add_test(NAME ${topic}_${isa} COMMAND check_${topic})
         set_tests_properties(${topic}_${isa} PROPERTIES ENVIRONMENT "PLSH_ISA=${isa}"
@@ -20,13 +20,13 @@ if(PLSH_CROSS_COMPILER AND PLSH_CROSS_EMULATOR AND NOT PLSH_SANITIZE)
     list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
     file(GLOB headers "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.h")
     foreach(topic kernels backward_kernels decode_kernels)
-        set(check "${CMAKE_CURRENT_SOURCE_DIR}/kernels/check_${topic}.c")
+        set(check "${CMAKE_CURRENT_SOURCE_DIR}/attention/kernels/check_${topic}.c")
         add_custom_command(OUTPUT check_${topic}_neon
             COMMAND ${PLSH_CROSS_COMPILER} -std=c17 -O2 -static -D_GNU_SOURCE ${plsh_kernel_flags}
                     -Wall -Wextra -I "${PROJECT_SOURCE_DIR}/include" -I "${PROJECT_SOURCE_DIR}/src"
                     -I "${CMAKE_CURRENT_SOURCE_DIR}" ${check} ${sources} -o check_${topic}_neon -lm
             DEPENDS ${check} ${sources} ${headers}
-                    "${CMAKE_CURRENT_SOURCE_DIR}/kernels/check.h" VERBATIM)
+                    "${CMAKE_CURRENT_SOURCE_DIR}/attention/kernels/check.h" VERBATIM)
         add_custom_target(check_${topic}_cross ALL DEPENDS check_${topic}_neon)
         add_test(NAME ${topic}_neon_emulated
             COMMAND ${PLSH_CROSS_EMULATOR} "${CMAKE_CURRENT_BINARY_DIR}/check_${topic}_neon")

@@ -1,10 +1,10 @@
 /* tests: gradients against the reference data and the double oracle, and their properties. */
-#include "support.h"
+#include "support/support.h"
 
-#include "golden.h"
-#include "gradients.h"
-#include "oracle.h"
-#include "problem.h"
+#include "support/golden.h"
+#include "support/gradients.h"
+#include "support/oracle.h"
+#include "support/problem.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,0 +1,172 @@
+/* attention: the backward pass. */
+#include "attention/backward/backward.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "attention/plan/finite.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+/* The workspace: bounds of the keys as in the forward pass, whose turn it is, d_decay of every
+ * tile, and the threads' tiles. */
+typedef struct areas {
+    size_t turns, decays, threads, thread, all;
+    int64_t tiles;
+} areas;
+
+static int64_t count_chains(const plsh_plan *plan) {
+    return plan->shape.kv_heads * plan->sequences;
+}
+
+static areas lay_out(const plsh_plan *plan) {
+    plsh_backward_tile unused;
+    areas at = {.tiles = plan->first_item[plan->shape.heads]};
+    at.turns = plan->bounds_bytes * (size_t)plan->shape.kv_heads;
+    at.decays = at.turns + plsh_turns_size(count_chains(plan), at.tiles);
+    at.threads = at.decays + ((size_t)at.tiles * 2 * sizeof(double) + PLSH_ALIGNMENT - 1) /
+                                 PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+    at.thread = plsh_backward_layout(plan, &unused, NULL);
+    at.all = at.threads + at.thread * (size_t)plan->threads;
+    return at;
+}
+
+size_t plsh_plan_backward_workspace(const plsh_plan *plan) { return lay_out(plan).all; }
+
+/* ---- Chains --------------------------------------------------------------------------------- */
+
+static int64_t tiles_of(const plsh_plan *plan, int64_t head, int64_t sequence) {
+    const int64_t *first = plan->head[head].first_tile;
+    return first[sequence + 1] - first[sequence];
+}
+
+/* Chain c is sequence c % sequences of kv head c / sequences. */
+static void make_chains(const plsh_plan *plan, plsh_turns *turns) {
+    int64_t group = plan->shape.heads / plan->shape.kv_heads;
+    for (int64_t c = 0; c < count_chains(plan); c++) {
+        int64_t tiles = 0, first = c / plan->sequences * group;
+        for (int64_t h = first; h < first + group; h++) {
+            tiles += tiles_of(plan, h, c % plan->sequences);
+        }
+        plsh_turns_add(turns, tiles);
+    }
+}
+
+/* The tile of a turn: the heads of the group one after the other, the last tiles first. */
+static void place(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
+                  plsh_bounds *bounds) {
+    plsh_tile *tile = &b->tile;
+    const plsh_plan *plan = tile->plan;
+    const plsh_attention *shape = &plan->shape;
+    int64_t kv = b->turn.chain / plan->sequences, x = b->turn.chain % plan->sequences;
+    int64_t h = kv * (shape->heads / shape->kv_heads), index = b->turn.tile;
+    while (index >= tiles_of(plan, h, x)) index -= tiles_of(plan, h++, x);
+    plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
+    plsh_tile_place(tile, &inputs, bounds_memory, bounds, h, x, tiles_of(plan, h, x) - 1 - index);
+    int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
+    ptrdiff_t q = h * shape->q.head_stride + row * shape->q.row_stride;
+    ptrdiff_t o = h * shape->o.head_stride + row * shape->o.row_stride;
+    ptrdiff_t k = kv * shape->k.head_stride + first * shape->k.row_stride;
+    ptrdiff_t v = kv * shape->v.head_stride + first * shape->v.row_stride;
+    b->o = arrays->o + o;
+    b->d_o = arrays->d_o + o;
+    b->lse = arrays->lse + h * shape->queries + row;
+    b->d_q = arrays->d_q ? arrays->d_q + q : NULL;
+    b->d_k = arrays->d_k ? arrays->d_k + k : NULL;
+    b->d_v = arrays->d_v ? arrays->d_v + v : NULL;
+    b->learns = arrays->d_decay && plsh_head_has_decay(&tile->head->head);
+}
+
+/* ---- The pass ------------------------------------------------------------------------------- */
+
+/* Rows of zeros; inside a parallel region. */
+static void clear(float *array, const plsh_layout *layout, int64_t heads, int64_t rows,
+                  int64_t dim) {
+    if (!array) return;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < heads * rows; i++) {
+        memset(array + i / rows * layout->head_stride + i % rows * layout->row_stride, 0,
+               sizeof(float) * (size_t)dim);
+    }
+}
+
+/* A tile's d_decay has the place of its chain's turn, so their sum has one order. */
+static void sum_decays(const plsh_plan *plan, const plsh_turns *turns, const double *part,
+                       double *d_decay) {
+    int64_t group = plan->shape.heads / plan->shape.kv_heads;
+    memset(d_decay, 0, sizeof(double) * 2 * (size_t)plan->shape.heads);
+    for (int64_t c = 0; c < turns->chains; c++) {
+        int64_t at = turns->chain[c].first, h = c / plan->sequences * group;
+        for (int64_t end = h + group; h < end; h++) {
+            for (int64_t left = tiles_of(plan, h, c % plan->sequences); left > 0; left--, at++) {
+                d_decay[2 * h] += part[2 * at];
+                d_decay[2 * h + 1] += part[2 * at + 1];
+            }
+        }
+    }
+}
+
+static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
+                     double *part) {
+    plsh_bounds bounds;
+    place(b, arrays, bounds_memory, &bounds);
+    b->d_decay[0] = b->d_decay[1] = 0.0;
+    if (b->tile.rows > 0 && plsh_method_is_sampled(b->tile.head->head.method)) {
+        plsh_backward_sample(b);
+    } else if (b->tile.rows > 0) {
+        plsh_tile_walk(&b->tile);
+    }
+    part[0] = b->d_decay[0];
+    part[1] = b->d_decay[1];
+}
+
+static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *workspace) {
+    const plsh_attention *shape = &plan->shape;
+    areas at = lay_out(plan);
+    double *part = (double *)(void *)(workspace + at.decays);
+    const plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
+    int64_t pairs = 0;
+    plsh_turns turns;
+    plsh_turns_begin(&turns, workspace + at.turns, count_chains(plan), at.tiles);
+    make_chains(plan, &turns);
+#pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
+    {
+        plsh_backward_tile b = {.turns = &turns, .turn = {.chain = -1}};
+        plsh_backward_layout(plan, &b,
+                             workspace + at.threads + (size_t)omp_get_thread_num() * at.thread);
+        b.tile.pass = &plsh_pass_backward;
+        clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
+        clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
+        plsh_bounds_summarise(plan, &inputs, workspace, b.tile.k_wide, NULL);
+        while (plsh_turns_take(&turns, &b.turn)) {
+            int64_t number = turns.chain[b.turn.chain].first + b.turn.tile;
+            run_tile(&b, arrays, workspace, part + 2 * number);
+            plsh_turns_end(&turns, &b.turn);
+        }
+        pairs += b.tile.pairs;
+    }
+    if (arrays->d_decay) sum_decays(plan, &turns, part, arrays->d_decay);
+    return pairs;
+}
+
+plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays, void *workspace,
+                               plsh_report *report, plsh_error *error) {
+    const plsh_backward *a = arrays;
+    if (plan->shape.queries > 0 &&
+        (!a->q || !a->k || !a->v || !a->o || !a->lse || !a->d_o || !workspace)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "q, k, v, o, lse, d_o and the workspace must not be NULL");
+    }
+    if ((uintptr_t)workspace % PLSH_ALIGNMENT != 0) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the workspace must lie on a multiple of %d",
+                         PLSH_ALIGNMENT);
+    }
+    if (plan->shape.check_finite) {
+        plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v};
+        plsh_status status = plsh_check_finite(plan, &inputs, a->d_o, error);
+        if (status) return status;
+    }
+    int64_t pairs = run(plan, arrays, workspace);
+    if (report) *report = (plsh_report){.pairs = pairs};
+    return PLSH_STATUS_OK;
+}

@@ -1,0 +1,69 @@
+/* attention: the sampled methods on their way back.
+ *
+ * plsh and masks have one gradient: P_ij = (count / s) 2^(S_ij - lse). mean is a mean of softmaxes,
+ * one per draw, each with an lse and a delta of its own, which a forward pass over the draw finds
+ * again. Blocks that are not contiguous are gathered, draw by draw; P is 2^(S - lse) / s there. */
+#include <math.h>
+
+#include "attention/backward/backward.h"
+#include "attention/sampled/sampled.h"
+
+/* Moves lse so that P is divided by s. */
+static void divide_by_samples(plsh_backward_tile *b) {
+    double by = log2((double)b->tile.head->head.partition.samples);
+    for (int r = 0; r < b->tile.rows; r++) {
+        plsh_backward_set_lse(b, r, (double)b->lse[r] * 1.4426950408889634 + by);
+    }
+}
+
+static void visit_draw(plsh_tile *tile, int64_t draw) {
+    if (tile->head->gathering) {
+        plsh_tile_visit_gathered(tile, draw);
+    } else {
+        plsh_tile_visit_draws(tile, draw, 1, 1.0f);
+    }
+}
+
+/* The softmax of one draw: lse (and the division by s), o in the tile, delta. */
+static void run_forward(plsh_backward_tile *b, int64_t draw) {
+    plsh_tile *tile = &b->tile;
+    int group = tile->kernel->group,
+        columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
+    double samples = (double)tile->head->head.partition.samples;
+    int64_t pairs = tile->pairs;
+    tile->pass = &plsh_pass_forward;
+    tile->guarded = true;
+    plsh_tile_reset(tile);
+    visit_draw(tile, draw);
+    tile->pass = &plsh_pass_backward;
+    tile->pairs = pairs;
+    for (int r = 0; r < tile->rows; r++) {
+        plsh_backward_set_lse(b, r, (double)tile->m[r] + log2((double)tile->l[r] * samples));
+    }
+    for (int g = 0; g < tile->groups; g++) {
+        ptrdiff_t lane = (ptrdiff_t)g * group;
+        plsh_backward_set_delta(b, g, tile->o + lane * columns, columns);
+        for (int r = 0; r < group; r++) b->delta[lane + r] /= tile->l[lane + r];
+    }
+}
+
+void plsh_backward_sample(plsh_backward_tile *b) {
+    plsh_tile *tile = &b->tile;
+    const plsh_head_plan *head = tile->head;
+    int64_t samples = head->head.partition.samples;
+    bool mean = head->head.method == PLSH_METHOD_MEAN;
+    tile->pass->begin(tile);
+    b->scattered = head->gathering != NULL;
+    if (!mean && !head->gathering) {
+        plsh_tile_visit_draws(tile, 0, head->counting->draws, 1.0f / (float)samples);
+        tile->pass->finish(tile);
+        return;
+    }
+    if (!mean) divide_by_samples(b);
+    b->returns = true;
+    for (int64_t m = 0; m < samples; m++) {
+        if (mean) run_forward(b, m);
+        visit_draw(tile, m);
+    }
+    tile->pass->finish(tile);
+}

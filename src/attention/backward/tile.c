@@ -1,0 +1,323 @@
+/* attention: one tile of queries on its way back. */
+#include "attention/backward/backward.h"
+
+#include <math.h>
+#include <string.h>
+
+_Static_assert(PLSH_TILE_QUERIES <= 32 * 4, "a bit per group of at least four queries");
+
+size_t plsh_backward_layout(const plsh_plan *plan, plsh_backward_tile *tile, char *memory) {
+    size_t used = plsh_tile_layout(plan, &tile->tile, memory);
+    size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
+    size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
+    bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
+    tile->packed_o = plsh_take_floats(memory, &used, group * dv);
+    tile->packed_do = plsh_take_floats(memory, &used, rows * dv);
+    tile->sum_q = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)d));
+    tile->p = plsh_take_floats(memory, &used, rows * PLSH_TILE_KEYS);
+    tile->ds = plsh_take_floats(memory, &used, rows * PLSH_TILE_KEYS);
+    tile->log2_lse = plsh_take_floats(memory, &used, rows);
+    tile->lse_low = plsh_take_floats(memory, &used, rows);
+    tile->residue = plsh_take_floats(memory, &used, rows);
+    tile->delta = plsh_take_floats(memory, &used, rows);
+    tile->one = plsh_take_floats(memory, &used, group);
+    tile->rest = plsh_take_floats(memory, &used, group);
+    tile->k_row = plsh_take_floats(memory, &used, d);
+    tile->centre = plsh_take_floats(memory, &used, d);
+    tile->q_wide = plsh_take_floats(memory, &used, halves ? rows * d : 0);
+    for (int i = 0; i < 2; i++) {
+        tile->slope[i] = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
+    }
+    bool gathers = false;
+    for (int64_t h = 0; h < plan->shape.heads; h++) gathers |= plan->head[h].gathering != NULL;
+    tile->gathered =
+        plsh_take_floats(memory, &used, gathers ? PLSH_TILE_KEYS * (d > dv ? d : dv) : 0);
+    return used;
+}
+
+/* Are dP and dS asked for, or P alone? */
+static bool needs_ds(const plsh_backward_tile *b) { return b->d_q || b->d_k || b->learns; }
+
+static int group_rows(const plsh_tile *tile, int g) {
+    return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
+}
+
+static void pack_gradient(plsh_backward_tile *b, int g) {
+    const plsh_attention *shape = &b->tile.plan->shape;
+    int group = b->tile.kernel->group, dv = (int)shape->value_dim;
+    ptrdiff_t first = (ptrdiff_t)g * group, stride = shape->o.row_stride;
+    b->tile.kernel->pack(group, b->packed_do + first * dv, b->d_o + first * stride,
+                         PLSH_DTYPE_FLOAT32, stride, group_rows(&b->tile, g), dv,
+                         (float)shape->scale);
+}
+
+void plsh_backward_set_delta(plsh_backward_tile *b, int g, const float *o, ptrdiff_t stride) {
+    const plsh_kernels *kernel = b->tile.kernel;
+    int group = kernel->group, dv = (int)b->tile.plan->shape.value_dim;
+    if (!needs_ds(b)) return;
+    kernel->pack(group, b->packed_o, o, PLSH_DTYPE_FLOAT32, stride, group_rows(&b->tile, g), dv,
+                 1.0f);
+    kernel->dots(group, b->delta + g * group, b->packed_do + (ptrdiff_t)g * group * dv, b->packed_o,
+                 dv);
+}
+
+void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse) {
+    bool seen = r < b->tile.rows && log2_lse != -INFINITY;
+    b->log2_lse[r] = seen ? (float)log2_lse : INFINITY;
+    b->lse_low[r] = seen ? (float)(log2_lse - (double)b->log2_lse[r]) : 0.0f;
+}
+
+static void load_queries(plsh_backward_tile *b) {
+    const plsh_attention *shape = &b->tile.plan->shape;
+    int d = (int)shape->head_dim;
+    b->q_rows = (const float *)(const void *)b->tile.q;
+    b->q_stride = shape->q.row_stride;
+    if (shape->dtype == PLSH_DTYPE_FLOAT32) return;
+    b->tile.kernel->widen(b->tile.kernel->group, b->q_wide, d, b->tile.q, shape->dtype,
+                          shape->q.row_stride, b->tile.rows, d);
+    b->q_rows = b->q_wide;
+    b->q_stride = d;
+}
+
+static void begin(plsh_tile *tile) {
+    plsh_backward_tile *b = (plsh_backward_tile *)tile;
+    const plsh_attention *shape = &tile->plan->shape;
+    int group = tile->kernel->group, columns = plsh_kernels_columns((int)shape->head_dim);
+    plsh_tile_pack(tile);
+    load_queries(b);
+    for (int r = 0; r < tile->groups * group; r++) {
+        plsh_backward_set_lse(b, r, r < tile->rows ? (double)b->lse[r] * 1.4426950408889634 : 0.0);
+    }
+    for (int g = 0; g < tile->groups; g++) {
+        pack_gradient(b, g);
+        plsh_backward_set_delta(b, g, b->o + g * group * shape->o.row_stride, shape->o.row_stride);
+    }
+    for (int r = 0; r < group; r++) b->one[r] = 1.0f;
+    memset(b->sum_q, 0, sizeof(float) * (size_t)(tile->groups * group * columns));
+    memset(b->visited, 0, sizeof(b->visited));
+    b->sloped = b->scattered = b->returns = false;
+    for (int r = 0; r < tile->groups * group; r++) {
+        tile->m[r] = PLSH_SOFTMAX_START;
+        tile->l[r] = 0.0f;
+        b->residue[r] = 0.0f;
+    }
+    b->d_decay[0] = b->d_decay[1] = 0.0;
+}
+
+/* The derivatives of the step's log k, an entry per difference of positions as the bias has. */
+static void fill_slopes(plsh_backward_tile *b) {
+    const plsh_tile *tile = &b->tile;
+    const plsh_decay *decay = &tile->head->head.partition.decay;
+    int count = tile->groups * tile->kernel->group + tile->count - 1;
+    int64_t t0 = tile->position - (tile->first + tile->count - 1);
+    for (int i = 0; i < count; i++) {
+        int64_t t = t0 + i;
+        double slope[2];
+        plsh_decay_log_gradient(decay, t < 0 ? -t : t, slope);
+        b->slope[0][i] = (float)slope[0];
+        b->slope[1][i] = (float)slope[1];
+    }
+    b->sloped = true;
+}
+
+static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, const float *ds) {
+    const plsh_tile *tile = &b->tile;
+    if (!b->sloped) fill_slopes(b);
+    ptrdiff_t at = tile->count - 1 - (first - tile->first) + (ptrdiff_t)g * tile->kernel->group;
+    for (int i = 0; i < 2; i++) {
+        b->d_decay[i] += tile->kernel->correlate(tile->kernel->group, ds, b->slope[i] + at, count);
+    }
+}
+
+/* P of a run of scores. `exact` decides by the sums of the forward pass, so it runs the softmax as
+ * that did; what is left is 2^(m - lse). */
+static plsh_weigh weigh(plsh_backward_tile *b, int g, float *s, int count, const float **lse) {
+    plsh_tile *tile = &b->tile;
+    int group = tile->kernel->group;
+    ptrdiff_t at = (ptrdiff_t)g * group;
+    *lse = b->log2_lse + at;
+    if (tile->head->head.method != PLSH_METHOD_EXACT) return PLSH_WEIGH_PLAIN;
+    tile->kernel->softmax(group, s, tile->top, tile->m + at, tile->l + at, tile->alpha, count);
+    for (int r = 0; r < group; r++) {
+        b->rest[r] = exp2f((tile->m[at + r] - b->log2_lse[at + r]) - b->lse_low[at + r]);
+    }
+    *lse = b->rest;
+    return PLSH_WEIGH_READY;
+}
+
+/* What a visit does with its scores, p: weights as `how` says, then everything but dK and dV. */
+static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count, const plsh_run *run,
+                      const float *w, const int32_t *row, plsh_weigh how, const float *lse) {
+    plsh_tile *tile = &b->tile;
+    const plsh_kernels *kernel = tile->kernel;
+    int group = kernel->group, d = (int)tile->plan->shape.head_dim;
+    int dv = (int)tile->plan->shape.value_dim;
+    ptrdiff_t lane = (ptrdiff_t)g * group, key = first - tile->first;
+    float *p = b->p + (lane * PLSH_TILE_KEYS + key * group);
+    float *ds = needs_ds(b) ? b->ds + (lane * PLSH_TILE_KEYS + key * group) : NULL;
+    if (ds) {
+        kernel->scores(group, ds, tile->top, b->packed_do + lane * dv, run->v, tile->v_stride,
+                       count, dv, NULL, false);
+    }
+    kernel->gradient(group, p, ds, w, row, how, lse, b->lse_low + lane, b->delta + lane,
+                     b->residue + lane, count);
+    if (b->d_q) {
+        bool plain = !run->masked || kernel->all_finite(group, run->k, PLSH_DTYPE_FLOAT32,
+                                                        tile->k_stride, count, d);
+        (plain ? kernel->accumulate : kernel->accumulate_masked)(
+            group, b->sum_q + lane * plsh_kernels_columns(d), b->one, ds, run->k, tile->k_stride,
+            count, d, run->rows, run->masked, NULL);
+    }
+    if (b->learns) add_slopes(b, g, first, count, ds);
+    for (int j = 0; j < count; j++) b->visited[key + j] |= UINT32_C(1) << g;
+}
+
+static float *scores_of(plsh_backward_tile *b, int g, int64_t first) {
+    int group = b->tile.kernel->group;
+    return b->p + ((ptrdiff_t)g * PLSH_TILE_KEYS + (first - b->tile.first)) * group;
+}
+
+static void visit(plsh_tile *tile, int g, int64_t first, int count) {
+    plsh_backward_tile *b = (plsh_backward_tile *)tile;
+    float *p = scores_of(b, g, first);
+    plsh_run run = plsh_tile_score(tile, g, first, count, p);
+    const float *lse;
+    plsh_weigh how = weigh(b, g, p, count, &lse);
+    turn_back(b, g, first, count, &run, NULL, NULL, how, lse);
+}
+
+static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
+                           const int32_t *row) {
+    plsh_backward_tile *b = (plsh_backward_tile *)tile;
+    int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
+    ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
+    plsh_run run = {.k = tile->k_rows + at * tile->k_stride,
+                    .v = tile->v_rows + at * tile->v_stride,
+                    .masked = true,
+                    .rows = group_rows(tile, g)};
+    tile->kernel->scores(group, scores_of(b, g, first), tile->top, tile->packed + lane * d, run.k,
+                         tile->k_stride, count, d, NULL, false);
+    tile->pairs += (int64_t)run.rows * count;
+    turn_back(b, g, first, count, &run, w, row, PLSH_WEIGH_MASKED, b->log2_lse + lane);
+}
+
+/* One of the two products of add_keys: rows of out += A^T rows of b. Gathered keys get theirs one
+ * by one. */
+static void add_product(plsh_backward_tile *b, float *out, ptrdiff_t out_stride, const float *a,
+                        const float *rows, ptrdiff_t stride, int key, int count, int queries,
+                        int d) {
+    const plsh_tile *tile = &b->tile;
+    const plsh_kernels *kernel = tile->kernel;
+    ptrdiff_t a_stride = (ptrdiff_t)PLSH_TILE_KEYS * kernel->group;
+    if (!b->scattered) {
+        kernel->spread(kernel->group, out + (tile->first + key) * out_stride, out_stride, a,
+                       a_stride, rows, stride, count, queries, d);
+        return;
+    }
+    memset(b->gathered, 0, sizeof(float) * (size_t)(count * d));
+    kernel->spread(kernel->group, b->gathered, d, a, a_stride, rows, stride, count, queries, d);
+    for (int j = 0; j < count; j++) {
+        float *to = out + tile->key_gathered[key + j] * out_stride;
+        for (int x = 0; x < d; x++) to[x] += b->gathered[(ptrdiff_t)j * d + x];
+    }
+}
+
+/* dK and dV of `count` keys from key `key` of the step, from the groups g .. end - 1. */
+static void add_keys(plsh_backward_tile *b, int g, int end, int key, int count) {
+    const plsh_tile *tile = &b->tile;
+    const plsh_attention *shape = &tile->plan->shape;
+    int group = tile->kernel->group, first = g * group;
+    int rows = end * group < tile->rows ? end * group - first : tile->rows - first;
+    ptrdiff_t from = (ptrdiff_t)first * PLSH_TILE_KEYS + (ptrdiff_t)key * group;
+    if (b->d_v) {
+        add_product(b, b->d_v, shape->v.row_stride, b->p + from,
+                    b->d_o + first * shape->o.row_stride, shape->o.row_stride, key, count, rows,
+                    (int)shape->value_dim);
+    }
+    if (b->d_k) {
+        add_product(b, b->d_k, shape->k.row_stride, b->ds + from, b->q_rows + first * b->q_stride,
+                    b->q_stride, key, count, rows, (int)shape->head_dim);
+    }
+}
+
+/* The keys of the step that were visited by the same groups go together. */
+static void add_step(plsh_backward_tile *b) {
+    const uint32_t *visited = b->visited;
+    for (int key = 0, count; key < b->tile.count; key += count) {
+        count = 1;
+        while (key + count < b->tile.count && visited[key + count] == visited[key]) count++;
+        for (int g = 0, end; g < b->tile.groups; g = end) {
+            end = g + 1;
+            if (!(visited[key] >> g & 1)) continue;
+            while (end < b->tile.groups && (visited[key] >> end & 1)) end++;
+            add_keys(b, g, end, key, count);
+        }
+    }
+}
+
+static void step(plsh_tile *tile, int64_t left, int64_t right) {
+    plsh_backward_tile *b = (plsh_backward_tile *)tile;
+    int begin = 0, end = tile->count;
+    while (begin < end && !b->visited[begin]) begin++;
+    while (end > begin && !b->visited[end - 1]) end--;
+    if (begin < end && (b->d_k || b->d_v)) {
+        plsh_turns_wait(b->turns, &b->turn, b->scattered ? 0 : tile->first + begin,
+                        b->scattered ? tile->keys : tile->first + end);
+        add_step(b);
+    }
+    if (!b->returns) plsh_turns_pass(b->turns, &b->turn, left, right);
+    memset(b->visited, 0, sizeof(b->visited));
+    b->sloped = false;
+}
+
+enum { CENTRE_KEYS = 16 };
+
+/* The mean of some keys that group g may see, or at least precede it: the last ones up to its first
+ * query's own. Keys that are not finite do not count. */
+static void find_centre(plsh_backward_tile *b, int g) {
+    const plsh_tile *tile = &b->tile;
+    const plsh_attention *shape = &tile->plan->shape;
+    int group = tile->kernel->group, d = (int)shape->head_dim, count = 0;
+    int64_t last = plsh_tile_group_begin(tile, g), first = last - CENTRE_KEYS + 1;
+    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
+    memset(b->centre, 0, sizeof(float) * (size_t)d);
+    for (int64_t i = first < 0 ? 0 : first; i <= last; i++) {
+        const char *k = tile->k + i * shape->k.row_stride * size;
+        if (!tile->kernel->all_finite(group, k, shape->dtype, d, 1, d)) continue;
+        tile->kernel->widen(group, b->k_row, d, k, shape->dtype, d, 1, d);
+        for (int x = 0; x < d; x++) b->centre[x] += b->k_row[x];
+        count++;
+    }
+    for (int x = 0; x < d && count > 0; x++) b->centre[x] /= (float)count;
+}
+
+/* The dS of a row sum to 0, so dQ = sum of dS (K - c) for any c. With what rounding leaves of that
+ * sum, the keys' common part c would otherwise enter, which need not be small where dQ is. */
+static void settle(plsh_backward_tile *b, int g, int rows) {
+    int group = b->tile.kernel->group, d = (int)b->tile.plan->shape.head_dim;
+    find_centre(b, g);
+    for (int r = g * group; r < g * group + rows; r++) {
+        float *row = b->sum_q + (ptrdiff_t)r * plsh_kernels_columns(d), residue = b->residue[r];
+        for (int x = 0; x < d; x++) row[x] -= residue * b->centre[x];
+    }
+}
+
+static void finish(plsh_tile *tile) {
+    plsh_backward_tile *b = (plsh_backward_tile *)tile;
+    const plsh_attention *shape = &tile->plan->shape;
+    int group = tile->kernel->group, d = (int)shape->head_dim;
+    for (int g = 0; b->d_q && g < tile->groups; g++) {
+        int rows = group_rows(tile, g);
+        ptrdiff_t first = (ptrdiff_t)g * group;
+        settle(b, g, rows);
+        tile->kernel->finish(group, b->d_q + first * shape->q.row_stride, shape->q.row_stride,
+                             b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);
+    }
+    for (int i = 0; i < 2; i++) b->d_decay[i] /= shape->scale;
+}
+
+const plsh_pass plsh_pass_backward = {.begin = begin,
+                                      .visit = visit,
+                                      .visit_weighted = visit_weighted,
+                                      .step = step,
+                                      .finish = finish};

@@ -1,0 +1,120 @@
+/* attention: whose turn it is to add. What a tile has before it is one 64-bit word, read and
+ * written at once: it still adds to the keys below left and from right on, in units of UNIT keys,
+ * left stored as its distance from MOST in the upper half. So 0, the beginning, is everything. */
+#include "attention/backward/turns.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { UNIT = 32, SPINS = 200 };
+static const int64_t MOST = INT32_MAX;
+
+static size_t round_up(size_t bytes) {
+    return (bytes + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+}
+
+size_t plsh_turns_size(int64_t chains, int64_t tiles) {
+    return round_up((size_t)chains * sizeof(plsh_chain)) +
+           round_up((size_t)tiles * sizeof(_Atomic uint64_t));
+}
+
+void plsh_turns_begin(plsh_turns *turns, void *memory, int64_t chains, int64_t tiles) {
+    memset(memory, 0, plsh_turns_size(chains, tiles));
+    turns->chains = 0;
+    atomic_init(&turns->started, 0);
+    turns->chain = memory;
+    turns->ahead = (void *)((char *)memory + round_up((size_t)chains * sizeof(plsh_chain)));
+}
+
+void plsh_turns_add(plsh_turns *turns, int64_t tiles) {
+    int64_t c = turns->chains++;
+    plsh_chain *chain = &turns->chain[c];
+    chain->first = c == 0 ? 0 : chain[-1].first + chain[-1].tiles;
+    chain->tiles = tiles;
+}
+
+static bool take_from(plsh_turns *turns, int64_t c, plsh_turn *turn) {
+    plsh_chain *chain = &turns->chain[c];
+    if (atomic_load(&chain->taken) >= chain->tiles) return false;
+    int64_t tile = atomic_fetch_add(&chain->taken, 1);
+    if (tile >= chain->tiles) return false;
+    *turn = (plsh_turn){.chain = c, .tile = tile};
+    return true;
+}
+
+/* The chain with the most tiles left, or -1. */
+static int64_t fullest(plsh_turns *turns) {
+    int64_t best = -1, most = 0;
+    for (int64_t c = 0; c < turns->chains; c++) {
+        int64_t left = turns->chain[c].tiles - atomic_load(&turns->chain[c].taken);
+        if (left > most) {
+            most = left;
+            best = c;
+        }
+    }
+    return best;
+}
+
+bool plsh_turns_take(plsh_turns *turns, plsh_turn *turn) {
+    if (turn->chain >= 0 && take_from(turns, turn->chain, turn)) return true;
+    while (atomic_load(&turns->started) < turns->chains) {
+        int64_t c = atomic_fetch_add(&turns->started, 1);
+        if (c < turns->chains && take_from(turns, c, turn)) return true;
+    }
+    for (int64_t c = fullest(turns); c >= 0; c = fullest(turns)) {
+        if (take_from(turns, c, turn)) return true;
+    }
+    return false;
+}
+
+static bool may_touch(uint64_t ahead, int64_t begin, int64_t end) {
+    int64_t left = MOST - (int64_t)(ahead >> 32), right = (int64_t)(ahead & 0xffffffff);
+    return begin < left * UNIT || end > right * UNIT;
+}
+
+static const uint64_t finished = (uint64_t)INT32_MAX << 32 | INT32_MAX;
+
+static void pause_briefly(int spins) {
+#if defined(__x86_64__)
+    if (spins < SPINS) {
+        __builtin_ia32_pause();
+        return;
+    }
+#endif
+    if (spins >= SPINS) sched_yield();
+}
+
+void plsh_turns_wait(plsh_turns *turns, const plsh_turn *turn, int64_t begin, int64_t end) {
+    plsh_chain *chain = &turns->chain[turn->chain];
+    for (int64_t i = atomic_load(&chain->done); i < turn->tile; i++) {
+        _Atomic uint64_t *ahead = &turns->ahead[chain->first + i];
+        for (int spins = 0;
+             may_touch(atomic_load_explicit(ahead, memory_order_acquire), begin, end);
+             spins += spins < SPINS) {
+            pause_briefly(spins);
+        }
+    }
+}
+
+void plsh_turns_pass(plsh_turns *turns, const plsh_turn *turn, int64_t left, int64_t right) {
+    int64_t low = left / UNIT + (left % UNIT != 0), high = right / UNIT;
+    low = low > MOST ? MOST : low;
+    high = high > MOST ? MOST : high;
+    atomic_store_explicit(&turns->ahead[turns->chain[turn->chain].first + turn->tile],
+                          (uint64_t)(MOST - low) << 32 | (uint64_t)high, memory_order_release);
+}
+
+void plsh_turns_end(plsh_turns *turns, const plsh_turn *turn) {
+    plsh_chain *chain = &turns->chain[turn->chain];
+    atomic_store_explicit(&turns->ahead[chain->first + turn->tile], finished, memory_order_release);
+    /* `done` is a hint: another thread may set it back, never too far ahead. */
+    int64_t done = atomic_load(&chain->done);
+    while (done < chain->tiles && atomic_load_explicit(&turns->ahead[chain->first + done],
+                                                       memory_order_acquire) == finished) {
+        done++;
+    }
+    atomic_store(&chain->done, done);
+}

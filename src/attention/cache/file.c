@@ -1,0 +1,394 @@
+/* attention: decoding caches in files.
+ *
+ *     8 bytes   "PLSHKV01"
+ *     records   the config: (name, 64-bit value) pairs, those of make_records
+ *     int64     length, swept
+ *     int64     first kept position, per kv head
+ *     rows      per kv head: keys first..length-1, then values, as stored, without padding
+ *     uint64    digest of all before it
+ *
+ * A file is accepted if its config is the reader's to the bit, its size is what length and first
+ * positions make it, every position that may be asked for is there, and the digest is right.
+ * Nothing is allocated by a number from the file before the file has been found to be as long as
+ * that number says. */
+#include "attention/cache/cache.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "plsh/io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char MAGIC[8] = "PLSHKV01";
+
+/* FNV-1a by 64-bit words, the last one filled up with zeros: a guard against damage. */
+static uint64_t digest_add(uint64_t sum, const void *bytes, size_t size) {
+    for (const char *at = bytes; size > 0; at += 8) {
+        uint64_t word = 0;
+        size_t part = size < 8 ? size : 8;
+        memcpy(&word, at, part);
+        sum = (sum ^ word) * UINT64_C(0x100000001b3);
+        sum ^= sum >> 29;
+        size -= part;
+    }
+    return sum;
+}
+
+static const uint64_t DIGEST_START = UINT64_C(0xcbf29ce484222325);
+
+/* ---- The config as records ------------------------------------------------------------------- */
+
+typedef struct record {
+    char name[24];
+    uint64_t value;
+} record;
+
+enum { CACHE_RECORDS = 7, HEAD_RECORDS = 17 };
+
+static uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static int put(record *to, int at, const char *name, uint64_t value) {
+    record r = {.value = value};
+    snprintf(r.name, sizeof r.name, "%s", name);
+    to[at] = r;
+    return at + 1;
+}
+
+/* Only what the method looks at: a window left over in a dense head makes no difference. */
+static int put_head(record *to, int at, const plsh_view *view) {
+    const plsh_head *head = &view->head;
+    const plsh_partition *set = &head->partition;
+    const plsh_decay *decay = &set->decay;
+    bool sampled = plsh_view_is_sampled(view), labels = view->kind == PLSH_VIEW_LABELS;
+    bool faded = view->kind != PLSH_VIEW_FLAT && !labels;
+    bool table = faded && decay->kind == PLSH_DECAY_TABLE;
+    at = put(to, at, "method", head->method);
+    at = put(to, at, "eps", head->method == PLSH_METHOD_EXACT ? bits_of(head->eps) : 0);
+    at = put(to, at, "window", head->method == PLSH_METHOD_WINDOW ? (uint64_t)head->window : 0);
+    at = put(to, at, "block", head->method == PLSH_METHOD_FIXED ? (uint64_t)head->block : 0);
+    at = put(to, at, "decay", faded ? decay->kind : 0);
+    at = put(to, at, "decay a", faded && !table ? bits_of(decay->a) : 0);
+    at = put(to, at, "decay b", faded && !table ? bits_of(decay->b) : 0);
+    at = put(to, at, "decay limit", faded ? bits_of(decay->limit) : 0);
+    at = put(to, at, "decay table size", table ? decay->table_size : 0);
+    at =
+        put(to, at, "decay table",
+            table ? digest_add(DIGEST_START, decay->table, decay->table_size * sizeof(double)) : 0);
+    at = put(to, at, "scheme", sampled ? set->scheme : 0);
+    at = put(to, at, "design", sampled && !labels ? set->design : 0);
+    at = put(to, at, "samples", sampled ? (uint64_t)set->samples : 0);
+    at = put(to, at, "seed", sampled && !labels ? set->seed : 0);
+    at = put(to, at, "partition head", sampled && !labels ? set->head : 0);
+    at = put(to, at, "label_count", labels ? (uint64_t)set->label_count : 0);
+    size_t count = labels ? (size_t)(set->samples * set->label_count) : 0;
+    return put(to, at, "labels",
+               labels ? digest_add(DIGEST_START, set->labels, count * sizeof(int32_t)) : 0);
+}
+
+static size_t record_count(const plsh_form *form) {
+    return CACHE_RECORDS + HEAD_RECORDS * (size_t)form->heads;
+}
+
+static plsh_status make_records(const plsh_form *form, record **out, plsh_error *error) {
+    void *memory;
+    plsh_status status =
+        plsh_allocate(&memory, record_count(form), sizeof(record), "a cache file", error);
+    *out = memory;
+    if (status) return status;
+    record *to = memory;
+    int at = put(to, 0, "heads", (uint64_t)form->heads);
+    at = put(to, at, "kv_heads", (uint64_t)form->kv_heads);
+    at = put(to, at, "head_dim", (uint64_t)form->page[0].head_dim);
+    at = put(to, at, "value_dim", (uint64_t)form->page[0].value_dim);
+    at = put(to, at, "dtype", form->page[0].dtype);
+    at = put(to, at, "scale", bits_of(form->scale));
+    at = put(to, at, "undo", (uint64_t)form->undo);
+    for (int64_t h = 0; h < form->heads; h++) at = put_head(to, at, &form->view[h]);
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status compare_records(const plsh_form *form, const record *ours, const record *file,
+                                   const char *path, plsh_error *error) {
+    for (size_t i = 0; i < record_count(form); i++) {
+        if (memcmp(&ours[i], &file[i], sizeof(record)) == 0) continue;
+        char head[32] = "";
+        if (i >= CACHE_RECORDS)
+            snprintf(head, sizeof head, " of head %zu", (i - CACHE_RECORDS) / HEAD_RECORDS);
+        if (memcmp(ours[i].name, file[i].name, sizeof ours[i].name) != 0)
+            return plsh_fail(error, PLSH_STATUS_FORMAT,
+                             "%.100s: no %s%s where it belongs; this is not a whole cache file",
+                             path, ours[i].name, head);
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%.100s: its %s%s is not that of the config (%llx there, %llx here)", path,
+                         ours[i].name, head, (unsigned long long)file[i].value,
+                         (unsigned long long)ours[i].value);
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------- */
+
+enum { BUFFER = 1 << 16 };
+
+typedef struct sink {
+    plsh_file *file;
+    uint64_t digest;
+    size_t used;
+    char buffer[BUFFER];
+} sink;
+
+static plsh_status flush(sink *to, plsh_error *error) {
+    to->digest = digest_add(to->digest, to->buffer, to->used);
+    plsh_status status = plsh_file_write(to->file, to->buffer, to->used, error);
+    to->used = 0;
+    return status;
+}
+
+static plsh_status emit(sink *to, const void *bytes, size_t size, plsh_error *error) {
+    for (const char *at = bytes; size > 0;) {
+        size_t part = size < BUFFER - to->used ? size : BUFFER - to->used;
+        memcpy(to->buffer + to->used, at, part);
+        to->used += part, at += part, size -= part;
+        if (to->used < BUFFER) continue;
+        plsh_status status = flush(to, error);
+        if (status) return status;
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* The keys or the values of one kv head, for both directions. */
+typedef struct column {
+    size_t offset, stride, row; /* of the first row in a page, between rows, of a row in the file */
+} column;
+
+static column column_of(const plsh_page_form *form, bool values) {
+    if (values)
+        return (column){form->values, (size_t)form->dv * form->element,
+                        (size_t)form->value_dim * form->element};
+    return (column){form->keys, (size_t)form->d * form->element,
+                    (size_t)form->head_dim * form->element};
+}
+
+static char *row_at(const plsh_store *store, column c, int64_t position) {
+    const plsh_page *page = plsh_store_page(store, position / PLSH_PAGE);
+    return plsh_page_at(page, c.offset) + (size_t)(position % PLSH_PAGE) * c.stride;
+}
+
+static plsh_status emit_rows(sink *to, const plsh_cache *cache, int64_t kv, bool values,
+                             plsh_error *error) {
+    const plsh_store *store = &cache->store[kv];
+    column c = column_of(plsh_form_page(cache->form, kv), values);
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t at = store->first * PLSH_PAGE; at < cache->length && !status; at++)
+        status = emit(to, row_at(store, c, at), c.row, error);
+    return status;
+}
+
+static plsh_status emit_all(sink *to, const plsh_cache *cache, const record *records,
+                            plsh_error *error) {
+    const plsh_form *form = cache->form;
+    int64_t swept = cache->swept < cache->length ? cache->swept : cache->length;
+    int64_t numbers[2] = {cache->length, swept};
+    plsh_status status = emit(to, MAGIC, sizeof MAGIC, error);
+    if (!status) status = emit(to, records, record_count(form) * sizeof(record), error);
+    if (!status) status = emit(to, numbers, sizeof numbers, error);
+    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++) {
+        int64_t first = cache->store[kv].first * PLSH_PAGE;
+        status = emit(to, &first, sizeof first, error);
+    }
+    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++) {
+        status = emit_rows(to, cache, kv, false, error);
+        if (!status) status = emit_rows(to, cache, kv, true, error);
+    }
+    if (!status) status = flush(to, error);
+    return status ? status : plsh_file_write(to->file, &to->digest, sizeof to->digest, error);
+}
+
+plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error) {
+    record *records;
+    void *memory = NULL;
+    plsh_status status = make_records(cache->form, &records, error);
+    if (!status) status = plsh_allocate(&memory, 1, sizeof(sink), "a cache file", error);
+    sink *to = memory;
+    if (!status) status = plsh_file_create(&to->file, path, error);
+    if (!status) {
+        to->digest = DIGEST_START;
+        status = emit_all(to, cache, records, error);
+        if (status)
+            plsh_file_abandon(to->file);
+        else
+            status = plsh_file_commit(to->file, error);
+    }
+    plsh_release(records);
+    plsh_release(memory);
+    return status;
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+typedef struct source {
+    FILE *file;
+    const char *path;
+    size_t left; /* bytes of the file before its digest that are not in the buffer yet */
+    uint64_t digest;
+    size_t used, held;
+    char buffer[BUFFER];
+} source;
+
+static plsh_status fail_short(const source *from, plsh_error *error) {
+    return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file ends too early", from->path);
+}
+
+static plsh_status take(source *from, void *to, size_t size, plsh_error *error) {
+    for (char *at = to; size > 0;) {
+        if (from->used == from->held) {
+            from->used = 0;
+            from->held = from->left < BUFFER ? from->left : BUFFER;
+            if (from->held == 0 || fread(from->buffer, 1, from->held, from->file) != from->held)
+                return fail_short(from, error);
+            from->left -= from->held;
+            from->digest = digest_add(from->digest, from->buffer, from->held);
+        }
+        size_t part = from->held - from->used < size ? from->held - from->used : size;
+        memcpy(at, from->buffer + from->used, part);
+        from->used += part, at += part, size -= part;
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status open_source(source *from, const char *path, plsh_error *error) {
+    struct stat about;
+    from->path = path;
+    from->digest = DIGEST_START;
+    from->file = fopen(path, "rb");
+    if (from->file == NULL || fstat(fileno(from->file), &about) != 0)
+        return plsh_fail(error, PLSH_STATUS_IO, "%.150s: cannot open: %s", path, strerror(errno));
+    if (!S_ISREG(about.st_mode))
+        return plsh_fail(error, PLSH_STATUS_IO, "%.150s: not a regular file", path);
+    if ((size_t)about.st_size < sizeof from->digest) return fail_short(from, error);
+    from->left = (size_t)about.st_size - sizeof from->digest;
+    return PLSH_STATUS_OK;
+}
+
+/* Magic and config. */
+static plsh_status take_config(source *from, const plsh_form *form, plsh_error *error) {
+    char magic[sizeof MAGIC];
+    plsh_status status = take(from, magic, sizeof magic, error);
+    if (status) return status;
+    if (memcmp(magic, MAGIC, sizeof magic) != 0)
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: not a cache file of this version",
+                         from->path);
+    record *ours;
+    void *memory = NULL;
+    status = make_records(form, &ours, error);
+    size_t count = record_count(form);
+    if (!status) status = plsh_allocate(&memory, count, sizeof(record), "a cache file", error);
+    if (!status) status = take(from, memory, count * sizeof(record), error);
+    if (!status) status = compare_records(form, ours, memory, from->path, error);
+    plsh_release(ours);
+    plsh_release(memory);
+    return status;
+}
+
+/* Is every key that a query from `swept` on may look at behind `first`? */
+static bool is_first_possible(const plsh_cache *cache, int64_t kv, int64_t first) {
+    const plsh_form *form = cache->form;
+    if (first < 0 || first % PLSH_PAGE != 0 || first > cache->length) return false;
+    for (int64_t h = kv * form->group; first > 0 && h < (kv + 1) * form->group; h++)
+        if (plsh_view_reach(&form->view[h], NULL, cache->swept) < first) return false;
+    return true;
+}
+
+static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *error) {
+    int64_t numbers[2] = {0}, most = plsh_form_most_tokens(cache->form);
+    plsh_status status = take(from, numbers, sizeof numbers, error);
+    if (status) return status;
+    if (numbers[0] < 0 || numbers[0] > most || numbers[1] < 0 || numbers[1] > numbers[0])
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: a length of %lld is impossible",
+                         from->path, (long long)numbers[0]);
+    cache->length = numbers[0];
+    cache->swept = numbers[1];
+    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++) {
+        int64_t first = 0;
+        status = take(from, &first, sizeof first, error);
+        if (status) return status;
+        if (!is_first_possible(cache, kv, first))
+            return plsh_fail(error, PLSH_STATUS_FORMAT,
+                             "%.100s: kv head %lld cannot begin at position %lld", from->path,
+                             (long long)kv, (long long)first);
+        cache->store[kv].first = first / PLSH_PAGE;
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* Do the rows that are announced fill the rest of the file exactly? */
+static plsh_status check_size(const source *from, const plsh_cache *cache, plsh_error *error) {
+    const plsh_page_form *form = &cache->form->page[0];
+    size_t row = (size_t)(form->head_dim + form->value_dim) * form->element, sum = 0, part;
+    bool fits = true;
+    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++) {
+        int64_t rows = cache->length - cache->store[kv].first * PLSH_PAGE;
+        fits = fits && plsh_multiply((size_t)rows, row, &part) && plsh_add(sum, part, &sum);
+    }
+    size_t there = from->left + from->held - from->used;
+    if (fits && sum == there) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_FORMAT,
+                     "%.100s: %lld tokens do not make a file of this size (%zu bytes of rows)",
+                     from->path, (long long)cache->length, there);
+}
+
+static plsh_status take_rows(source *from, plsh_cache *cache, int64_t kv, plsh_error *error) {
+    const plsh_page_form *form = plsh_form_page(cache->form, kv);
+    plsh_store *store = &cache->store[kv];
+    int64_t first = store->first * PLSH_PAGE;
+    plsh_status status = plsh_store_reserve(store, form, first, cache->length, error);
+    for (int values = 0; values < 2; values++) {
+        column c = column_of(form, values);
+        for (int64_t at = first; at < cache->length && !status; at++)
+            status = take(from, row_at(store, c, at), c.row, error);
+    }
+    if (!status) plsh_store_bound(store, form, cache->length);
+    return status;
+}
+
+static plsh_status take_all(source *from, plsh_cache *cache, plsh_error *error) {
+    const plsh_form *form = cache->form;
+    plsh_status status = take_config(from, form, error);
+    if (!status) status = take_numbers(from, cache, error);
+    if (!status) status = check_size(from, cache, error);
+    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++)
+        status = take_rows(from, cache, kv, error);
+    for (int64_t h = 0; h < form->heads && !status; h++)
+        status = plsh_track_reserve(&cache->track[h], &form->view[h], cache->length, error);
+    if (status) return status;
+    uint64_t digest;
+    if (fread(&digest, sizeof digest, 1, from->file) != 1) return fail_short(from, error);
+    if (digest != from->digest)
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file is damaged: wrong digest",
+                         from->path);
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_cache_load(const plsh_cache_config *config, const char *path, plsh_cache **cache,
+                            plsh_error *error) {
+    void *memory = NULL;
+    plsh_status status = plsh_cache_create(config, cache, error);
+    if (!status) status = plsh_allocate(&memory, 1, sizeof(source), "a cache file", error);
+    source *from = memory;
+    if (!status) status = open_source(from, path, error);
+    if (!status) status = take_all(from, *cache, error);
+    if (from && from->file) fclose(from->file);
+    plsh_release(memory);
+    if (status) {
+        plsh_cache_destroy(*cache);
+        *cache = NULL;
+    }
+    return status;
+}

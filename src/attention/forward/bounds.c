@@ -1,0 +1,302 @@
+/* attention: what `exact` may leave out.
+ *
+ * A piece of keys weighs, for query i, at most 2^u times the sum of k over its distances, where u
+ * bounds the score: q.mean + |q_i| |k - mean|max, or the maximum over the piece's box, or over the
+ * ball around its centre. What is left out is charged against eps times the row's sum so far, which
+ * only grows: half of eps to pieces that their box excludes, a quarter to those that their norm
+ * alone excludes, a quarter to the rest beyond the point where the walk stops. NaN satisfies no
+ * comparison, so it leaves out nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "attention/forward/tile.h"
+#include "base/memory.h"
+
+enum { PIECES = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
+typedef enum side { LEFT, RIGHT } side;
+
+/* The larger, and NaN once there is one. */
+static float larger(float a, float b) { return a >= b || a != a ? a : b; }
+
+plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory) {
+    size_t pieces = (size_t)plan->first_piece[plan->sequences];
+    float *at = (float *)(void *)memory;
+    return (plsh_bounds){
+        .norm = at,
+        .norm_before = at + pieces,
+        .norm_after = at + pieces * 2,
+        .v_top = at + pieces * 3,
+        .radius = at + pieces * 4,
+        .mean = at + pieces * 5,
+        .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
+}
+
+/* float32 rows of K from row `first` on, in place or widened. */
+static const float *key_rows(const plsh_plan *plan, const char *k, int64_t first, int rows,
+                             float *wide, ptrdiff_t *stride) {
+    const plsh_attention *shape = &plan->shape;
+    const char *from = k + first * shape->k.row_stride * (ptrdiff_t)plsh_dtype_size(shape->dtype);
+    int d = (int)shape->head_dim;
+    *stride = shape->k.row_stride;
+    if (shape->dtype == PLSH_DTYPE_FLOAT32) return (const float *)(const void *)from;
+    plan->kernel.widen(plan->kernel.group, wide, d, from, shape->dtype, *stride, rows, d);
+    *stride = d;
+    return wide;
+}
+
+void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+                      int64_t sequence, float *wide) {
+    enum { SAMPLES = 64 };
+    int64_t begin = plan->key_offset[sequence], keys = plan->key_offset[sequence + 1] - begin;
+    int64_t d = plan->shape.head_dim, count = keys < SAMPLES ? keys : SAMPLES;
+    float *mean = bounds->mean + sequence * d;
+    bool finite = true;
+    memset(mean, 0, (size_t)d * sizeof(float));
+    for (int64_t i = 0; i < count; i++) {
+        ptrdiff_t unused;
+        int64_t row = begin + (2 * i + 1) * keys / (2 * count);
+        const float *key = key_rows(plan, k, row, 1, wide, &unused);
+        for (int64_t x = 0; x < d; x++) mean[x] += key[x] / (float)count;
+    }
+    for (int64_t x = 0; x < d; x++) finite &= isfinite(mean[x]);
+    if (!finite) memset(mean, 0, (size_t)d * sizeof(float));
+}
+
+void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+                       int64_t sequence, int64_t piece, float *wide) {
+    int64_t d = plan->shape.head_dim, place = piece - plan->first_piece[sequence];
+    int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
+    int64_t left = plan->key_offset[sequence + 1] - first;
+    int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
+    ptrdiff_t stride;
+    const float *keys = key_rows(plan, k, first, rows, wide, &stride);
+    float unused[2 * PLSH_DIM_MAX], square[2];
+    float *box = bounds->box ? bounds->box + piece * 2 * d : unused;
+    plan->kernel.box(plan->kernel.group, box, square, keys, stride, bounds->mean + sequence * d,
+                     rows, (int)d);
+    /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
+    const float slack = 1.0f + (float)d * 0x1p-22f;
+    bounds->norm[piece] = sqrtf(square[0]) * slack;
+    bounds->radius[piece] = sqrtf(square[1]) * slack;
+}
+
+void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const char *v,
+                        int64_t sequence, int64_t piece, float *wide) {
+    const plsh_attention *shape = &plan->shape;
+    int dv = (int)shape->value_dim;
+    int64_t first =
+        plan->key_offset[sequence] + (piece - plan->first_piece[sequence]) * plan->bound_keys;
+    int64_t end = first + plan->bound_keys, last = plan->key_offset[sequence + 1];
+    ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
+    float most = 0.0f;
+    for (int64_t j = first; j < end && j < last; j++) {
+        const char *from = v + j * shape->v.row_stride * size;
+        const float *row = (const float *)(const void *)from;
+        if (shape->dtype != PLSH_DTYPE_FLOAT32) {
+            plan->kernel.widen(plan->kernel.group, wide, dv, from, shape->dtype, dv, 1, dv);
+            row = wide;
+        }
+        for (int c = 0; c < dv; c++) most = larger(most, fabsf(row[c]));
+    }
+    bounds->v_top[piece] = most;
+}
+
+void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        int64_t begin = plan->first_piece[x], end = plan->first_piece[x + 1];
+        float most = 0.0f;
+        for (int64_t t = begin; t < end; t++) {
+            bounds->norm_before[t] = most = larger(most, bounds->norm[t]);
+        }
+        most = 0.0f;
+        for (int64_t t = end - 1; t >= begin; t--) {
+            bounds->norm_after[t] = most = larger(most, bounds->norm[t]);
+        }
+        for (int64_t t = end - 1; t > begin; t--) {
+            bounds->v_top[t - 1] = larger(bounds->v_top[t - 1], bounds->v_top[t]);
+        }
+    }
+}
+
+void plsh_bounds_begin(plsh_tile *tile) {
+    int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
+    const float *mean = tile->bounds->mean + tile->sequence * d;
+    float square = 0.0f, largest[PLSH_GROUP_MAX];
+    for (int x = 0; x < d; x++) square += mean[x] * mean[x];
+    /* q.mean is off by at most d 2^-24 |q| |mean|. */
+    const float slack = (float)d * 0x1p-22f * sqrtf(square);
+    memset(tile->left_out, 0, sizeof(float) * (size_t)(tile->groups * group));
+    memset(tile->q_norm, 0, sizeof(float) * (size_t)(tile->groups * group));
+    for (int g = 0; g < tile->groups; g++) {
+        const float *q = tile->packed + (ptrdiff_t)g * group * d;
+        float *norm = tile->q_norm + (ptrdiff_t)g * group;
+        float *along = tile->q_mean + (ptrdiff_t)g * group;
+        tile->kernel->scores(group, along, largest, q, mean, d, 1, d, NULL, false);
+        for (int x = 0; x < d; x++) {
+            for (int r = 0; r < group; r++) norm[r] += q[x * group + r] * q[x * group + r];
+        }
+        for (int r = 0; r < group; r++) {
+            norm[r] = sqrtf(norm[r]);
+            along[r] += slack * norm[r];
+        }
+    }
+}
+
+/* log2 of a row's sum so far, rounded down: for l = 2^e (1 + f), log2 l >= e + f, which is the
+ * representation of l read as an integer. */
+static float log_sum(float m, float l) {
+    int32_t bits;
+    memcpy(&bits, &l, sizeof(bits));
+    return m + (float)(bits - 0x3f800000) * 0x1p-23f;
+}
+
+/* What the decisions of a group on one side compare with. */
+typedef struct row_state {
+    int rows;
+    float least_shift, most_norm; /* over the rows; NaN where a row has one */
+} row_state;
+
+/* shift[r]: log2 of the row's sum, less q.mean, plus what ALiBi takes off row r against the row of
+ * the group that is nearest to that side. */
+static row_state fill_shift(plsh_tile *tile, int g, side where) {
+    int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
+    ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
+    row_state state = {(int)(end - begin), INFINITY, 0.0f};
+    float slope = (float)tile->head->slope * (1.0f - 0x1p-20f);
+    float first = where == LEFT ? 0.0f : slope * (float)(state.rows - 1);
+    float step = where == LEFT ? slope : -slope;
+    for (int r = 0; r < state.rows; r++) {
+        float sum = log_sum(tile->m[lane + r], tile->l[lane + r]) - tile->q_mean[lane + r];
+        tile->shift[r] = sum + first + step * (float)r;
+    }
+    for (int r = 0; r < state.rows; r++) {
+        state.least_shift = -larger(-state.least_shift, -tile->shift[r]);
+        state.most_norm = larger(state.most_norm, tile->q_norm[lane + r]);
+    }
+    return state;
+}
+
+float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t) {
+    if (head->log_k) return head->log_tail[t];
+    return head->log_total - (float)(head->slope * (double)t) * (1.0f - 0x1p-20f);
+}
+
+/* log2 of the sum of k over `count` distances, the least of them at least t: for every row. */
+static float log_piece(const plsh_head_plan *head, int64_t t, int count) {
+    float rest = plsh_bounds_log_rest(head, t), each = log2f((float)count) + 1e-3f;
+    if (!head->log_k) each -= (float)(head->slope * (double)t) * (1.0f - 0x1p-20f);
+    if (head->log_k && head->decreasing) each += head->log_k[t];
+    return rest < each ? rest : each;
+}
+
+/* The largest of |q| norm - shift over the rows, or NaN. */
+static float worst_row(const plsh_tile *tile, int g, int rows, float norm) {
+    const float *q_norm = tile->q_norm + (ptrdiff_t)g * tile->kernel->group;
+    float worst = -INFINITY;
+    for (int r = 0; r < rows; r++) worst = larger(worst, q_norm[r] * norm - tile->shift[r]);
+    return worst;
+}
+
+/* A quarter of eps, for both sides together where there are two. */
+static float log_quarter(const plsh_tile *tile) {
+    return tile->head->log_eps - (tile->plan->shape.causal ? 2.0f : 3.0f);
+}
+
+static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
+    row_state state = fill_shift(tile, g, where);
+    float limit = log_quarter(tile) - plsh_bounds_log_rest(tile->head, distance);
+    if (state.most_norm * norm - state.least_shift <= limit) return true;
+    return worst_row(tile, g, state.rows, norm) <= limit;
+}
+
+bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end) {
+    if (end <= 0) return true;
+    int64_t piece = tile->plan->first_piece[tile->sequence] + (end - 1) / tile->plan->bound_keys;
+    int64_t distance = plsh_tile_group_begin(tile, g) - (end - 1);
+    return can_stop(tile, g, LEFT, distance, tile->bounds->norm_before[piece]);
+}
+
+bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin) {
+    if (begin >= tile->keys) return true;
+    int64_t piece = tile->plan->first_piece[tile->sequence] + begin / tile->plan->bound_keys;
+    int64_t distance = begin - (plsh_tile_group_end(tile, g) - 1);
+    return can_stop(tile, g, RIGHT, distance, tile->bounds->norm_after[piece]);
+}
+
+/* Charges what piece i of those last bounded may weigh; false where the charge does not fit. */
+static bool charge(plsh_tile *tile, int g, int rows, int i) {
+    int group = tile->kernel->group;
+    float *left_out = tile->left_out + (ptrdiff_t)g * group;
+    const float *e = tile->bound + (ptrdiff_t)i * group;
+    const float budget = 0.5f * (float)tile->head->head.eps;
+    bool fits = true;
+    for (int r = 0; r < rows; r++) fits &= left_out[r] + e[r] <= budget;
+    for (int r = 0; fits && r < rows; r++) left_out[r] += e[r];
+    return fits;
+}
+
+/* What is known about a piece before its box is looked at. */
+typedef enum verdict { LEAVE_OUT, LOOK, KEEP } verdict;
+
+/* u is hardly ever below 0, for keys are measured from their mean: where even u = 0 would not let
+ * the piece go, looking at its box is not worth the while. */
+static verdict judge(const plsh_tile *tile, row_state state, float bias, float norm) {
+    int64_t x = tile->sequence;
+    float pieces = (float)(tile->plan->first_piece[x + 1] - tile->plan->first_piece[x]);
+    float most = state.most_norm * norm - state.least_shift + bias;
+    if (most <= log_quarter(tile) - log2f(pieces)) return LEAVE_OUT;
+    return bias - state.least_shift > tile->head->log_eps - 1.0f ? KEEP : LOOK;
+}
+
+/* Decides about pieces of the sequence, all on one side of group g. */
+static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces, bool *keep) {
+    if (pieces == 0) return;
+    const plsh_plan *plan = tile->plan;
+    const plsh_bounds *bounds = tile->bounds;
+    int64_t base = plan->first_piece[tile->sequence] + piece, d = plan->shape.head_dim;
+    row_state state = fill_shift(tile, g, where);
+    int group = tile->kernel->group, first = pieces, last = -1;
+    float bias[PIECES];
+    bool look[PIECES];
+    for (int i = 0; i < pieces; i++) {
+        int64_t begin = (piece + i) * plan->bound_keys, end = begin + plan->bound_keys;
+        end = end < tile->keys ? end : tile->keys;
+        int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
+                                  : begin - (plsh_tile_group_end(tile, g) - 1);
+        bias[i] = log_piece(tile->head, t, (int)(end - begin));
+        verdict found = judge(tile, state, bias[i], bounds->norm[base + i]);
+        keep[i] = found == KEEP;
+        look[i] = found == LOOK;
+        first = look[i] && i < first ? i : first;
+        last = look[i] ? i : last;
+    }
+    if (last < 0) return;
+    tile->kernel->bounds(group, tile->bound, tile->packed + (ptrdiff_t)g * group * d,
+                         bounds->box + (base + first) * 2 * d, bounds->norm + base + first,
+                         bounds->radius + base + first, bias + first,
+                         tile->q_norm + (ptrdiff_t)g * group, tile->shift, last - first + 1,
+                         (int)d);
+    for (int i = first; i <= last; i++) {
+        if (look[i]) keep[i] = !charge(tile, g, state.rows, i - first);
+    }
+}
+
+void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end) {
+    int64_t size = tile->plan->bound_keys, begin = plsh_tile_group_begin(tile, g);
+    int64_t piece = first / size, pieces = (end - 1) / size - piece + 1, left = 0, right = pieces;
+    while (left < pieces && (piece + left + 1) * size <= begin) left++;
+    while (right > left && (piece + right - 1) * size >= plsh_tile_group_end(tile, g)) right--;
+    bool keep[PIECES];
+    for (int64_t i = left; i < right; i++) keep[i] = true; /* the diagonal */
+    decide(tile, g, LEFT, piece, (int)left, keep);
+    decide(tile, g, RIGHT, piece + right, (int)(pieces - right), keep + right);
+    for (int64_t i = 0, run; i < pieces; i += run) {
+        run = 1;
+        if (!keep[i]) continue;
+        while (i + run < pieces && keep[i + run]) run++;
+        int64_t from = (piece + i) * size, to = (piece + i + run) * size;
+        from = from < first ? first : from;
+        to = to > end ? end : to;
+        tile->pass->visit(tile, g, from, (int)(to - from));
+    }
+}

@@ -1,0 +1,237 @@
+/* attention: one tile of queries. */
+#include "attention/forward/tile.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "attention/forward/certificate.h"
+#include "attention/sampled/sampled.h"
+#include "base/memory.h"
+
+float *plsh_take_floats(char *memory, size_t *used, size_t count) {
+    float *at = memory ? (float *)(void *)(memory + *used) : NULL;
+    *used += (count * sizeof(float) + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+    return at;
+}
+
+size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
+    size_t used = 0, d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
+    size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
+    bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
+    tile->plan = plan;
+    tile->kernel = &plan->kernel;
+    tile->packed = plsh_take_floats(memory, &used, rows * d);
+    tile->o = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)dv));
+    tile->m = plsh_take_floats(memory, &used, rows);
+    tile->l = plsh_take_floats(memory, &used, rows);
+    tile->q_norm = plsh_take_floats(memory, &used, rows);
+    tile->q_mean = plsh_take_floats(memory, &used, rows);
+    tile->left_out = plsh_take_floats(memory, &used, rows);
+    tile->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
+    tile->top = plsh_take_floats(memory, &used, group);
+    tile->alpha = plsh_take_floats(memory, &used, group);
+    tile->shift = plsh_take_floats(memory, &used, group);
+    tile->bias = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
+    tile->bound = plsh_take_floats(memory, &used, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
+    tile->k_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * d : 0);
+    tile->v_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * dv : 0);
+    tile->pairs = 0;
+    tile->ahead = (plsh_ahead){0};
+    used = plsh_certificate_layout(plan, tile, memory, used);
+    return plsh_sampled_layout(plan, tile, memory, used);
+}
+
+void plsh_tile_pack(plsh_tile *tile) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const plsh_kernels *kernel = tile->kernel;
+    int group = kernel->group, d = (int)shape->head_dim;
+    tile->groups = (tile->rows + group - 1) / group;
+    const float factor = (float)(shape->scale * 1.4426950408889634); /* log2 e */
+    for (int g = 0; g < tile->groups; g++) {
+        int left = tile->rows - g * group;
+        const char *from = tile->q + (ptrdiff_t)g * group * shape->q.row_stride *
+                                         (ptrdiff_t)plsh_dtype_size(shape->dtype);
+        kernel->pack(group, tile->packed + (ptrdiff_t)g * group * d, from, shape->dtype,
+                     shape->q.row_stride, left < group ? left : group, d, factor);
+    }
+}
+
+void plsh_tile_reset(plsh_tile *tile) {
+    int rows = tile->groups * tile->kernel->group;
+    int columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
+    for (int r = 0; r < rows; r++) {
+        tile->m[r] = PLSH_SOFTMAX_START;
+        tile->l[r] = 0.0f;
+    }
+    memset(tile->o, 0, sizeof(float) * (size_t)rows * (size_t)columns);
+}
+
+void plsh_tile_begin(plsh_tile *tile) {
+    plsh_tile_pack(tile);
+    plsh_tile_reset(tile);
+}
+
+void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype), back = tile->rows;
+    const ptrdiff_t d = shape->head_dim * size, dv = shape->value_dim * size;
+    const ptrdiff_t q = shape->q.row_stride * size,
+                    o = shape->o.row_stride * (ptrdiff_t)sizeof(float);
+    const ptrdiff_t k = shape->k.row_stride * size, v = shape->v.row_stride * size;
+    const int64_t from = key < back ? 0 : key - back;
+    tile->ahead.next = tile->ahead.end = 0;
+    if (tile->row < back || !tile->o_out) return; /* the backward pass has its own order */
+    tile->ahead = (plsh_ahead){
+        {{tile->q - back * q, q, d},
+         {(const char *)tile->o_out - back * o, o, shape->value_dim * (ptrdiff_t)sizeof(float)},
+         {tile->k + from * k, k, d},
+         {tile->v + from * v, v, dv}},
+        .end = PLSH_AHEAD_ARRAYS * tile->rows};
+}
+
+/* bias[i] for t = t0 + i = query - key, before causality and window. */
+static void fill_decay(const plsh_head_plan *head, float *bias, int64_t t0, int count) {
+    if (head->log_k) {
+        for (int i = 0; i < count; i++) {
+            int64_t t = t0 + i;
+            bias[i] = head->log_k[t < 0 ? -t : t];
+        }
+        return;
+    }
+    double base = (double)t0;
+    for (int i = 0; i < count; i++) bias[i] = (float)(-head->slope * fabs(base + (double)i));
+}
+
+static void fill_range(float *bias, int64_t from, int64_t to, int count) {
+    from = from < 0 ? 0 : from;
+    to = to > count ? count : to;
+    for (int64_t i = from; i < to; i++) bias[i] = -INFINITY;
+}
+
+/* The bias of the step: one entry per difference of positions. */
+static void fill_bias(plsh_tile *tile) {
+    const plsh_head_plan *head = tile->head;
+    int count = tile->groups * tile->kernel->group + tile->count - 1;
+    int64_t t0 = tile->position - (tile->first + tile->count - 1);
+    /* Rows beyond the tile's last lie beyond the tables, too. */
+    int64_t known = tile->position + tile->rows - tile->first - t0;
+    int used = known < count ? (int)known : count;
+    fill_decay(head, tile->bias, t0, used);
+    for (int i = used; i < count; i++) tile->bias[i] = 0.0f;
+    if (tile->plan->shape.causal) fill_range(tile->bias, 0, -t0, count);
+    if (head->head.method == PLSH_METHOD_WINDOW) {
+        fill_range(tile->bias, head->head.window - t0, count, count);
+        fill_range(tile->bias, 0, 1 - head->head.window - t0, count);
+    }
+}
+
+/* float32 rows of the step, in place or widened. */
+static const float *load_rows(const plsh_tile *tile, const char *from, int64_t row_stride, int dim,
+                              float *wide, ptrdiff_t *stride) {
+    const plsh_attention *shape = &tile->plan->shape;
+    from += tile->first * row_stride * (ptrdiff_t)plsh_dtype_size(shape->dtype);
+    if (shape->dtype == PLSH_DTYPE_FLOAT32) {
+        *stride = row_stride;
+        return (const float *)(const void *)from;
+    }
+    tile->kernel->widen(tile->kernel->group, wide, dim, from, shape->dtype, row_stride, tile->count,
+                        dim);
+    *stride = dim;
+    return wide;
+}
+
+void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
+    const plsh_attention *shape = &tile->plan->shape;
+    tile->first = first;
+    tile->count = count;
+    tile->k_rows = load_rows(tile, tile->k, shape->k.row_stride, (int)shape->head_dim, tile->k_wide,
+                             &tile->k_stride);
+    tile->v_rows = load_rows(tile, tile->v, shape->v.row_stride, (int)shape->value_dim,
+                             tile->v_wide, &tile->v_stride);
+    if (with_bias) fill_bias(tile);
+}
+
+/* Pairs of group g and some keys that neither causality nor window masks. */
+static int64_t count_pairs(const plsh_tile *tile, int g, int64_t first, int count) {
+    int64_t pairs = 0, last = first + count - 1;
+    bool window = tile->head->head.method == PLSH_METHOD_WINDOW;
+    for (int64_t p = plsh_tile_group_begin(tile, g); p < plsh_tile_group_end(tile, g); p++) {
+        int64_t low = first, high = last;
+        if (tile->plan->shape.causal && high > p) high = p;
+        if (window && low <= p - tile->head->head.window) low = p - tile->head->head.window + 1;
+        if (window && high >= p + tile->head->head.window) high = p + tile->head->head.window - 1;
+        if (high >= low) pairs += high - low + 1;
+    }
+    return pairs;
+}
+
+/* Does the bias mask any of these pairs? */
+static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
+    int64_t least = plsh_tile_group_begin(tile, g) - (first + count - 1);
+    int64_t most = plsh_tile_group_end(tile, g) - 1 - first;
+    if (tile->plan->shape.causal && least < 0) return true;
+    int64_t window = tile->head->head.window;
+    if (tile->head->head.method == PLSH_METHOD_WINDOW) return most >= window || -least >= window;
+    return false;
+}
+
+plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+    const plsh_kernels *kernel = tile->kernel;
+    int group = kernel->group, d = (int)tile->plan->shape.head_dim;
+    ptrdiff_t at = first - tile->first;
+    plsh_run run = {.k = tile->k_rows + at * tile->k_stride,
+                    .v = tile->v_rows + at * tile->v_stride,
+                    .masked = is_masked(tile, g, first, count),
+                    .rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g))};
+    /* bias[r - j] is the entry of (position + g group + r) - (first + j). */
+    const float *bias = tile->bias + tile->count - 1 - at + (ptrdiff_t)g * group;
+    bool biased = run.masked || tile->head->slope != 0.0 || tile->head->log_k;
+    kernel->scores(group, s, tile->top, tile->packed + (ptrdiff_t)g * group * d, run.k,
+                   tile->k_stride, count, d, biased ? bias : NULL, run.masked);
+    tile->pairs += run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
+    return run;
+}
+
+/* Are the values finite of those keys, among the given ones, that are masked for some query? */
+static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count) {
+    int64_t begin = first, end = first + count;
+    if (tile->head->head.method != PLSH_METHOD_WINDOW) { /* causality alone masks */
+        begin =
+            plsh_tile_group_begin(tile, g) + 1 > begin ? plsh_tile_group_begin(tile, g) + 1 : begin;
+    }
+    return tile->kernel->all_finite(
+        tile->kernel->group, tile->v_rows + (begin - tile->first) * tile->v_stride,
+        PLSH_DTYPE_FLOAT32, tile->v_stride, (int)(end - begin), (int)tile->plan->shape.value_dim);
+}
+
+void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
+    const plsh_kernels *kernel = tile->kernel;
+    int group = kernel->group, dv = (int)tile->plan->shape.value_dim;
+    float *m = tile->m + (ptrdiff_t)g * group, *l = tile->l + (ptrdiff_t)g * group;
+    float *o = tile->o + (ptrdiff_t)g * group * plsh_kernels_columns(dv);
+    plsh_run run = plsh_tile_score(tile, g, first, count, tile->s);
+    kernel->softmax(group, tile->s, tile->top, m, l, tile->alpha, count);
+    bool plain = !run.masked || masked_finite(tile, g, first, count);
+    (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
+                                                             tile->v_stride, count, dv, run.rows,
+                                                             run.masked, &tile->ahead);
+}
+
+void plsh_tile_finish(plsh_tile *tile) {
+    const plsh_attention *shape = &tile->plan->shape;
+    int group = tile->kernel->group, dv = (int)shape->value_dim;
+    for (int g = 0; g < tile->groups; g++) {
+        int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
+        ptrdiff_t first = (ptrdiff_t)g * group;
+        tile->kernel->finish(group, tile->o_out + first * shape->o.row_stride, shape->o.row_stride,
+                             tile->o + first * plsh_kernels_columns(dv), tile->l + first, rows, dv);
+    }
+    for (int r = 0; tile->lse_out && r < tile->rows; r++) {
+        tile->lse_out[r] = (float)((double)tile->m[r] * 0.6931471805599453) + logf(tile->l[r]);
+    }
+}
+
+const plsh_pass plsh_pass_forward = {.begin = plsh_tile_begin,
+                                     .visit = plsh_tile_visit,
+                                     .visit_weighted = plsh_tile_visit_weighted,
+                                     .finish = plsh_tile_finish};

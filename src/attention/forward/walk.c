@@ -1,0 +1,110 @@
+/* attention: the walk over the keys, outward from the diagonal, for the methods that do not
+ * sample. They differ in how far they go: dense and none see everything, window and fixed a
+ * range, exact stops where the rest cannot matter. */
+#include "attention/forward/tile.h"
+
+typedef struct range {
+    int64_t begin, end;
+} range;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The keys that positions begin .. end - 1 may see. */
+static range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
+    const plsh_head *head = &tile->head->head;
+    range keys = {0, tile->plan->shape.causal ? end : tile->keys};
+    if (head->method == PLSH_METHOD_WINDOW) {
+        int64_t window = least(head->window, tile->keys);
+        keys.begin = most(keys.begin, begin - window + 1);
+        keys.end = least(keys.end, end + window - 1);
+    }
+    if (head->method == PLSH_METHOD_FIXED) { /* tiles do not cross the blocks' edges */
+        int64_t block = begin / head->block;
+        keys.begin = most(keys.begin, block * head->block);
+        if (head->block < tile->keys) keys.end = least(keys.end, (block + 1) * head->block);
+    }
+    return keys;
+}
+
+/* Which way a group still looks. */
+enum { LEFT = 1, RIGHT = 2 };
+
+typedef struct walker {
+    plsh_tile *tile;
+    bool exact;
+    int open[PLSH_TILE_QUERIES]; /* per group: LEFT | RIGHT */
+    range keys;                  /* of the whole tile */
+    int64_t first, last;         /* steps that it may see */
+    int64_t left, right;         /* the next steps either way */
+} walker;
+
+/* One step: the keys of step `index` for every group that still looks that way. */
+static void take_step(walker *w, int64_t index, int side) {
+    plsh_tile *tile = w->tile;
+    int64_t begin = most(w->keys.begin, index * PLSH_TILE_KEYS);
+    int64_t end = least(w->keys.end, (index + 1) * PLSH_TILE_KEYS);
+    bool loaded = false;
+    for (int g = 0; g < tile->groups; g++) {
+        if (!(w->open[g] & side)) continue;
+        range seen = visible(tile, plsh_tile_group_begin(tile, g), plsh_tile_group_end(tile, g));
+        int64_t from = most(begin, seen.begin), to = least(end, seen.end);
+        if (from < to) {
+            if (!loaded) plsh_tile_load(tile, begin, (int)(end - begin), true);
+            loaded = true;
+            if (w->exact) {
+                plsh_bounds_visit(tile, g, from, to);
+            } else {
+                tile->pass->visit(tile, g, from, (int)(to - from));
+            }
+        }
+        /* A group may have stopped only where it has seen its own diagonal. */
+        if (w->exact && begin <= plsh_tile_group_begin(tile, g) &&
+            plsh_bounds_stop_left(tile, g, begin)) {
+            w->open[g] &= ~LEFT;
+        }
+        if (w->exact && (w->open[g] & RIGHT) && end >= plsh_tile_group_end(tile, g) &&
+            plsh_bounds_stop_right(tile, g, end)) {
+            w->open[g] &= ~RIGHT;
+        }
+    }
+}
+
+/* The sides where there are steps left and a group that looks there. */
+static int open_sides(const walker *w) {
+    int open = 0;
+    for (int g = 0; g < w->tile->groups; g++) open |= w->open[g];
+    if (w->left < w->first) open &= ~LEFT;
+    if (w->right > w->last) open &= ~RIGHT;
+    return open;
+}
+
+static void advance(walker *w, int side) {
+    take_step(w, side & LEFT ? w->left-- : w->right++, side);
+    plsh_tile *tile = w->tile;
+    if (!tile->pass->step) return;
+    int open = open_sides(w);
+    tile->pass->step(tile, open & LEFT ? (w->left + 1) * PLSH_TILE_KEYS : 0,
+                     open & RIGHT ? w->right * PLSH_TILE_KEYS : INT64_MAX);
+}
+
+void plsh_tile_walk(plsh_tile *tile) {
+    walker w = {.tile = tile, .exact = tile->head->head.method == PLSH_METHOD_EXACT};
+    tile->pass->begin(tile);
+    if (w.exact) plsh_bounds_begin(tile);
+    w.keys = visible(tile, tile->position, tile->position + tile->rows);
+    plsh_tile_look_ahead(tile, w.keys.begin);
+    for (int g = 0; g < tile->groups; g++) {
+        w.open[g] = tile->plan->shape.causal ? LEFT : LEFT | RIGHT;
+    }
+    w.first = w.keys.begin / PLSH_TILE_KEYS;
+    w.last = (w.keys.end - 1) / PLSH_TILE_KEYS;
+    w.left = least(w.last, (tile->position + tile->rows - 1) / PLSH_TILE_KEYS);
+    w.right = w.left + 1;
+    advance(&w, LEFT | RIGHT);
+    while (open_sides(&w)) {
+        if (open_sides(&w) & LEFT) advance(&w, LEFT);
+        if (open_sides(&w) & RIGHT) advance(&w, RIGHT);
+    }
+    tile->pass->finish(tile);
+}

@@ -1,0 +1,56 @@
+/* attention: are the inputs finite? */
+#include "attention/plan/finite.h"
+
+#include "base/status.h"
+
+typedef struct array {
+    const char *name, *data;
+    plsh_dtype dtype;
+    plsh_layout layout;
+    int64_t heads, rows;
+    int dim;
+} array;
+
+static const char *row_at(const array *a, int64_t index) {
+    int64_t at = index / a->rows * a->layout.head_stride + index % a->rows * a->layout.row_stride;
+    return a->data + at * (int64_t)plsh_dtype_size(a->dtype);
+}
+
+/* The first row that is not finite, heads one after the other; heads * rows if there is none. */
+static int64_t first_bad(const plsh_plan *plan, const array *a) {
+    int64_t all = a->heads * a->rows, bad = all;
+#pragma omp parallel for num_threads(plan->threads) schedule(static) reduction(min : bad)
+    for (int64_t i = 0; i < all; i++) {
+        if (i < bad && !plan->kernel.all_finite(plan->kernel.group, row_at(a, i), a->dtype, a->dim,
+                                                1, a->dim)) {
+            bad = i;
+        }
+    }
+    return bad;
+}
+
+plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays, const float *d_o,
+                              plsh_error *error) {
+    const plsh_attention *s = &plan->shape;
+    int d = (int)s->head_dim, dv = (int)s->value_dim;
+    const array all[] = {
+        {"q", arrays->q, s->dtype, s->q, s->heads, s->queries, d},
+        {"k", arrays->k, s->dtype, s->k, s->kv_heads, s->keys, d},
+        {"v", arrays->v, s->dtype, s->v, s->kv_heads, s->keys, dv},
+        {"d_o", (const char *)d_o, PLSH_DTYPE_FLOAT32, s->o, s->heads, s->queries, dv},
+    };
+    for (int i = 0; i < (d_o != NULL ? 4 : 3); i++) {
+        const array *a = &all[i];
+        int64_t bad = first_bad(plan, a);
+        if (bad == a->heads * a->rows) continue;
+        int column = 0;
+        const char *row = row_at(a, bad);
+        while (plan->kernel.all_finite(plan->kernel.group, row, a->dtype, a->dim, 1, column + 1)) {
+            column++;
+        }
+        return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
+                         "%s is not finite at head %lld, row %lld, column %d", a->name,
+                         (long long)(bad / a->rows), (long long)(bad % a->rows), column);
+    }
+    return PLSH_STATUS_OK;
+}

@@ -1,0 +1,269 @@
+/* attention: making a plan. */
+#include "attention/plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention/plan/predict.h"
+#include "attention/sampled/sampled.h"
+#include "attention/forward/tile.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+static const double log2_e = 1.4426950408889634;
+
+/* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
+enum { BOX_BYTES = 8 << 20 };
+
+static plsh_status allocate(void *out, int64_t count, size_t size, const char *what,
+                            plsh_error *error) {
+    return plsh_allocate((void **)out, (size_t)count, size, what, error);
+}
+
+static plsh_status copy_offsets(plsh_plan *plan, plsh_error *error) {
+    const plsh_attention *shape = &plan->shape;
+    plan->sequences = shape->sequences ? shape->sequences : 1;
+    int64_t entries = plan->sequences + 1;
+    plsh_status status = allocate(&plan->query_offset, entries, sizeof(int64_t), "offsets", error);
+    if (!status) status = allocate(&plan->key_offset, entries, sizeof(int64_t), "offsets", error);
+    if (status) return status;
+    plan->query_offset[1] = shape->queries;
+    plan->key_offset[1] = shape->keys;
+    for (int64_t x = 0; shape->sequences && x < entries; x++) {
+        plan->query_offset[x] = shape->query_offsets[x];
+        plan->key_offset[x] = shape->key_offsets[x];
+    }
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
+        if (keys > plan->longest) plan->longest = keys;
+    }
+    plan->shape.query_offsets = plan->query_offset;
+    plan->shape.key_offsets = plan->key_offset;
+    return PLSH_STATUS_OK;
+}
+
+/* ---- Decays --------------------------------------------------------------------------------- */
+
+static bool is_linear(const plsh_decay *decay) {
+    return decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0.0;
+}
+
+static bool same_decay(const plsh_decay *a, const plsh_decay *b) {
+    return a->kind == b->kind && a->a == b->a && a->b == b->b && a->limit == b->limit &&
+           a->table == b->table && a->table_size == b->table_size;
+}
+
+/* log2 k(t), then log2 of its sums from the far end; each rounded to float, the sums up. */
+static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
+    int64_t n = plan->longest + 1;
+    float *table;
+    plsh_status status = allocate(&table, 2 * n, sizeof(float), "decay tables", error);
+    if (status) return status;
+    plan->table[plan->table_count++] = table;
+    const plsh_decay *decay = &head->head.partition.decay;
+    double sum = 0.0;
+    head->decreasing = true;
+    for (int64_t t = n - 1; t >= 0; t--) {
+        table[t] = (float)(plsh_decay_log(decay, t) * log2_e);
+        sum += plsh_decay_value(decay, t);
+        table[n + t] = (float)log2(sum) + 1e-5f;
+        if (t < n - 1 && table[t] < table[t + 1]) head->decreasing = false;
+    }
+    head->log_k = table;
+    head->log_tail = table + n;
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
+    plsh_head_plan *head = &plan->head[h];
+    const plsh_decay *decay = &head->head.partition.decay;
+    if (!plsh_head_has_decay(&head->head)) return PLSH_STATUS_OK;
+    if (is_linear(decay)) {
+        head->slope = log2_e / decay->a;
+        head->log_total = (float)-log2(-expm1(-1.0 / decay->a)) + 1e-3f;
+        head->decreasing = true;
+        return PLSH_STATUS_OK;
+    }
+    for (int64_t i = 0; i < h; i++) {
+        const plsh_head_plan *other = &plan->head[i];
+        if (other->log_k && same_decay(&other->head.partition.decay, decay)) {
+            head->log_k = other->log_k;
+            head->log_tail = other->log_tail;
+            head->decreasing = other->decreasing;
+            return PLSH_STATUS_OK;
+        }
+    }
+    return make_table(plan, head, error);
+}
+
+/* ---- Heads ---------------------------------------------------------------------------------- */
+
+static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
+    const plsh_attention *shape = &plan->shape;
+    plsh_head_plan *head = &plan->head[h];
+    head->head = shape->head[shape->head_count == 1 ? 0 : h];
+    if (head->head.eps == 0.0) head->head.eps = 0x1p-24;
+    head->log_eps = (float)log2(head->head.eps);
+    head->reason = "as asked";
+    if (head->head.method == PLSH_METHOD_AUTO) plsh_predict_choose(plan, head);
+    plsh_method method = head->head.method;
+    head->groups = PLSH_TILE_QUERIES / plan->kernel.group;
+    plan->boxes |= method == PLSH_METHOD_EXACT;
+    plsh_status status = set_decay(plan, h, error);
+    if (!status && plsh_method_is_sampled(method)) {
+        status = plsh_sampled_prepare(plan, head, error);
+    }
+    head->cost = plsh_predict_keys(plan, &head->head, method);
+    return status;
+}
+
+/* Tiles of one sequence. `fixed` begins a tile at every block. */
+static int64_t count_tiles(const plsh_plan *plan, const plsh_head_plan *head, int64_t sequence) {
+    int64_t queries = plan->query_offset[sequence + 1] - plan->query_offset[sequence];
+    int64_t keys = plan->key_offset[sequence + 1] - plan->key_offset[sequence];
+    int64_t rows = plsh_head_tile_rows(plan, head);
+    if (queries == 0) return 0;
+    if (head->head.method != PLSH_METHOD_FIXED) return (queries + rows - 1) / rows;
+    int64_t block = head->head.block;
+    int64_t blocks = (keys - 1) / block - (keys - queries) / block + 1;
+    return blocks * plsh_head_block_tiles(plan, head, keys);
+}
+
+/* Heads by falling cost, by insertion: there are few. */
+static void sort_heads(plsh_plan *plan) {
+    for (int64_t i = 0; i < plan->shape.heads; i++) {
+        int64_t at = i;
+        for (; at > 0 && plan->head[plan->order[at - 1]].cost < plan->head[i].cost; at--) {
+            plan->order[at] = plan->order[at - 1];
+        }
+        plan->order[at] = i;
+    }
+}
+
+static plsh_status set_heads(plsh_plan *plan, plsh_error *error) {
+    int64_t heads = plan->shape.heads, entries = plan->sequences + 1;
+    plsh_status status = allocate(&plan->head, heads, sizeof(*plan->head), "heads", error);
+    if (!status) status = allocate(&plan->table, heads, sizeof(float *), "heads", error);
+    if (!status) status = allocate(&plan->order, heads, sizeof(int64_t), "heads", error);
+    if (!status) status = allocate(&plan->first_item, heads + 1, sizeof(int64_t), "heads", error);
+    if (!status) {
+        status = allocate(&plan->tiles, heads * entries, sizeof(int64_t), "tiles of heads", error);
+    }
+    for (int64_t h = 0; !status && h < heads; h++) status = set_head(plan, h, error);
+    if (status) return status;
+    plan->shape.head = NULL; /* the copies in plan->head are the truth */
+    sort_heads(plan);
+    for (int64_t h = 0; h < heads; h++) {
+        int64_t *first = plan->tiles + h * entries;
+        for (int64_t x = 0; x < plan->sequences; x++) {
+            first[x + 1] = first[x] + count_tiles(plan, &plan->head[h], x);
+        }
+        plan->head[h].first_tile = first;
+    }
+    for (int64_t i = 0; i < heads; i++) {
+        const int64_t *first = plan->head[plan->order[i]].first_tile;
+        plan->first_item[i + 1] = plan->first_item[i] + first[plan->sequences];
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* ---- Workspace ------------------------------------------------------------------------------ */
+
+static int64_t count_pieces(plsh_plan *plan) {
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
+        plan->first_piece[x + 1] =
+            plan->first_piece[x] + (keys + plan->bound_keys - 1) / plan->bound_keys;
+    }
+    return plan->first_piece[plan->sequences];
+}
+
+static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
+    plan->bound_keys = PLSH_BOUND_KEYS;
+    plsh_status status =
+        allocate(&plan->first_piece, plan->sequences + 1, sizeof(int64_t), "pieces", error);
+    if (status) return status;
+    int64_t each = ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 5) * (int64_t)sizeof(float);
+    int64_t pieces = count_pieces(plan);
+    while (pieces * each > BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
+        plan->bound_keys *= 2;
+        pieces = count_pieces(plan);
+    }
+    int64_t means = plan->sequences * plan->shape.head_dim * (int64_t)sizeof(float);
+    plan->bounds_bytes =
+        (size_t)(pieces * each + means + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status size_workspace(plsh_plan *plan, plsh_error *error) {
+    plsh_status status = size_bounds(plan, error);
+    if (status) return status;
+    plsh_tile unused;
+    plan->thread_bytes = plsh_tile_layout(plan, &unused, NULL);
+    size_t bounds, tiles;
+    bool fits = plsh_multiply(plan->bounds_bytes, (size_t)plan->shape.kv_heads, &bounds) &&
+                plsh_multiply(plan->thread_bytes, (size_t)plan->threads, &tiles) &&
+                plsh_add(bounds, tiles, &plan->workspace_bytes);
+    if (fits) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of %lld keys is too large",
+                     (long long)plan->shape.keys);
+}
+
+static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_error *error) {
+    plsh_status status = plsh_attention_check(attention, &plan->shape, error);
+    if (!status) status = plsh_kernels_choose(&plan->kernel, attention->isa, error);
+    plan->threads = plsh_thread_count(attention->threads);
+    plan->shape.isa = plan->kernel.name;
+    if (!status) status = copy_offsets(plan, error);
+    if (!status) status = set_heads(plan, error);
+    if (!status) status = size_workspace(plan, error);
+    return status;
+}
+
+plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, plsh_error *error) {
+    *plan = NULL;
+    plsh_plan *made;
+    plsh_status status = allocate(&made, 1, sizeof(*made), "attention plan", error);
+    if (status) return status;
+    status = build(made, attention, error);
+    if (status) {
+        plsh_plan_destroy(made);
+        return status;
+    }
+    *plan = made;
+    return PLSH_STATUS_OK;
+}
+
+void plsh_plan_destroy(plsh_plan *plan) {
+    if (!plan) return;
+    for (int64_t i = 0; i < plan->table_count; i++) plsh_release(plan->table[i]);
+    for (int64_t h = 0; plan->head && h < plan->shape.heads; h++) {
+        plsh_sampled_release(&plan->head[h]);
+    }
+    plsh_release(plan->query_offset);
+    plsh_release(plan->key_offset);
+    plsh_release(plan->head);
+    plsh_release(plan->order);
+    plsh_release(plan->first_item);
+    plsh_release(plan->tiles);
+    plsh_release(plan->table);
+    plsh_release(plan->first_piece);
+    plsh_release(plan);
+}
+
+size_t plsh_plan_workspace(const plsh_plan *plan) { return plan->workspace_bytes; }
+
+const char *plsh_plan_isa(const plsh_plan *plan) { return plan->kernel.name; }
+
+double plsh_plan_predicted_pairs(const plsh_plan *plan) {
+    double keys = 0; /* per query, over all heads */
+    for (int64_t h = 0; h < plan->shape.heads; h++) keys += plan->head[h].cost;
+    return keys * (double)plan->shape.queries;
+}
+
+plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason) {
+    if (reason) *reason = plan->head[head].reason;
+    return plan->head[head].head;
+}

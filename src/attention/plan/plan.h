@@ -1,0 +1,114 @@
+/* attention: what a plan holds. Constant after creation; threads share it.
+ *
+ * Work is cut into tiles: up to `groups` groups of queries of one head and one sequence. A tile's
+ * result depends on nothing but its place, so any thread may take any tile and the bits agree. */
+#ifndef PLSH_ATTENTION_PLAN_H
+#define PLSH_ATTENTION_PLAN_H
+
+#include "attention/sampled/counting.h"
+#include "attention/sampled/gathering.h"
+#include "attention/kernels/kernels.h"
+#include "plsh/attention.h"
+
+enum {
+    /* Queries per tile at most. Larger shares K and V better between the groups, smaller is finer
+     * for the threads: 96 to 192 are within 2 % of each other on dense, n = 4096. */
+    PLSH_TILE_QUERIES = 96,
+    /* Keys per step of a walk, and the finest pieces of it that `exact` decides about. */
+    PLSH_TILE_KEYS = 128,
+    PLSH_BOUND_KEYS = 32,
+    PLSH_DIM_MAX = 512 /* head_dim and value_dim */
+};
+
+/* One head, as it runs. */
+typedef struct plsh_head_plan {
+    plsh_head head; /* method resolved, eps set */
+    const char *reason;
+    char reason_text[240];   /* of `auto` */
+    int groups;              /* of queries per tile */
+    double slope;            /* ALiBi: the bias is -slope * t, in units of log2 */
+    const float *log_k;      /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
+    const float *log_tail;   /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
+    bool decreasing;         /* k(t) >= k(t+1) for all t */
+    float log_total;         /* ALiBi: log2 sum of k(t), t >= 0, rounded up */
+    float log_eps;           /* log2 of head.eps */
+    plsh_counting *counting; /* plsh, masks, mean: their draws */
+    plsh_gathering *gathering; /* instead, where blocks are not contiguous */
+    size_t counts_bytes;
+    double cost;               /* keys per query, about: big heads go first */
+    const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
+} plsh_head_plan;
+
+/* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace.
+ * A score's part q.mean is the same for all keys of a row, so keys are measured from the mean of a
+ * few of their sequence. For every piece of plan->bound_keys keys: its box, |k - mean|max, the
+ * radius of the ball around the box's centre, the running maxima from both ends, and the largest
+ * |v|. */
+typedef struct plsh_bounds {
+    float *mean;                            /* [sequences][d] */
+    float *box;                             /* [pieces][2 d], `exact` only */
+    float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
+    float *radius;
+    float *v_top; /* certificates only: from the piece to the end of its sequence */
+} plsh_bounds;
+
+struct plsh_plan {
+    plsh_attention shape; /* zeros replaced by what they stand for; pointers to copies */
+    plsh_kernels kernel;
+    int threads;
+    int64_t sequences;
+    int64_t *query_offset, *key_offset; /* sequences + 1 */
+    int64_t longest;                    /* keys of the longest sequence */
+    plsh_head_plan *head;               /* one per head */
+    int64_t *order;                     /* heads, expensive tiles first */
+    int64_t *first_item;                /* of order[i], heads + 1 entries */
+    int64_t *tiles;                     /* the first_tile arrays */
+    float **table;                      /* decay tables, owned; table_count of them */
+    int64_t table_count;
+    bool boxes; /* a head is `exact` */
+    int bound_keys;
+    int64_t *first_piece; /* of each sequence, sequences + 1 entries */
+    size_t bounds_bytes;  /* of one kv head */
+    size_t thread_bytes;  /* of one thread's tile */
+    size_t workspace_bytes;
+};
+
+/* Rows of queries a tile of this head takes. */
+static inline int64_t plsh_head_tile_rows(const plsh_plan *plan, const plsh_head_plan *head) {
+    return (int64_t)head->groups * plan->kernel.group;
+}
+
+/* Tiles per block of a `fixed` head; the last ones of a block may be empty. */
+static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_head_plan *head,
+                                            int64_t keys) {
+    int64_t rows = plsh_head_tile_rows(plan, head);
+    int64_t block = head->head.block < keys ? head->head.block : keys;
+    return (block + rows - 1) / rows;
+}
+
+/* Bytes of an element of q, k, v. */
+static inline size_t plsh_dtype_size(plsh_dtype dtype) {
+    return dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static inline bool plsh_method_is_sampled(plsh_method method) {
+    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+}
+
+/* Does the head look at its decay? Labels are all that a sampled one needs: its decay may be
+ * left zero, and then there is no certificate. */
+static inline bool plsh_head_has_decay(const plsh_head *head) {
+    const plsh_decay *decay = &head->partition.decay;
+    bool unset = decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
+    if (unset && plsh_method_is_sampled(head->method) &&
+        head->partition.scheme == PLSH_SCHEME_LABELS) {
+        return false;
+    }
+    return head->method != PLSH_METHOD_FIXED && head->method != PLSH_METHOD_NONE;
+}
+
+/* Checks a descriptor and fills in its defaults. */
+plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *shape,
+                                 plsh_error *error);
+
+#endif

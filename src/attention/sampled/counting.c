@@ -1,0 +1,433 @@
+/* attention: collision counts, by events. */
+#include "attention/sampled/counting.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "partition/draw.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Counts are floats: exact up to here. */
+static const int64_t MAX_DRAWS = INT64_C(1) << 24;
+
+/* Blocks are cut off this far from the tile's first query: no sequence is longer. */
+static const int64_t REACH = PLSH_COUNTING_REACH;
+
+/* Four lanes are in the baseline of every architecture; wider ones hardly gain: most of the time
+ * goes to the events. */
+typedef float lanes __attribute__((vector_size(16)));
+typedef float unaligned_lanes __attribute__((vector_size(16), aligned(4)));
+enum { LANES = 4 };
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* By falling width, so that the number of blocks in a tile hardly changes from row to row. */
+static int compare_draws(const void *x, const void *y) {
+    const plsh_counting_draw *a = x, *b = y;
+    if (a->width != b->width) return a->width < b->width ? 1 : -1;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static void merge_draws(plsh_counting *counting) {
+    plsh_counting_draw *draw = counting->draw;
+    int64_t kept = 0;
+    qsort(draw, (size_t)counting->draws, sizeof *draw, compare_draws);
+    for (int64_t i = 0; i < counting->draws; i++) {
+        if (kept > 0 && compare_draws(&draw[kept - 1], &draw[i]) == 0)
+            draw[kept - 1].times += draw[i].times;
+        else
+            draw[kept++] = draw[i];
+    }
+    counting->draws = kept;
+}
+
+static void compile_draws(plsh_counting *counting) {
+    for (int64_t i = 0; i < counting->draws; i++) {
+        plsh_draw draw = plsh_draw_get(&counting->set, i);
+        counting->shift = draw.shift; /* the same for all of a set */
+        /* Blocks no wider than 1 hold one position each. */
+        if (draw.width > 0 && draw.width <= INT64_C(1) << draw.shift)
+            draw = (plsh_draw){INT64_C(1) << draw.shift, 0, draw.shift};
+        if (draw.width == 0) draw.offset = 0;
+        counting->draw[i] = (plsh_counting_draw){draw.width, draw.offset,
+                                                 draw.width > 0 ? 1 / (double)draw.width : 0, 1};
+    }
+}
+
+plsh_status plsh_counting_create(const plsh_partition *set, bool merge, plsh_counting **out,
+                                 plsh_error *error) {
+    *out = NULL;
+    if (set->samples > MAX_DRAWS)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; attention takes 1 to 2^24",
+                         (long long)set->samples);
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, 1, sizeof **out, "partition draws", error);
+    if (status) return status;
+    plsh_counting *counting = memory;
+    *counting = (plsh_counting){.set = *set, .draws = set->samples};
+    if (plsh_partition_is_grid(set)) {
+        status = plsh_allocate(&memory, (size_t)counting->draws, sizeof *counting->draw,
+                               "partition draws", error);
+        if (status) {
+            plsh_counting_destroy(counting);
+            return status;
+        }
+        counting->draw = memory;
+        compile_draws(counting);
+        if (merge) merge_draws(counting);
+    }
+    *out = counting;
+    return PLSH_STATUS_OK;
+}
+
+void plsh_counting_destroy(plsh_counting *counting) {
+    if (counting) plsh_release(counting->draw);
+    plsh_release(counting);
+}
+
+bool plsh_counting_contiguous(const plsh_partition *set, int64_t n) {
+    for (int64_t m = 0; m < set->samples; m++) {
+        const int32_t *labels = set->labels + m * set->label_count;
+        for (int64_t i = 1; i < n; i++)
+            if (labels[i] < labels[i - 1]) return false;
+    }
+    return true;
+}
+
+/* ---- the workspace --------------------------------------------------------------------------- */
+
+/* Keys are relative to the tile's first query. Events with the same key, or keys that differ by
+ * a multiple of the slots, are a chain. */
+typedef struct event {
+    int32_t key, next;
+    float times;
+    int16_t first, last; /* queries */
+} event;
+
+struct plsh_counts {
+    plsh_counts_tile tile;
+    int groups;
+    int32_t least, most; /* the keys there are, relative */
+    int32_t low, high;   /* the tile's range, relative */
+    int32_t *group_low;  /* [groups], the ranges of the groups */
+    int32_t *group_high; /* [groups] */
+    int32_t *group_rows; /* [groups], rows of weights written by a call of fill */
+    int16_t *group_from; /* [rows + 1], the first group that begins at or after it */
+    float *count;        /* [groups * group], the running counts */
+    float *change;       /* [stride], their change at a key, from one query to the next */
+    float *inner;        /* [rows][stride], the same for the keys at the tile's own positions */
+    int16_t *inner_first, *inner_last; /* [rows], the queries that change; last < 0: none */
+    ptrdiff_t stride;                  /* groups * group and one more, rounded up */
+    int32_t *slot;                     /* [slots], the last event of the chain */
+    event *event;
+    int64_t events;
+};
+
+/* More slots cost more to clear, fewer make chains of several keys: those are walked once per key.
+ * 2048 int32 are cleared in 50 ns and hold the union of 1000 draws of sigma 256. */
+enum { SLOTS = 2048, NO_EVENT = -1 };
+
+static size_t round_up(size_t bytes) {
+    return (bytes + PLSH_ALIGNMENT - 1) & ~(size_t)(PLSH_ALIGNMENT - 1);
+}
+
+/* The next `bytes` of the workspace; base NULL: only the size is wanted. */
+static void *take(char *base, size_t *at, size_t bytes) {
+    void *begin = base ? base + *at : NULL;
+    *at = round_up(*at + bytes);
+    return begin;
+}
+
+/* Lays the arrays out behind the struct and returns where they end. */
+static size_t lay_out(void *base, plsh_counts *counts, int rows, int group) {
+    const size_t groups = (size_t)((rows + group - 1) / group);
+    size_t at = round_up(sizeof(plsh_counts));
+    counts->group_low = take(base, &at, groups * sizeof *counts->group_low);
+    counts->group_high = take(base, &at, groups * sizeof *counts->group_high);
+    counts->group_rows = take(base, &at, groups * sizeof *counts->group_rows);
+    counts->group_from = take(base, &at, ((size_t)rows + 1) * sizeof *counts->group_from);
+    counts->count = take(base, &at, groups * (size_t)group * sizeof *counts->count);
+    counts->stride = (ptrdiff_t)(groups * (size_t)group + LANES);
+    counts->change = take(base, &at, (size_t)counts->stride * sizeof *counts->change);
+    counts->inner = take(base, &at, (size_t)rows * (size_t)counts->stride * sizeof *counts->inner);
+    counts->inner_first = take(base, &at, (size_t)rows * sizeof *counts->inner_first);
+    counts->inner_last = take(base, &at, (size_t)rows * sizeof *counts->inner_last);
+    counts->slot = take(base, &at, SLOTS * sizeof *counts->slot);
+    counts->event = take(base, &at, 0);
+    return at;
+}
+
+/* A draw has an event at the begin of the tile's first block, unless that is in the tile, and
+ * without causality one at the end of its last. */
+size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal) {
+    plsh_counts counts;
+    size_t events = (size_t)counting->draws * (causal ? 1 : 2);
+    return round_up(lay_out(NULL, &counts, rows, group) + events * sizeof(event));
+}
+
+/* ---- making events --------------------------------------------------------------------------- */
+
+/* The pushing functions work on a copy of the struct that lives in registers. */
+
+/* At a key of the tile's own positions. */
+static inline void push_inner(plsh_counts *counts, int key, int first, int last, float times) {
+    float *change = counts->inner + key * counts->stride;
+    change[first] += times;
+    change[last + 1] -= times;
+    if (first < counts->inner_first[key]) counts->inner_first[key] = (int16_t)first;
+    if (last > counts->inner_last[key]) counts->inner_last[key] = (int16_t)last;
+}
+
+/* At another key. */
+static inline void push_outer(plsh_counts *counts, int64_t key, int first, int last, float times) {
+    int32_t *slot = &counts->slot[key & (SLOTS - 1)];
+    counts->event[counts->events] =
+        (event){(int32_t)key, *slot, times, (int16_t)first, (int16_t)last};
+    *slot = (int32_t)counts->events++;
+}
+
+/* The block [begin, end), relative, holds the queries first..last. */
+static inline void push_block(plsh_counts *counts, int64_t begin, int64_t end, int first, int last,
+                              float times) {
+    if (begin < counts->least) begin = counts->least;
+    if (begin >= 0) {
+        push_inner(counts, first, first, last, times);
+    } else {
+        push_outer(counts, begin, first, last, times);
+        int g = counts->group_from[last + 1] - 1; /* the last one it reaches */
+        if (begin < counts->group_low[g]) counts->group_low[g] = (int32_t)begin;
+    }
+    if (counts->tile.causal) return;
+    if (end > counts->most) end = counts->most;
+    if (end < counts->tile.rows) {
+        push_inner(counts, (int)end, first, last, -times);
+    } else {
+        push_outer(counts, end, first, last, -times);
+        int g = counts->group_from[first + 1] - 1; /* the first one it reaches */
+        if (end > counts->group_high[g]) counts->group_high[g] = (int32_t)end;
+    }
+}
+
+/* The ranges of the groups. What a block beyond the tile gives to one group it gives to all up to
+ * its other end. Where there is none, the range begins with the first key at which the group's
+ * first query gains, and ends with the last at which its last one loses. */
+static void close_ranges(plsh_counts *counts) {
+    const int rows = counts->tile.rows, group = counts->tile.group;
+    int32_t *low = counts->group_low, *high = counts->group_high;
+    for (int g = counts->groups - 2; g >= 0; g--)
+        if (low[g + 1] < low[g]) low[g] = low[g + 1];
+    for (int g = 1; g < counts->groups && !counts->tile.causal; g++)
+        if (high[g - 1] > high[g]) high[g] = high[g - 1];
+    for (int g = 0; g < counts->groups; g++) {
+        int first = g * group, last = first + group <= rows ? first + group - 1 : rows - 1;
+        if (low[g] == INT32_MAX) {
+            low[g] = 0;
+            while (counts->inner_last[low[g]] < first) low[g]++;
+        }
+        if (high[g] == INT32_MIN) {
+            high[g] = rows - 1;
+            while (high[g] > last && counts->inner_first[high[g]] > last) high[g]--;
+            if (high[g] == last) high[g]++;
+        }
+        if (low[g] < counts->low) counts->low = low[g];
+        if (high[g] > counts->high) counts->high = high[g];
+    }
+}
+
+/* Where a block with `times` equal draws begins in the tile, at query `first` and causal: what
+ * push_block does, for the loop that is most of the work. */
+static inline void push_start(float *inner, ptrdiff_t stride, int16_t *inner_last, int first,
+                              int next, float times) {
+    float *change = inner + first * stride;
+    change[first] += times;
+    change[next] -= times;
+    if (next > inner_last[first] + 1) inner_last[first] = (int16_t)(next - 1);
+}
+
+/* Grids whose positions fit in 63 bits with their fraction. With x = first - c + b > 0 in fixed
+ * point, rest = x mod b is what of the block lies before the first query; the quotient by a double
+ * reciprocal is within one of the true one, since it is below 2^51. */
+static inline void push_grid(plsh_counts *counts, const plsh_counting_draw *draw, int shift) {
+    const int rows = counts->tile.rows;
+    const int64_t width = draw->width, part = (INT64_C(1) << shift) - 1;
+    const float times = draw->times;
+    int64_t x = (counts->tile.first << shift) - draw->offset + width;
+    int64_t rest = x - (int64_t)((double)x * draw->inverse) * width;
+    rest += rest < 0 ? width : 0;
+    rest -= rest >= width ? width : 0;
+    int64_t edge = width - rest, end = (edge + part) >> shift;
+    int next = end < rows ? (int)end : rows;
+    push_block(counts, -(rest >> shift), end, 0, next - 1, times);
+    float *inner = counts->inner;
+    int16_t *inner_last = counts->inner_last;
+    const ptrdiff_t stride = counts->stride;
+    const bool causal = counts->tile.causal;
+    for (int first = next; first < rows; first = next) {
+        edge += width;
+        end = (edge + part) >> shift;
+        next = end < rows ? (int)end : rows;
+        if (causal)
+            push_start(inner, stride, inner_last, first, next, times);
+        else
+            push_block(counts, first, end, first, next - 1, times);
+    }
+}
+
+/* Any scheme, at any position. */
+static void push_any(plsh_counts *counts, const plsh_counting *counting, int64_t row) {
+    const int64_t at = counts->tile.first;
+    const int rows = counts->tile.rows;
+    float times = counting->draw ? counting->draw[row].times : 1;
+    for (int first = 0; first < rows;) {
+        plsh_block block;
+        if (counting->draw) {
+            plsh_draw draw = {counting->draw[row].width, counting->draw[row].offset,
+                              counting->shift};
+            block = plsh_draw_block(&draw, at + first);
+        } else {
+            plsh_partition_block(&counting->set, row, at + first, &block);
+        }
+        int64_t end = block.end - at;
+        int next = end < rows ? (int)end : rows;
+        push_block(counts, block.begin - at, end, first, next - 1, times);
+        first = next;
+    }
+}
+
+static void push_draws(plsh_counts *counts, const plsh_counting *counting) {
+    plsh_counts local = *counts;
+    const plsh_counts_tile *tile = &counts->tile;
+    /* Positions of the fast path: their fixed point fits, and so does their label in 51 bits. */
+    int bits = 61 - counting->shift < 50 ? 61 - counting->shift : 50;
+    bool fast = counting->draw && tile->first < INT64_C(1) << bits;
+    for (int64_t i = tile->first_draw; i < tile->first_draw + tile->draws; i++) {
+        const plsh_counting_draw *draw = counting->draw ? &counting->draw[i] : NULL;
+        if (draw && draw->width == 0)
+            push_block(&local, -REACH, REACH, 0, tile->rows - 1, draw->times);
+        else if (fast)
+            push_grid(&local, draw, counting->shift);
+        else
+            push_any(&local, counting, i);
+    }
+    counts->events = local.events;
+}
+
+plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
+                               const plsh_counts_tile *tile) {
+    plsh_counts *counts = workspace;
+    const int rows = tile->rows, group = tile->group;
+    int64_t left = tile->first, right = tile->keys - tile->first;
+    *counts = (plsh_counts){.tile = *tile,
+                            .groups = (rows + group - 1) / group,
+                            .least = (int32_t) - (left < REACH ? left : REACH),
+                            .most = (int32_t)(right < REACH ? right : REACH),
+                            .low = INT32_MAX,
+                            .high = INT32_MIN};
+    lay_out(workspace, counts, rows, group);
+    memset(counts->slot, NO_EVENT, SLOTS * sizeof *counts->slot);
+    size_t stride = (size_t)counts->stride;
+    memset(counts->count, 0, (size_t)(counts->groups * group) * sizeof *counts->count);
+    memset(counts->change, 0, stride * sizeof *counts->change);
+    memset(counts->inner, 0, (size_t)rows * stride * sizeof *counts->inner);
+    for (int r = 0; r < rows; r++) {
+        counts->inner_first[r] = tile->causal ? (int16_t)r : INT16_MAX;
+        counts->inner_last[r] = -1;
+    }
+    for (int g = 0; g < counts->groups; g++) {
+        int end = (g + 1) * group;
+        counts->group_low[g] = INT32_MAX;
+        counts->group_high[g] = !tile->causal ? INT32_MIN : end < rows ? end : rows;
+    }
+    for (int r = 0, g = 0; r <= rows; r++) {
+        if (r > g * group) g++;
+        counts->group_from[r] = (int16_t)g;
+    }
+    push_draws(counts, counting);
+    close_ranges(counts);
+    return counts;
+}
+
+/* ---- reading them ---------------------------------------------------------------------------- */
+
+plsh_block plsh_counts_range(const plsh_counts *counts, int g) {
+    int64_t low = g < 0 ? counts->low : counts->group_low[g];
+    int64_t high = g < 0 ? counts->high : counts->group_high[g];
+    if (low >= high) return (plsh_block){0, 0};
+    return (plsh_block){counts->tile.first + low, counts->tile.first + high};
+}
+
+/* x[0], x[0] + x[1], x[0] + x[1] + x[2], ... */
+static inline lanes running_sum(lanes x) {
+    const lanes zero = {0};
+    x += __builtin_shufflevector(zero, x, 0, 4, 5, 6);
+    return x + __builtin_shufflevector(zero, x, 0, 1, 4, 5);
+}
+
+/* The changes at a key, and in [first, last] their queries; last < 0: none. */
+static inline float *take_events(plsh_counts *counts, int64_t key, int *first, int *last) {
+    *first = INT_MAX;
+    *last = -1;
+    if (key >= 0 && key < counts->tile.rows) {
+        *first = counts->inner_first[key];
+        *last = counts->inner_last[key];
+        return counts->inner + key * counts->stride;
+    }
+    for (int32_t i = counts->slot[key & (SLOTS - 1)]; i != NO_EVENT;) {
+        const event at = counts->event[i];
+        i = at.next;
+        if (at.key != key) continue;
+        counts->change[at.first] += at.times;
+        counts->change[at.last + 1] -= at.times;
+        if (at.first < *first) *first = at.first;
+        if (at.last > *last) *last = at.last;
+    }
+    return counts->change;
+}
+
+/* Adds the changes of the queries begin .. end - 1, all that there are, and clears them. */
+static inline void settle(float *restrict count, float *restrict change, int begin, int end) {
+    lanes carry = {0};
+    for (int r = begin; r < end; r += LANES) {
+        lanes sum = running_sum(*(lanes *)(change + r)) + carry;
+        *(lanes *)(count + r) += sum;
+        *(lanes *)(change + r) = (lanes){0};
+        carry = __builtin_shufflevector(sum, sum, 3, 3, 3, 3);
+    }
+    change[end] = 0;
+}
+
+static inline void write_row(plsh_counts *counts, int g, float factor, float *w) {
+    const int group = counts->tile.group;
+    const float *count = counts->count + g * group;
+    float *to = w + (ptrdiff_t)counts->group_rows[g]++ * group;
+    for (int r = 0; r < group; r += LANES)
+        *(unaligned_lanes *)(to + r) = *(const lanes *)(count + r) * factor;
+}
+
+void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,
+                      ptrdiff_t w_stride, int32_t *row, ptrdiff_t row_stride) {
+    const int groups = counts->groups, rows = counts->tile.rows;
+    for (int g = 0; g < groups; g++) counts->group_rows[g] = 0;
+    for (int j = 0; j < keys; j++) {
+        int64_t at = key - counts->tile.first + j;
+        int first, last;
+        float *change = take_events(counts, at, &first, &last);
+        int from = groups, to = 0; /* groups whose counts change here */
+        if (last >= 0) {
+            from = counts->group_from[first + 1] - 1;
+            to = counts->group_from[last + 1];
+            settle(counts->count, change, first / LANES * LANES, last / LANES * LANES + LANES);
+        }
+        if (counts->tile.causal && at > 0 && at <= rows) { /* query at - 1 is past */
+            counts->count[at - 1] = 0;
+            int g = counts->group_from[at] - 1;
+            if (g < from) from = g;
+            if (g >= to) to = g + 1;
+        }
+        if (j == 0) from = 0, to = groups;
+        for (int g = from; g < to; g++) write_row(counts, g, factor, w + g * w_stride);
+        for (int g = 0; g < groups; g++) row[g * row_stride + j] = counts->group_rows[g] - 1;
+    }
+}

@@ -1,0 +1,227 @@
+/* tests: the true error of a row never exceeds its certificate; and how tight they are. */
+#include "support/support.h"
+
+#include "base/memory.h"
+#include "support/oracle.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One run: inputs, the output under test, the certificate, and the exact output in double. */
+typedef struct trial {
+    plsh_attention a;
+    plsh_head head[2];
+    double magnitude, key_spread; /* of q; every 16th key is this much longer */
+    float *q, *k, *v, *o, *certificate;
+    double *exact, error_bound;
+    size_t rows, dv;
+} trial;
+
+static void set_up(trial *t, uint64_t seed) {
+    plsh_attention *a = &t->a;
+    size_t d = (size_t)a->head_dim, q = (size_t)(a->heads * a->queries) * d;
+    t->dv = a->value_dim ? (size_t)a->value_dim : d;
+    size_t kv = (size_t)((a->kv_heads ? a->kv_heads : a->heads) * a->keys);
+    t->rows = (size_t)(a->heads * a->queries);
+    t->q = malloc(q * sizeof(float));
+    t->k = malloc(kv * d * sizeof(float));
+    t->v = malloc(kv * t->dv * sizeof(float));
+    t->o = malloc(t->rows * t->dv * sizeof(float));
+    t->certificate = malloc(t->rows * sizeof(float));
+    t->exact = malloc(t->rows * t->dv * sizeof(double));
+    oracle_normal(seed, t->magnitude, t->q, q);
+    oracle_normal(seed + 1, 1, t->k, kv * d);
+    oracle_normal(seed + 2, 1, t->v, kv * t->dv);
+    for (size_t j = 0; j < kv; j += 16)
+        for (size_t x = 0; x < d; x++) t->k[j * d + x] *= (float)t->key_spread;
+    a->head = t->head;
+    oracle_attend(a, t->q, t->k, t->v, oracle_decay, t->head, t->exact, NULL);
+}
+
+static void tear_down(trial *t) {
+    void *all[] = {t->q, t->k, t->v, t->o, t->certificate, t->exact};
+    for (int i = 0; i < 6; i++) free(all[i]);
+}
+
+static void run(trial *t) {
+    plsh_error error;
+    plsh_plan *plan;
+    void *workspace;
+    plsh_report report;
+    assert_ok(plsh_plan_create(&t->a, &plan, &error));
+    assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
+    memset(t->certificate, 0xff, t->rows * sizeof *t->certificate);
+    plsh_forward arrays = {
+        .q = t->q, .k = t->k, .v = t->v, .o = t->o, .certificate = t->certificate};
+    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
+    t->error_bound = report.error_bound;
+    plsh_release(workspace);
+    plsh_plan_destroy(plan);
+}
+
+static double row_error(const trial *t, size_t row) {
+    double most = 0;
+    for (size_t c = 0; c < t->dv; c++) {
+        double error = fabs((double)t->o[row * t->dv + c] - t->exact[row * t->dv + c]);
+        if (!(error <= most)) most = error;
+    }
+    return most;
+}
+
+static int compare(const void *x, const void *y) {
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+/* rounding: what float arithmetic may add to the error. Prints how tight the certificate is. */
+static void check(trial *t, const char *name, double rounding) {
+    double *ratio = malloc(t->rows * sizeof *ratio), most = 0;
+    for (size_t i = 0; i < t->rows; i++) {
+        double error = row_error(t, i), bound = (double)t->certificate[i];
+        if (!(error <= bound + rounding))
+            fail_msg("%s: row %zu is off by %g, its certificate is %g", name, i, error, bound);
+        ratio[i] = bound / (error + rounding);
+        if (bound > most) most = bound;
+    }
+    assert_float_equal(t->error_bound, most, 0);
+    qsort(ratio, t->rows, sizeof *ratio, compare);
+    print_message("%-44s largest %9.3g, certificate / error: median %.3g, least %.3g\n", name, most,
+                  ratio[t->rows / 2], ratio[0]);
+    free(ratio);
+}
+
+static const char *const SCHEMES[] = {"binning", "integer", "cuts"};
+
+static void test_sampled(void **state) {
+    (void)state;
+    for (int variant = 0; variant < 24; variant++) {
+        trial t = {.a = {.heads = 2,
+                         .queries = 300,
+                         .keys = 330,
+                         .head_dim = 24,
+                         .value_dim = 9,
+                         .head_count = 2,
+                         .causal = variant % 2},
+                   .magnitude = variant % 4 < 2 ? 1 : 8,
+                   .key_spread = 1};
+        for (int h = 0; h < 2; h++) {
+            plsh_partition *set = &t.head[h].partition;
+            *set = plsh_partition_default(h ? 20 : 3, variant < 12 ? 20 : 2000);
+            set->scheme = (plsh_scheme)(variant / 4 % 3);
+            if (set->scheme == PLSH_SCHEME_CUTS) set->samples = 20;
+            set->design = variant % 3 ? PLSH_DESIGN_STRATIFIED : PLSH_DESIGN_IID;
+            t.head[h].method = h && set->samples == 20 ? PLSH_METHOD_MASKS : PLSH_METHOD_PLSH;
+        }
+        char name[96];
+        snprintf(name, sizeof name, "%s, s %d, |q| x %g, %s", SCHEMES[t.head[0].partition.scheme],
+                 (int)t.head[0].partition.samples, t.magnitude,
+                 t.a.causal ? "causal" : "bidirectional");
+        set_up(&t, (uint64_t)variant);
+        run(&t);
+        check(&t, name, 1e-5 * t.magnitude);
+        tear_down(&t);
+    }
+}
+
+/* Window and exact, with keys of uneven length, down to windows that miss nearly everything. */
+static void test_truncated(void **state) {
+    (void)state;
+    static const double sizes[] = {1e-6, 1e-3, 0.3};
+    for (int variant = 0; variant < 12; variant++) {
+        bool exact = variant % 2;
+        double size = sizes[variant / 4];
+        trial t = {.a = {.heads = 2,
+                         .kv_heads = 1,
+                         .queries = 400,
+                         .keys = 400,
+                         .head_dim = 32,
+                         .head_count = 2,
+                         .causal = variant / 2 % 2},
+                   .magnitude = 2,
+                   .key_spread = variant / 4 == 1 ? 3 : 1};
+        for (int h = 0; h < 2; h++) {
+            double sigma = h ? 15 : 2.5;
+            t.head[h] = (plsh_head){.method = exact ? PLSH_METHOD_EXACT : PLSH_METHOD_WINDOW,
+                                    .partition.decay = plsh_decay_alibi(sigma),
+                                    .eps = size,
+                                    .window = 1 + (int64_t)(sigma * -log(size))};
+        }
+        char name[96];
+        snprintf(name, sizeof name, "%s %g, keys x %g, %s", exact ? "exact" : "window", size,
+                 t.key_spread, t.a.causal ? "causal" : "bidirectional");
+        set_up(&t, 50 + (uint64_t)variant);
+        run(&t);
+        check(&t, name, 1e-5);
+        tear_down(&t);
+    }
+}
+
+/* Other decays, and labels in any order: the certificate is against the decay that is given. */
+static void test_others(void **state) {
+    (void)state;
+    enum { N = 200, S = 3 };
+    int32_t labels[S * N];
+    for (int i = 0; i < S * N; i++) labels[i] = i * 37 % 4;
+    for (int variant = 0; variant < 6; variant++) {
+        trial t = {.a = {.heads = 1,
+                         .queries = N,
+                         .keys = N,
+                         .head_dim = 16,
+                         .head_count = 1,
+                         .causal = variant % 2},
+                   .magnitude = 1,
+                   .key_spread = 1};
+        plsh_partition set = plsh_partition_default(12, 60);
+        if (variant / 2 == 0)
+            set.decay = (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = 1};
+        if (variant / 2 == 1) set.decay.limit = 0.1;
+        if (variant / 2 == 2)
+            set = (plsh_partition){.scheme = PLSH_SCHEME_LABELS,
+                                   .samples = S,
+                                   .labels = labels,
+                                   .label_count = N,
+                                   .decay = plsh_decay_alibi(30)};
+        t.head[0] = (plsh_head){.method = PLSH_METHOD_PLSH, .partition = set};
+        set_up(&t, 80 + (uint64_t)variant);
+        run(&t);
+        static const char *const names[] = {"kerple-log", "limit 0.1", "scattered labels"};
+        check(&t, names[variant / 2], 1e-5);
+        tear_down(&t);
+    }
+}
+
+/* Methods without an error, and methods that cannot be certified. */
+static void test_trivial(void **state) {
+    (void)state;
+    static const plsh_method methods[] = {PLSH_METHOD_DENSE, PLSH_METHOD_NONE, PLSH_METHOD_FIXED,
+                                          PLSH_METHOD_MEAN};
+    for (int i = 0; i < 4; i++) {
+        trial t = {.a = {.heads = 1, .queries = 30, .keys = 30, .head_dim = 8, .head_count = 1},
+                   .magnitude = 1,
+                   .key_spread = 1};
+        t.head[0] = (plsh_head){
+            .method = methods[i], .partition = plsh_partition_default(8, 4), .block = 10};
+        set_up(&t, 7);
+        run(&t);
+        for (size_t r = 0; r < t.rows; r++) {
+            if (i < 2)
+                assert_true(t.certificate[r] == 0);
+            else
+                assert_true(isnan(t.certificate[r]));
+        }
+        assert_int_equal(isnan(t.error_bound), i >= 2);
+        tear_down(&t);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sampled),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_others),
+        cmocka_unit_test(test_trivial),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* tests: the decays, their drops, tails and limits, and the ALiBi slopes. */
+#include "support/support.h"
+
+#include "plsh/decay.h"
+
+#include <math.h>
+
+static const double table[] = {1, 0.5, 0.25, 0.125, 0.125};
+
+static const plsh_decay decays[] = {
+    {.kind = PLSH_DECAY_ALIBI, .a = 1e-3},
+    {.kind = PLSH_DECAY_ALIBI, .a = 16},
+    {.kind = PLSH_DECAY_ALIBI, .a = 1e6, .limit = 0.25},
+    {.kind = PLSH_DECAY_KERPLE_LOG, .a = 0.5, .b = 2},
+    {.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = 0.1},
+    {.kind = PLSH_DECAY_KERPLE_LOG, .a = 3, .b = 1},
+    {.kind = PLSH_DECAY_KERPLE_POWER, .a = 0.3, .b = 0.5},
+    {.kind = PLSH_DECAY_KERPLE_POWER, .a = 0.01, .b = 1},
+    {.kind = PLSH_DECAY_TRIANGLE, .a = 7.5},
+    {.kind = PLSH_DECAY_TRIANGLE, .a = 0.5, .limit = 0.1},
+    {.kind = PLSH_DECAY_TABLE, .table = table, .table_size = 5},
+};
+enum { DECAYS = sizeof decays / sizeof *decays };
+
+static void test_values(void **state) {
+    (void)state;
+    plsh_error error;
+    for (int d = 0; d < DECAYS; d++) {
+        const plsh_decay *decay = &decays[d];
+        assert_ok(plsh_decay_check_convex(decay, &error));
+        assert_true(plsh_decay_value(decay, 0) == 1);
+        for (int64_t t = 0; t < 300; t++) {
+            double k = plsh_decay_value(decay, t), next = plsh_decay_value(decay, t + 1);
+            assert_true(next <= k);
+            assert_true(fabs(plsh_decay_drop(decay, t) - (k - next)) <= 4e-16);
+            assert_true(k == 0 ? plsh_decay_log(decay, t) < -700
+                               : fabs(exp(plsh_decay_log(decay, t)) - k) <= 1e-14 * k);
+        }
+        double far = plsh_decay_value(decay, INT64_C(1) << 62);
+        assert_float_equal(far, plsh_decay_infinity(decay), 1e-3);
+    }
+}
+
+/* The tail bounds the sum from above, and ALiBi's, the table's and the triangle's are the sum. */
+static void test_tail(void **state) {
+    (void)state;
+    for (int d = 0; d < DECAYS; d++)
+        for (int64_t t = 0; t < 50; t += 7)
+            for (int64_t count = 0; count < 2000; count = count * 3 + 1) {
+                double sum = 0;
+                for (int64_t u = t; u < t + count; u++) sum += plsh_decay_value(&decays[d], u);
+                double tail = plsh_decay_tail(&decays[d], t, count);
+                assert_true(tail >= sum * (1 - 1e-12));
+                if (decays[d].kind != PLSH_DECAY_KERPLE_LOG)
+                    assert_true(tail <= sum * (1 + 1e-6) + 1e-300);
+                else
+                    assert_true(tail <= 2 * sum);
+            }
+}
+
+/* log k(t) between a - h and a + h rises by 2 h times its derivative, but for h^2 / 6 of the third.
+ */
+static void test_log_gradient(void **state) {
+    (void)state;
+    for (int d = 0; d < DECAYS; d++)
+        for (int64_t t = 0; t < 300; t += 1 + t / 8)
+            for (int by_b = 0; by_b < 2; by_b++) {
+                plsh_decay low = decays[d], high = decays[d];
+                double h = 1e-5 * (by_b ? low.b : low.a), gradient[2];
+                *(by_b ? &low.b : &low.a) -= h;
+                *(by_b ? &high.b : &high.a) += h;
+                plsh_decay_log_gradient(&decays[d], t, gradient);
+                double below = plsh_decay_log(&low, t), above = plsh_decay_log(&high, t);
+                if (h == 0 || isinf(below) || isinf(above)) {
+                    assert_true(gradient[by_b] == 0);
+                    continue;
+                }
+                double rise = (above - below) / (2 * h);
+                assert_true(fabs(gradient[by_b] - rise) <=
+                            1e-7 * fabs(rise) + 4e-16 * (1 - below) / h);
+            }
+}
+
+/* What is not convex and decreasing is refused, with the first t that breaks it. */
+static void test_not_convex(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_decay gauss = {.kind = PLSH_DECAY_KERPLE_POWER, .a = 0.01, .b = 2};
+    assert_ok(plsh_decay_check(&gauss, &error));
+    assert_fails(plsh_decay_check_convex(&gauss, &error), PLSH_STATUS_UNSUPPORTED, "t = 1,");
+    static const double window[] = {1, 1, 1, 0}, rising[] = {1, 0.2, 0.1, 0.3};
+    plsh_decay hard = {.kind = PLSH_DECAY_TABLE, .table = window, .table_size = 4};
+    assert_fails(plsh_decay_check_convex(&hard, &error), PLSH_STATUS_UNSUPPORTED, "t = 2,");
+    plsh_decay rises = {.kind = PLSH_DECAY_TABLE, .table = rising, .table_size = 4};
+    assert_fails(plsh_decay_check_convex(&rises, &error), PLSH_STATUS_UNSUPPORTED,
+                 "rises at t = 3");
+}
+
+static void test_bad_parameters(void **state) {
+    (void)state;
+    plsh_error error;
+    const double bad[] = {0, -1, NAN, INFINITY};
+    for (int i = 0; i < 4; i++) {
+        plsh_decay decay = plsh_decay_alibi(bad[i]);
+        assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "sigma");
+        decay = (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = bad[i]};
+        assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "r2");
+    }
+    plsh_decay decay = {.kind = PLSH_DECAY_ALIBI, .a = 1, .limit = 1.5};
+    assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "limit");
+    decay = (plsh_decay){.kind = PLSH_DECAY_TABLE};
+    assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "empty");
+    const double two[] = {1, NAN};
+    decay = (plsh_decay){.kind = PLSH_DECAY_TABLE, .table = two, .table_size = 2};
+    assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "entry 1");
+    decay = (plsh_decay){.kind = (plsh_decay_kind)99};
+    assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "kind 99");
+}
+
+static void test_slopes(void **state) {
+    (void)state;
+    plsh_error error;
+    double slopes[12];
+    assert_ok(plsh_alibi_slopes(4, slopes, &error));
+    for (int h = 0; h < 4; h++) assert_true(slopes[h] == ldexp(1, -2 * (h + 1)));
+    assert_ok(plsh_alibi_slopes(6, slopes, &error));
+    static const int six[] = {-2, -4, -6, -8, -1, -3};
+    for (int h = 0; h < 6; h++) assert_true(slopes[h] == ldexp(1, six[h]));
+    assert_ok(plsh_alibi_slopes(12, slopes, &error));
+    assert_float_equal(slopes[8], exp2(-0.5), 1e-15);
+    assert_float_equal(slopes[11], exp2(-3.5), 1e-15);
+    assert_ok(plsh_alibi_slopes(1, slopes, &error));
+    assert_true(slopes[0] == 0x1p-8);
+    assert_fails(plsh_alibi_slopes(0, slopes, &error), PLSH_STATUS_INVALID, "heads is 0");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_not_convex), cmocka_unit_test(test_bad_parameters),
+        cmocka_unit_test(test_slopes),     cmocka_unit_test(test_log_gradient),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs a build into an empty folder and uses it from there as somebody else would: through
+# find_package and pkg-config, shared and static. Usage: install.sh BUILD SOURCE COMPILER
+set -euo pipefail
+build=$1 source=$2 compiler=$3
+prefix=$(mktemp -d)
+trap 'rm -rf "$prefix"' EXIT
+
+cmake --install "$build" --prefix "$prefix/plsh" >/dev/null
+mv "$prefix/plsh" "$prefix/moved" # what was installed must not know where that was
+root=$prefix/moved
+libraries=$(dirname "$(find "$root" -name plsh.pc)")/..
+
+echo "-- files"
+version=$("$root/bin/plsh" --version | cut -d' ' -f2)
+for file in bin/plsh include/plsh/plsh.h share/man/man1/plsh.1 share/man/man1/plsh-info.1 \
+    share/bash-completion/completions/plsh; do
+    test -s "$root/$file" || { echo "not installed: $file"; exit 1; }
+done
+for header in "$source"/include/plsh/*.h; do
+    cmp "$header" "$root/include/plsh/$(basename "$header")"
+done
+MANWIDTH=80 man --warnings -l "$root/share/man/man1/plsh.1" >/dev/null
+
+echo "-- headers, each on its own, in C and C++"
+for header in "$root"/include/plsh/*.h; do
+    "$compiler" -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$root/include" \
+        -x c "$header"
+    if command -v c++ >/dev/null; then
+        c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$root/include" \
+            -x c++ "$header"
+    fi
+done
+
+echo "-- find_package"
+cmake -S "$source/tests/install/consumer" -B "$prefix/consumer" -DCMAKE_PREFIX_PATH="$root" \
+    -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release >/dev/null
+cmake --build "$prefix/consumer" >/dev/null
+for library in plsh plsh_static plsh_shared; do "$prefix/consumer/consumer_$library"; done
+
+echo "-- pkg-config"
+export PKG_CONFIG_PATH=$libraries/pkgconfig LD_LIBRARY_PATH=$libraries
+[ "$(pkg-config --modversion plsh)" = "$version" ]
+# shellcheck disable=SC2046 # lists of flags
+{
+    "$compiler" "$source/tests/install/consumer/consumer.c" $(pkg-config --cflags --libs plsh) \
+        -o "$prefix/shared"
+    "$compiler" "$source/tests/install/consumer/consumer.c" $(pkg-config --cflags plsh) \
+        $(pkg-config --static --libs plsh | sed 's/-lplsh/-l:libplsh.a/') -o "$prefix/static"
+}
+"$prefix/shared"
+LD_LIBRARY_PATH='' "$prefix/static"
+! LD_LIBRARY_PATH='' "$prefix/shared" 2>/dev/null # it is the shared library that it uses

@@ -1,0 +1,57 @@
+/* tests: what every test program needs besides cmocka. */
+#include "support/support.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void test_message_holds(const char *message, const char *text) {
+    if (strstr(message, text) == NULL)
+        fail_msg("the message is \"%s\" and does not hold \"%s\"", message, text);
+}
+
+const char *test_shared(const char *file) {
+    static char paths[8][1024];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    const char *directory = getenv("PLSH_SHARED");
+    if (directory == NULL || directory[0] == '\0') directory = PLSH_SHARED_DIRECTORY;
+    snprintf(path, sizeof paths[0], "%s/%s", directory, file);
+    if (access(path, R_OK) != 0) {
+        print_message("skipped: no %s in the reference data (set PLSH_SHARED)\n", file);
+        skip();
+    }
+    return path;
+}
+
+plsh_npy test_shared_npy(const char *file) {
+    plsh_error error;
+    plsh_npy array;
+    assert_ok(plsh_npy_read(test_shared(file), &array, &error));
+    return array;
+}
+
+void test_every_allocation(plsh_status (*call)(void *context, plsh_error *error), void *context,
+                           int least) {
+    const long before = plsh_memory_live();
+    int failed = 0;
+    for (;; failed++) {
+        plsh_error error = {0};
+        plsh_memory_fail_after(failed);
+        plsh_status status = call(context, &error);
+        plsh_memory_fail_after(-1);
+        if (plsh_memory_live() != before)
+            fail_msg("%ld allocations are left when number %d fails", plsh_memory_live() - before,
+                     failed);
+        if (status == PLSH_STATUS_OK) break;
+        if (status != PLSH_STATUS_NO_MEMORY)
+            fail_msg("status %s when allocation %d fails: %s", plsh_status_name(status), failed,
+                     error.message);
+        if (error.status != PLSH_STATUS_NO_MEMORY || error.message[0] == '\0')
+            fail_msg("no message when allocation %d fails", failed);
+    }
+    if (failed < least) fail_msg("only %d allocations, not %d", failed, least);
+}
