@@ -2,8 +2,8 @@
 #include "support/support.h"
 
 #include "base/memory.h"
-#include "support/oracle.h"
 #include "plsh/io.h"
+#include "support/oracle.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,8 +9,8 @@
 #ifndef PLSH_ATTENTION_BACKWARD_H
 #define PLSH_ATTENTION_BACKWARD_H
 
-#include "attention/forward/tile.h"
 #include "attention/backward/turns.h"
+#include "attention/forward/tile.h"
 
 typedef struct plsh_backward_tile {
     plsh_tile tile; /* first: walks know no more than that */

@@ -3,9 +3,9 @@
 #include <omp.h>
 
 #include "attention/forward/certificate.h"
+#include "attention/forward/tile.h"
 #include "attention/plan/finite.h"
 #include "attention/sampled/sampled.h"
-#include "attention/forward/tile.h"
 #include "base/memory.h"
 #include "base/status.h"
 

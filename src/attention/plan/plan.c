@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/forward/tile.h"
 #include "attention/plan/predict.h"
 #include "attention/sampled/sampled.h"
-#include "attention/forward/tile.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"

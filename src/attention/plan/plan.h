@@ -5,9 +5,9 @@
 #ifndef PLSH_ATTENTION_PLAN_H
 #define PLSH_ATTENTION_PLAN_H
 
+#include "attention/kernels/kernels.h"
 #include "attention/sampled/counting.h"
 #include "attention/sampled/gathering.h"
-#include "attention/kernels/kernels.h"
 #include "plsh/attention.h"
 
 enum {

@@ -2,9 +2,9 @@
 #ifndef PLSH_ATTENTION_SAMPLED_H
 #define PLSH_ATTENTION_SAMPLED_H
 
+#include "attention/forward/tile.h"
 #include "attention/sampled/counting.h"
 #include "attention/sampled/gathering.h"
-#include "attention/forward/tile.h"
 
 /* What a sampled head needs besides: its draws, compiled, and how many groups a tile has. The
  * head's method, the plan's shape, kernel and longest sequence are set. */
