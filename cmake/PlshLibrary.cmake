@@ -1,9 +1,16 @@
-# The library: every src/<room>/*.c, and the kernels that this processor can compile.
+# libplsh: every *.c of its rooms, and the kernels that this processor can compile.
 
 include(PlshKernels)
-file(GLOB plsh_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/*/*.c"
-     "${PROJECT_SOURCE_DIR}/src/attention/*/*.c")
-list(FILTER plsh_sources EXCLUDE REGEX "/attention/kernels/")
+# plsh_sources(VARIABLE rooms...): every *.c of these rooms, which lie in src/.
+function(plsh_sources variable)
+    list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/src/")
+    list(TRANSFORM ARGN APPEND "/*.c")
+    file(GLOB found CONFIGURE_DEPENDS ${ARGN})
+    set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+plsh_sources(plsh_base_sources base)
+plsh_sources(plsh_sources decay partition theory attention/plan attention/forward
+             attention/sampled attention/backward attention/cache)
 file(GLOB plsh_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.c")
 file(GLOB plsh_headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/plsh/*.h")
 plsh_select_kernels(plsh_kernels ${plsh_kernel_files})
@@ -27,43 +34,53 @@ else()
     set(plsh_has_arpack OFF)
 endif()
 
-# Compiled once; both libraries are made of the same objects.
-add_library(plsh_objects OBJECT ${plsh_sources} ${plsh_kernels})
-set_target_properties(plsh_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
-plsh_apply_flags(plsh_objects)
-target_include_directories(plsh_objects PRIVATE
-    "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
-target_include_directories(plsh_objects SYSTEM PRIVATE "${PLSH_RANDOM123_INCLUDE}")
-target_link_libraries(plsh_objects PRIVATE OpenMP::OpenMP_C)
+# plsh_add_objects(name sources...): compiled once, for the static and the shared library alike.
+function(plsh_add_objects name)
+    add_library(${name} OBJECT ${ARGN})
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    plsh_apply_flags(${name})
+    target_include_directories(${name} PRIVATE
+        "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+    target_include_directories(${name} SYSTEM PRIVATE "${PLSH_RANDOM123_INCLUDE}")
+    target_link_libraries(${name} PRIVATE OpenMP::OpenMP_C)
+endfunction()
+plsh_add_objects(plsh_base_objects ${plsh_base_sources})
+plsh_add_objects(plsh_objects ${plsh_sources} ${plsh_kernels})
 if(plsh_has_arpack)
     target_compile_definitions(plsh_objects PRIVATE PLSH_WITH_ARPACK=1)
 endif()
 
-function(plsh_add_library target kind)
-    add_library(${target} ${kind} $<TARGET_OBJECTS:plsh_objects>)
+# plsh_add_library(target kind output objects...): one of our libraries, made of those objects.
+function(plsh_add_library target kind output)
+    list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
+    add_library(${target} ${kind} ${ARGN})
     add_library(plsh::${target} ALIAS ${target})
-    set_target_properties(${target} PROPERTIES OUTPUT_NAME plsh EXPORT_NAME ${target}
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output} EXPORT_NAME ${target}
         VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     target_include_directories(${target} PUBLIC
         "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
         "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_C m)
-    if(plsh_has_arpack)
-        target_link_libraries(${target} PRIVATE
-            "$<BUILD_INTERFACE:${PLSH_ARPACK_LIBRARY}>" $<INSTALL_INTERFACE:arpack>)
+    # Also hides what compilers export on their own, such as the locks of OpenMP.
+    if(kind STREQUAL "SHARED" AND NOT APPLE)
+        set(script "${PROJECT_SOURCE_DIR}/cmake/${output}.map")
+        target_link_options(${target} PRIVATE "-Wl,--version-script=${script}")
+        if(NOT PLSH_SANITIZE) # their functions come with the program
+            target_link_options(${target} PRIVATE -Wl,-z,defs)
+        endif()
+        set_target_properties(${target} PROPERTIES LINK_DEPENDS "${script}")
     endif()
 endfunction()
 
-plsh_add_library(plsh_static STATIC)
+plsh_add_library(plsh_static STATIC plsh plsh_base_objects plsh_objects)
 if(PLSH_BUILD_SHARED)
-    plsh_add_library(plsh_shared SHARED)
-    # Also hides what compilers export on their own, such as the locks of OpenMP.
-    if(NOT APPLE)
-        set(script "${PROJECT_SOURCE_DIR}/cmake/plsh.map")
-        target_link_options(plsh_shared PRIVATE "-Wl,--version-script=${script}")
-        if(NOT PLSH_SANITIZE) # their functions come with the program
-            target_link_options(plsh_shared PRIVATE -Wl,-z,defs)
+    plsh_add_library(plsh_shared SHARED plsh plsh_base_objects plsh_objects)
+endif()
+if(plsh_has_arpack)
+    foreach(target plsh_static plsh_shared)
+        if(TARGET ${target})
+            target_link_libraries(${target} PRIVATE
+                "$<BUILD_INTERFACE:${PLSH_ARPACK_LIBRARY}>" $<INSTALL_INTERFACE:arpack>)
         endif()
-        set_target_properties(plsh_shared PROPERTIES LINK_DEPENDS "${script}")
-    endif()
+    endforeach()
 endif()

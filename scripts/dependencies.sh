@@ -6,7 +6,8 @@ set -eu
 packages="
     gcc clang cmake ninja-build make pkg-config
     libomp-dev libopenblas-dev libarpack2-dev librandom123-dev
-    libcmocka-dev libgsl-dev libjansson-dev
+    libjansson-dev libpcre2-dev libutf8proc-dev
+    libcmocka-dev libgsl-dev
     clang-format clang-tidy shellcheck
     gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
     gnuplot-nox librsvg2-bin man-db groff-base

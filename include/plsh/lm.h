@@ -1,0 +1,10 @@
+/* plsh/lm.h - language models on top of plsh: link libplsh_lm too.
+ *
+ * Read the topics in this order: weights.h (files of weights), tokenizer.h (text to ids and back),
+ * model.h (running a model). */
+#ifndef PLSH_LM_H
+#define PLSH_LM_H
+
+#include "plsh/plsh.h"
+
+#endif
