@@ -1,6 +1,7 @@
 /* tests: status, memory and random numbers. */
 #include "support/support.h"
 
+#include "base/arena.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/status.h"
@@ -55,6 +56,31 @@ static void test_memory_overflow_is_refused(void **state) {
     assert_true(plsh_add(SIZE_MAX - 1, 1, &sum));
 }
 
+/* Measured and handed out by the same walk: aligned, apart, inside. */
+static void test_arenas(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_arena arena = {0};
+    assert_null(plsh_arena_take(&arena, 3, 5));
+    assert_null(plsh_arena_floats(&arena, 17));
+    assert_null(plsh_arena_take(&arena, 0, 8));
+    assert_int_equal(arena.used, 64 + 128);
+    void *memory;
+    assert_ok(plsh_allocate(&memory, 1, arena.used, "an arena", &error));
+    arena = (plsh_arena){.memory = memory};
+    assert_ptr_equal(plsh_arena_take(&arena, 3, 5), memory);
+    assert_ptr_equal(plsh_arena_floats(&arena, 17), (char *)memory + 64);
+    assert_non_null(plsh_arena_take(&arena, 0, 8));
+    assert_int_equal(arena.used, 64 + 128);
+    assert_false(arena.overflow);
+    assert_null(plsh_arena_take(&arena, SIZE_MAX - 8, 1));
+    assert_true(arena.overflow);
+    arena = (plsh_arena){0};
+    plsh_arena_take(&arena, SIZE_MAX / 2, 3);
+    assert_true(arena.overflow);
+    plsh_release(memory);
+}
+
 static plsh_status allocate_three(void *context, plsh_error *error) {
     (void)context;
     void *memory[3] = {0};
@@ -100,6 +126,7 @@ int main(void) {
         cmocka_unit_test(test_status_carries_a_message),
         cmocka_unit_test(test_memory_is_aligned_and_zero),
         cmocka_unit_test(test_memory_overflow_is_refused),
+        cmocka_unit_test(test_arenas),
         cmocka_unit_test(test_memory_fails_on_request),
         cmocka_unit_test(test_random_known_answers),
         cmocka_unit_test(test_random_unit_is_open),
