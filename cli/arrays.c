@@ -73,7 +73,7 @@ const cli_option cli_knobs_options[CLI_KNOBS_COUNT] = {
 
 static int make_random(const cli_integers *shape, uint64_t seed, plsh_npy *out) {
     if (shape->count != 3) return cli_usage("--random: three numbers: heads, rows, dim");
-    *out = (plsh_npy){.type = PLSH_NPY_FLOAT32, .rank = 3, .count = 1};
+    *out = (plsh_npy){.type = PLSH_DTYPE_FLOAT32, .rank = 3, .count = 1};
     for (int i = 0; i < 3; i++) {
         out->shape[i] = shape->values[i];
         if (__builtin_mul_overflow(out->count, (size_t)shape->values[i], &out->count))
@@ -95,7 +95,7 @@ static int read_one(const char *path, const char *name, plsh_npy *out) {
     if (plsh_npy_read(path, out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     if (out->rank != 3)
         return cli_fail("%s: rank %d; attention takes [heads, n, dim]", path, out->rank);
-    if (out->type != PLSH_NPY_FLOAT16 && plsh_npy_to_float32(out, &error) != PLSH_STATUS_OK)
+    if (out->type != PLSH_DTYPE_FLOAT16 && plsh_npy_to_float32(out, &error) != PLSH_STATUS_OK)
         return cli_fail("%s: %s", path, error.message);
     return CLI_DONE;
 }
@@ -104,7 +104,7 @@ static int read_one(const char *path, const char *name, plsh_npy *out) {
 static int same_type(cli_arrays *arrays) {
     plsh_npy *all[] = {&arrays->q, &arrays->k, &arrays->v};
     int halves = 0;
-    for (int i = 0; i < 3; i++) halves += all[i]->type == PLSH_NPY_FLOAT16;
+    for (int i = 0; i < 3; i++) halves += all[i]->type == PLSH_DTYPE_FLOAT16;
     plsh_error error;
     for (int i = 0; i < 3 && halves < 3; i++)
         if (plsh_npy_to_float32(all[i], &error) != PLSH_STATUS_OK) return cli_fail_error(&error);

@@ -175,7 +175,8 @@ static int save(work *w) {
     const float *data[] = {w->o, w->lse, w->certificate};
     int code = CLI_DONE;
     for (int i = OUT; i <= CERTIFY && code == CLI_DONE; i++)
-        code = cli_output_array(&w->outputs[i], PLSH_NPY_FLOAT32, i == OUT ? 3 : 2, shape, data[i]);
+        code =
+            cli_output_array(&w->outputs[i], PLSH_DTYPE_FLOAT32, i == OUT ? 3 : 2, shape, data[i]);
     return code == CLI_DONE ? cli_outputs_commit(w->outputs, OUTPUTS) : code;
 }
 

@@ -165,7 +165,7 @@ static int write_labels(const draw_work *drawing) {
                 code = cli_fail_error(&error);
     const int64_t shape[3] = {(int64_t)drawing->heads, drawing->samples, drawing->n};
     if (code == CLI_DONE)
-        code = cli_output_array(&drawing->outputs[OUT], PLSH_NPY_INT32, 3, shape, labels);
+        code = cli_output_array(&drawing->outputs[OUT], PLSH_DTYPE_INT32, 3, shape, labels);
     free(labels);
     return code;
 }

@@ -69,7 +69,7 @@ static int save_decay(const cli_output *output, int64_t heads, const double *d_d
     if (narrow == NULL) return cli_fail("out of memory for %lld heads", (long long)heads);
     for (int64_t i = 0; i < 2 * heads; i++) narrow[i] = (float)d_decay[i];
     const int64_t shape[] = {heads, 2};
-    int code = cli_output_array(output, PLSH_NPY_FLOAT32, 2, shape, narrow);
+    int code = cli_output_array(output, PLSH_DTYPE_FLOAT32, 2, shape, narrow);
     free(narrow);
     return code;
 }
@@ -91,7 +91,7 @@ static int save(const cli_output *outputs, const cli_arrays *arrays, const plsh_
     const float *data[] = {from->d_q, from->d_k, from->d_v};
     int code = CLI_DONE;
     for (int i = 0; i < 3 && code == CLI_DONE; i++)
-        code = cli_output_array(&outputs[i], PLSH_NPY_FLOAT32, 3, like[i]->shape, data[i]);
+        code = cli_output_array(&outputs[i], PLSH_DTYPE_FLOAT32, 3, like[i]->shape, data[i]);
     return code == CLI_DONE ? save_decay(&outputs[3], arrays->attention.heads, from->d_decay)
                             : code;
 }

@@ -178,16 +178,16 @@ static int read_npy_table(const char *path, double **out, size_t *count) {
     plsh_error error;
     if (plsh_npy_read(path, &array, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     int code = CLI_DONE;
-    if (array.rank != 1 || (array.type != PLSH_NPY_FLOAT64 && array.type != PLSH_NPY_FLOAT32)) {
+    if (array.rank != 1 || (array.type != PLSH_DTYPE_FLOAT64 && array.type != PLSH_DTYPE_FLOAT32)) {
         code = cli_fail("%s: rank %d of %s; a decay table is one row of float64 or float32", path,
-                        array.rank, plsh_npy_type_name(array.type));
+                        array.rank, plsh_dtype_name(array.type));
     } else if ((*out = calloc(array.count + 1, sizeof **out)) == NULL) {
         code = cli_fail("%s: out of memory", path);
     } else {
         *count = array.count;
         for (size_t i = 0; i < array.count; i++)
-            (*out)[i] = array.type == PLSH_NPY_FLOAT64 ? ((double *)array.data)[i]
-                                                       : (double)((float *)array.data)[i];
+            (*out)[i] = array.type == PLSH_DTYPE_FLOAT64 ? ((double *)array.data)[i]
+                                                         : (double)((float *)array.data)[i];
     }
     plsh_npy_free(&array);
     return code;
@@ -288,9 +288,9 @@ int cli_labels_read(const cli_partitions *options, cli_labels *out) {
     plsh_error error;
     if (plsh_npy_read(options->labels, &array, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (array.rank != 3 || array.type != PLSH_NPY_INT32) {
+    if (array.rank != 3 || array.type != PLSH_DTYPE_INT32) {
         int code = cli_fail("%s: rank %d of %s; labels are int32 [heads, s, n]", options->labels,
-                            array.rank, plsh_npy_type_name(array.type));
+                            array.rank, plsh_dtype_name(array.type));
         plsh_npy_free(&array);
         return code;
     }

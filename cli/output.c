@@ -96,7 +96,7 @@ int cli_outputs_open(cli_output *outputs, size_t count) {
     return code;
 }
 
-int cli_output_array(const cli_output *output, plsh_npy_type type, int rank, const int64_t *shape,
+int cli_output_array(const cli_output *output, plsh_dtype type, int rank, const int64_t *shape,
                      const void *data) {
     plsh_error error;
     if (output->file == NULL) return CLI_DONE;

@@ -18,7 +18,7 @@ typedef struct cli_output {
 int cli_outputs_open(cli_output *outputs, size_t count);
 
 /* Append an array, or text. */
-int cli_output_array(const cli_output *output, plsh_npy_type type, int rank, const int64_t *shape,
+int cli_output_array(const cli_output *output, plsh_dtype type, int rank, const int64_t *shape,
                      const void *data);
 int cli_output_print(const cli_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

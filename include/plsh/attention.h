@@ -23,6 +23,7 @@
 #ifndef PLSH_ATTENTION_H
 #define PLSH_ATTENTION_H
 
+#include "plsh/dtype.h"
 #include "plsh/partition.h"
 
 #ifdef __cplusplus
@@ -41,12 +42,6 @@ typedef enum plsh_method {
     PLSH_METHOD_NONE,   /* no decay */
     PLSH_METHOD_AUTO    /* the cheapest that meets eps; plsh_plan_head tells which */
 } plsh_method;
-
-typedef enum plsh_dtype {
-    PLSH_DTYPE_FLOAT32,
-    PLSH_DTYPE_FLOAT16, /* IEEE half */
-    PLSH_DTYPE_BFLOAT16
-} plsh_dtype;
 
 /* What one head does. partition.decay is the decay of every method; the rest of
  * the partition matters to the sampled ones (plsh, masks, mean) alone. */
@@ -79,7 +74,8 @@ typedef struct plsh_attention {
     bool causal;
     bool check_finite; /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
     double scale;      /* 0 = 1 / sqrt(head_dim) */
-    plsh_dtype dtype;  /* of q, k, v; o, lse and gradients are float32 */
+    plsh_dtype
+        dtype; /* of q, k, v: float32, float16 or bfloat16; o, lse and gradients are float32 */
     plsh_layout q, k, v, o;
     const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
     int64_t head_count;

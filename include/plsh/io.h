@@ -2,7 +2,7 @@
 #ifndef PLSH_IO_H
 #define PLSH_IO_H
 
-#include "plsh/status.h"
+#include "plsh/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,38 +43,17 @@ PLSH_API plsh_status plsh_file_save(const char *path, const void *bytes, size_t 
  *
  * Format versions 1 to 3, C order, little endian. Nothing in a header is trusted: a file whose
  * shape does not account for every byte after the header, that is in Fortran order, big endian,
- * or of a type not listed here is refused, and the message names what was found. */
-
-typedef enum plsh_npy_type {
-    PLSH_NPY_FLOAT16, /* bits in a uint16_t */
-    PLSH_NPY_FLOAT32,
-    PLSH_NPY_FLOAT64,
-    PLSH_NPY_INT8,
-    PLSH_NPY_INT16,
-    PLSH_NPY_INT32,
-    PLSH_NPY_INT64,
-    PLSH_NPY_UINT8,
-    PLSH_NPY_UINT16,
-    PLSH_NPY_UINT32,
-    PLSH_NPY_UINT64,
-    PLSH_NPY_BOOL /* bytes 0 and 1 */
-} plsh_npy_type;
+ * or of a type that plsh/dtype.h does not list is refused, and the message names what was found. */
 
 enum { PLSH_NPY_RANK = 8 }; /* the most dimensions an array may have */
 
 typedef struct plsh_npy {
-    plsh_npy_type type;
-    int rank; /* 0: a single number */
+    plsh_dtype type; /* not bfloat16, which the format has no word for */
+    int rank;        /* 0: a single number */
     int64_t shape[PLSH_NPY_RANK];
     size_t count; /* the product of the shape */
     void *data;   /* `count` values, on a 64-byte boundary; owned */
 } plsh_npy;
-
-/* "float32"; a static string. */
-PLSH_API const char *plsh_npy_type_name(plsh_npy_type type);
-
-/* Bytes of one value. */
-PLSH_API size_t plsh_npy_type_size(plsh_npy_type type);
 
 /* Reads a file, and the same for a file in memory (`name` is for messages). On failure `out` is
  * empty; on success it is released by plsh_npy_free. */
@@ -89,9 +68,9 @@ PLSH_API plsh_status plsh_npy_to_float32(plsh_npy *array, plsh_error *error);
 
 /* Appends an array, format version 1, to an open file; and the same as a whole file, all of it or
  * nothing. */
-PLSH_API plsh_status plsh_npy_append(plsh_file *file, plsh_npy_type type, int rank,
+PLSH_API plsh_status plsh_npy_append(plsh_file *file, plsh_dtype type, int rank,
                                      const int64_t *shape, const void *data, plsh_error *error);
-PLSH_API plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank,
+PLSH_API plsh_status plsh_npy_write(const char *path, plsh_dtype type, int rank,
                                     const int64_t *shape, const void *data, plsh_error *error);
 
 #ifdef __cplusplus

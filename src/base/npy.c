@@ -1,5 +1,4 @@
 /* base: .npy arrays (numpy.lib.format, versions 1 to 3). */
-#include "base/half.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "plsh/io.h"
@@ -18,26 +17,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read as th
 enum { HEADER_MOST = 65536, PREFIX_MOST = 12 };
 static const char magic[6] = "\x93NUMPY";
 
-static const struct {
-    const char *name, *code;
-    size_t size;
-} types[] = {
-    [PLSH_NPY_FLOAT16] = {"float16", "f2", 2}, [PLSH_NPY_FLOAT32] = {"float32", "f4", 4},
-    [PLSH_NPY_FLOAT64] = {"float64", "f8", 8}, [PLSH_NPY_INT8] = {"int8", "i1", 1},
-    [PLSH_NPY_INT16] = {"int16", "i2", 2},     [PLSH_NPY_INT32] = {"int32", "i4", 4},
-    [PLSH_NPY_INT64] = {"int64", "i8", 8},     [PLSH_NPY_UINT8] = {"uint8", "u1", 1},
-    [PLSH_NPY_UINT16] = {"uint16", "u2", 2},   [PLSH_NPY_UINT32] = {"uint32", "u4", 4},
-    [PLSH_NPY_UINT64] = {"uint64", "u8", 8},   [PLSH_NPY_BOOL] = {"bool", "b1", 1},
+/* What the format calls a type; it has no word for bfloat16. */
+static const char *const codes[] = {
+    [PLSH_DTYPE_FLOAT16] = "f2", [PLSH_DTYPE_FLOAT32] = "f4", [PLSH_DTYPE_FLOAT64] = "f8",
+    [PLSH_DTYPE_INT8] = "i1",    [PLSH_DTYPE_INT16] = "i2",   [PLSH_DTYPE_INT32] = "i4",
+    [PLSH_DTYPE_INT64] = "i8",   [PLSH_DTYPE_UINT8] = "u1",   [PLSH_DTYPE_UINT16] = "u2",
+    [PLSH_DTYPE_UINT32] = "u4",  [PLSH_DTYPE_UINT64] = "u8",  [PLSH_DTYPE_BOOL] = "b1",
 };
-enum { TYPE_COUNT = sizeof types / sizeof types[0] };
-
-const char *plsh_npy_type_name(plsh_npy_type type) {
-    return (unsigned)type < TYPE_COUNT ? types[type].name : "unknown type";
-}
-
-size_t plsh_npy_type_size(plsh_npy_type type) {
-    return (unsigned)type < TYPE_COUNT ? types[type].size : 0;
-}
+enum { CODE_COUNT = sizeof codes / sizeof codes[0] };
 
 /* ---- The header: a Python dict of exactly descr, fortran_order and shape ---- */
 
@@ -93,9 +80,9 @@ static plsh_status parse_type(reader *in, plsh_npy *out) {
         return plsh_fail(in->error, PLSH_STATUS_UNSUPPORTED,
                          "%s: type '%s' is big endian; save it as little endian ('<%s')", in->name,
                          code, code + 1);
-    for (int i = 0; little && i < TYPE_COUNT; i++) {
-        if (strcmp(code + 1, types[i].code) != 0) continue;
-        out->type = (plsh_npy_type)i;
+    for (int i = 0; little && i < CODE_COUNT; i++) {
+        if (codes[i] == NULL || strcmp(code + 1, codes[i]) != 0) continue;
+        out->type = (plsh_dtype)i;
         return PLSH_STATUS_OK;
     }
     return plsh_fail(in->error, PLSH_STATUS_UNSUPPORTED,
@@ -180,7 +167,7 @@ static plsh_status count_values(const reader *in, plsh_npy *out, size_t *bytes) 
         else if (!plsh_multiply(product, length, &product))
             return plsh_fail(in->error, PLSH_STATUS_OVERFLOW, "%s: the shape overflows", in->name);
     }
-    if (!plsh_multiply(product, types[out->type].size, bytes))
+    if (!plsh_multiply(product, plsh_dtype_size(out->type), bytes))
         return plsh_fail(in->error, PLSH_STATUS_OVERFLOW, "%s: the shape overflows", in->name);
     out->count = empty ? 0 : product;
     if (empty) *bytes = 0;
@@ -305,34 +292,29 @@ void plsh_npy_free(plsh_npy *array) {
 }
 
 plsh_status plsh_npy_to_float32(plsh_npy *array, plsh_error *error) {
-    if (array->type == PLSH_NPY_FLOAT32) return PLSH_STATUS_OK;
-    if (array->type != PLSH_NPY_FLOAT16 && array->type != PLSH_NPY_FLOAT64)
+    if (array->type == PLSH_DTYPE_FLOAT32) return PLSH_STATUS_OK;
+    if (array->type != PLSH_DTYPE_FLOAT16 && array->type != PLSH_DTYPE_FLOAT64)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "an array of %s; float32, float16 or float64 "
                          "is needed",
-                         plsh_npy_type_name(array->type));
+                         plsh_dtype_name(array->type));
     void *memory;
     plsh_status status = plsh_allocate(&memory, array->count, 4, "array", error);
     if (status != PLSH_STATUS_OK) return status;
-    float *out = memory;
-    if (array->type == PLSH_NPY_FLOAT64)
-        for (size_t i = 0; i < array->count; i++) out[i] = (float)((const double *)array->data)[i];
-    else
-        for (size_t i = 0; i < array->count; i++)
-            out[i] = plsh_half_to_float(((const uint16_t *)array->data)[i]);
+    status = plsh_dtype_to_float(array->type, array->data, memory, array->count, error);
     plsh_release(array->data);
-    array->data = out;
-    array->type = PLSH_NPY_FLOAT32;
-    return PLSH_STATUS_OK;
+    array->data = memory;
+    array->type = PLSH_DTYPE_FLOAT32;
+    return status;
 }
 
 /* Magic, version 1, and the dict padded so that the data begins at a multiple of 64. The longest
  * header (8 dimensions of 19 digits) is far below the 65535 bytes of version 1. */
-static size_t format_header(char out[512], plsh_npy_type type, int rank, const int64_t *shape) {
+static size_t format_header(char out[512], plsh_dtype type, int rank, const int64_t *shape) {
     size_t used = 10;
     used += (size_t)snprintf(out + used, 512 - used,
                              "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
-                             types[type].size == 1 ? '|' : '<', types[type].code);
+                             plsh_dtype_size(type) == 1 ? '|' : '<', codes[type]);
     for (int d = 0; d < rank; d++)
         used += (size_t)snprintf(out + used, 512 - used, "%s%lld%s", d > 0 ? ", " : "",
                                  (long long)shape[d], rank == 1 ? "," : "");
@@ -347,14 +329,14 @@ static size_t format_header(char out[512], plsh_npy_type type, int rank, const i
     return used;
 }
 
-plsh_status plsh_npy_append(plsh_file *file, plsh_npy_type type, int rank, const int64_t *shape,
+plsh_status plsh_npy_append(plsh_file *file, plsh_dtype type, int rank, const int64_t *shape,
                             const void *data, plsh_error *error) {
     const char *path = plsh_file_path(file);
-    if (rank < 0 || rank > PLSH_NPY_RANK || (unsigned)type >= TYPE_COUNT)
+    if (rank < 0 || rank > PLSH_NPY_RANK || (unsigned)type >= CODE_COUNT || codes[type] == NULL)
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "%s: rank %d of type %d; 0 to %d dimensions of a listed type can be "
+                         "%s: %d dimensions of %s; 0 to %d of a type that the format knows can be "
                          "written",
-                         path, rank, (int)type, PLSH_NPY_RANK);
+                         path, rank, plsh_dtype_name(type), PLSH_NPY_RANK);
     plsh_npy about = {.type = type, .rank = rank};
     reader in = {.name = path, .error = error};
     for (int d = 0; d < rank; d++) {
@@ -372,7 +354,7 @@ plsh_status plsh_npy_append(plsh_file *file, plsh_npy_type type, int rank, const
     return status == PLSH_STATUS_OK ? plsh_file_write(file, data, bytes, error) : status;
 }
 
-plsh_status plsh_npy_write(const char *path, plsh_npy_type type, int rank, const int64_t *shape,
+plsh_status plsh_npy_write(const char *path, plsh_dtype type, int rank, const int64_t *shape,
                            const void *data, plsh_error *error) {
     plsh_file *file = NULL;
     plsh_status status = plsh_file_create(&file, path, error);

@@ -542,7 +542,7 @@ static void test_errors(void **state) {
     REFUSES(queries = 13, PLSH_STATUS_INVALID, "13 queries and 12 keys");
     REFUSES(queries = -1, PLSH_STATUS_INVALID, "-1 queries");
     REFUSES(scale = NAN, PLSH_STATUS_INVALID, "scale is nan");
-    REFUSES(dtype = (plsh_dtype)3, PLSH_STATUS_INVALID, "dtype is 3");
+    REFUSES(dtype = (plsh_dtype)3, PLSH_STATUS_INVALID, "dtype is float64");
     REFUSES(threads = -1, PLSH_STATUS_INVALID, "threads is -1");
     REFUSES(head_count = 2, PLSH_STATUS_INVALID, "head_count is 2");
     REFUSES(head = NULL, PLSH_STATUS_INVALID, "head_count is 4");

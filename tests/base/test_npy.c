@@ -1,7 +1,7 @@
 /* tests: .npy arrays, valid and hostile. */
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "plsh/io.h"
@@ -47,21 +47,21 @@ static void test_round_trip(void **state) {
     (void)state;
     plsh_error error;
     const int64_t shapes[][3] = {{2, 3, 4}, {0, 5, 7}, {1, 1, 1}, {24, 1, 1}};
-    for (int type = PLSH_NPY_FLOAT16; type <= PLSH_NPY_BOOL; type++)
-        for (int rank = 0; rank <= 3; rank++)
+    for (int type = PLSH_DTYPE_FLOAT32; type <= PLSH_DTYPE_BOOL; type++)
+        for (int rank = 0; rank <= (type == PLSH_DTYPE_BFLOAT16 ? -1 : 3); rank++)
             for (int k = 0; k < 4; k++) {
                 size_t count = 1;
                 for (int d = 0; d < rank; d++) count *= (size_t)shapes[k][d];
                 unsigned char data[24 * 8];
                 for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 37 + 11);
-                assert_ok(plsh_npy_write(path, (plsh_npy_type)type, rank, shapes[k], data, &error));
+                assert_ok(plsh_npy_write(path, (plsh_dtype)type, rank, shapes[k], data, &error));
                 plsh_npy array;
                 assert_ok(plsh_npy_read(path, &array, &error));
                 assert_int_equal(array.type, type);
                 assert_int_equal(array.rank, rank);
                 assert_int_equal(array.count, count);
                 for (int d = 0; d < rank; d++) assert_int_equal(array.shape[d], shapes[k][d]);
-                size_t bytes = count * plsh_npy_type_size((plsh_npy_type)type);
+                size_t bytes = count * plsh_dtype_size((plsh_dtype)type);
                 assert_memory_equal(array.data, data, bytes);
                 assert_int_equal((uintptr_t)array.data % PLSH_ALIGNMENT, 0);
                 plsh_npy_free(&array);
@@ -75,7 +75,7 @@ static void test_written_as_numpy_does(void **state) {
     plsh_error error;
     const float values[3] = {0, 1, 2};
     const int64_t shape[1] = {3};
-    assert_ok(plsh_npy_write(path, PLSH_NPY_FLOAT32, 1, shape, values, &error));
+    assert_ok(plsh_npy_write(path, PLSH_DTYPE_FLOAT32, 1, shape, values, &error));
     char expected[140] = "\x93NUMPY\x01\x00\x76\x00"
                          "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
     size_t used = 10 + strlen(expected + 10);
@@ -239,7 +239,7 @@ static void test_mutations(void **state) {
         size_t product = 1;
         for (int d = 0; d < array.rank; d++) product *= (size_t)array.shape[d];
         assert_int_equal(product, array.count);
-        assert_true(array.count * plsh_npy_type_size(array.type) <= 24 + size);
+        assert_true(array.count * plsh_dtype_size(array.type) <= 24 + size);
         plsh_npy_free(&array);
     }
     assert_true(accepted > 1000); /* mutations of the data alone */
@@ -263,15 +263,17 @@ static void test_files_are_checked(void **state) {
     assert_ok(plsh_file_save(path, bytes, size, &error));
     assert_ok(plsh_npy_read(path, &array, &error));
     plsh_npy_free(&array);
-    const int64_t negative[1] = {-1}, huge[2] = {INT64_MAX, 3};
-    assert_fails(plsh_npy_write(path, PLSH_NPY_INT8, 1, negative, bytes, &error),
+    const int64_t shape[1] = {2}, negative[1] = {-1}, huge[2] = {INT64_MAX, 3};
+    assert_fails(plsh_npy_write(path, PLSH_DTYPE_INT8, 1, negative, bytes, &error),
                  PLSH_STATUS_INVALID, "dimension 0 is -1");
-    assert_fails(plsh_npy_write(path, PLSH_NPY_INT8, 2, huge, bytes, &error), PLSH_STATUS_OVERFLOW,
-                 "overflows");
-    assert_fails(plsh_npy_write(path, PLSH_NPY_INT8, 9, huge, bytes, &error), PLSH_STATUS_INVALID,
-                 "rank 9");
-    assert_fails(plsh_npy_write(path, (plsh_npy_type)99, 1, huge, bytes, &error),
-                 PLSH_STATUS_INVALID, "type 99");
+    assert_fails(plsh_npy_write(path, PLSH_DTYPE_INT8, 2, huge, bytes, &error),
+                 PLSH_STATUS_OVERFLOW, "overflows");
+    assert_fails(plsh_npy_write(path, PLSH_DTYPE_INT8, 9, huge, bytes, &error), PLSH_STATUS_INVALID,
+                 "9 dimensions");
+    assert_fails(plsh_npy_write(path, (plsh_dtype)99, 1, huge, bytes, &error), PLSH_STATUS_INVALID,
+                 "unknown type");
+    assert_fails(plsh_npy_write(path, PLSH_DTYPE_BFLOAT16, 1, shape, bytes, &error),
+                 PLSH_STATUS_INVALID, "bfloat16");
 }
 
 /* All 65536 halves against the definition: (-1)^s 2^(e-15) (1 + f/1024), and so on. */
@@ -292,7 +294,7 @@ static void test_half_precision(void **state) {
     }
 }
 
-static plsh_npy array_of(plsh_npy_type type, const void *data, size_t count) {
+static plsh_npy array_of(plsh_dtype type, const void *data, size_t count) {
     plsh_error error;
     plsh_npy array;
     const int64_t shape[1] = {(int64_t)count};
@@ -305,22 +307,22 @@ static void test_to_float32(void **state) {
     (void)state;
     plsh_error error;
     const double doubles[3] = {0.1, -1e300, 1.0};
-    plsh_npy array = array_of(PLSH_NPY_FLOAT64, doubles, 3);
+    plsh_npy array = array_of(PLSH_DTYPE_FLOAT64, doubles, 3);
     assert_ok(plsh_npy_to_float32(&array, &error));
-    assert_int_equal(array.type, PLSH_NPY_FLOAT32);
+    assert_int_equal(array.type, PLSH_DTYPE_FLOAT32);
     assert_true(((float *)array.data)[0] == 0.1f);
     assert_true(((float *)array.data)[1] == -INFINITY);
     assert_ok(plsh_npy_to_float32(&array, &error));
     plsh_npy_free(&array);
     const uint16_t halves[2] = {0x3c00, 0xc500};
-    array = array_of(PLSH_NPY_FLOAT16, halves, 2);
+    array = array_of(PLSH_DTYPE_FLOAT16, halves, 2);
     assert_ok(plsh_npy_to_float32(&array, &error));
     assert_true(((float *)array.data)[0] == 1.0f && ((float *)array.data)[1] == -5.0f);
     plsh_npy_free(&array);
     const int32_t integers[2] = {1, 2};
-    array = array_of(PLSH_NPY_INT32, integers, 2);
+    array = array_of(PLSH_DTYPE_INT32, integers, 2);
     assert_fails(plsh_npy_to_float32(&array, &error), PLSH_STATUS_INVALID, "int32");
-    assert_int_equal(array.type, PLSH_NPY_INT32);
+    assert_int_equal(array.type, PLSH_DTYPE_INT32);
     plsh_npy_free(&array);
 }
 
@@ -343,7 +345,7 @@ static plsh_status write_read_convert(void *context, plsh_error *error) {
     const double values[2] = {1, 2};
     const int64_t shape[1] = {2};
     plsh_npy array = {0};
-    plsh_status status = plsh_npy_write(path, PLSH_NPY_FLOAT64, 1, shape, values, error);
+    plsh_status status = plsh_npy_write(path, PLSH_DTYPE_FLOAT64, 1, shape, values, error);
     if (status == PLSH_STATUS_OK) status = plsh_npy_read(path, &array, error);
     if (status == PLSH_STATUS_OK) status = plsh_npy_to_float32(&array, error);
     plsh_npy_free(&array);

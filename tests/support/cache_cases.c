@@ -3,7 +3,7 @@
 
 #include "support/cache_cases.h"
 
-#include "base/half.h"
+#include "base/dtype.h"
 #include "base/random.h"
 
 #include <math.h>

@@ -23,7 +23,7 @@ static double number(const char *from, const char *key) {
     return strtod(at, NULL);
 }
 
-static void read_array(plsh_npy *array, const char *name, const char *file, plsh_npy_type type) {
+static void read_array(plsh_npy *array, const char *name, const char *file, plsh_dtype type) {
     plsh_error error;
     char path[128];
     snprintf(path, sizeof(path), "golden/%s/%s.npy", name, file);
@@ -53,17 +53,17 @@ static void read_meta(golden *g, const char *name) {
 void golden_read(golden *g, const char *name) {
     memset(g, 0, sizeof(*g));
     read_meta(g, name);
-    read_array(&g->q, name, "q", PLSH_NPY_FLOAT32);
-    read_array(&g->k, name, "k", PLSH_NPY_FLOAT32);
-    read_array(&g->v, name, "v", PLSH_NPY_FLOAT32);
-    read_array(&g->d_o, name, "do", PLSH_NPY_FLOAT32);
-    read_array(&g->o, name, "o", PLSH_NPY_FLOAT64);
-    read_array(&g->lse, name, "lse", PLSH_NPY_FLOAT64);
-    read_array(&g->d_q, name, "dq", PLSH_NPY_FLOAT64);
-    read_array(&g->d_k, name, "dk", PLSH_NPY_FLOAT64);
-    read_array(&g->d_v, name, "dv", PLSH_NPY_FLOAT64);
+    read_array(&g->q, name, "q", PLSH_DTYPE_FLOAT32);
+    read_array(&g->k, name, "k", PLSH_DTYPE_FLOAT32);
+    read_array(&g->v, name, "v", PLSH_DTYPE_FLOAT32);
+    read_array(&g->d_o, name, "do", PLSH_DTYPE_FLOAT32);
+    read_array(&g->o, name, "o", PLSH_DTYPE_FLOAT64);
+    read_array(&g->lse, name, "lse", PLSH_DTYPE_FLOAT64);
+    read_array(&g->d_q, name, "dq", PLSH_DTYPE_FLOAT64);
+    read_array(&g->d_k, name, "dk", PLSH_DTYPE_FLOAT64);
+    read_array(&g->d_v, name, "dv", PLSH_DTYPE_FLOAT64);
     if (strncmp(name, "masks/", 6) == 0) {
-        read_array(&g->labels, name, "labels", PLSH_NPY_INT32);
+        read_array(&g->labels, name, "labels", PLSH_DTYPE_INT32);
         g->samples = g->labels.shape[1];
     }
     g->heads = g->q.shape[0];

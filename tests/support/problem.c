@@ -1,7 +1,7 @@
 /* tests: a problem of attention with its arrays. */
 #include "support/problem.h"
 
-#include "base/half.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "support/oracle.h"
 

@@ -6,7 +6,7 @@
  * several rounds: the newest keys first; what these weigh tells how far the next round must go. */
 #include "attention/cache/work.h"
 
-#include "base/half.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -17,16 +17,10 @@ static const double LOG2_E = 1.4426950408889634;
 
 /* ---- A pass ---------------------------------------------------------------------------------- */
 
-static float element_at(const void *from, plsh_dtype dtype, int64_t at) {
-    if (dtype == PLSH_DTYPE_FLOAT32) return ((const float *)from)[at];
-    uint16_t bits = ((const uint16_t *)from)[at];
-    return dtype == PLSH_DTYPE_FLOAT16 ? plsh_half_to_float(bits) : plsh_bfloat_to_float(bits);
-}
-
 static void pack_query(const plsh_form *form, const plsh_tokens *tokens, int64_t at, float *q) {
     float factor = (float)(form->scale * LOG2_E);
     for (int64_t x = 0; x < form->page[0].head_dim; x++)
-        q[x] = factor * element_at(tokens->q, tokens->dtype, at + x);
+        q[x] = factor * plsh_dtype_load(tokens->dtype, tokens->q, at + x);
 }
 
 static void set_line(plsh_cache *cache, const plsh_tokens *tokens, int64_t head, int64_t token,

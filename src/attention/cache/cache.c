@@ -1,6 +1,7 @@
 /* attention: the life of a decoding cache. */
 #include "attention/cache/cache.h"
 
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -32,9 +33,9 @@ static plsh_status complete(plsh_cache_config *config, plsh_error *error) {
     if (config->heads % config->kv_heads != 0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "heads is %lld, no multiple of kv_heads, %lld",
                          (long long)config->heads, (long long)config->kv_heads);
-    if (config->dtype != PLSH_DTYPE_FLOAT32 && config->dtype != PLSH_DTYPE_FLOAT16 &&
-        config->dtype != PLSH_DTYPE_BFLOAT16)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "dtype %d is unknown", (int)config->dtype);
+    if (!plsh_dtype_is_attended(config->dtype))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %s; float32, float16 or bfloat16",
+                         plsh_dtype_name(config->dtype));
     if (config->head == NULL || (config->head_count != 1 && config->head_count != config->heads))
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "head_count is %lld; 1, or as many as heads, %lld",
@@ -262,7 +263,7 @@ static void write(plsh_cache *cache, const plsh_tokens *tokens) {
     int64_t count = tokens->count;
     plsh_layout k = plsh_layout_or(tokens->k_layout, count, form->page[0].head_dim);
     plsh_layout v = plsh_layout_or(tokens->v_layout, count, form->page[0].value_dim);
-    int64_t element = tokens->dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2;
+    int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
     for (int64_t kv = 0; kv < form->kv_heads; kv++) {
         plsh_rows rows = {(const char *)tokens->k + kv * k.head_stride * element,
                           (const char *)tokens->v + kv * v.head_stride * element, k.row_stride,

@@ -1,7 +1,7 @@
 /* attention: the pages of a decoding cache. */
 #include "attention/cache/cache.h"
 
-#include "base/half.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -20,7 +20,7 @@ plsh_page_form plsh_page_form_make(const plsh_cache_config *config, bool bounded
                            .kernels = kernels};
     form.d = plsh_decode_columns(form.head_dim);
     form.dv = plsh_decode_columns(form.value_dim);
-    form.element = config->dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+    form.element = plsh_dtype_size(config->dtype);
     form.box = align(sizeof(plsh_page));
     form.keys = form.box + (bounded ? align(2 * (size_t)form.d * sizeof(float)) : 0);
     form.values = form.keys + PLSH_PAGE * (size_t)form.d * form.element;
@@ -43,13 +43,6 @@ static plsh_status page_make(plsh_page **page, const plsh_page_form *form, plsh_
 
 /* ---- Bounds ---------------------------------------------------------------------------------- */
 
-static float stored_at(const plsh_page_form *form, const char *row, int64_t x) {
-    if (form->dtype == PLSH_DTYPE_FLOAT32) return ((const float *)row)[x];
-    uint16_t bits = ((const uint16_t *)row)[x];
-    return form->dtype == PLSH_DTYPE_FLOAT16 ? plsh_half_to_float(bits)
-                                             : plsh_bfloat_to_float(bits);
-}
-
 /* Takes the rows from `filled` up to `rows` into norm and box. Anything that is not finite makes
  * the bounds infinite: they rule out nothing then. */
 static void page_bound_rows(plsh_page *page, const plsh_page_form *form, int rows) {
@@ -58,7 +51,7 @@ static void page_bound_rows(plsh_page *page, const plsh_page_form *form, int row
         const char *row = plsh_page_at(page, form->keys) + (size_t)r * form->d * form->element;
         double square = 0;
         for (int64_t x = 0; x < form->head_dim; x++) {
-            float y = stored_at(form, row, x);
+            float y = plsh_dtype_load(form->dtype, row, x);
             square += (double)y * y;
             if (r == 0 || !(low[x] <= y)) low[x] = y;
             if (r == 0 || !(high[x] >= y)) high[x] = y;

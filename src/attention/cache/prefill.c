@@ -5,7 +5,7 @@
  * one head at a time. Plans count positions from the first key, so everything has to be there. */
 #include "attention/cache/cache.h"
 
-#include "base/half.h"
+#include "base/dtype.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -90,7 +90,7 @@ plsh_status plsh_prefill_make(plsh_prefill *prefill, const plsh_cache *cache,
     prefill->plan = memory;
     for (int64_t kv = 0; kv < form->kv_heads && !status; kv++)
         status = make_plan(cache, tokens, length, kv, prefill->direct, &prefill->plan[kv], error);
-    size_t element = tokens->dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+    size_t element = plsh_dtype_size(tokens->dtype);
     if (!status) status = make_memory(prefill, cache, length, element, error);
     if (status) plsh_prefill_clear(prefill, form->kv_heads);
     return status;
@@ -112,10 +112,7 @@ static void copy_row(const plsh_page_form *page, const char *from, void *to, int
         return;
     }
     float *row = (float *)to + at;
-    const uint16_t *bits = (const uint16_t *)from;
-    bool half = page->dtype == PLSH_DTYPE_FLOAT16;
-    for (int64_t x = 0; x < dim; x++)
-        row[x] = half ? plsh_half_to_float(bits[x]) : plsh_bfloat_to_float(bits[x]);
+    for (int64_t x = 0; x < dim; x++) row[x] = plsh_dtype_load(page->dtype, from, x);
 }
 
 /* The head's keys and values, one row after the other, in the type of the queries. */
@@ -138,7 +135,7 @@ plsh_status plsh_prefill_run(const plsh_prefill *prefill, const plsh_cache *cach
                              const plsh_tokens *tokens, plsh_report *report, plsh_error *error) {
     const plsh_form *form = cache->form;
     int64_t count = tokens->count, d = form->page[0].head_dim, dv = form->page[0].value_dim;
-    int64_t element = tokens->dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
+    int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
     plsh_layout q = plsh_layout_or(tokens->q_layout, count, d);
     plsh_layout k = plsh_layout_or(tokens->k_layout, count, d);
     plsh_layout v = plsh_layout_or(tokens->v_layout, count, dv);

@@ -2,7 +2,7 @@
 #include "attention/kernels/vector_neon.h"
 
 #include "attention/kernels/decode_tables.h"
-#include "base/half.h"
+#include "base/dtype.h"
 
 #define DECODE_ROWS 4
 #define DECODE_COLUMNS 4

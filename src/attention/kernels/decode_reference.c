@@ -1,6 +1,6 @@
 /* attention: the decode kernels in plain C: a vector is one float. */
 #include "attention/kernels/decode_tables.h"
-#include "base/half.h"
+#include "base/dtype.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #ifndef PLSH_KERNELS_DECODE_SUM_AVX2_H
 #define PLSH_KERNELS_DECODE_SUM_AVX2_H
 
-#include "base/half.h"
+#include "base/dtype.h"
 
 #include <immintrin.h>
 

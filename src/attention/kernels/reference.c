@@ -4,26 +4,16 @@
 #include <string.h>
 
 #include "attention/kernels/tables.h"
-#include "base/half.h"
+#include "base/dtype.h"
 
 enum { REFERENCE_GROUP = 16 };
-
-static float element(const void *from, plsh_dtype dtype, ptrdiff_t at) {
-    if (dtype == PLSH_DTYPE_FLOAT32) return ((const float *)from)[at];
-    uint16_t h = ((const uint16_t *)from)[at];
-    if (dtype == PLSH_DTYPE_FLOAT16) return plsh_half_to_float(h);
-    uint32_t bits = (uint32_t)h << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
                  int rows, int d, float factor) {
     for (int r = 0; r < group; r++) {
         for (int x = 0; x < d; x++) {
             to[(ptrdiff_t)x * group + r] =
-                r < rows ? factor * element(from, dtype, r * stride + x) : 0.0f;
+                r < rows ? factor * plsh_dtype_load(dtype, from, r * stride + x) : 0.0f;
         }
     }
 }
@@ -33,7 +23,7 @@ static void widen(int group, float *to, ptrdiff_t to_stride, const void *from, p
     (void)group;
     for (int r = 0; r < rows; r++) {
         for (int x = 0; x < d; x++) {
-            to[r * to_stride + x] = element(from, dtype, r * stride + x);
+            to[r * to_stride + x] = plsh_dtype_load(dtype, from, r * stride + x);
         }
     }
 }
@@ -154,7 +144,7 @@ static bool all_finite(int group, const void *from, plsh_dtype dtype, ptrdiff_t 
     (void)group;
     for (int r = 0; r < rows; r++) {
         for (int x = 0; x < d; x++) {
-            if (!isfinite(element(from, dtype, r * stride + x))) return false;
+            if (!isfinite(plsh_dtype_load(dtype, from, r * stride + x))) return false;
         }
     }
     return true;

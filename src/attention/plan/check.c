@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "attention/plan/plan.h"
+#include "base/dtype.h"
 #include "base/status.h"
 
 static plsh_status check_sizes(const plsh_attention *a, plsh_error *error) {
@@ -31,8 +32,9 @@ static plsh_status check_sizes(const plsh_attention *a, plsh_error *error) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "scale is %g; a number that is finite as a float", a->scale);
     }
-    if ((unsigned)a->dtype > PLSH_DTYPE_BFLOAT16) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %d; 0, 1 or 2", (int)a->dtype);
+    if (!plsh_dtype_is_attended(a->dtype)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %s; float32, float16 or bfloat16",
+                         plsh_dtype_name(a->dtype));
     }
     if (a->threads < 0 || a->threads > 4096) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "threads is %d; 0 (all) to 4096", a->threads);

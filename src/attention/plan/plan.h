@@ -86,11 +86,6 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
     return (block + rows - 1) / rows;
 }
 
-/* Bytes of an element of q, k, v. */
-static inline size_t plsh_dtype_size(plsh_dtype dtype) {
-    return dtype == PLSH_DTYPE_FLOAT32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 static inline bool plsh_method_is_sampled(plsh_method method) {
     return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
 }

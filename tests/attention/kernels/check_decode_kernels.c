@@ -2,7 +2,7 @@
 #include "attention/kernels/check.h"
 
 #include "attention/kernels/decode.h"
-#include "base/half.h"
+#include "base/dtype.h"
 
 enum { MOST_ROWS = 18, MOST_DIM = 512 };
 

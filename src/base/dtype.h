@@ -1,8 +1,10 @@
-/* base: IEEE half precision and bfloat16 as bits. */
-#ifndef PLSH_BASE_HALF_H
-#define PLSH_BASE_HALF_H
+/* base: IEEE half precision and bfloat16 as bits, one number at a time; arrays of them are
+ * plsh/dtype.h. */
+#ifndef PLSH_BASE_DTYPE_H
+#define PLSH_BASE_DTYPE_H
 
-#include <stdint.h>
+#include "plsh/dtype.h"
+
 #include <string.h>
 
 /* Exact; NaNs keep their payload. Normal numbers move their exponent from bias 15 to 127;
@@ -54,6 +56,27 @@ static inline uint16_t plsh_float_to_bfloat(float value) {
     memcpy(&bits, &value, sizeof bits);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* The types of q, k, v and o: the first three of the list. */
+static inline bool plsh_dtype_is_attended(plsh_dtype dtype) {
+    return (unsigned)dtype <= PLSH_DTYPE_BFLOAT16;
+}
+
+/* Element `at` of an array of one of these, and the same into it. */
+static inline float plsh_dtype_load(plsh_dtype dtype, const void *from, ptrdiff_t at) {
+    if (dtype == PLSH_DTYPE_FLOAT32) return ((const float *)from)[at];
+    uint16_t bits = ((const uint16_t *)from)[at];
+    return dtype == PLSH_DTYPE_FLOAT16 ? plsh_half_to_float(bits) : plsh_bfloat_to_float(bits);
+}
+
+static inline void plsh_dtype_store(plsh_dtype dtype, void *to, ptrdiff_t at, float value) {
+    if (dtype == PLSH_DTYPE_FLOAT32)
+        ((float *)to)[at] = value;
+    else if (dtype == PLSH_DTYPE_FLOAT16)
+        ((uint16_t *)to)[at] = plsh_float_to_half(value);
+    else
+        ((uint16_t *)to)[at] = plsh_float_to_bfloat(value);
 }
 
 #endif
