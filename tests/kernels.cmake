@@ -18,7 +18,8 @@ if(PLSH_CROSS_COMPILER AND PLSH_CROSS_EMULATOR AND NOT PLSH_SANITIZE)
                 ../src/attention/kernels/decode_neon.c ../src/attention/kernels/decode_choose.c
                 ../src/attention/kernels/decode_reference.c)
     list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-    file(GLOB headers "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.h")
+    file(GLOB headers "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.h"
+         "${PROJECT_SOURCE_DIR}/src/base/simd/*.h")
     foreach(topic kernels backward_kernels decode_kernels)
         set(check "${CMAKE_CURRENT_SOURCE_DIR}/attention/kernels/check_${topic}.c")
         add_custom_command(OUTPUT check_${topic}_neon

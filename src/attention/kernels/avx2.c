@@ -1,5 +1,5 @@
 /* attention: the kernels for AVX2 + FMA. 12 sums, 3 vectors of queries, a key: 16 registers. */
-#include "attention/kernels/vector_avx2.h"
+#include "base/simd/vector_avx2.h"
 
 #define GROUP_VECTORS 3
 #define KEY_BLOCK 4

@@ -1,5 +1,5 @@
 /* attention: the kernels for AVX-512. 24 sums, 3 or 4 vectors, a broadcast: 29 registers of 32. */
-#include "attention/kernels/vector_avx512.h"
+#include "base/simd/vector_avx512.h"
 
 #define GROUP_VECTORS 3
 #define KEY_BLOCK 8

@@ -1,5 +1,5 @@
 /* attention: the decode kernels for AVX2 + FMA. */
-#include "attention/kernels/vector_avx2.h"
+#include "base/simd/vector_avx2.h"
 
 #include "attention/kernels/decode_sum_avx2.h"
 #include "attention/kernels/decode_tables.h"

@@ -1,5 +1,5 @@
 /* attention: the decode kernels for AVX-512. */
-#include "attention/kernels/vector_avx512.h"
+#include "base/simd/vector_avx512.h"
 
 #include "attention/kernels/decode_sum_avx2.h"
 #include "attention/kernels/decode_tables.h"

@@ -1,5 +1,5 @@
 /* attention: the decode kernels for NEON (AArch64). */
-#include "attention/kernels/vector_neon.h"
+#include "base/simd/vector_neon.h"
 
 #include "attention/kernels/decode_tables.h"
 #include "base/dtype.h"

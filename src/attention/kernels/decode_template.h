@@ -8,7 +8,7 @@
 #define PLSH_KERNELS_DECODE_TEMPLATE_H
 
 #include "attention/kernels/decode.h"
-#include "attention/kernels/vector_math.h"
+#include "base/simd/vector_math.h"
 
 #include <math.h>
 

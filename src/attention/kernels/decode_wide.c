@@ -1,5 +1,5 @@
 /* attention: the decode kernels with 16 lanes in two AVX2 registers. */
-#include "attention/kernels/vector_wide.h"
+#include "base/simd/vector_wide.h"
 
 #include "attention/kernels/decode_sum_avx2.h"
 #include "attention/kernels/decode_tables.h"

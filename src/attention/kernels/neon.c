@@ -1,5 +1,5 @@
 /* attention: the kernels for NEON. 24 sums, 6 or 4 vectors, a broadcast: 31 registers of 32. */
-#include "attention/kernels/vector_neon.h"
+#include "base/simd/vector_neon.h"
 
 #define GROUP_VECTORS 6
 #define KEY_BLOCK 4

@@ -13,7 +13,8 @@
 #include <string.h>
 
 #include "attention/kernels/tables.h"
-#include "attention/kernels/vector_math.h"
+#include "base/simd/vector_math.h"
+#include "base/simd/vector_transpose.h"
 
 #define GROUP (GROUP_VECTORS * LANES)
 #define BOUND_BLOCK (KEY_BLOCK / 2) /* boxes: two sums each where a key has one */
@@ -39,31 +40,6 @@ INLINE vector load_elements(const void *from, plsh_dtype dtype, ptrdiff_t at, in
     return dtype == PLSH_DTYPE_FLOAT16 ? v_load_half(p) : v_load_bfloat(p);
 }
 
-#if LANES == 4
-#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
-#elif LANES == 8
-#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#elif LANES == 16
-#define ZIP_LOW(a, b)                                                                              \
-    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define ZIP_HIGH(a, b)                                                                             \
-    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#endif
-
-/* Each round of zips turns the bits of (row, lane) by one place; log2 LANES rounds transpose. */
-INLINE void transpose(vector *rows) {
-    UNROLL for (int round = 1; round < LANES; round *= 2) {
-        vector turned[LANES];
-        UNROLL for (int i = 0; i < LANES / 2; i++) {
-            turned[2 * i] = ZIP_LOW(rows[i], rows[i + LANES / 2]);
-            turned[2 * i + 1] = ZIP_HIGH(rows[i], rows[i + LANES / 2]);
-        }
-        UNROLL for (int i = 0; i < LANES; i++) rows[i] = turned[i];
-    }
-}
-
 static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
                  int rows, int d, float factor) {
     (void)group;
@@ -77,7 +53,7 @@ static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdi
                 block[r] = r < have ? load_elements(from, dtype, (first + r) * stride + x, count)
                                     : v_set(0.0f);
             }
-            transpose(block);
+            v_transpose(block);
             for (int i = 0; i < count; i++) {
                 v_store(to + (ptrdiff_t)(x + i) * GROUP + first, f * block[i]);
             }

@@ -1,5 +1,5 @@
 /* attention: the shapes of AVX-512 on AVX2, for testing them anywhere. */
-#include "attention/kernels/vector_wide.h"
+#include "base/simd/vector_wide.h"
 
 #define GROUP_VECTORS 3
 #define KEY_BLOCK 8

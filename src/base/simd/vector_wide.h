@@ -1,7 +1,7 @@
-/* attention: the vector vocabulary with 16 lanes in two AVX2 registers. Slow; it lets a machine
+/* base: the vector vocabulary with 16 lanes in two AVX2 registers. Slow; it lets a machine
  * without AVX-512 test what the template does at 16 lanes. */
-#ifndef PLSH_KERNELS_VECTOR_WIDE_H
-#define PLSH_KERNELS_VECTOR_WIDE_H
+#ifndef PLSH_BASE_SIMD_VECTOR_WIDE_H
+#define PLSH_BASE_SIMD_VECTOR_WIDE_H
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* attention: what every kernel template needs beyond the vector vocabulary. */
-#ifndef PLSH_KERNELS_VECTOR_MATH_H
-#define PLSH_KERNELS_VECTOR_MATH_H
+/* base: what every kernel template needs beyond the vector vocabulary. */
+#ifndef PLSH_BASE_SIMD_VECTOR_MATH_H
+#define PLSH_BASE_SIMD_VECTOR_MATH_H
 
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)

@@ -1,6 +1,6 @@
-/* attention: the vector vocabulary on AVX2 + FMA, 8 lanes. */
-#ifndef PLSH_KERNELS_VECTOR_AVX2_H
-#define PLSH_KERNELS_VECTOR_AVX2_H
+/* base: the vector vocabulary on AVX2 + FMA, 8 lanes. */
+#ifndef PLSH_BASE_SIMD_VECTOR_AVX2_H
+#define PLSH_BASE_SIMD_VECTOR_AVX2_H
 
 #include <immintrin.h>
 #include <stdint.h>

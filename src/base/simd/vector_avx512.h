@@ -1,6 +1,6 @@
-/* attention: the vector vocabulary on AVX-512, 16 lanes. */
-#ifndef PLSH_KERNELS_VECTOR_AVX512_H
-#define PLSH_KERNELS_VECTOR_AVX512_H
+/* base: the vector vocabulary on AVX-512, 16 lanes. */
+#ifndef PLSH_BASE_SIMD_VECTOR_AVX512_H
+#define PLSH_BASE_SIMD_VECTOR_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>

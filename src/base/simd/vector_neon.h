@@ -1,6 +1,6 @@
-/* attention: the vector vocabulary on NEON (AArch64), 4 lanes. */
-#ifndef PLSH_KERNELS_VECTOR_NEON_H
-#define PLSH_KERNELS_VECTOR_NEON_H
+/* base: the vector vocabulary on NEON (AArch64), 4 lanes. */
+#ifndef PLSH_BASE_SIMD_VECTOR_NEON_H
+#define PLSH_BASE_SIMD_VECTOR_NEON_H
 
 #include <arm_neon.h>
 #include <stdint.h>
