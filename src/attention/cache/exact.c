@@ -1,46 +1,47 @@
-/* attention: how far an `exact` line of a decoding cache has to look.
+/* attention/cache: how far an `exact` query has to look.
  *
  * With the sum l 2^m of the keys seen so far, what is left may weigh eps l 2^m in all. Half of that
  * is for stopping: the keys of the pages [0, P) weigh at most the sum over a few groups of pages of
  * 2^(|q| longest key of the group) sum k(t). The groups double with the distance, so that one huge
  * key far back (every model has some near position 0) spoils only the bound of its own group, which
  * the decay has long made small. The other half is for single pages, skipped by norm or box. */
-#include "attention/cache/work.h"
+#include "attention/cache/exact.h"
 
 #include <math.h>
 
-void plsh_line_begin_exact(plsh_line *line, const plsh_page_form *form) {
+void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layout *layout) {
     double square = 0;
-    for (int64_t x = 0; x < form->d; x++) square += (double)line->q[x] * line->q[x];
-    line->norm = sqrt(square) * (1 + 1e-6);
-    line->bounded = false;
-    int64_t page = line->to / PLSH_PAGE; /* 64 to 127 keys, and the last one at least */
-    line->from = page > 0 ? (page - 1) * PLSH_PAGE : 0;
+    for (int64_t x = 0; x < layout->d; x++) square += (double)query->q[x] * query->q[x];
+    query->norm = sqrt(square) * (1 + 1e-6);
+    query->bounded = false;
+    int64_t page = query->to / PLSH_PAGE_KEYS; /* 64 to 127 keys, and the last one at least */
+    query->from = page > 0 ? (page - 1) * PLSH_PAGE_KEYS : 0;
 }
 
 /* log2 of what the row may leave out: (eps / 2) l 2^m. NaN where the sum is: nothing then. */
-static double budget_log2(const plsh_line *line) {
-    return (double)line->m + log2((double)line->l * line->sight.view->head.eps / 2);
+static double budget_log2(const plsh_cache_query *query) {
+    return (double)query->m + log2((double)query->l * query->mask_row.mask->head.eps / 2);
 }
 
 /* log2 of a bound of the keys of the pages begin..end-1, none longer than `longest`. */
-static double group_log2(const plsh_line *line, int64_t begin, int64_t end, float longest) {
-    int64_t nearest = line->sight.position - (end * PLSH_PAGE - 1);
-    double tail = plsh_sight_tail(&line->sight, nearest, (end - begin) * PLSH_PAGE);
-    return line->norm * (double)longest + log2(tail);
+static double group_log2(const plsh_cache_query *query, int64_t begin, int64_t end, float longest) {
+    int64_t nearest = query->mask_row.position - (end * PLSH_PAGE_KEYS - 1);
+    double tail =
+        plsh_cache_mask_row_tail(&query->mask_row, nearest, (end - begin) * PLSH_PAGE_KEYS);
+    return query->norm * (double)longest + log2(tail);
 }
 
 /* Do the pages before `end` weigh less than the budget? */
-static bool is_rest_small(const plsh_line *line, const plsh_store *store, int64_t end,
+static bool is_rest_small(const plsh_cache_query *query, const plsh_cache_store *store, int64_t end,
                           double budget) {
-    if (end == 0 || group_log2(line, 0, end, store->norm[1]) <= budget) return true;
-    int64_t newest = line->sight.position / PLSH_PAGE;
+    if (end == 0 || group_log2(query, 0, end, store->norm[1]) <= budget) return true;
+    int64_t newest = query->mask_row.position / PLSH_PAGE_KEYS;
     double sum = 0;
     while (end > 0) {
         int64_t size = end & -end;
         while (size > 1 && size > newest - end) size /= 2;
-        float longest = plsh_store_norm(store, end - size, end);
-        sum += exp2(group_log2(line, end - size, end, longest) - budget);
+        float longest = plsh_cache_store_norm(store, end - size, end);
+        sum += exp2(group_log2(query, end - size, end, longest) - budget);
         if (!(sum <= 1)) return false;
         end -= size;
     }
@@ -48,13 +49,13 @@ static bool is_rest_small(const plsh_line *line, const plsh_store *store, int64_
 }
 
 /* The first page that has to be read: is_rest_small holds for it. */
-static int64_t first_needed(const plsh_line *line, const plsh_store *store, int64_t end,
-                            double budget) {
-    if (is_rest_small(line, store, end, budget)) return end;
+static int64_t first_needed(const plsh_cache_query *query, const plsh_cache_store *store,
+                            int64_t end, double budget) {
+    if (is_rest_small(query, store, end, budget)) return end;
     int64_t small = 0, large = end;
     while (large - small > 1) {
         int64_t middle = small + (large - small) / 2;
-        if (is_rest_small(line, store, middle, budget))
+        if (is_rest_small(query, store, middle, budget))
             small = middle;
         else
             large = middle;
@@ -62,27 +63,28 @@ static int64_t first_needed(const plsh_line *line, const plsh_store *store, int6
     return small;
 }
 
-void plsh_line_continue_exact(plsh_line *line, const plsh_store *store, int round) {
+void plsh_cache_exact_continue(plsh_cache_query *query, const plsh_cache_store *store, int round) {
     /* A round goes four times as far as the one before: the sums of the keys it adds may let the
      * next one stop earlier, and there are few of them. */
     enum { FIRST_PAGES = 32 };
-    int64_t end = line->from / PLSH_PAGE;
-    double budget = budget_log2(line);
-    int64_t first = first_needed(line, store, end, budget);
+    int64_t end = query->from / PLSH_PAGE_KEYS;
+    double budget = budget_log2(query);
+    int64_t first = first_needed(query, store, end, budget);
     int64_t most = (int64_t)FIRST_PAGES << (2 * (round < 20 ? round - 1 : 19));
     if (end - first > most) first = end - most;
-    line->to = line->from;
-    line->from = first * PLSH_PAGE;
-    line->bounded = true;
-    int64_t pages = line->sight.position / PLSH_PAGE + 1; /* share the budget */
-    line->skip_log2 = (float)(budget - log2((double)pages) - 1e-3);
+    query->to = query->from;
+    query->from = first * PLSH_PAGE_KEYS;
+    query->bounded = true;
+    int64_t pages = query->mask_row.position / PLSH_PAGE_KEYS + 1; /* share the budget */
+    query->skip_log2 = (float)(budget - log2((double)pages) - 1e-3);
 }
 
-bool plsh_line_may_skip(const plsh_line *line, const plsh_page *page, const plsh_page_form *form,
-                        const float *s, int count) {
+bool plsh_cache_exact_may_skip(const plsh_cache_query *query, const plsh_cache_page *page,
+                               const plsh_cache_page_layout *layout, const float *s, int count) {
     if (!(page->norm < INFINITY)) return false;
     float top = -INFINITY;
     for (int j = 0; j < count; j++) top = s[j] > top ? s[j] : top;
-    float left = line->skip_log2 - top - 6; /* 64 keys */
-    return (float)line->norm * page->norm <= left || plsh_page_bound(page, form, line->q) <= left;
+    float left = query->skip_log2 - top - 6; /* 64 keys */
+    return (float)query->norm * page->norm <= left ||
+           plsh_cache_page_bound(page, layout, query->q) <= left;
 }

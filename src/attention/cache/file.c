@@ -62,12 +62,12 @@ static int put(record *to, int at, const char *name, uint64_t value) {
 }
 
 /* Only what the method looks at: a window left over in a dense head makes no difference. */
-static int put_head(record *to, int at, const plsh_view *view) {
-    const plsh_head *head = &view->head;
+static int put_head(record *to, int at, const plsh_cache_mask *mask) {
+    const plsh_head *head = &mask->head;
     const plsh_partition *set = &head->partition;
     const plsh_decay *decay = &set->decay;
-    bool sampled = plsh_view_is_sampled(view), labels = view->kind == PLSH_VIEW_LABELS;
-    bool faded = view->kind != PLSH_VIEW_FLAT && !labels;
+    bool sampled = plsh_cache_mask_is_sampled(mask), labels = mask->kind == PLSH_MASK_LABELS;
+    bool faded = mask->kind != PLSH_MASK_FLAT && !labels;
     bool table = faded && decay->kind == PLSH_DECAY_TABLE;
     at = put(to, at, "method", head->method);
     at = put(to, at, "eps", head->method == PLSH_METHOD_EXACT ? bits_of(head->eps) : 0);
@@ -92,31 +92,31 @@ static int put_head(record *to, int at, const plsh_view *view) {
                labels ? digest_add(DIGEST_START, set->labels, count * sizeof(int32_t)) : 0);
 }
 
-static size_t record_count(const plsh_form *form) {
-    return CACHE_RECORDS + HEAD_RECORDS * (size_t)form->heads;
+static size_t record_count(const plsh_cache_setup *setup) {
+    return CACHE_RECORDS + HEAD_RECORDS * (size_t)setup->heads;
 }
 
-static plsh_status make_records(const plsh_form *form, record **out, plsh_error *error) {
+static plsh_status make_records(const plsh_cache_setup *setup, record **out, plsh_error *error) {
     void *memory;
     plsh_status status =
-        plsh_allocate(&memory, record_count(form), sizeof(record), "a cache file", error);
+        plsh_allocate(&memory, record_count(setup), sizeof(record), "a cache file", error);
     *out = memory;
     if (status) return status;
     record *to = memory;
-    int at = put(to, 0, "heads", (uint64_t)form->heads);
-    at = put(to, at, "kv_heads", (uint64_t)form->kv_heads);
-    at = put(to, at, "head_dim", (uint64_t)form->page[0].head_dim);
-    at = put(to, at, "value_dim", (uint64_t)form->page[0].value_dim);
-    at = put(to, at, "dtype", form->page[0].dtype);
-    at = put(to, at, "scale", bits_of(form->scale));
-    at = put(to, at, "undo", (uint64_t)form->undo);
-    for (int64_t h = 0; h < form->heads; h++) at = put_head(to, at, &form->view[h]);
+    int at = put(to, 0, "heads", (uint64_t)setup->heads);
+    at = put(to, at, "kv_heads", (uint64_t)setup->kv_heads);
+    at = put(to, at, "head_dim", (uint64_t)setup->page[0].head_dim);
+    at = put(to, at, "value_dim", (uint64_t)setup->page[0].value_dim);
+    at = put(to, at, "dtype", setup->page[0].dtype);
+    at = put(to, at, "scale", bits_of(setup->scale));
+    at = put(to, at, "undo", (uint64_t)setup->undo);
+    for (int64_t h = 0; h < setup->heads; h++) at = put_head(to, at, &setup->mask[h]);
     return PLSH_STATUS_OK;
 }
 
-static plsh_status compare_records(const plsh_form *form, const record *ours, const record *file,
-                                   const char *path, plsh_error *error) {
-    for (size_t i = 0; i < record_count(form); i++) {
+static plsh_status compare_records(const plsh_cache_setup *setup, const record *ours,
+                                   const record *file, const char *path, plsh_error *error) {
+    for (size_t i = 0; i < record_count(setup); i++) {
         if (memcmp(&ours[i], &file[i], sizeof(record)) == 0) continue;
         char head[32] = "";
         if (i >= CACHE_RECORDS)
@@ -168,42 +168,42 @@ typedef struct column {
     size_t offset, stride, row; /* of the first row in a page, between rows, of a row in the file */
 } column;
 
-static column column_of(const plsh_page_form *form, bool values) {
+static column column_of(const plsh_cache_page_layout *layout, bool values) {
     if (values)
-        return (column){form->values, (size_t)form->dv * form->element,
-                        (size_t)form->value_dim * form->element};
-    return (column){form->keys, (size_t)form->d * form->element,
-                    (size_t)form->head_dim * form->element};
+        return (column){layout->values, (size_t)layout->dv * layout->element,
+                        (size_t)layout->value_dim * layout->element};
+    return (column){layout->keys, (size_t)layout->d * layout->element,
+                    (size_t)layout->head_dim * layout->element};
 }
 
-static char *row_at(const plsh_store *store, column c, int64_t position) {
-    const plsh_page *page = plsh_store_page(store, position / PLSH_PAGE);
-    return plsh_page_at(page, c.offset) + (size_t)(position % PLSH_PAGE) * c.stride;
+static char *row_at(const plsh_cache_store *store, column c, int64_t position) {
+    const plsh_cache_page *page = plsh_cache_store_page(store, position / PLSH_PAGE_KEYS);
+    return plsh_cache_page_at(page, c.offset) + (size_t)(position % PLSH_PAGE_KEYS) * c.stride;
 }
 
 static plsh_status emit_rows(sink *to, const plsh_cache *cache, int64_t kv, bool values,
                              plsh_error *error) {
-    const plsh_store *store = &cache->store[kv];
-    column c = column_of(plsh_form_page(cache->form, kv), values);
+    const plsh_cache_store *store = &cache->store[kv];
+    column c = column_of(plsh_cache_setup_pages(cache->setup, kv), values);
     plsh_status status = PLSH_STATUS_OK;
-    for (int64_t at = store->first * PLSH_PAGE; at < cache->length && !status; at++)
+    for (int64_t at = store->first * PLSH_PAGE_KEYS; at < cache->length && !status; at++)
         status = emit(to, row_at(store, c, at), c.row, error);
     return status;
 }
 
 static plsh_status emit_all(sink *to, const plsh_cache *cache, const record *records,
                             plsh_error *error) {
-    const plsh_form *form = cache->form;
+    const plsh_cache_setup *setup = cache->setup;
     int64_t swept = cache->swept < cache->length ? cache->swept : cache->length;
     int64_t numbers[2] = {cache->length, swept};
     plsh_status status = emit(to, MAGIC, sizeof MAGIC, error);
-    if (!status) status = emit(to, records, record_count(form) * sizeof(record), error);
+    if (!status) status = emit(to, records, record_count(setup) * sizeof(record), error);
     if (!status) status = emit(to, numbers, sizeof numbers, error);
-    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++) {
-        int64_t first = cache->store[kv].first * PLSH_PAGE;
+    for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++) {
+        int64_t first = cache->store[kv].first * PLSH_PAGE_KEYS;
         status = emit(to, &first, sizeof first, error);
     }
-    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++) {
+    for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++) {
         status = emit_rows(to, cache, kv, false, error);
         if (!status) status = emit_rows(to, cache, kv, true, error);
     }
@@ -214,7 +214,7 @@ static plsh_status emit_all(sink *to, const plsh_cache *cache, const record *rec
 plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error) {
     record *records;
     void *memory = NULL;
-    plsh_status status = make_records(cache->form, &records, error);
+    plsh_status status = make_records(cache->setup, &records, error);
     if (!status) status = plsh_allocate(&memory, 1, sizeof(sink), "a cache file", error);
     sink *to = memory;
     if (!status) status = plsh_file_create(&to->file, path, error);
@@ -278,7 +278,7 @@ static plsh_status open_source(source *from, const char *path, plsh_error *error
 }
 
 /* Magic and config. */
-static plsh_status take_config(source *from, const plsh_form *form, plsh_error *error) {
+static plsh_status take_config(source *from, const plsh_cache_setup *setup, plsh_error *error) {
     char magic[sizeof MAGIC];
     plsh_status status = take(from, magic, sizeof magic, error);
     if (status) return status;
@@ -287,11 +287,11 @@ static plsh_status take_config(source *from, const plsh_form *form, plsh_error *
                          from->path);
     record *ours;
     void *memory = NULL;
-    status = make_records(form, &ours, error);
-    size_t count = record_count(form);
+    status = make_records(setup, &ours, error);
+    size_t count = record_count(setup);
     if (!status) status = plsh_allocate(&memory, count, sizeof(record), "a cache file", error);
     if (!status) status = take(from, memory, count * sizeof(record), error);
-    if (!status) status = compare_records(form, ours, memory, from->path, error);
+    if (!status) status = compare_records(setup, ours, memory, from->path, error);
     plsh_release(ours);
     plsh_release(memory);
     return status;
@@ -299,15 +299,15 @@ static plsh_status take_config(source *from, const plsh_form *form, plsh_error *
 
 /* Is every key that a query from `swept` on may look at behind `first`? */
 static bool is_first_possible(const plsh_cache *cache, int64_t kv, int64_t first) {
-    const plsh_form *form = cache->form;
-    if (first < 0 || first % PLSH_PAGE != 0 || first > cache->length) return false;
-    for (int64_t h = kv * form->group; first > 0 && h < (kv + 1) * form->group; h++)
-        if (plsh_view_reach(&form->view[h], NULL, cache->swept) < first) return false;
+    const plsh_cache_setup *setup = cache->setup;
+    if (first < 0 || first % PLSH_PAGE_KEYS != 0 || first > cache->length) return false;
+    for (int64_t h = kv * setup->group; first > 0 && h < (kv + 1) * setup->group; h++)
+        if (plsh_cache_mask_reach(&setup->mask[h], NULL, cache->swept) < first) return false;
     return true;
 }
 
 static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *error) {
-    int64_t numbers[2] = {0}, most = plsh_form_most_tokens(cache->form);
+    int64_t numbers[2] = {0}, most = plsh_cache_setup_most_tokens(cache->setup);
     plsh_status status = take(from, numbers, sizeof numbers, error);
     if (status) return status;
     if (numbers[0] < 0 || numbers[0] > most || numbers[1] < 0 || numbers[1] > numbers[0])
@@ -315,7 +315,7 @@ static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *err
                          from->path, (long long)numbers[0]);
     cache->length = numbers[0];
     cache->swept = numbers[1];
-    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++) {
+    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
         int64_t first = 0;
         status = take(from, &first, sizeof first, error);
         if (status) return status;
@@ -323,18 +323,18 @@ static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *err
             return plsh_fail(error, PLSH_STATUS_FORMAT,
                              "%.100s: kv head %lld cannot begin at position %lld", from->path,
                              (long long)kv, (long long)first);
-        cache->store[kv].first = first / PLSH_PAGE;
+        cache->store[kv].first = first / PLSH_PAGE_KEYS;
     }
     return PLSH_STATUS_OK;
 }
 
 /* Do the rows that are announced fill the rest of the file exactly? */
 static plsh_status check_size(const source *from, const plsh_cache *cache, plsh_error *error) {
-    const plsh_page_form *form = &cache->form->page[0];
-    size_t row = (size_t)(form->head_dim + form->value_dim) * form->element, sum = 0, part;
+    const plsh_cache_page_layout *layout = &cache->setup->page[0];
+    size_t row = (size_t)(layout->head_dim + layout->value_dim) * layout->element, sum = 0, part;
     bool fits = true;
-    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++) {
-        int64_t rows = cache->length - cache->store[kv].first * PLSH_PAGE;
+    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
+        int64_t rows = cache->length - cache->store[kv].first * PLSH_PAGE_KEYS;
         fits = fits && plsh_multiply((size_t)rows, row, &part) && plsh_add(sum, part, &sum);
     }
     size_t there = from->left + from->held - from->used;
@@ -345,28 +345,29 @@ static plsh_status check_size(const source *from, const plsh_cache *cache, plsh_
 }
 
 static plsh_status take_rows(source *from, plsh_cache *cache, int64_t kv, plsh_error *error) {
-    const plsh_page_form *form = plsh_form_page(cache->form, kv);
-    plsh_store *store = &cache->store[kv];
-    int64_t first = store->first * PLSH_PAGE;
-    plsh_status status = plsh_store_reserve(store, form, first, cache->length, error);
+    const plsh_cache_page_layout *layout = plsh_cache_setup_pages(cache->setup, kv);
+    plsh_cache_store *store = &cache->store[kv];
+    int64_t first = store->first * PLSH_PAGE_KEYS;
+    plsh_status status = plsh_cache_store_reserve(store, layout, first, cache->length, error);
     for (int values = 0; values < 2; values++) {
-        column c = column_of(form, values);
+        column c = column_of(layout, values);
         for (int64_t at = first; at < cache->length && !status; at++)
             status = take(from, row_at(store, c, at), c.row, error);
     }
-    if (!status) plsh_store_bound(store, form, cache->length);
+    if (!status) plsh_cache_store_bound(store, layout, cache->length);
     return status;
 }
 
 static plsh_status take_all(source *from, plsh_cache *cache, plsh_error *error) {
-    const plsh_form *form = cache->form;
-    plsh_status status = take_config(from, form, error);
+    const plsh_cache_setup *setup = cache->setup;
+    plsh_status status = take_config(from, setup, error);
     if (!status) status = take_numbers(from, cache, error);
     if (!status) status = check_size(from, cache, error);
-    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++)
+    for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++)
         status = take_rows(from, cache, kv, error);
-    for (int64_t h = 0; h < form->heads && !status; h++)
-        status = plsh_track_reserve(&cache->track[h], &form->view[h], cache->length, error);
+    for (int64_t h = 0; h < setup->heads && !status; h++)
+        status = plsh_cache_mask_state_reserve(&cache->mask_state[h], &setup->mask[h],
+                                               cache->length, error);
     if (status) return status;
     uint64_t digest;
     if (fread(&digest, sizeof digest, 1, from->file) != 1) return fail_short(from, error);

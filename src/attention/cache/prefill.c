@@ -3,7 +3,7 @@
  * The decode kernels are made for a few rows. A prompt goes through a plan per kv head instead: on
  * the user's own arrays where they are the whole sequence, otherwise on a copy of the head's pages,
  * one head at a time. Plans count positions from the first key, so everything has to be there. */
-#include "attention/cache/cache.h"
+#include "attention/cache/prefill.h"
 
 #include "base/dtype.h"
 #include "base/memory.h"
@@ -16,9 +16,9 @@ static const int64_t FEWEST_TOKENS = 64, MOST_COPIED = 4;
 /* Plans take no more keys. */
 static const int64_t MOST_KEYS = INT64_C(1) << 40;
 
-bool plsh_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length) {
+bool plsh_cache_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length) {
     if (count < FEWEST_TOKENS || length > MOST_KEYS || length > MOST_COPIED * count) return false;
-    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++)
+    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++)
         if (cache->store[kv].first > 0) return false;
     return true;
 }
@@ -26,48 +26,48 @@ bool plsh_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length
 /* Are the tokens all there are, in numbers that the storage does not round? */
 static bool is_direct(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length) {
     return tokens->k && tokens->v && tokens->count == length &&
-           tokens->dtype == cache->form->page[0].dtype;
+           tokens->dtype == cache->setup->page[0].dtype;
 }
 
 static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
                              int64_t kv, bool direct, plsh_plan **plan, plsh_error *error) {
-    const plsh_form *form = cache->form;
-    int64_t d = form->page[0].head_dim, dv = form->page[0].value_dim, count = tokens->count;
+    const plsh_cache_setup *setup = cache->setup;
+    int64_t d = setup->page[0].head_dim, dv = setup->page[0].value_dim, count = tokens->count;
     void *memory;
     plsh_status status =
-        plsh_allocate(&memory, (size_t)form->group, sizeof(plsh_head), "heads", error);
+        plsh_allocate(&memory, (size_t)setup->group, sizeof(plsh_head), "heads", error);
     if (status) return status;
     plsh_head *head = memory;
-    for (int64_t h = 0; h < form->group; h++) head[h] = form->view[kv * form->group + h].head;
-    plsh_attention attention = {.heads = form->group,
+    for (int64_t h = 0; h < setup->group; h++) head[h] = setup->mask[kv * setup->group + h].head;
+    plsh_attention attention = {.heads = setup->group,
                                 .kv_heads = 1,
                                 .queries = count,
                                 .keys = length,
                                 .head_dim = d,
                                 .value_dim = dv,
                                 .causal = true,
-                                .scale = form->scale,
+                                .scale = setup->scale,
                                 .dtype = tokens->dtype,
-                                .q = plsh_layout_or(tokens->q_layout, count, d),
-                                .o = plsh_layout_or(tokens->o_layout, count, dv),
+                                .q = plsh_cache_layout_or(tokens->q_layout, count, d),
+                                .o = plsh_cache_layout_or(tokens->o_layout, count, dv),
                                 .head = head,
-                                .head_count = form->group,
-                                .threads = form->threads,
-                                .isa = form->page[0].kernels->name};
+                                .head_count = setup->group,
+                                .threads = setup->threads,
+                                .isa = setup->page[0].kernels->name};
     if (direct) {
-        attention.k = plsh_layout_or(tokens->k_layout, count, d);
-        attention.v = plsh_layout_or(tokens->v_layout, count, dv);
+        attention.k = plsh_cache_layout_or(tokens->k_layout, count, d);
+        attention.v = plsh_cache_layout_or(tokens->v_layout, count, dv);
     }
     status = plsh_plan_create(&attention, plan, error);
     plsh_release(memory);
     return status;
 }
 
-static plsh_status make_memory(plsh_prefill *prefill, const plsh_cache *cache, int64_t length,
+static plsh_status make_memory(plsh_cache_prefill *prefill, const plsh_cache *cache, int64_t length,
                                size_t element, plsh_error *error) {
-    const plsh_page_form *page = &cache->form->page[0];
+    const plsh_cache_page_layout *page = &cache->setup->page[0];
     size_t most = 0;
-    for (int64_t kv = 0; kv < cache->form->kv_heads; kv++) {
+    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
         size_t bytes = plsh_plan_workspace(prefill->plan[kv]);
         if (bytes > most) most = bytes;
     }
@@ -80,32 +80,32 @@ static plsh_status make_memory(plsh_prefill *prefill, const plsh_cache *cache, i
                                   "a copy of values", error);
 }
 
-plsh_status plsh_prefill_make(plsh_prefill *prefill, const plsh_cache *cache,
-                              const plsh_tokens *tokens, int64_t length, plsh_error *error) {
-    const plsh_form *form = cache->form;
+plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
+                                    const plsh_tokens *tokens, int64_t length, plsh_error *error) {
+    const plsh_cache_setup *setup = cache->setup;
     void *memory;
-    *prefill = (plsh_prefill){.direct = is_direct(cache, tokens, length)};
+    *prefill = (plsh_cache_prefill){.direct = is_direct(cache, tokens, length)};
     plsh_status status =
-        plsh_allocate(&memory, (size_t)form->kv_heads, sizeof(plsh_plan *), "plans", error);
+        plsh_allocate(&memory, (size_t)setup->kv_heads, sizeof(plsh_plan *), "plans", error);
     prefill->plan = memory;
-    for (int64_t kv = 0; kv < form->kv_heads && !status; kv++)
+    for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++)
         status = make_plan(cache, tokens, length, kv, prefill->direct, &prefill->plan[kv], error);
     size_t element = plsh_dtype_size(tokens->dtype);
     if (!status) status = make_memory(prefill, cache, length, element, error);
-    if (status) plsh_prefill_clear(prefill, form->kv_heads);
+    if (status) plsh_cache_prefill_clear(prefill, setup->kv_heads);
     return status;
 }
 
-void plsh_prefill_clear(plsh_prefill *prefill, int64_t kv_heads) {
+void plsh_cache_prefill_clear(plsh_cache_prefill *prefill, int64_t kv_heads) {
     for (int64_t kv = 0; prefill->plan && kv < kv_heads; kv++) plsh_plan_destroy(prefill->plan[kv]);
     plsh_release(prefill->plan);
     plsh_release(prefill->workspace);
     plsh_release(prefill->k);
     plsh_release(prefill->v);
-    *prefill = (plsh_prefill){0};
+    *prefill = (plsh_cache_prefill){0};
 }
 
-static void copy_row(const plsh_page_form *page, const char *from, void *to, int64_t at,
+static void copy_row(const plsh_cache_page_layout *page, const char *from, void *to, int64_t at,
                      int64_t dim, plsh_dtype dtype) {
     if (dtype == page->dtype) {
         memcpy((char *)to + (size_t)at * page->element, from, (size_t)dim * page->element);
@@ -116,33 +116,34 @@ static void copy_row(const plsh_page_form *page, const char *from, void *to, int
 }
 
 /* The head's keys and values, one row after the other, in the type of the queries. */
-static void copy_pages(const plsh_prefill *prefill, const plsh_cache *cache, int64_t kv,
+static void copy_pages(const plsh_cache_prefill *prefill, const plsh_cache *cache, int64_t kv,
                        plsh_dtype dtype) {
-    const plsh_page_form *page = plsh_form_page(cache->form, kv);
+    const plsh_cache_page_layout *page = plsh_cache_setup_pages(cache->setup, kv);
     size_t k_row = (size_t)page->d * page->element, v_row = (size_t)page->dv * page->element;
-#pragma omp parallel for schedule(static) num_threads(cache->form->threads)
+#pragma omp parallel for schedule(static) num_threads(cache->setup->threads)
     for (int64_t at = 0; at < cache->length; at++) {
-        const plsh_page *from = plsh_store_page(&cache->store[kv], at / PLSH_PAGE);
-        size_t row = (size_t)(at % PLSH_PAGE);
-        copy_row(page, plsh_page_at(from, page->keys) + row * k_row, prefill->k,
+        const plsh_cache_page *from = plsh_cache_store_page(&cache->store[kv], at / PLSH_PAGE_KEYS);
+        size_t row = (size_t)(at % PLSH_PAGE_KEYS);
+        copy_row(page, plsh_cache_page_at(from, page->keys) + row * k_row, prefill->k,
                  at * page->head_dim, page->head_dim, dtype);
-        copy_row(page, plsh_page_at(from, page->values) + row * v_row, prefill->v,
+        copy_row(page, plsh_cache_page_at(from, page->values) + row * v_row, prefill->v,
                  at * page->value_dim, page->value_dim, dtype);
     }
 }
 
-plsh_status plsh_prefill_run(const plsh_prefill *prefill, const plsh_cache *cache,
-                             const plsh_tokens *tokens, plsh_report *report, plsh_error *error) {
-    const plsh_form *form = cache->form;
-    int64_t count = tokens->count, d = form->page[0].head_dim, dv = form->page[0].value_dim;
+plsh_status plsh_cache_prefill_run(const plsh_cache_prefill *prefill, const plsh_cache *cache,
+                                   const plsh_tokens *tokens, plsh_report *report,
+                                   plsh_error *error) {
+    const plsh_cache_setup *setup = cache->setup;
+    int64_t count = tokens->count, d = setup->page[0].head_dim, dv = setup->page[0].value_dim;
     int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
-    plsh_layout q = plsh_layout_or(tokens->q_layout, count, d);
-    plsh_layout k = plsh_layout_or(tokens->k_layout, count, d);
-    plsh_layout v = plsh_layout_or(tokens->v_layout, count, dv);
-    plsh_layout o = plsh_layout_or(tokens->o_layout, count, dv);
+    plsh_layout q = plsh_cache_layout_or(tokens->q_layout, count, d);
+    plsh_layout k = plsh_cache_layout_or(tokens->k_layout, count, d);
+    plsh_layout v = plsh_cache_layout_or(tokens->v_layout, count, dv);
+    plsh_layout o = plsh_cache_layout_or(tokens->o_layout, count, dv);
     int64_t pairs = 0;
-    for (int64_t kv = 0; kv < form->kv_heads; kv++) {
-        int64_t first = kv * form->group;
+    for (int64_t kv = 0; kv < setup->kv_heads; kv++) {
+        int64_t first = kv * setup->group;
         if (!prefill->direct) copy_pages(prefill, cache, kv, tokens->dtype);
         plsh_forward arrays = {
             .q = (const char *)tokens->q + first * q.head_stride * element,

@@ -1,0 +1,32 @@
+/* attention/cache: the blocks of all draws of a partition that hold one position, following it. */
+#ifndef PLSH_ATTENTION_CACHE_BLOCKS_H
+#define PLSH_ATTENTION_CACHE_BLOCKS_H
+
+#include "plsh/partition.h"
+
+typedef struct plsh_cache_block {
+    int64_t begin, end, sample;
+} plsh_cache_block;
+
+/* By where they begin. Moving on costs O(1) where no block ends, otherwise O(s) and a question to
+ * the partition per block that ended. */
+typedef struct plsh_cache_blocks {
+    int64_t position;
+    int64_t next_end;        /* the first position at which some block has ended */
+    plsh_cache_block *block; /* [samples], and as much scratch */
+} plsh_cache_blocks;
+
+plsh_status plsh_cache_blocks_make(plsh_cache_blocks *blocks, const plsh_partition *set,
+                                   plsh_error *error);
+void plsh_cache_blocks_copy(plsh_cache_blocks *to, const plsh_cache_blocks *from,
+                            const plsh_partition *set);
+void plsh_cache_blocks_clear(plsh_cache_blocks *blocks);
+size_t plsh_cache_blocks_bytes(const plsh_cache_blocks *blocks, const plsh_partition *set);
+
+/* Moves to a position, forwards or back. */
+void plsh_cache_blocks_move(plsh_cache_blocks *blocks, const plsh_partition *set, int64_t position);
+
+/* Where the first of the blocks that hold `position` begins, asked afresh. */
+int64_t plsh_cache_blocks_first_begin(const plsh_partition *set, int64_t position);
+
+#endif

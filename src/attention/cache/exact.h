@@ -1,0 +1,18 @@
+/* attention/cache: how far an `exact` query has to look. */
+#ifndef PLSH_ATTENTION_CACHE_EXACT_H
+#define PLSH_ATTENTION_CACHE_EXACT_H
+
+#include "attention/cache/pass.h"
+#include "attention/cache/store.h"
+
+/* The first round: the newest keys. */
+void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layout *layout);
+
+/* The range of round 1, 2, ... : what the weights so far cannot rule out, newest first. */
+void plsh_cache_exact_continue(plsh_cache_query *query, const plsh_cache_store *store, int round);
+
+/* Can this page, whose keys have the log2 weights s, be left out? */
+bool plsh_cache_exact_may_skip(const plsh_cache_query *query, const plsh_cache_page *page,
+                               const plsh_cache_page_layout *layout, const float *s, int count);
+
+#endif

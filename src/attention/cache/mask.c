@@ -1,0 +1,278 @@
+/* attention/cache: which keys a head sees, and under what weights. */
+#include "attention/cache/mask.h"
+
+#include "attention/cache/page.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double LOG2_E = 1.4426950408889634;
+
+/* ---- Masks ----------------------------------------------------------------------------------- */
+
+static plsh_status check_head(const plsh_head *head, plsh_error *error) {
+    switch (head->method) {
+    case PLSH_METHOD_DENSE: return plsh_decay_check(&head->partition.decay, error);
+    case PLSH_METHOD_AUTO:
+    case PLSH_METHOD_EXACT:
+        if (!(head->eps >= 0 && head->eps < 1))
+            return plsh_fail(error, PLSH_STATUS_INVALID, "eps is %g; it lies in [0, 1)", head->eps);
+        return plsh_decay_check(&head->partition.decay, error);
+    case PLSH_METHOD_PLSH:
+    case PLSH_METHOD_MASKS:
+    case PLSH_METHOD_MEAN: return plsh_partition_check(&head->partition, error);
+    case PLSH_METHOD_WINDOW:
+        if (head->window < 1)
+            return plsh_fail(error, PLSH_STATUS_INVALID, "window is %lld; at least 1",
+                             (long long)head->window);
+        return plsh_decay_check(&head->partition.decay, error);
+    case PLSH_METHOD_FIXED:
+        if (head->block < 1)
+            return plsh_fail(error, PLSH_STATUS_INVALID, "block is %lld; at least 1",
+                             (long long)head->block);
+        return PLSH_STATUS_OK;
+    case PLSH_METHOD_NONE: return PLSH_STATUS_OK;
+    }
+    return plsh_fail(error, PLSH_STATUS_INVALID, "method %d is unknown", (int)head->method);
+}
+
+/* The distance from which on the decay is 0; INT64_MAX where it never is for good. */
+static int64_t end_of(const plsh_decay *decay) {
+    if (plsh_decay_infinity(decay) > 0) return INT64_MAX;
+    if (decay->kind == PLSH_DECAY_TRIANGLE) return (int64_t)ceil(decay->a);
+    if (decay->kind != PLSH_DECAY_TABLE) return INT64_MAX;
+    size_t end = decay->table_size;
+    while (decay->table[end - 1] == 0) end--; /* k(0) = 1 */
+    return (int64_t)end;
+}
+
+/* A decay that ends above zero leaves `exact` nothing to stop at; one that ends at zero, nothing to
+ * find out. ALiBi underflows at 745 sigma, long after `exact` has stopped. */
+static void resolve_auto(plsh_cache_mask *mask) {
+    if (mask->head.method != PLSH_METHOD_AUTO) return;
+    const plsh_decay *decay = &mask->head.partition.decay;
+    if (end_of(decay) < INT64_MAX) {
+        mask->head.method = PLSH_METHOD_WINDOW;
+        mask->head.window = end_of(decay);
+        mask->reason = "window: the decay is 0 beyond it, so older keys are forgotten";
+    } else if (plsh_decay_infinity(decay) == 0) {
+        mask->head.method = PLSH_METHOD_EXACT;
+        mask->reason = "exact: it meets any eps and reads only what its bounds cannot rule out";
+    } else {
+        mask->head.method = PLSH_METHOD_DENSE;
+        mask->reason = "dense: the decay does not fade to zero, so every key matters";
+    }
+}
+
+static plsh_cache_mask_kind kind_of(const plsh_cache_mask *mask) {
+    const plsh_decay *decay = &mask->head.partition.decay;
+    if (mask->head.method == PLSH_METHOD_NONE || mask->head.method == PLSH_METHOD_FIXED)
+        return PLSH_MASK_FLAT;
+    if (plsh_cache_mask_is_sampled(mask))
+        return mask->head.partition.scheme == PLSH_SCHEME_LABELS ? PLSH_MASK_LABELS
+                                                                 : PLSH_MASK_COUNTS;
+    return decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0 ? PLSH_MASK_SLOPE : PLSH_MASK_TABLE;
+}
+
+plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error) {
+    *mask = (plsh_cache_mask){.head = *head, .reason = ""};
+    plsh_status status = check_head(head, error);
+    if (status) return status;
+    if (mask->head.eps == 0) mask->head.eps = 0x1p-24;
+    resolve_auto(mask);
+    mask->kind = kind_of(mask);
+    mask->slope = LOG2_E / head->partition.decay.a;
+    if (!plsh_cache_mask_is_sampled(mask)) return PLSH_STATUS_OK;
+    int64_t samples = head->partition.samples;
+    void *memory;
+    status = plsh_allocate(&memory, (size_t)samples + 1, sizeof(float), "weights of counts", error);
+    mask->count_log2 = memory;
+    if (status) return status;
+    for (int64_t c = 0; c <= samples; c++)
+        mask->count_log2[c] = (float)log2((double)c / (double)samples); /* -inf for 0 */
+    return PLSH_STATUS_OK;
+}
+
+void plsh_cache_mask_clear(plsh_cache_mask *mask) { plsh_release(mask->count_log2); }
+
+/* ---- States ---------------------------------------------------------------------------------- */
+
+plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
+                                       plsh_error *error) {
+    *state = (plsh_cache_mask_state){0};
+    if (mask->kind != PLSH_MASK_COUNTS) return PLSH_STATUS_OK;
+    plsh_status status = plsh_cache_blocks_make(&state->query, &mask->head.partition, error);
+    if (!status) status = plsh_cache_blocks_make(&state->oldest, &mask->head.partition, error);
+    if (status) plsh_cache_mask_state_clear(state);
+    return status;
+}
+
+/* A tail sum at every page: exactly what comes, for any decay, to the end of the table. */
+static void fill_tail(plsh_cache_mask_state *state, const plsh_decay *decay) {
+    double sum = 0;
+    for (int64_t t = state->decay_size - 1; t >= 0; t--) {
+        sum += plsh_decay_value(decay, t);
+        if (t % PLSH_PAGE_KEYS == 0) state->tail_sum[t / PLSH_PAGE_KEYS] = sum * (1 + 1e-9);
+    }
+}
+
+static bool needs_tail(const plsh_cache_mask *mask) {
+    plsh_decay_kind kind = mask->head.partition.decay.kind;
+    return mask->head.method == PLSH_METHOD_EXACT &&
+           (kind == PLSH_DECAY_KERPLE_POWER || kind == PLSH_DECAY_TABLE);
+}
+
+static plsh_status grow_tables(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
+                               int64_t size, plsh_error *error) {
+    void *table, *tail = NULL;
+    plsh_status status = plsh_allocate(&table, (size_t)size, sizeof(float), "a decay", error);
+    if (status) return status;
+    if (needs_tail(mask)) {
+        status =
+            plsh_allocate(&tail, (size_t)(size / PLSH_PAGE_KEYS), sizeof(double), "tails", error);
+        if (status) {
+            plsh_release(table);
+            return status;
+        }
+    }
+    float *log2_decay = table;
+    int64_t old = state->decay_size;
+    if (old) memcpy(log2_decay, state->log2_decay, (size_t)old * sizeof(float));
+    for (int64_t t = old; t < size; t++)
+        log2_decay[t] = (float)(plsh_decay_log(&mask->head.partition.decay, t) * LOG2_E);
+    plsh_release(state->log2_decay);
+    plsh_release(state->tail_sum);
+    state->log2_decay = log2_decay;
+    state->tail_sum = tail;
+    state->decay_size = size;
+    if (tail) fill_tail(state, &mask->head.partition.decay);
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
+                                          int64_t length, plsh_error *error) {
+    if (mask->kind != PLSH_MASK_TABLE) return PLSH_STATUS_OK;
+    int64_t needed = length;
+    if (mask->head.method == PLSH_METHOD_WINDOW && mask->head.window < needed)
+        needed = mask->head.window;
+    if (needed <= state->decay_size) return PLSH_STATUS_OK;
+    int64_t size = state->decay_size ? state->decay_size : 4 * PLSH_PAGE_KEYS;
+    while (size < needed) size *= 2;
+    return grow_tables(state, mask, size, error);
+}
+
+plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
+                                       const plsh_cache_mask_state *state,
+                                       const plsh_cache_mask *mask, plsh_error *error) {
+    plsh_status status = plsh_cache_mask_state_make(fork, mask, error);
+    if (!status && state->decay_size) status = grow_tables(fork, mask, state->decay_size, error);
+    if (status) {
+        plsh_cache_mask_state_clear(fork);
+        return status;
+    }
+    if (mask->kind != PLSH_MASK_COUNTS) return PLSH_STATUS_OK;
+    plsh_cache_blocks_copy(&fork->query, &state->query, &mask->head.partition);
+    plsh_cache_blocks_copy(&fork->oldest, &state->oldest, &mask->head.partition);
+    return PLSH_STATUS_OK;
+}
+
+void plsh_cache_mask_state_clear(plsh_cache_mask_state *state) {
+    plsh_cache_blocks_clear(&state->query);
+    plsh_cache_blocks_clear(&state->oldest);
+    plsh_release(state->log2_decay);
+    plsh_release(state->tail_sum);
+    *state = (plsh_cache_mask_state){0};
+}
+
+size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state,
+                                   const plsh_cache_mask *mask) {
+    size_t bytes = (size_t)state->decay_size * sizeof(float);
+    if (state->tail_sum) bytes += (size_t)(state->decay_size / PLSH_PAGE_KEYS) * sizeof(double);
+    return bytes + plsh_cache_blocks_bytes(&state->query, &mask->head.partition) +
+           plsh_cache_blocks_bytes(&state->oldest, &mask->head.partition);
+}
+
+/* ---- Reach and weights ----------------------------------------------------------------------- */
+
+int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
+                              int64_t position) {
+    if (mask->head.method == PLSH_METHOD_WINDOW)
+        return position < mask->head.window ? 0 : position - mask->head.window + 1;
+    if (mask->head.method == PLSH_METHOD_FIXED) return position - position % mask->head.block;
+    if (mask->kind != PLSH_MASK_COUNTS) return 0;
+    if (blocks == NULL) return plsh_cache_blocks_first_begin(&mask->head.partition, position);
+    plsh_cache_blocks_move(blocks, &mask->head.partition, position);
+    return blocks->block[0].begin;
+}
+
+/* How many of the ascending begins are <= key. */
+static int64_t begun(const int64_t *begins, int64_t samples, int64_t key) {
+    int64_t low = 0, high = samples;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (begins[middle] <= key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void weights_of_counts(const plsh_cache_mask_row *row, int64_t from, int count, float *s) {
+    int64_t samples = row->mask->head.partition.samples;
+    int64_t c = begun(row->begins, samples, from);
+    for (int j = 0; j < count; j++) {
+        while (c < samples && row->begins[c] <= from + j) c++;
+        s[j] = row->mask->count_log2[c];
+    }
+}
+
+static void weights_of_labels(const plsh_cache_mask_row *row, int64_t from, int count, float *s) {
+    const plsh_partition *set = &row->mask->head.partition;
+    int64_t first = row->sample >= 0 ? row->sample : 0;
+    int64_t last = row->sample >= 0 ? row->sample : set->samples - 1;
+    int64_t same[PLSH_PAGE_KEYS] = {0};
+    for (int64_t m = first; m <= last; m++) {
+        const int32_t *labels = set->labels + m * set->label_count;
+        for (int j = 0; j < count; j++) same[j] += labels[from + j] == labels[row->position];
+    }
+    for (int j = 0; j < count; j++) {
+        int64_t c = row->sample >= 0 && same[j] ? set->samples : same[j];
+        s[j] = row->mask->count_log2[c];
+    }
+}
+
+void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, int count,
+                                 float *s) {
+    int64_t t = row->position - from; /* of the first key */
+    switch (row->mask->kind) {
+    case PLSH_MASK_FLAT: memset(s, 0, (size_t)count * sizeof *s); return;
+    case PLSH_MASK_SLOPE: {
+        float first = (float)(-(double)t * row->mask->slope), step = (float)row->mask->slope;
+        for (int j = 0; j < count; j++) s[j] = first + (float)j * step;
+        return;
+    }
+    case PLSH_MASK_TABLE:
+        for (int j = 0; j < count; j++) s[j] = row->state->log2_decay[t - j];
+        return;
+    case PLSH_MASK_COUNTS:
+        if (row->sample >= 0) /* mean: the range is the block */
+            memset(s, 0, (size_t)count * sizeof *s);
+        else
+            weights_of_counts(row, from, count, s);
+        return;
+    case PLSH_MASK_LABELS: weights_of_labels(row, from, count, s); return;
+    }
+}
+
+double plsh_cache_mask_row_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
+    const plsh_cache_mask_state *state = row->state;
+    if (state->tail_sum == NULL)
+        return plsh_decay_tail(&row->mask->head.partition.decay, t0, count);
+    int64_t first = t0 / PLSH_PAGE_KEYS, after = (t0 + count + PLSH_PAGE_KEYS - 1) / PLSH_PAGE_KEYS;
+    double all = state->tail_sum[first];
+    if (after >= state->decay_size / PLSH_PAGE_KEYS) return all;
+    return all - state->tail_sum[after] * (1 - 3e-9);
+}

@@ -1,0 +1,73 @@
+/* attention/cache: which keys a head sees, and under what weights. */
+#ifndef PLSH_ATTENTION_CACHE_MASK_H
+#define PLSH_ATTENTION_CACHE_MASK_H
+
+#include "attention/cache/blocks.h"
+#include "plsh/attention.h"
+
+/* How the log2 weights of a row of keys come about. */
+typedef enum plsh_cache_mask_kind {
+    PLSH_MASK_FLAT,   /* 0 */
+    PLSH_MASK_SLOPE,  /* ALiBi: -t slope */
+    PLSH_MASK_TABLE,  /* log2 k(t) from a table by t */
+    PLSH_MASK_COUNTS, /* log2 (draws whose block of the query has begun) / s */
+    PLSH_MASK_LABELS  /* log2 (draws with equal labels) / s */
+} plsh_cache_mask_kind;
+
+/* A head as decoding needs it: constant, shared by forks. */
+typedef struct plsh_cache_mask {
+    plsh_head head; /* auto resolved */
+    const char *reason;
+    plsh_cache_mask_kind kind;
+    double slope;      /* log2(e) / sigma */
+    float *count_log2; /* [samples + 1]: log2 (c / s) */
+} plsh_cache_mask;
+
+plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error);
+void plsh_cache_mask_clear(plsh_cache_mask *mask);
+
+static inline bool plsh_cache_mask_is_sampled(const plsh_cache_mask *mask) {
+    return mask->head.method == PLSH_METHOD_PLSH || mask->head.method == PLSH_METHOD_MASKS ||
+           mask->head.method == PLSH_METHOD_MEAN;
+}
+
+/* The first position that a query at `position` may look at; the blocks are moved there for the
+ * sampled methods, and may be NULL: then the partition is asked afresh. */
+int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
+                              int64_t position);
+
+/* The part of a mask that follows the sequence. */
+typedef struct plsh_cache_mask_state {
+    plsh_cache_blocks query, oldest; /* for attending; for what can be dropped */
+    float *log2_decay;               /* MASK_TABLE: [decay_size], log2 k(t) */
+    double *tail_sum;   /* exact with such a table: sum of k(t) from t = 64 x to the end */
+    int64_t decay_size; /* multiple of PLSH_PAGE_KEYS */
+} plsh_cache_mask_state;
+
+plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
+                                       plsh_error *error);
+plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
+                                       const plsh_cache_mask_state *state,
+                                       const plsh_cache_mask *mask, plsh_error *error);
+void plsh_cache_mask_state_clear(plsh_cache_mask_state *state);
+size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state, const plsh_cache_mask *mask);
+/* Room in the tables for a sequence of this length. */
+plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
+                                          int64_t length, plsh_error *error);
+
+/* The mask of one query. */
+typedef struct plsh_cache_mask_row {
+    const plsh_cache_mask *mask;
+    const plsh_cache_mask_state *state;
+    const int64_t *begins; /* MASK_COUNTS: [samples], ascending */
+    int64_t position;
+    int64_t sample; /* mean: the one draw that counts; otherwise -1 */
+} plsh_cache_mask_row;
+
+/* s[0..count) = log2 of the weights of the keys at from..from + count - 1. */
+void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, int count, float *s);
+
+/* sum of k(t) for t0 <= t < t0 + count, or more. */
+double plsh_cache_mask_row_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count);
+
+#endif

@@ -1,0 +1,74 @@
+/* attention/cache: pages, the unit in which keys and values are stored, shared and forgotten.
+ *
+ * A page holds PLSH_PAGE_KEYS consecutive tokens of one kv head. Pages are reference counted:
+ * forks share them, whoever writes to a shared one copies it first. */
+#ifndef PLSH_ATTENTION_CACHE_PAGE_H
+#define PLSH_ATTENTION_CACHE_PAGE_H
+
+#include "attention/kernels/decode.h"
+
+#include <stdatomic.h>
+
+enum { PLSH_PAGE_KEYS = PLSH_DECODE_KEYS };
+
+/* In memory: this, then for `bounded` layouts the box (low[d], high[d], floats), then the keys
+ * [PLSH_PAGE_KEYS][d], then the values [PLSH_PAGE_KEYS][dv], in the storage's type; d and dv
+ * padded. */
+typedef struct plsh_cache_page {
+    atomic_int references;
+    int filled; /* rows that norm and box cover */
+    float norm; /* no key is longer */
+} plsh_cache_page;
+
+typedef struct plsh_cache_page_layout {
+    plsh_dtype dtype;
+    int64_t head_dim, value_dim;     /* as the user has them */
+    int64_t d, dv;                   /* padded */
+    size_t element;                  /* bytes of one */
+    size_t box, keys, values, bytes; /* offsets within a page, and its size */
+    const plsh_decode_kernels *kernels;
+} plsh_cache_page_layout;
+
+/* bounded: with norms and boxes, for `exact`. */
+plsh_cache_page_layout plsh_cache_page_layout_make(plsh_dtype dtype, int64_t head_dim,
+                                                   int64_t value_dim, bool bounded,
+                                                   const plsh_decode_kernels *kernels);
+
+static inline bool plsh_cache_page_is_bounded(const plsh_cache_page_layout *layout) {
+    return layout->keys != layout->box;
+}
+
+static inline char *plsh_cache_page_at(const plsh_cache_page *page, size_t offset) {
+    return (char *)page + offset;
+}
+
+/* Key row `row` of a page, and value row `row`. */
+static inline char *plsh_cache_page_key(const plsh_cache_page *page,
+                                        const plsh_cache_page_layout *layout, int64_t row) {
+    return (char *)page + layout->keys + (size_t)(row * layout->d) * layout->element;
+}
+
+static inline char *plsh_cache_page_value(const plsh_cache_page *page,
+                                          const plsh_cache_page_layout *layout, int64_t row) {
+    return (char *)page + layout->values + (size_t)(row * layout->dv) * layout->element;
+}
+
+/* An empty page, its padding zero, with one reference. */
+plsh_status plsh_cache_page_make(plsh_cache_page **page, const plsh_cache_page_layout *layout,
+                                 plsh_error *error);
+void plsh_cache_page_share(plsh_cache_page *page);
+void plsh_cache_page_release(plsh_cache_page *page);
+bool plsh_cache_page_is_shared(const plsh_cache_page *page);
+void plsh_cache_page_copy(plsh_cache_page *to, const plsh_cache_page *from,
+                          const plsh_cache_page_layout *layout);
+
+/* bounded: takes the rows from..to-1, just written, into norm and box. Where `from` is not the end
+ * of what they cover (the page was truncated), they are made afresh from all rows. */
+void plsh_cache_page_cover(plsh_cache_page *page, const plsh_cache_page_layout *layout, int from,
+                           int to);
+
+/* An upper bound of q . k over the keys of a page, by its box. */
+float plsh_cache_page_bound(const plsh_cache_page *page, const plsh_cache_page_layout *layout,
+                            const float *q);
+
+#endif

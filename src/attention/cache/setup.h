@@ -1,0 +1,42 @@
+/* attention/cache: everything about a cache that never changes; forks share it. */
+#ifndef PLSH_ATTENTION_CACHE_SETUP_H
+#define PLSH_ATTENTION_CACHE_SETUP_H
+
+#include "attention/cache/mask.h"
+#include "attention/cache/page.h"
+#include "plsh/cache.h"
+
+/* Positions stay below, so that sums of a few never overflow. */
+#define PLSH_CACHE_MOST_TOKENS (INT64_C(1) << 61)
+
+typedef struct plsh_cache_setup {
+    atomic_int references;
+    int64_t heads, kv_heads, group, undo;
+    double scale;
+    int threads;
+    plsh_cache_page_layout page[2]; /* plain, bounded */
+    plsh_cache_mask *mask;          /* [heads] */
+    bool *bounded;                  /* [kv_heads]: has a head that is `exact` */
+} plsh_cache_setup;
+
+/* Checks the config and puts the defaults in. One reference. */
+plsh_status plsh_cache_setup_make(plsh_cache_setup **setup, const plsh_cache_config *config,
+                                  plsh_error *error);
+void plsh_cache_setup_share(plsh_cache_setup *setup);
+void plsh_cache_setup_release(plsh_cache_setup *setup); /* NULL is fine */
+
+static inline const plsh_cache_page_layout *plsh_cache_setup_pages(const plsh_cache_setup *setup,
+                                                                   int64_t kv) {
+    return &setup->page[setup->bounded[kv]];
+}
+
+/* How long a sequence may become: user labels end. */
+int64_t plsh_cache_setup_most_tokens(const plsh_cache_setup *setup);
+
+/* Strides with the defaults put in. */
+static inline plsh_layout plsh_cache_layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
+    if (layout.head_stride == 0 && layout.row_stride == 0) return (plsh_layout){rows * dim, dim};
+    return layout;
+}
+
+#endif
