@@ -137,7 +137,7 @@ static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *wor
         b.tile.pass = &plsh_pass_backward;
         clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
         clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
-        plsh_bounds_summarise(plan, &inputs, workspace, b.tile.k_wide, NULL);
+        plsh_bounds_summarise(plan, &inputs, NULL, workspace, b.tile.k_wide, NULL);
         while (plsh_turns_take(&turns, &b.turn)) {
             int64_t number = turns.chain[b.turn.chain].first + b.turn.tile;
             run_tile(&b, arrays, workspace, part + 2 * number);

@@ -279,10 +279,9 @@ static void find_centre(plsh_backward_tile *b, int g) {
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, d = (int)shape->head_dim, count = 0;
     int64_t last = plsh_tile_group_begin(tile, g), first = last - CENTRE_KEYS + 1;
-    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
     memset(b->centre, 0, sizeof(float) * (size_t)d);
     for (int64_t i = first < 0 ? 0 : first; i <= last; i++) {
-        const char *k = tile->k + i * shape->k.row_stride * size;
+        const char *k = plsh_row_source_at(&tile->k, i);
         if (!tile->kernel->all_finite(group, k, shape->dtype, d, 1, d)) continue;
         tile->kernel->widen(group, b->k_row, d, k, shape->dtype, d, 1, d);
         for (int x = 0; x < d; x++) b->centre[x] += b->k_row[x];

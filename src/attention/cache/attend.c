@@ -306,12 +306,11 @@ static int64_t run_pass(plsh_cache *cache, const plsh_tokens *tokens, int64_t to
     return pairs;
 }
 
-void plsh_cache_attend_pages(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report) {
-    int64_t pairs = 0;
-    for (int64_t token = 0; token < tokens->count; token += cache->pass->tokens) {
+int64_t plsh_cache_attend_pages(plsh_cache *cache, const plsh_tokens *tokens) {
+    int64_t pairs = 0, most = cache->pass->tokens;
+    for (int64_t token = 0; token < tokens->count; token += most) {
         int64_t left = tokens->count - token;
-        pairs +=
-            run_pass(cache, tokens, token, left < cache->pass->tokens ? left : cache->pass->tokens);
+        pairs += run_pass(cache, tokens, token, left < most ? left : most);
     }
-    if (report) *report = (plsh_report){.pairs = pairs};
+    return pairs;
 }

@@ -4,7 +4,7 @@
 
 #include "attention/cache/cache.h"
 
-/* All arguments are checked, all memory is there. */
-void plsh_cache_attend_pages(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report);
+/* All arguments are checked, all memory is there. The number of pairs. */
+int64_t plsh_cache_attend_pages(plsh_cache *cache, const plsh_tokens *tokens);
 
 #endif

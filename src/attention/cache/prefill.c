@@ -1,46 +1,36 @@
-/* attention: many queries at once, through the tiles of the forward pass.
+/* attention/cache: many queries at once, through the tiles of the forward pass.
  *
- * The decode kernels are made for a few rows. A prompt goes through a plan per kv head instead: on
- * the user's own arrays where they are the whole sequence, otherwise on a copy of the head's pages,
- * one head at a time. Plans count positions from the first key, so everything has to be there. */
+ * The decode kernels are made for a few rows. A prompt, or a chunk of one, goes through a plan that
+ * reads its keys and values from the pages where they lie: a step of a walk at a time is put
+ * together in the thread's workspace, so that memory is that of the chunk. The numbers are those of
+ * plsh_plan_forward on arrays, to the bit. */
 #include "attention/cache/prefill.h"
 
-#include "base/dtype.h"
+#include "attention/forward/tile.h"
 #include "base/memory.h"
 
-#include <string.h>
-
-/* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens for dense, d = 64. A
- * copy has to be worth it for heads that read little: no more than so many rows per token. */
-static const int64_t FEWEST_TOKENS = 64, MOST_COPIED = 4;
+/* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens for dense, d = 64. */
+static const int64_t FEWEST_TOKENS = 64;
 /* Plans take no more keys. */
 static const int64_t MOST_KEYS = INT64_C(1) << 40;
 
 bool plsh_cache_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length) {
-    if (count < FEWEST_TOKENS || length > MOST_KEYS || length > MOST_COPIED * count) return false;
-    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++)
-        if (cache->store[kv].first > 0) return false;
-    return true;
-}
-
-/* Are the tokens all there are, in numbers that the storage does not round? */
-static bool is_direct(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length) {
-    return tokens->k && tokens->v && tokens->count == length &&
-           tokens->dtype == cache->setup->page[0].dtype;
+    (void)cache;
+    return count >= FEWEST_TOKENS && length <= MOST_KEYS;
 }
 
 static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
-                             int64_t kv, bool direct, plsh_plan **plan, plsh_error *error) {
+                             plsh_plan **plan, plsh_error *error) {
     const plsh_cache_setup *setup = cache->setup;
     int64_t d = setup->page[0].head_dim, dv = setup->page[0].value_dim, count = tokens->count;
     void *memory;
     plsh_status status =
-        plsh_allocate(&memory, (size_t)setup->group, sizeof(plsh_head), "heads", error);
+        plsh_allocate(&memory, (size_t)setup->heads, sizeof(plsh_head), "heads", error);
     if (status) return status;
     plsh_head *head = memory;
-    for (int64_t h = 0; h < setup->group; h++) head[h] = setup->mask[kv * setup->group + h].head;
-    plsh_attention attention = {.heads = setup->group,
-                                .kv_heads = 1,
+    for (int64_t h = 0; h < setup->heads; h++) head[h] = setup->mask[h].head;
+    plsh_attention attention = {.heads = setup->heads,
+                                .kv_heads = setup->kv_heads,
                                 .queries = count,
                                 .keys = length,
                                 .head_dim = d,
@@ -51,114 +41,56 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
                                 .q = plsh_cache_layout_or(tokens->q_layout, count, d),
                                 .o = plsh_cache_layout_or(tokens->o_layout, count, dv),
                                 .head = head,
-                                .head_count = setup->group,
+                                .head_count = setup->heads,
                                 .threads = setup->threads,
                                 .isa = setup->page[0].kernels->name};
-    if (direct) {
-        attention.k = plsh_cache_layout_or(tokens->k_layout, count, d);
-        attention.v = plsh_cache_layout_or(tokens->v_layout, count, dv);
-    }
-    status = plsh_plan_create(&attention, plan, error);
+    status = plsh_plan_create_paged(&attention, plan, error);
     plsh_release(memory);
     return status;
 }
 
-static plsh_status make_memory(plsh_cache_prefill *prefill, const plsh_cache *cache, int64_t length,
-                               size_t element, plsh_error *error) {
-    const plsh_cache_page_layout *page = &cache->setup->page[0];
-    size_t most = 0;
-    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
-        size_t bytes = plsh_plan_workspace(prefill->plan[kv]);
-        if (bytes > most) most = bytes;
-    }
-    plsh_status status = plsh_allocate(&prefill->workspace, 1, most, "a workspace", error);
-    if (status || prefill->direct) return status;
-    status = plsh_allocate(&prefill->k, (size_t)length, (size_t)page->head_dim * element,
-                           "a copy of keys", error);
-    return status ? status
-                  : plsh_allocate(&prefill->v, (size_t)length, (size_t)page->value_dim * element,
-                                  "a copy of values", error);
-}
-
 plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
                                     const plsh_tokens *tokens, int64_t length, plsh_error *error) {
-    const plsh_cache_setup *setup = cache->setup;
-    void *memory;
-    *prefill = (plsh_cache_prefill){.direct = is_direct(cache, tokens, length)};
-    plsh_status status =
-        plsh_allocate(&memory, (size_t)setup->kv_heads, sizeof(plsh_plan *), "plans", error);
-    prefill->plan = memory;
-    for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++)
-        status = make_plan(cache, tokens, length, kv, prefill->direct, &prefill->plan[kv], error);
-    size_t element = plsh_dtype_size(tokens->dtype);
-    if (!status) status = make_memory(prefill, cache, length, element, error);
-    if (status) plsh_cache_prefill_clear(prefill, setup->kv_heads);
+    *prefill = (plsh_cache_prefill){0};
+    plsh_status status = make_plan(cache, tokens, length, &prefill->plan, error);
+    if (!status)
+        status = plsh_allocate(&prefill->workspace, 1, plsh_plan_workspace(prefill->plan),
+                               "a workspace", error);
+    void *memory = NULL;
+    if (!status)
+        status = plsh_allocate(&memory, 2 * (size_t)cache->setup->kv_heads, sizeof *prefill->source,
+                               "heads", error);
+    prefill->source = memory;
+    if (status) plsh_cache_prefill_clear(prefill);
     return status;
 }
 
-void plsh_cache_prefill_clear(plsh_cache_prefill *prefill, int64_t kv_heads) {
-    for (int64_t kv = 0; prefill->plan && kv < kv_heads; kv++) plsh_plan_destroy(prefill->plan[kv]);
-    plsh_release(prefill->plan);
+void plsh_cache_prefill_clear(plsh_cache_prefill *prefill) {
+    plsh_plan_destroy(prefill->plan);
     plsh_release(prefill->workspace);
-    plsh_release(prefill->k);
-    plsh_release(prefill->v);
+    plsh_release(prefill->source);
     *prefill = (plsh_cache_prefill){0};
 }
 
-static void copy_row(const plsh_cache_page_layout *page, const char *from, void *to, int64_t at,
-                     int64_t dim, plsh_dtype dtype) {
-    if (dtype == page->dtype) {
-        memcpy((char *)to + (size_t)at * page->element, from, (size_t)dim * page->element);
-        return;
-    }
-    float *row = (float *)to + at;
-    for (int64_t x = 0; x < dim; x++) row[x] = plsh_dtype_load(page->dtype, from, x);
+static plsh_row_source source_of(const plsh_cache *cache, int64_t kv, bool values) {
+    const plsh_cache_page_layout *layout = plsh_cache_setup_pages(cache->setup, kv);
+    return (plsh_row_source){.dtype = layout->dtype,
+                             .dim = (int)(values ? layout->value_dim : layout->head_dim),
+                             .stride = values ? layout->dv : layout->d,
+                             .page = (const void *const *)cache->store[kv].page,
+                             .first_page = cache->store[kv].first,
+                             .page_rows = PLSH_PAGE_KEYS,
+                             .offset = values ? layout->values : layout->keys};
 }
 
-/* The head's keys and values, one row after the other, in the type of the queries. */
-static void copy_pages(const plsh_cache_prefill *prefill, const plsh_cache *cache, int64_t kv,
-                       plsh_dtype dtype) {
-    const plsh_cache_page_layout *page = plsh_cache_setup_pages(cache->setup, kv);
-    size_t k_row = (size_t)page->d * page->element, v_row = (size_t)page->dv * page->element;
-#pragma omp parallel for schedule(static) num_threads(cache->setup->threads)
-    for (int64_t at = 0; at < cache->length; at++) {
-        const plsh_cache_page *from = plsh_cache_store_page(&cache->store[kv], at / PLSH_PAGE_KEYS);
-        size_t row = (size_t)(at % PLSH_PAGE_KEYS);
-        copy_row(page, plsh_cache_page_at(from, page->keys) + row * k_row, prefill->k,
-                 at * page->head_dim, page->head_dim, dtype);
-        copy_row(page, plsh_cache_page_at(from, page->values) + row * v_row, prefill->v,
-                 at * page->value_dim, page->value_dim, dtype);
+int64_t plsh_cache_prefill_run(const plsh_cache_prefill *prefill, const plsh_cache *cache,
+                               const plsh_tokens *tokens) {
+    int64_t kv_heads = cache->setup->kv_heads;
+    plsh_pages pages = {.k = prefill->source, .v = prefill->source + kv_heads};
+    for (int64_t kv = 0; kv < kv_heads; kv++) {
+        prefill->source[kv] = source_of(cache, kv, false);
+        prefill->source[kv_heads + kv] = source_of(cache, kv, true);
     }
-}
-
-plsh_status plsh_cache_prefill_run(const plsh_cache_prefill *prefill, const plsh_cache *cache,
-                                   const plsh_tokens *tokens, plsh_report *report,
-                                   plsh_error *error) {
-    const plsh_cache_setup *setup = cache->setup;
-    int64_t count = tokens->count, d = setup->page[0].head_dim, dv = setup->page[0].value_dim;
-    int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
-    plsh_layout q = plsh_cache_layout_or(tokens->q_layout, count, d);
-    plsh_layout k = plsh_cache_layout_or(tokens->k_layout, count, d);
-    plsh_layout v = plsh_cache_layout_or(tokens->v_layout, count, dv);
-    plsh_layout o = plsh_cache_layout_or(tokens->o_layout, count, dv);
-    int64_t pairs = 0;
-    for (int64_t kv = 0; kv < setup->kv_heads; kv++) {
-        int64_t first = kv * setup->group;
-        if (!prefill->direct) copy_pages(prefill, cache, kv, tokens->dtype);
-        plsh_forward arrays = {
-            .q = (const char *)tokens->q + first * q.head_stride * element,
-            .k = prefill->direct ? (const char *)tokens->k + kv * k.head_stride * element
-                                 : prefill->k,
-            .v = prefill->direct ? (const char *)tokens->v + kv * v.head_stride * element
-                                 : prefill->v,
-            .o = tokens->o + first * o.head_stride,
-            .lse = tokens->lse ? tokens->lse + first * count : NULL};
-        plsh_report part;
-        plsh_status status =
-            plsh_plan_forward(prefill->plan[kv], &arrays, prefill->workspace, &part, error);
-        if (status) return status;
-        pairs += part.pairs;
-    }
-    if (report) *report = (plsh_report){.pairs = pairs};
-    return PLSH_STATUS_OK;
+    plsh_forward arrays = {.q = tokens->q, .o = tokens->o, .lse = tokens->lse};
+    return plsh_plan_forward_pages(prefill->plan, &arrays, &pages, prefill->workspace);
 }

@@ -58,22 +58,17 @@ static plsh_status check_attend(const plsh_cache *cache, const plsh_tokens *toke
 static plsh_status prepare(plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
                            plsh_cache_prefill *prefill, plsh_error *error) {
     *prefill = (plsh_cache_prefill){0};
-    if (!plsh_cache_prefill_applies(cache, tokens->count, length))
-        return plsh_cache_pass_reserve(&cache->pass, cache->setup, tokens->count, error);
-    plsh_tokens queries = *tokens;
-    if (length == cache->length) queries.k = queries.v = NULL; /* not looked at */
-    return plsh_cache_prefill_make(prefill, cache, &queries, length, error);
+    if (plsh_cache_prefill_applies(cache, tokens->count, length))
+        return plsh_cache_prefill_make(prefill, cache, tokens, length, error);
+    return plsh_cache_pass_reserve(&cache->pass, cache->setup, tokens->count, error);
 }
 
-static plsh_status run(plsh_cache *cache, const plsh_tokens *tokens, plsh_cache_prefill *prefill,
-                       plsh_report *report, plsh_error *error) {
-    plsh_status status = PLSH_STATUS_OK;
-    if (prefill->plan)
-        status = plsh_cache_prefill_run(prefill, cache, tokens, report, error);
-    else
-        plsh_cache_attend_pages(cache, tokens, report);
-    plsh_cache_prefill_clear(prefill, cache->setup->kv_heads);
-    return status;
+static void run(plsh_cache *cache, const plsh_tokens *tokens, plsh_cache_prefill *prefill,
+                plsh_report *report) {
+    int64_t pairs = prefill->plan ? plsh_cache_prefill_run(prefill, cache, tokens)
+                                  : plsh_cache_attend_pages(cache, tokens);
+    if (report) *report = (plsh_report){.pairs = pairs};
+    plsh_cache_prefill_clear(prefill);
 }
 
 plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
@@ -90,7 +85,8 @@ plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh
                          (long long)position, (long long)plsh_cache_earliest(cache));
     plsh_cache_prefill prefill;
     status = prepare(cache, tokens, cache->length, &prefill, error);
-    return status ? status : run(cache, tokens, &prefill, report, error);
+    if (!status) run(cache, tokens, &prefill, report);
+    return status;
 }
 
 plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
@@ -106,15 +102,11 @@ plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_r
     if (status) return status;
     status = plsh_cache_reserve(cache, before + tokens->count, error);
     if (status) {
-        plsh_cache_prefill_clear(&prefill, cache->setup->kv_heads);
+        plsh_cache_prefill_clear(&prefill);
         return status;
     }
     plsh_cache_write(cache, tokens);
-    status = run(cache, tokens, &prefill, report, error);
-    if (status) {
-        plsh_cache_take_back(cache, before);
-        return status;
-    }
+    run(cache, tokens, &prefill, report);
     plsh_cache_forget(cache);
     return PLSH_STATUS_OK;
 }

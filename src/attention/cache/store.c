@@ -49,10 +49,10 @@ static plsh_status table_reserve(plsh_cache_store *store, int64_t pages, plsh_er
     int64_t capacity = store->capacity ? store->capacity : 8;
     while (capacity < pages) capacity *= 2;
     void *memory;
-    plsh_status status = plsh_allocate(&memory, (size_t)capacity, sizeof(plsh_cache_page *),
-                                       "the table of pages", error);
+    plsh_status status =
+        plsh_allocate(&memory, (size_t)capacity, sizeof *store->page, "the table of pages", error);
     if (status) return status;
-    if (store->count) memcpy(memory, store->page, (size_t)store->count * sizeof(plsh_cache_page *));
+    if (store->count) memcpy(memory, store->page, (size_t)store->count * sizeof *store->page);
     plsh_release(store->page);
     store->page = memory;
     store->capacity = capacity;
@@ -62,7 +62,8 @@ static plsh_status table_reserve(plsh_cache_store *store, int64_t pages, plsh_er
 /* The last page for this store alone, if it is to be written to and others hold it too. */
 static plsh_status own_last(plsh_cache_store *store, const plsh_cache_page_layout *layout,
                             plsh_error *error) {
-    plsh_cache_page **last = &store->page[store->count - 1], *copy;
+    void **last = &store->page[store->count - 1];
+    plsh_cache_page *copy;
     if (!plsh_cache_page_is_shared(*last)) return PLSH_STATUS_OK;
     plsh_status status = plsh_cache_page_make(&copy, layout, error);
     if (status) return status;
@@ -80,8 +81,9 @@ plsh_status plsh_cache_store_reserve(plsh_cache_store *store, const plsh_cache_p
     if (!status && used % PLSH_PAGE_KEYS != 0 && length > used)
         status = own_last(store, layout, error);
     while (!status && store->first + store->count < pages) {
-        status = plsh_cache_page_make(&store->page[store->count], layout, error);
-        if (!status) store->count++;
+        plsh_cache_page *page;
+        status = plsh_cache_page_make(&page, layout, error);
+        if (!status) store->page[store->count++] = page;
     }
     if (status)
         while (store->count > before) plsh_cache_page_release(store->page[--store->count]);
@@ -139,7 +141,7 @@ void plsh_cache_store_drop(plsh_cache_store *store, int64_t first) {
     for (int64_t i = 0; i < drop; i++) plsh_cache_page_release(store->page[i]);
     store->count -= drop;
     store->first += drop;
-    memmove(store->page, store->page + drop, (size_t)store->count * sizeof(plsh_cache_page *));
+    memmove(store->page, store->page + drop, (size_t)store->count * sizeof *store->page);
 }
 
 void plsh_cache_store_truncate(plsh_cache_store *store, int64_t length) {
@@ -177,7 +179,6 @@ void plsh_cache_store_clear(plsh_cache_store *store) {
 }
 
 size_t plsh_cache_store_bytes(const plsh_cache_store *store, const plsh_cache_page_layout *layout) {
-    return (size_t)store->count * layout->bytes +
-           (size_t)store->capacity * sizeof(plsh_cache_page *) +
+    return (size_t)store->count * layout->bytes + (size_t)store->capacity * sizeof *store->page +
            2 * (size_t)store->leaves * sizeof(float);
 }

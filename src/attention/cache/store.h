@@ -9,7 +9,7 @@ typedef struct plsh_cache_store {
     int64_t first;    /* number of the first page: it holds position first * PLSH_PAGE_KEYS */
     int64_t count;    /* pages */
     int64_t capacity; /* of `page` */
-    plsh_cache_page **page;
+    void **page;      /* plsh_cache_page */
     /* bounded: a binary tree of norms, leaves [leaves, 2 leaves) for page 0, 1, ... */
     int64_t leaves;
     float *norm;

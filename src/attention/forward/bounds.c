@@ -31,20 +31,7 @@ plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory) {
         .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
 }
 
-/* float32 rows of K from row `first` on, in place or widened. */
-static const float *key_rows(const plsh_plan *plan, const char *k, int64_t first, int rows,
-                             float *wide, ptrdiff_t *stride) {
-    const plsh_attention *shape = &plan->shape;
-    const char *from = k + first * shape->k.row_stride * (ptrdiff_t)plsh_dtype_size(shape->dtype);
-    int d = (int)shape->head_dim;
-    *stride = shape->k.row_stride;
-    if (shape->dtype == PLSH_DTYPE_FLOAT32) return (const float *)(const void *)from;
-    plan->kernel.widen(plan->kernel.group, wide, d, from, shape->dtype, *stride, rows, d);
-    *stride = d;
-    return wide;
-}
-
-void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
                       int64_t sequence, float *wide) {
     enum { SAMPLES = 64 };
     int64_t begin = plan->key_offset[sequence], keys = plan->key_offset[sequence + 1] - begin;
@@ -55,21 +42,21 @@ void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const ch
     for (int64_t i = 0; i < count; i++) {
         ptrdiff_t unused;
         int64_t row = begin + (2 * i + 1) * keys / (2 * count);
-        const float *key = key_rows(plan, k, row, 1, wide, &unused);
+        const float *key = plsh_row_source_take(k, &plan->kernel, row, 1, wide, &unused);
         for (int64_t x = 0; x < d; x++) mean[x] += key[x] / (float)count;
     }
     for (int64_t x = 0; x < d; x++) finite &= isfinite(mean[x]);
     if (!finite) memset(mean, 0, (size_t)d * sizeof(float));
 }
 
-void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
                        int64_t sequence, int64_t piece, float *wide) {
     int64_t d = plan->shape.head_dim, place = piece - plan->first_piece[sequence];
     int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
     int64_t left = plan->key_offset[sequence + 1] - first;
     int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
     ptrdiff_t stride;
-    const float *keys = key_rows(plan, k, first, rows, wide, &stride);
+    const float *keys = plsh_row_source_take(k, &plan->kernel, first, rows, wide, &stride);
     float unused[2 * PLSH_DIM_MAX], square[2];
     float *box = bounds->box ? bounds->box + piece * 2 * d : unused;
     plan->kernel.box(plan->kernel.group, box, square, keys, stride, bounds->mean + sequence * d,
@@ -80,23 +67,16 @@ void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const c
     bounds->radius[piece] = sqrtf(square[1]) * slack;
 }
 
-void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const char *v,
+void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
                         int64_t sequence, int64_t piece, float *wide) {
-    const plsh_attention *shape = &plan->shape;
-    int dv = (int)shape->value_dim;
     int64_t first =
         plan->key_offset[sequence] + (piece - plan->first_piece[sequence]) * plan->bound_keys;
     int64_t end = first + plan->bound_keys, last = plan->key_offset[sequence + 1];
-    ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
     float most = 0.0f;
     for (int64_t j = first; j < end && j < last; j++) {
-        const char *from = v + j * shape->v.row_stride * size;
-        const float *row = (const float *)(const void *)from;
-        if (shape->dtype != PLSH_DTYPE_FLOAT32) {
-            plan->kernel.widen(plan->kernel.group, wide, dv, from, shape->dtype, dv, 1, dv);
-            row = wide;
-        }
-        for (int c = 0; c < dv; c++) most = larger(most, fabsf(row[c]));
+        ptrdiff_t unused;
+        const float *row = plsh_row_source_take(v, &plan->kernel, j, 1, wide, &unused);
+        for (int c = 0; c < v->dim; c++) most = larger(most, fabsf(row[c]));
     }
     bounds->v_top[piece] = most;
 }

@@ -19,6 +19,27 @@ static const char *head_of(const void *array, const plsh_layout *layout, int64_t
     return (const char *)array + head * layout->head_stride * (int64_t)plsh_dtype_size(dtype);
 }
 
+/* K of a kv head, and V. */
+static plsh_row_source keys_of(const plsh_plan *plan, const plsh_forward *arrays,
+                               const plsh_pages *pages, int64_t kv) {
+    if (pages) return pages->k[kv];
+    const plsh_attention *shape = &plan->shape;
+    return (plsh_row_source){.dtype = shape->dtype,
+                             .dim = (int)shape->head_dim,
+                             .stride = shape->k.row_stride,
+                             .base = head_of(arrays->k, &shape->k, kv, shape->dtype)};
+}
+
+static plsh_row_source values_of(const plsh_plan *plan, const plsh_forward *arrays,
+                                 const plsh_pages *pages, int64_t kv) {
+    if (pages) return pages->v[kv];
+    const plsh_attention *shape = &plan->shape;
+    return (plsh_row_source){.dtype = shape->dtype,
+                             .dim = (int)shape->value_dim,
+                             .stride = shape->v.row_stride,
+                             .base = head_of(arrays->v, &shape->v, kv, shape->dtype)};
+}
+
 /* The largest i with first[i] <= item, i < count. */
 static int64_t find(const int64_t *first, int64_t count, int64_t item) {
     int64_t low = 0, high = count;
@@ -66,8 +87,12 @@ void plsh_tile_place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_m
     int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
     int64_t size = (int64_t)plsh_dtype_size(shape->dtype);
     tile->q = head_of(arrays->q, &shape->q, h, shape->dtype) + row * shape->q.row_stride * size;
-    tile->k = head_of(arrays->k, &shape->k, kv, shape->dtype) + first * shape->k.row_stride * size;
-    tile->v = head_of(arrays->v, &shape->v, kv, shape->dtype) + first * shape->v.row_stride * size;
+    tile->k = keys_of(plan, arrays, tile->pages, kv);
+    tile->v = values_of(plan, arrays, tile->pages, kv);
+    if (first > 0) { /* rows count from the sequence's first */
+        tile->k.base += first * shape->k.row_stride * size;
+        tile->v.base += first * shape->v.row_stride * size;
+    }
     *bounds = plsh_bounds_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
     tile->bounds = bounds;
 }
@@ -99,27 +124,29 @@ static double largest(const float *certificate, int64_t count) {
     return most;
 }
 
-void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, char *memory,
-                           float *wide, float *v_wide) {
+/* Pages have been dropped of heads that no head with bounds reads: nothing to summarise there. */
+static bool is_whole(const plsh_row_source *k) { return k->base || k->first_page == 0; }
+
+void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays,
+                           const plsh_pages *pages, char *memory, float *wide, float *v_wide) {
     if (!plan->boxes && !arrays->certificate) return;
     int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * plan->sequences; i++) {
         int64_t kv = i / plan->sequences;
         plsh_bounds bounds = plsh_bounds_at(plan, memory + (size_t)kv * plan->bounds_bytes);
-        plsh_bounds_mean(plan, &bounds, head_of(arrays->k, &plan->shape.k, kv, plan->shape.dtype),
-                         i % plan->sequences, wide);
+        plsh_row_source k = keys_of(plan, arrays, pages, kv);
+        if (is_whole(&k)) plsh_bounds_mean(plan, &bounds, &k, i % plan->sequences, wide);
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * pieces; i++) {
         int64_t kv = i / pieces, piece = i % pieces;
         plsh_bounds bounds = plsh_bounds_at(plan, memory + (size_t)kv * plan->bounds_bytes);
         int64_t sequence = find(plan->first_piece, plan->sequences, piece);
-        plsh_bounds_piece(plan, &bounds, head_of(arrays->k, &plan->shape.k, kv, plan->shape.dtype),
-                          sequence, piece, wide);
-        if (!arrays->certificate) continue;
-        plsh_bounds_values(plan, &bounds, head_of(arrays->v, &plan->shape.v, kv, plan->shape.dtype),
-                           sequence, piece, v_wide);
+        plsh_row_source k = keys_of(plan, arrays, pages, kv),
+                        v = values_of(plan, arrays, pages, kv);
+        if (is_whole(&k)) plsh_bounds_piece(plan, &bounds, &k, sequence, piece, wide);
+        if (arrays->certificate) plsh_bounds_values(plan, &bounds, &v, sequence, piece, v_wide);
     }
 #pragma omp for schedule(static)
     for (int64_t kv = 0; kv < kv_heads; kv++) {
@@ -128,7 +155,8 @@ void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, ch
     }
 }
 
-static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *workspace) {
+static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
+                   char *workspace) {
     char *threads = workspace + plan->bounds_bytes * (size_t)plan->shape.kv_heads;
     int64_t items = plan->first_item[plan->shape.heads], pairs = 0;
 #pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
@@ -137,7 +165,8 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, char *work
         plsh_bounds bounds;
         plsh_tile_layout(plan, &tile, threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
         tile.pass = &plsh_pass_forward;
-        plsh_bounds_summarise(plan, arrays, workspace, tile.k_wide, tile.v_wide);
+        tile.pages = pages;
+        plsh_bounds_summarise(plan, arrays, pages, workspace, tile.k_wide, tile.v_wide);
 /* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
 #pragma omp for schedule(dynamic, 1 + items / (64 * (int64_t)plan->threads))
         for (int64_t item = 0; item < items; item++) {
@@ -171,13 +200,18 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
         plsh_status status = plsh_check_finite(plan, arrays, NULL, error);
         if (status) return status;
     }
-    int64_t pairs = run(plan, arrays, workspace);
+    int64_t pairs = run(plan, arrays, NULL, workspace);
     if (report) {
         *report = (plsh_report){
             .pairs = pairs,
             .error_bound = largest(arrays->certificate, plan->shape.heads * plan->shape.queries)};
     }
     return PLSH_STATUS_OK;
+}
+
+int64_t plsh_plan_forward_pages(const plsh_plan *plan, const plsh_forward *arrays,
+                                const plsh_pages *pages, void *workspace) {
+    return plan->shape.queries == 0 ? 0 : run(plan, arrays, pages, workspace);
 }
 
 plsh_status plsh_attend(const plsh_attention *attention, const void *q, const void *k,

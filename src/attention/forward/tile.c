@@ -17,7 +17,7 @@ float *plsh_take_floats(char *memory, size_t *used, size_t count) {
 size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     size_t used = 0, d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
-    bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
+    bool wide = plan->paged || plan->shape.dtype != PLSH_DTYPE_FLOAT32;
     tile->plan = plan;
     tile->kernel = &plan->kernel;
     tile->packed = plsh_take_floats(memory, &used, rows * d);
@@ -33,8 +33,8 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     tile->shift = plsh_take_floats(memory, &used, group);
     tile->bias = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
     tile->bound = plsh_take_floats(memory, &used, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
-    tile->k_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * d : 0);
-    tile->v_wide = plsh_take_floats(memory, &used, halves ? PLSH_TILE_KEYS * dv : 0);
+    tile->k_wide = plsh_take_floats(memory, &used, wide ? PLSH_TILE_KEYS * d : 0);
+    tile->v_wide = plsh_take_floats(memory, &used, wide ? PLSH_TILE_KEYS * dv : 0);
     tile->pairs = 0;
     tile->ahead = (plsh_ahead){0};
     used = plsh_certificate_layout(plan, tile, memory, used);
@@ -80,12 +80,12 @@ void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
     const ptrdiff_t k = shape->k.row_stride * size, v = shape->v.row_stride * size;
     const int64_t from = key < back ? 0 : key - back;
     tile->ahead.next = tile->ahead.end = 0;
-    if (tile->row < back || !tile->o_out) return; /* the backward pass has its own order */
+    if (tile->row < back || !tile->o_out || tile->pages) return; /* backward has its own order */
     tile->ahead = (plsh_ahead){
         {{tile->q - back * q, q, d},
          {(const char *)tile->o_out - back * o, o, shape->value_dim * (ptrdiff_t)sizeof(float)},
-         {tile->k + from * k, k, d},
-         {tile->v + from * v, v, dv}},
+         {plsh_row_source_at(&tile->k, from), k, d},
+         {plsh_row_source_at(&tile->v, from), v, dv}},
         .end = PLSH_AHEAD_ARRAYS * tile->rows};
 }
 
@@ -125,29 +125,13 @@ static void fill_bias(plsh_tile *tile) {
     }
 }
 
-/* float32 rows of the step, in place or widened. */
-static const float *load_rows(const plsh_tile *tile, const char *from, int64_t row_stride, int dim,
-                              float *wide, ptrdiff_t *stride) {
-    const plsh_attention *shape = &tile->plan->shape;
-    from += tile->first * row_stride * (ptrdiff_t)plsh_dtype_size(shape->dtype);
-    if (shape->dtype == PLSH_DTYPE_FLOAT32) {
-        *stride = row_stride;
-        return (const float *)(const void *)from;
-    }
-    tile->kernel->widen(tile->kernel->group, wide, dim, from, shape->dtype, row_stride, tile->count,
-                        dim);
-    *stride = dim;
-    return wide;
-}
-
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
-    const plsh_attention *shape = &tile->plan->shape;
     tile->first = first;
     tile->count = count;
-    tile->k_rows = load_rows(tile, tile->k, shape->k.row_stride, (int)shape->head_dim, tile->k_wide,
-                             &tile->k_stride);
-    tile->v_rows = load_rows(tile, tile->v, shape->v.row_stride, (int)shape->value_dim,
-                             tile->v_wide, &tile->v_stride);
+    tile->k_rows =
+        plsh_row_source_take(&tile->k, tile->kernel, first, count, tile->k_wide, &tile->k_stride);
+    tile->v_rows =
+        plsh_row_source_take(&tile->v, tile->kernel, first, count, tile->v_wide, &tile->v_stride);
     if (with_bias) fill_bias(tile);
 }
 

@@ -9,9 +9,15 @@
 #ifndef PLSH_ATTENTION_TILE_H
 #define PLSH_ATTENTION_TILE_H
 
+#include "attention/forward/source.h"
 #include "attention/plan/plan.h"
 
 typedef struct plsh_tile plsh_tile;
+
+/* K and V in pages: [kv_heads] each. */
+typedef struct plsh_pages {
+    const plsh_row_source *k, *v;
+} plsh_pages;
 
 /* What is done where a walk leads: the forward pass, or the backward pass. */
 typedef struct plsh_pass {
@@ -30,6 +36,7 @@ struct plsh_tile {
     const plsh_pass *pass;
     const plsh_plan *plan;
     const plsh_kernels *kernel; /* the plan's */
+    const plsh_pages *pages;    /* of K and V; NULL: they are in the user's arrays */
     const plsh_head_plan *head;
     int64_t head_index, sequence;
     int64_t queries, keys;     /* of the sequence */
@@ -39,7 +46,8 @@ struct plsh_tile {
     const plsh_bounds *bounds; /* of its kv head, or NULL */
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
-    const char *q, *k, *v;
+    const char *q;
+    plsh_row_source k, v;
     float *o_out, *lse_out, *certificate_out; /* NULL where not asked for; all in backward */
 
     /* Buffers. */
@@ -62,7 +70,7 @@ struct plsh_tile {
     float *gap_m, *gap_l;           /* certificates: like m, l, of A |L - M| */
     float *gap_rest;                /* [groups][group]: what is not in them, relative to D */
     float *gap;                     /* [PLSH_TILE_KEYS][group], |L - M| */
-    float *k_wide, *v_wide;         /* [PLSH_TILE_KEYS][d or dv], for halves */
+    float *k_wide, *v_wide;         /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
 
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
@@ -128,6 +136,12 @@ static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
 /* A tile of dense, exact, window, fixed or none, from begin to finish. */
 void plsh_tile_walk(plsh_tile *tile);
 
+/* The forward pass of a plan that is `paged` over K and V in pages; the number of pairs. k and v of
+ * `arrays` are not looked at, and there is no certificate. One sequence. Pages that no query can
+ * reach need not be there, where no head of their kv head is `exact`. */
+int64_t plsh_plan_forward_pages(const plsh_plan *plan, const plsh_forward *arrays,
+                                const plsh_pages *pages, void *workspace);
+
 /* ---- Bounds, for `exact` ----------------------------------------------------------------------
  */
 
@@ -136,20 +150,20 @@ plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory);
 
 /* The mean of a few keys of a sequence, then the summary of one piece, and then the running
  * maxima, of a kv head whose keys are at k. wide: a buffer of bound_keys * head_dim floats. */
-void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
                       int64_t sequence, float *wide);
-void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const char *k,
+void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
                        int64_t sequence, int64_t piece, float *wide);
 
 /* The same for the values, which only certificates need; before the maxima. */
-void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const char *v,
+void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
                         int64_t sequence, int64_t piece, float *wide);
 void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
 
 /* All of that that the plan's heads (and a certificate, if arrays has one) need, for all kv heads,
  * by the threads of a parallel region; memory: bounds_bytes per kv head. */
-void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays, char *memory,
-                           float *wide, float *v_wide);
+void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays,
+                           const plsh_pages *pages, char *memory, float *wide, float *v_wide);
 
 /* log2 of the sum of k over the distances t, t + 1, ..., at most. */
 float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t);

@@ -222,11 +222,13 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     return status;
 }
 
-plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, plsh_error *error) {
+static plsh_status create(const plsh_attention *attention, bool paged, plsh_plan **plan,
+                          plsh_error *error) {
     *plan = NULL;
     plsh_plan *made;
     plsh_status status = allocate(&made, 1, sizeof(*made), "attention plan", error);
     if (status) return status;
+    made->paged = paged;
     status = build(made, attention, error);
     if (status) {
         plsh_plan_destroy(made);
@@ -234,6 +236,15 @@ plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, 
     }
     *plan = made;
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, plsh_error *error) {
+    return create(attention, false, plan, error);
+}
+
+plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **plan,
+                                   plsh_error *error) {
+    return create(attention, true, plan, error);
 }
 
 void plsh_plan_destroy(plsh_plan *plan) {

@@ -65,6 +65,7 @@ struct plsh_plan {
     int64_t *tiles;                     /* the first_tile arrays */
     float **table;                      /* decay tables, owned; table_count of them */
     int64_t table_count;
+    bool paged; /* K and V lie in pages (plsh_plan_forward_pages) */
     bool boxes; /* a head is `exact` */
     int bound_keys;
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
@@ -101,6 +102,10 @@ static inline bool plsh_head_has_decay(const plsh_head *head) {
     }
     return head->method != PLSH_METHOD_FIXED && head->method != PLSH_METHOD_NONE;
 }
+
+/* A plan for plsh_plan_forward_pages alone. */
+plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **plan,
+                                   plsh_error *error);
 
 /* Checks a descriptor and fills in its defaults. */
 plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *shape,

@@ -171,13 +171,10 @@ static void visit_gathered(gatherer *at) {
 static void gather_key(gatherer *at, int32_t key) {
     plsh_tile *tile = at->tile;
     const plsh_attention *shape = &tile->plan->shape;
-    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype);
-    const int group = tile->kernel->group, d = (int)shape->head_dim, dv = (int)shape->value_dim;
+    const int group = tile->kernel->group;
     const ptrdiff_t j = at->count++;
-    tile->kernel->widen(group, tile->k_gathered + j * d, d,
-                        tile->k + key * shape->k.row_stride * size, shape->dtype, d, 1, d);
-    tile->kernel->widen(group, tile->v_gathered + j * dv, dv,
-                        tile->v + key * shape->v.row_stride * size, shape->dtype, dv, 1, dv);
+    plsh_row_source_copy(&tile->k, tile->kernel, key, 1, tile->k_gathered + j * tile->k.dim);
+    plsh_row_source_copy(&tile->v, tile->kernel, key, 1, tile->v_gathered + j * tile->v.dim);
     float *w = tile->w + j * group;
     for (int r = 0; r < group; r++) {
         bool sees = r < at->rows && at->labels[at->first + r] == at->labels[key];

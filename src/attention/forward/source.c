@@ -1,0 +1,31 @@
+/* attention: where the rows of K or V of one kv head lie. */
+#include "attention/forward/source.h"
+
+#include "plsh/dtype.h"
+
+/* Of the rows from `first` on, how many lie in one piece. */
+static int64_t in_one_piece(const plsh_row_source *source, int64_t first) {
+    return source->base ? INT64_MAX : source->page_rows - first % source->page_rows;
+}
+
+void plsh_row_source_copy(const plsh_row_source *source, const plsh_kernels *kernel, int64_t first,
+                          int count, float *to) {
+    while (count > 0) {
+        int64_t piece = in_one_piece(source, first);
+        int rows = piece < count ? (int)piece : count;
+        kernel->widen(kernel->group, to, source->dim, plsh_row_source_at(source, first),
+                      source->dtype, source->stride, rows, source->dim);
+        first += rows, count -= rows, to += (ptrdiff_t)rows * source->dim;
+    }
+}
+
+const float *plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
+                                  int64_t first, int count, float *wide, ptrdiff_t *stride) {
+    if (source->dtype == PLSH_DTYPE_FLOAT32 && count <= in_one_piece(source, first)) {
+        *stride = source->stride;
+        return (const float *)(const void *)plsh_row_source_at(source, first);
+    }
+    plsh_row_source_copy(source, kernel, first, count, wide);
+    *stride = source->dim;
+    return wide;
+}

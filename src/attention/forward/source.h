@@ -1,0 +1,36 @@
+/* attention: where the rows of K or V of one kv head lie: one after the other in the user's array,
+ * or in the pages of a decoding cache. */
+#ifndef PLSH_ATTENTION_FORWARD_SOURCE_H
+#define PLSH_ATTENTION_FORWARD_SOURCE_H
+
+#include "attention/kernels/kernels.h"
+
+typedef struct plsh_row_source {
+    plsh_dtype dtype;
+    int dim;
+    ptrdiff_t stride;        /* elements from one row to the next */
+    const char *base;        /* row 0; NULL: in pages */
+    const void *const *page; /* rows i * page_rows .. lie in page[i - first_page] */
+    int64_t first_page;
+    int page_rows;
+    size_t offset; /* bytes in a page before its first row */
+} plsh_row_source;
+
+/* Row `row`; in pages, up to page_rows - row % page_rows rows follow it. */
+static inline const char *plsh_row_source_at(const plsh_row_source *source, int64_t row) {
+    ptrdiff_t bytes = source->stride * (ptrdiff_t)plsh_dtype_size(source->dtype);
+    if (source->base) return source->base + row * bytes;
+    const char *page = source->page[row / source->page_rows - source->first_page];
+    return page + source->offset + row % source->page_rows * bytes;
+}
+
+/* to[r * dim + x] = the rows first .. first + count - 1 as float32. */
+void plsh_row_source_copy(const plsh_row_source *source, const plsh_kernels *kernel, int64_t first,
+                          int count, float *to);
+
+/* The same rows in place where they lie so, as float32 in one piece, otherwise copied to `wide`.
+ * *stride: floats from one to the next. */
+const float *plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
+                                  int64_t first, int count, float *wide, ptrdiff_t *stride);
+
+#endif
