@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void step_range(plsh_cache *cache, const test_case *c, test_data *data, int64_t from,
+                       int64_t to) {
+    plsh_error error;
+    plsh_tokens tokens = test_tokens(c, data, from, to - from);
+    assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
+}
+
 /* ---- Every method, every chunking ------------------------------------------------------------ */
 
 static void check_chunks(const test_case *c, test_data *data, const char *isa, int64_t chunk) {
@@ -87,6 +94,55 @@ static void test_equals_one_forward_pass(void **state) {
     for (const test_case *c = test_cases; c->name; c++) check_forward(c);
 }
 
+/* A chunk of a prompt goes through the tiles of the forward pass, on pages: the same bits, also
+ * where pages have been dropped. The keys are those that the cache has rounded. */
+static void check_prefill(const test_case *c, int64_t chunk) {
+    plsh_error error;
+    test_data paged = test_data_make(c, 10), plain = test_data_make(c, 10);
+    plsh_cache_config config = test_config(c);
+    plsh_cache *cache;
+    assert_ok(plsh_cache_create(&config, &cache, &error));
+    bool narrow = c->dtype != PLSH_DTYPE_FLOAT32 && c->narrow;
+    plsh_head head[16];
+    for (int64_t h = 0; h < c->heads; h++) head[h] = plsh_cache_head(cache, h, NULL);
+    plsh_tokens all = test_tokens(c, &plain, 0, c->length);
+    for (int64_t done = 0; done < c->length; done += chunk) {
+        if (chunk > c->length - done) chunk = c->length - done;
+        if (chunk < 32 || done + chunk >= 64 * chunk) break; /* then decode kernels do it */
+        step_range(cache, c, &paged, done, done + chunk);
+        plsh_tokens part = test_tokens(c, &plain, done, chunk);
+        plsh_attention attention = {.heads = c->heads,
+                                    .kv_heads = c->kv_heads,
+                                    .queries = chunk,
+                                    .keys = done + chunk,
+                                    .head_dim = c->head_dim,
+                                    .value_dim = c->value_dim,
+                                    .causal = true,
+                                    .dtype = narrow ? c->dtype : PLSH_DTYPE_FLOAT32,
+                                    .q = part.q_layout,
+                                    .k = all.k_layout,
+                                    .v = all.v_layout,
+                                    .o = part.o_layout,
+                                    .head = head,
+                                    .head_count = c->heads,
+                                    .threads = 1};
+        assert_ok(plsh_attend(&attention, part.q, all.k, all.v, part.o, part.lse, &error));
+    }
+    for (int64_t t = plsh_cache_length(cache); t < c->length; t++) /* too few for a chunk */
+        paged.piece[t] = plain.piece[t] = t, paged.size[t] = plain.size[t] = 1;
+    test_same(c, &paged, &plain, 0);
+    plsh_cache_destroy(cache);
+    test_data_free(&paged), test_data_free(&plain);
+}
+
+static void test_chunks_are_the_forward_pass(void **state) {
+    (void)state;
+    for (const test_case *c = test_cases; c->name; c++) {
+        check_prefill(c, 37);
+        check_prefill(c, 100);
+    }
+}
+
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 static void run_all(const test_case *c, test_data *data, int threads, int64_t chunk) {
@@ -107,10 +163,12 @@ static void test_threads_change_no_bit(void **state) {
     (void)state;
     for (const test_case *c = test_cases; c->name; c++) {
         test_data one = test_data_make(c, 3), more = test_data_make(c, 3);
-        run_all(c, &one, 1, 29);
-        for (int threads = 2; threads <= 5; threads += 3) {
-            run_all(c, &more, threads, 29);
-            test_same(c, &one, &more, 0);
+        for (int64_t chunk = 29; chunk < 100; chunk += 60) { /* decode kernels; tiles */
+            run_all(c, &one, 1, chunk);
+            for (int threads = 2; threads <= 5; threads += 3) {
+                run_all(c, &more, threads, chunk);
+                test_same(c, &one, &more, 0);
+            }
         }
         test_data_free(&one);
         test_data_free(&more);
@@ -118,13 +176,6 @@ static void test_threads_change_no_bit(void **state) {
 }
 
 /* ---- Fork, truncate, replay ------------------------------------------------------------------ */
-
-static void step_range(plsh_cache *cache, const test_case *c, test_data *data, int64_t from,
-                       int64_t to) {
-    plsh_error error;
-    plsh_tokens tokens = test_tokens(c, data, from, to - from);
-    assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
-}
 
 /* The tokens from `half` on, in a thread of its own, with twigs that come and go. */
 static plsh_status run_branch(plsh_cache *cache, const test_case *c, test_data *data, int64_t half,
@@ -545,6 +596,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_the_definition),
         cmocka_unit_test(test_equals_one_forward_pass),
+        cmocka_unit_test(test_chunks_are_the_forward_pass),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_branches_are_independent),
         cmocka_unit_test(test_branches_run_at_once),

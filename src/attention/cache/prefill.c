@@ -9,14 +9,21 @@
 #include "attention/forward/tile.h"
 #include "base/memory.h"
 
-/* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens for dense, d = 64. */
-static const int64_t FEWEST_TOKENS = 64;
+/* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens, d = 64. */
+static const int64_t FEWEST_TOKENS = 32;
+/* A plan summarises all keys of `exact` heads, which costs as much as scoring each of them about
+ * six times; the decode kernels have the summaries of the pages. With more keys than this per
+ * token, `exact` is faster with those, and other methods hardly slower. */
+static const int64_t MOST_SUMMARISED = 64;
 /* Plans take no more keys. */
 static const int64_t MOST_KEYS = INT64_C(1) << 40;
 
 bool plsh_cache_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length) {
-    (void)cache;
-    return count >= FEWEST_TOKENS && length <= MOST_KEYS;
+    if (count < FEWEST_TOKENS || length > MOST_KEYS) return false;
+    if (length / MOST_SUMMARISED < count) return true;
+    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++)
+        if (cache->setup->bounded[kv]) return false;
+    return true;
 }
 
 static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
