@@ -140,13 +140,83 @@ def test_sliding_window():
 def test_what_is_refused():
     model = tiny()
     tokens = ids(1, 10)
-    with pytest.raises(NotImplementedError, match="padding masks"):
+    with pytest.raises(NotImplementedError, match="not masks of single pairs"):
         model(tokens, attention_mask=torch.zeros(1, 1, 10, 10))
     with pytest.raises(ValueError, match="both sides of padding"):
         model(tokens, attention_mask=torch.tensor([[1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]))
-    packed = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4]])
-    with pytest.raises(NotImplementedError, match="packed"):
-        model(tokens, position_ids=packed, use_cache=False)
+    with pytest.raises(NotImplementedError, match="never forms the n x n weights"):
+        model(tokens, output_attentions=True)
     dropping = tiny(attention_dropout=0.1).train()
-    with pytest.raises(NotImplementedError, match="attention_dropout = 0"):
+    with pytest.raises(NotImplementedError, match="attention dropout 0.1"):
         dropping(tokens)
+
+
+def test_packed_sequences():
+    """Position numbers that begin again are sequences: none sees another."""
+    model = tiny()
+    tokens, lengths = ids(2, 20), ((7, 13), (12, 8))
+    position = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in lengths])
+    found = model(tokens, position_ids=position, use_cache=False).logits
+    for b, row in enumerate(lengths):
+        begin = 0
+        for n in row:
+            alone = model(tokens[b:b + 1, begin:begin + n]).logits
+            torch.testing.assert_close(found[b:b + 1, begin:begin + n], alone, rtol=0, atol=2e-5)
+            begin += n
+
+
+def test_causality_is_what_the_mask_says():
+    """A model with `is_causal = False` in its configuration asks for a mask of both directions."""
+    model = tiny("llama")
+    tokens = ids(1, 20)
+    changed = tokens.clone()
+    changed[0, -1] = 5
+    for causal in (True, False):
+        model.config.is_causal = causal
+        with torch.no_grad():
+            change = (model(tokens).logits - model(changed).logits)[0, :-1].abs().max()
+        assert (float(change) == 0) == causal
+
+
+class OwnAttention(torch.nn.Module):
+    """As layers that know nothing of attention interfaces: they add the mask to their scores."""
+
+    def forward(self, x, mask):
+        return (x @ x.transpose(1, 2) + mask).softmax(-1) @ x
+
+
+def test_masks_are_no_tensors():
+    from transformers.masking_utils import create_causal_mask
+    config = tiny().config
+    mask = create_causal_mask(config=config, inputs_embeds=torch.zeros(1, 4, 32),
+                              attention_mask=None, past_key_values=None)
+    x = torch.randn(1, 4, 8)
+    for use in (lambda: OwnAttention()(x, mask), lambda: mask[:, :, :2], lambda: mask.expand(2),
+                lambda: torch.where(mask, x, 0), lambda: x.masked_fill(mask, 0), lambda: mask == 0,
+                lambda: ~mask):
+        with pytest.raises(NotImplementedError, match="Qwen3.*: does its own attention"):
+            use()
+
+
+@pytest.mark.parametrize("names, shape, match", [
+    (("GPTJConfig", "GPTJForCausalLM"), {"n_embd": 32, "n_layer": 1, "n_head": 4, "rotary_dim": 4},
+     "GPTJ.*: its layers do their own attention"),
+    (("BartConfig", "BartForConditionalGeneration"),
+     {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
+      "decoder_attention_heads": 4}, "Bart.*: has cross-attention"),
+])
+def test_classes_that_are_refused_when_made(names, shape, match):
+    config, model = (getattr(transformers, x) for x in names)
+    with pytest.raises(NotImplementedError, match=match):
+        model(config(vocab_size=97, **shape, attn_implementation="plsh_exact"))
+    made = model(config(vocab_size=97, **shape))
+    with pytest.raises(NotImplementedError, match=match):
+        plsh.hf.apply(made)
+
+
+def test_a_model_whose_layers_never_call_is_refused():
+    model = tiny("llama")
+    for layer in model.model.layers:
+        layer.self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+    with pytest.raises(NotImplementedError, match="Llama.*: none of its layers called plsh"):
+        model(ids(1, 8))

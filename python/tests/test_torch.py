@@ -179,10 +179,44 @@ def test_lse_has_gradients():
 
 def test_second_derivatives_are_refused():
     q, k, v = inputs(n=20)
-    o = plsh.torch.attention(q, k, v, sigma=SIGMA)
-    (d_q,) = torch.autograd.grad(o.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        d_q.sum().backward()
+    for loss in (torch.sum, lambda o: o.square().sum()):  # its gradient is constant, or not
+        o = plsh.torch.attention(q, k, v, sigma=SIGMA)
+        (d_q,) = torch.autograd.grad(loss(o), q, create_graph=True)
+        with pytest.raises(NotImplementedError, match="has first derivatives only"):
+            d_q.sum().backward()
+
+
+def test_derivatives_of_functions_are_computed_or_refused():
+    """Never 0, which is what a derivative that gets lost would be."""
+    q, k, v = (x.detach() for x in inputs(n=12))
+    one = torch.ones_like(q)
+
+    def f(x):
+        return plsh.torch.attention(x, k, v, sigma=SIGMA).sum()
+
+    functional, func = torch.autograd.functional, torch.func
+    for derive in (lambda: functional.hessian(f, q), lambda: functional.jvp(f, q, one),
+                   lambda: functional.hvp(f, q, one), lambda: functional.vhp(f, q, one),
+                   lambda: func.jvp(f, (q,), (one,)), lambda: func.jacfwd(f)(q),
+                   lambda: func.linearize(f, q), lambda: func.hessian(f)(q)):
+        with pytest.raises((NotImplementedError, RuntimeError),
+                           match="forward-mode|first derivatives|setup_context"):
+            derive()
+    x = q.clone().requires_grad_()
+    f(x).backward()
+    torch.testing.assert_close(functional.vjp(f, q)[1], x.grad)
+
+
+def test_packed_sequences_by_segments():
+    q, k, v = (x.detach() for x in inputs(n=30))
+    segments = torch.tensor([[0] * 11 + [3] * 19, [0] * 30])
+    found = plsh.torch.attention(q, k, v, sigma=SIGMA, spans=plsh.torch.segment_spans(segments))
+    for b, begin, end in ((0, 0, 11), (0, 11, 30), (1, 0, 30)):
+        part = [x[b:b + 1, :, begin:end] for x in (q, k, v)]
+        torch.testing.assert_close(found[b:b + 1, :, begin:end],
+                                   plsh.torch.attention(*part, sigma=SIGMA), rtol=0, atol=2e-6)
+    with pytest.raises(TypeError, match="segments: torch.float32"):
+        plsh.torch.segment_spans(segments.float())
 
 
 def test_learnable_decays():
@@ -224,7 +258,7 @@ def test_opcheck(rows_first):
 
 def test_opcheck_padding():
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]])
-    torch.library.opcheck(torch.ops.plsh.padding_spans.default, (mask, 4))
+    torch.library.opcheck(torch.ops.plsh.padding_spans.default, (mask, torch.tensor(4)))
 
 
 def backends():
@@ -303,7 +337,7 @@ def test_what_is_refused():
         (ValueError, "scale=0", (q, k, v), {"scale": 0}),
         (TypeError, "causal=no", (q, k, v), {"causal": "no"}),
         (TypeError, "method=3", (q, k, v), {"method": 3}),
-        (ValueError, "spans: .0, 131, 131.", (q[:1], k[:1], v[:1]),
+        (ValueError, "spans: 131 keys in use", (q[:1], k[:1], v[:1]),
          {"spans": torch.tensor([[0, 131, 131]])}),
         (TypeError, "spans: must be an int64 tensor", (q, k, v), {"spans": [0, 130, 130]}),
     ]

@@ -78,7 +78,8 @@ class Settings(NamedTuple):
     check_finite: bool
     query_offsets: tuple[int, ...] = ()  # packed sequences
     key_offsets: tuple[int, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()  # per batch entry, the keys that are no padding
+    edges: tuple[tuple[int, ...], ...] = ()  # per batch entry: keys where a sequence ends and the
+    # next begins; padding is a sequence of its own
 
 
 class Outcome(NamedTuple):
@@ -250,22 +251,22 @@ class Call:
         self.batch, self.heads, self.rows = q.batch, q.heads, q.rows
         self.keys = k.rows
         self.by_rows = False
-        spans, sequences = settings.spans, (settings.query_offsets, settings.key_offsets)
+        edges, sequences = settings.edges, (settings.query_offsets, settings.key_offsets)
         self.steps: tuple[int, ...] = (0, 0, 0, 0)
         make = _Maker(settings, options, labels)
-        if not spans and all(x.batch == 1 or x.batch_stride == x.heads * x.head_stride
+        if not edges and all(x.batch == 1 or x.batch_stride == x.heads * x.head_stride
                              or (x.heads == 1 and x.batch_stride) for x in arrays):
             self.plans = [make(tuple(map(_batch_in_heads, arrays)), q.batch, sequences)]
         elif all(x.batch_stride == x.rows * x.row_stride for x in arrays):
-            sequences = _pack(spans or ((0, k.rows),) * q.batch, q.rows, k.rows)
+            sequences = _pack(edges or ((),) * q.batch, q.rows, k.rows)
             self.plans = [make(tuple(map(_batch_in_rows, arrays)), 1, sequences)]
             self.by_rows = True
         else:
             self.steps = tuple(x.batch_stride for x in arrays)
             single = tuple(x._replace(batch=1) for x in arrays)
-            each = [_pack((span,), q.rows, k.rows) for span in spans] or [((), ())]
+            each = [_pack((x,), q.rows, k.rows) for x in edges] or [((), ())]
             made = {x: make(single, 1, x) for x in dict.fromkeys(each)}
-            self.plans = [made[x] for x in each] * (1 if spans else q.batch)
+            self.plans = [made[x] for x in each] * (1 if edges else q.batch)
 
     def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
                 itemsize: int) -> Outcome:
@@ -351,13 +352,12 @@ def _batch_in_rows(x: Array) -> Array:
     return x._replace(batch=1, rows=x.batch * x.rows)
 
 
-def _pack(spans: tuple[tuple[int, int], ...], queries: int, keys: int,
+def _pack(edges: tuple[tuple[int, ...], ...], queries: int, keys: int,
           ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Offsets of packed sequences, for each batch entry: its padding before, its keys
-    begin..end-1, its padding after. Padding attends to itself alone, and nothing to it."""
+    """Offsets of packed sequences: those of each batch entry, which end at its edges."""
     query_offsets, key_offsets = [0], [0]
-    for b, (begin, end) in enumerate(spans):
-        for edge in (begin, end, keys):
+    for b, inner in enumerate(edges):
+        for edge in (*inner, keys):
             rows = max(0, edge - (keys - queries))
             if (query_offsets[-1], key_offsets[-1]) != (b * queries + rows, b * keys + edge):
                 query_offsets.append(b * queries + rows)
@@ -382,7 +382,7 @@ def check_shapes(q: Array, k: Array, v: Array, settings: Settings) -> None:
                          "positions of the keys, so there must be at least as many keys")
     if bool(settings.query_offsets) != bool(settings.key_offsets):
         raise ValueError("query_offsets, key_offsets: give both, or none")
-    if settings.query_offsets and (q.batch > 1 or settings.spans):
+    if settings.query_offsets and (q.batch > 1 or settings.edges):
         raise ValueError("query_offsets: packed sequences go without a batch dimension")
 
 

@@ -20,12 +20,13 @@ from typing import Any, Literal, NamedTuple, Optional, Union, overload
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from plsh._attention import standard_sigmas
 from plsh._decay import Decay, DecayLike, parse_decay
 from plsh._plan import DTYPES, Array, Call, Options, Settings, method_words
 
-__all__ = ["ALiBiAttention", "attention", "padding_spans"]
+__all__ = ["ALiBiAttention", "attention", "padding_spans", "segment_spans"]
 
 Numbers = Union[float, Sequence[float], Tensor]
 Integers = Union[int, Sequence[int]]
@@ -40,10 +41,10 @@ _DTYPES = {
 
 # What both operators take beside their arrays: the numbers of the decays, as a tensor
 # (`parameters`) or not (`constants`): ALiBi's sigma, or the a and b of another decay, of one head or
-# of each, or none for the standard series; `spans` int64 [batch, 3]: see padding_spans. The numbers
-# that a program may change from call to call are arguments, so that torch.compile can follow them;
-# the other options are the words of _Words in one string, because an argument costs the dispatcher
-# about a microsecond.
+# of each, or none for the standard series; `spans`: int64 [batch, 3], see padding_spans, or
+# [batch, n, 1], see segment_spans. The numbers that a program may change from call to call are
+# arguments, so that torch.compile can follow them; the other options are the words of _Words in one
+# string, because an argument costs the dispatcher about a microsecond.
 _COMMON = ("Tensor? parameters, Tensor? spans, float[] constants, float scale, SymInt seed, "
            "str options")
 
@@ -52,7 +53,7 @@ _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_COMMON}) -> (Tensor 
 _library.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, "
                 f"Tensor lse, bool need_parameters, {_COMMON}) "
                 "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_parameters)")
-_library.define("padding_spans(Tensor mask, int length) -> Tensor")
+_library.define("padding_spans(Tensor mask, Tensor? length) -> Tensor")
 
 
 class _Words(NamedTuple):
@@ -144,7 +145,8 @@ class _Common(NamedTuple):
     """What both operators take beside their arrays, as a key."""
 
     numbers: tuple[float, ...]  # of the decays
-    spans: Optional[tuple[tuple[int, int, int], ...]]
+    edges: tuple[tuple[int, ...], ...]  # of the sequences of each batch entry
+    keys: int  # in use; 0: all
     scale: float
     seed: int
     options: str
@@ -164,19 +166,16 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     qa, ka, va, oa = (_describe(name, *x) for name, x in zip("qkvo", (q, k, v, o)))
     if not q[2] == k[2] == v[2]:
         raise TypeError(f"q, k, v: {q[2]}, {k[2]}, {v[2]}; must be equal")
-    words, spans = _read(common.options), common.spans
+    words = _read(common.options)
     settings = words.settings._replace(
-        dtype=_DTYPES[q[2]], scale=common.scale,
+        dtype=_DTYPES[q[2]], scale=common.scale, edges=common.edges,
         threads=common.threads if words.threads is None else words.threads)
-    if spans is not None:
-        if len(spans) != qa.batch:
-            raise ValueError(f"spans: of {len(spans)} batch entries, must be of {qa.batch}")
-        for begin, end, keys in spans:
-            if not 0 <= begin <= end <= keys == spans[0][2] <= ka.rows:
-                raise ValueError(f"spans: {[begin, end, keys]}; must be first token, end of the "
-                                 f"tokens, number of keys in use: of {ka.rows}, the same for all")
-        ka, va = ka._replace(rows=spans[0][2]), va._replace(rows=spans[0][2])
-        settings = settings._replace(spans=tuple((begin, end) for begin, end, _ in spans))
+    if common.edges and len(common.edges) != qa.batch:
+        raise ValueError(f"spans: of {len(common.edges)} batch entries, must be of {qa.batch}")
+    if common.keys > ka.rows:
+        raise ValueError(f"spans: {common.keys} keys in use, must be at most the {ka.rows} of k")
+    if common.keys:
+        ka, va = ka._replace(rows=common.keys), va._replace(rows=common.keys)
     return Call(qa, ka, va, oa, settings, words.options._replace(
         decay=common.decays(qa.heads, words), seed=common.seed % 2**64))
 
@@ -185,13 +184,35 @@ def _form(x: Tensor) -> Form:
     return x.shape, x.stride(), x.dtype
 
 
+def _edges_of(spans: Tensor) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Where the sequences of each batch entry end, and the number of keys in use.
+
+    Entries that are one sequence each are no sequences at all: such a call is the plain one.
+    """
+    if spans.dim() == 3:
+        keys = spans.shape[1]
+        listed = [tuple((row.diff(dim=0).flatten().nonzero().flatten() + 1).tolist())
+                  for row in spans]
+    else:
+        rows = spans.tolist()
+        keys = rows[0][2] if rows else 0
+        for begin, end, used in rows:
+            if not 0 <= begin <= end <= used == keys:
+                raise ValueError(f"spans: {[begin, end, used]}; must be first token, end of the "
+                                 "tokens, number of keys in use, the same for all")
+        listed = [(begin, end) for begin, end, _ in rows]
+    if all(not 0 < x < keys for entry in listed for x in entry):
+        listed = []
+    return tuple(listed), keys
+
+
 def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Tensor],
              spans: Optional[Tensor], constants: Sequence[float], scale: float, seed: int,
              options: str) -> Call:
     """The call for the arguments of the operators."""
+    edges, keys = ((), 0) if spans is None else _edges_of(spans)
     common = _Common(tuple(constants if parameters is None else parameters.reshape(-1).tolist()),
-                     None if spans is None else tuple(map(tuple, spans.tolist())), scale, seed,
-                     options, torch.get_num_threads())
+                     edges, keys, scale, seed, options, torch.get_num_threads())
     return _find_call(_form(q), _form(k), _form(v), _form(o), common)
 
 
@@ -248,7 +269,6 @@ class _Recorded(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_o: Optional[Tensor], d_lse: Optional[Tensor]) -> Any:
         q, k, v, o, lse, *tensors = ctx.saved_tensors
         more = (ctx.needs_input_grad[4], *tensors, *ctx.numbers)
@@ -264,17 +284,45 @@ class _Recorded(torch.autograd.Function):
         return (None, *found, *[None] * (1 + len(ctx.numbers)))
 
 
+class _Once(torch.autograd.Function):
+    """The gradients, which have no derivative of their own: whoever asks for it is told."""
+
+    @staticmethod
+    def forward(ctx: Any, keys: Any, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return _backward_operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotImplementedError("plsh.torch.attention: has first derivatives only; a second one "
+                                  "(hessian, hvp, a gradient penalty) needs another attention")
+
+
 def _below_autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
     with torch._C._AutoDispatchBelowAutograd():
         o, lse = _operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
     return o, lse
 
 
+def _refuse_tangents(inputs: Sequence[Any]) -> None:
+    """Forward-mode derivatives would be dropped below autograd, which is to say 0."""
+    unpack: Any = forward_ad.unpack_dual
+    if any(isinstance(x, Tensor) and unpack(x).tangent is not None for x in inputs):
+        raise NotImplementedError("plsh.torch.attention: has no forward-mode derivative (jvp, "
+                                  "jacfwd); gradients by backward() and torch.autograd.grad it has")
+
+
 def _autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
     """What torch.library.register_autograd would make, without the 15 us it takes per call."""
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(inputs)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
         return _Recorded.apply(keys, *inputs)  # type: ignore[no-any-return, no-untyped-call]
     return _below_autograd(keys, *inputs)
+
+
+def _backward_autograd(keys: Any, *inputs: Any) -> Any:
+    return _Once.apply(keys, *inputs)  # type: ignore[no-untyped-call]
 
 
 def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_parameters: bool,
@@ -294,23 +342,27 @@ def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_pa
     return (scale * weight * mean).to(q.dtype), d_k, None, d_parameters
 
 
-def _padding_spans(mask: Tensor, length: int) -> Tensor:
+def _padding_spans(mask: Tensor, length: Optional[Tensor]) -> Tensor:
     if mask.dim() != 2:
         raise ValueError(f"mask: shape {tuple(mask.shape)}, must be [batch, n], 1 where a token is")
-    valid = mask.to(torch.bool)[:, :length].to(torch.int64)
+    valid = mask.to(torch.bool)
+    if length is not None:
+        if not 0 <= int(length) <= mask.shape[1]:
+            raise ValueError(f"mask: of {mask.shape[1]} tokens, must be of all {int(length)}, those "
+                             "in the cache too")
+        valid = valid[:, :int(length)]
     count = valid.sum(dim=1)
-    begin = torch.where(count > 0, valid.argmax(dim=1), 0)
+    begin = torch.where(count > 0, valid.to(torch.uint8).argmax(dim=1), 0) if valid.shape[1] else count
     end = begin + count
     position = torch.arange(valid.shape[1])
-    if not torch.equal(valid.bool(), (position >= begin[:, None]) & (position < end[:, None])):
-        row = int((valid.bool() != ((position >= begin[:, None]) & (position < end[:, None])))
-                  .any(dim=1).nonzero()[0])
-        raise ValueError(f"mask: row {row} has tokens on both sides of padding; the tokens of a "
-                         "row must be adjacent (padding to the left or to the right)")
+    wrong = (valid != ((position >= begin[:, None]) & (position < end[:, None]))).any(dim=1)
+    if bool(wrong.any()):
+        raise ValueError(f"mask: row {int(wrong.nonzero()[0])} has tokens on both sides of padding; "
+                         "the tokens of a row must be adjacent (padding to the left or to the right)")
     return torch.stack([begin, end, torch.full_like(begin, valid.shape[1])], dim=1)
 
 
-def _padding_spans_fake(mask: Tensor, length: int) -> Tensor:
+def _padding_spans_fake(mask: Tensor, length: Optional[Tensor]) -> Tensor:
     return mask.new_empty((mask.shape[0], 3), dtype=torch.int64)
 
 
@@ -321,7 +373,9 @@ torch.library.register_fake("plsh::attention", _new_outputs, lib=_library)
 torch.library.register_fake("plsh::attention_backward", _backward_fake, lib=_library)
 torch.library.register_fake("plsh::padding_spans", _padding_spans_fake, lib=_library)
 _library.impl("attention", _autograd, "Autograd", with_keyset=True)
+_library.impl("attention_backward", _backward_autograd, "Autograd", with_keyset=True)
 _operator = torch.ops.plsh.attention.default
+_backward_operator = torch.ops.plsh.attention_backward.default
 
 
 def padding_spans(mask: Tensor) -> Tensor:
@@ -334,8 +388,23 @@ def padding_spans(mask: Tensor) -> Tensor:
     tensor([[1, 4, 4],
             [0, 2, 4]])
     """
-    spans: Tensor = torch.ops.plsh.padding_spans(mask, mask.shape[1])
+    spans: Tensor = torch.ops.plsh.padding_spans(mask, None)
     return spans
+
+
+def segment_spans(segments: Tensor) -> Tensor:
+    """What the `spans` of :func:`attention` are for packed sequences.
+
+    `segments` is an integer tensor [batch, n], the same number for adjacent tokens that belong
+    together. A token attends to its own sequence alone.
+
+    >>> segment_spans(torch.tensor([[0, 0, 0, 1, 1]])).shape
+    torch.Size([1, 5, 1])
+    """
+    if segments.dim() != 2 or segments.is_floating_point():
+        raise TypeError(f"segments: {segments.dtype} of shape {tuple(segments.shape)}, must be "
+                        "integers [batch, n]")
+    return segments.to(torch.int64).unsqueeze(2)
 
 
 class _Decays(NamedTuple):
@@ -445,7 +514,8 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     options are as in :func:`plsh.attention`. The output has the dtype of q.
 
     Learnable: `sigma` or `slopes` as a tensor, one per head; for another decay its name and
-    `parameters`, [heads, 2]. `spans` leaves padding out: see :func:`padding_spans`.
+    `parameters`, [heads, 2]. `spans` leaves padding out, or packs sequences: see
+    :func:`padding_spans` and :func:`segment_spans`.
 
     >>> q, k, v = (torch.randn(2, 4, 100, 16) for _ in range(3))
     >>> slopes = torch.tensor([0.5, 0.25, 0.1, 0.02], requires_grad=True)
@@ -458,9 +528,9 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
         _check_inputs(q, k, v)
     if squeeze:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
-    if spans is not None and (not isinstance(spans, Tensor) or spans.dim() != 2 or
-                              spans.shape[1] != 3 or spans.is_floating_point()):
-        raise TypeError("spans: must be an int64 tensor [batch, 3], as padding_spans makes it")
+    if spans is not None and (not isinstance(spans, Tensor) or spans.dtype != torch.int64 or
+                              spans.dim() not in (2, 3) or spans.shape[-1] != (3 if spans.dim() == 2 else 1)):
+        raise TypeError("spans: must be an int64 tensor, as padding_spans and segment_spans make it")
     decays = _decays_of(q.shape[1], sigma, slopes, decay, parameters)
     options = _write(
         method_words(method), decays.kind, decays.limit, decays.table, causal, eps, _list(window),

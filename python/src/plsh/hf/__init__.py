@@ -1,0 +1,126 @@
+"""Hugging Face models with ALiBi attention in near-linear time.
+
+    import plsh.hf
+    plsh.hf.register()
+    model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="plsh_exact")
+
+adds to transformers' attention interface:
+
+- `plsh_exact`: ALiBi to float rounding,
+- `plsh_sampled`: ALiBi by random partitions (the paper),
+- `plsh_window`: ALiBi cut off at a window,
+- `plsh_fixed`: blocks of equal size, no bias (the paper's baseline).
+
+BLOOM, MPT and Falcon have ALiBi of their own: with `plsh_exact` they give their own logits, with
+their own slopes, in near-linear time and without an n x n array. Decoders of the common kind (Llama,
+Mistral, Qwen3, ...) get ALiBi beside RoPE, or in its place (:func:`drop_rope`). Causality, sliding
+windows, padding and packed sequences are those of the mask that the model asks for. What is not
+served is refused by name: when the model is made, or when it first runs.
+
+:func:`apply` switches a model that exists, :func:`remove` switches it back; :func:`configure` sets
+options. All of them are part of the model's configuration: they are saved and loaded with it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from plsh.hf import _attend, _mask, _models, _options
+from plsh.hf._cache import Cache
+
+__all__ = ["Cache", "apply", "configure", "drop_rope", "register", "remove"]
+
+
+def register(**options: Any) -> None:
+    """Adds the four implementations to transformers; call it before the model is made.
+
+    The options are defaults for every model made from now on: sigma, slopes, decay, eps, window,
+    block, scheme, design, samples, seed, threads, with the meaning they have in
+    :func:`plsh.torch.attention`.
+
+    >>> register(samples=64)
+    >>> register()
+    """
+    _models.defaults = _options.check(options)
+    _models.install()
+    for name, method in _options.METHODS.items():
+        AttentionInterface.register(name, _attend.attend)
+        AttentionMaskInterface.register(name, partial(_mask.make, method=method))
+
+
+def _models_of(model: nn.Module) -> list[PreTrainedModel]:
+    """The models of transformers inside a module: one for each configuration."""
+    found = {id(x.config): x for x in model.modules() if isinstance(x, PreTrainedModel)}
+    if not found:
+        raise TypeError(f"model: {type(model).__name__} is no model of transformers, nor holds one")
+    return list(found.values())
+
+
+def apply(model: nn.Module, method: str = "exact", **options: Any) -> None:
+    """Switches a model that exists to plsh: `method` is exact, sampled, window or fixed.
+
+    >>> from transformers import BloomConfig, BloomForCausalLM
+    >>> model = BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4))
+    >>> tokens = torch.arange(40)[None]
+    >>> own = model(tokens).logits
+    >>> apply(model)
+    >>> bool((model(tokens).logits - own).abs().max() < 1e-5)
+    True
+    >>> remove(model)
+    """
+    name, plain = _options.implementation(method), _options.check(options)
+    if name not in AttentionInterface._global_mapping:
+        register()
+    for part in _models_of(model):
+        before = part.config._attn_implementation
+        _models.admit(part, name)
+        _options.write(part.config, name, plain)
+        if before not in _options.METHODS:
+            part._plsh_before = before
+        part.config._attn_implementation_internal = name
+
+
+def remove(model: nn.Module) -> None:
+    """Switches a model back to the attention it had before :func:`apply`, or would have had."""
+    for part in _models_of(model):
+        _options.erase(part.config)
+        before = getattr(part, "_plsh_before", None)
+        if part.config._attn_implementation in _options.METHODS:
+            part.config._attn_implementation_internal = \
+                part.get_correct_attn_implementation(before, is_init_check=True)
+
+
+def configure(model: nn.Module, **options: Any) -> None:
+    """Sets options, as those of :func:`register`, for one model."""
+    plain = _options.check(options)
+    parts = [x for x in _models_of(model) if x.config._attn_implementation in _options.METHODS]
+    if not parts:
+        raise ValueError(f"model: {type(model).__name__} does not have plsh attention; "
+                         "plsh.hf.apply(model, ...) gives it")
+    for part in parts:
+        _options.write(part.config, part.config._attn_implementation, plain)
+
+
+def drop_rope(model: nn.Module) -> None:
+    """Removes the rotary embedding, so that ALiBi is the only positional information.
+
+    Every rotation of the model becomes the identity (cos = 1, sin = 0), here and in its
+    configuration.
+    """
+    rotary = [x for x in model.modules() if hasattr(x, "inv_freq")]
+    if not rotary:
+        raise ValueError(f"model: {type(model).__name__} has no rotary embedding to drop")
+    for module in rotary:
+        for name in ("inv_freq", "original_inv_freq"):
+            if isinstance(getattr(module, name, None), torch.Tensor):
+                getattr(module, name).zero_()
+        if hasattr(module, "rope_type"):
+            setattr(module, "rope_type", _options.NO_ROPE)
+        if getattr(module, "config", None) is not None:
+            _options.drop_rope(module.config)  # type: ignore[arg-type]

@@ -1,0 +1,90 @@
+"""The attention function that transformers' layers call."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+import plsh.torch
+from plsh.hf._cache import layer_of
+from plsh.hf._mask import Mask, Refused
+
+# What models pass along that changes no score.
+_HARMLESS = frozenset({
+    "cache_position", "logits_to_keep", "num_items_in_batch", "output_attentions",
+    "output_hidden_states", "position_ids",
+    "return_dict", "use_cache",
+})
+
+
+class Counter:
+    """How often a layer called plsh: a model that never does is refused."""
+
+    calls = 0
+
+
+def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any,
+           dropout: float = 0.0, scaling: Optional[float] = None, *,
+           is_causal: Optional[bool] = None, sliding_window: Optional[int] = None,
+           own: Optional[dict[str, Any]] = None, **others: Any) -> tuple[Tensor, None]:
+    """[batch, heads, n, dim] to [batch, n, heads, dim].
+
+    Causality and sliding windows are those of the mask that the model asked for; the module's
+    is_causal and the argument sliding_window are hints for other implementations. `own` are the
+    model's own slopes, where it has some.
+    """
+    name = type(module).__name__
+    if not isinstance(attention_mask, Mask):
+        refuse_mask(name, attention_mask)
+    if dropout:
+        raise Refused(f"{name}: attention dropout {dropout}; plsh attention has none: set it to 0 in "
+                      "the configuration")
+    _refuse_others(name, others)
+    if not torch.compiler.is_compiling():
+        Counter.calls += 1
+    method, options = attention_mask.method, attention_mask.options
+    if own and not {"sigma", "slopes", "decay"} & options.keys():
+        options = {**own, **options}
+    if attention_mask.window is not None and attention_mask.keys > attention_mask.window:
+        options = dict(options)
+        method, options["window"] = _slide(name, method, attention_mask.window,
+                                           options.get("window"))
+    layer = None if torch.compiler.is_compiling() else layer_of(key)
+    if layer is not None:
+        o = layer.attend(query, key, value, attention_mask, method, scaling, options)
+        return o.transpose(1, 2), None
+    if key.shape[2] != attention_mask.keys:
+        raise Refused(f"{name}: {key.shape[2]} keys, but its mask was made for "
+                      f"{attention_mask.keys}: cross-attention, or a cache that plsh does not know")
+    o = plsh.torch.attention(query, key, value, causal=attention_mask.causal, scale=scaling,
+                             method=method, spans=attention_mask.spans, **options)
+    return o.transpose(1, 2), None
+
+
+def refuse_mask(name: str, mask: Any) -> None:
+    if mask is None:
+        raise Refused(f"{name}: asks for no mask, so whether it is causal is not known; plsh serves "
+                      "layers whose model makes its mask with transformers' mask functions")
+    shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+    raise Refused(f"{name}: an attention mask of its own ({shape}); plsh serves padding masks "
+                  "[batch, n], causality and sliding windows, not masks of single pairs")
+
+
+def _refuse_others(name: str, others: dict[str, Any]) -> None:
+    for key, value in others.items():
+        if value is None or value is False or key in _HARMLESS:
+            continue
+        raise Refused(f"{name}: passes {key} to its attention, which plsh does not serve")
+
+
+def _slide(name: str, method: str, sliding: int, window: Any) -> tuple[str, Any]:
+    """Method and window of a model's sliding window: exact inside it."""
+    if method == "exact":
+        return "window", sliding
+    if method == "window" and isinstance(window, int):
+        return "window", min(window, sliding)
+    raise Refused(
+        f"{name}: sliding_window={sliding}; goes with plsh_exact, or plsh_window and its window: set "
+        "config.sliding_window = None for the others, ALiBi fades by itself")

@@ -1,0 +1,185 @@
+"""BLOOM, MPT and Falcon, which do their own attention; and the check of every other class."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.masking_utils import create_masks_for_generate
+from transformers.models.bloom import modeling_bloom as bloom
+from transformers.models.falcon import modeling_falcon as falcon
+from transformers.models.mpt import modeling_mpt as mpt
+from transformers.utils import logging
+
+from plsh._decay import alibi_slopes
+from plsh.hf import _options
+from plsh.hf._attend import Counter, attend, refuse_mask
+from plsh.hf._mask import Mask, Refused, owners
+
+_log = logging.get_logger(__name__)
+Forward = Callable[..., Any]
+
+
+def _heads(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask, past: Any, scale: float,
+           dropout: float, own: Any = None) -> Tensor:
+    """Attention of the heads, [batch, n, heads * dim]; the cache is brought up to date before."""
+    if past is not None:
+        k, v = past.update(k, v, module.layer_idx)
+    o, _ = attend(module, q, k, v, mask, dropout if module.training else 0.0, scale, own=own)
+    return o.reshape(*o.shape[:2], -1)
+
+
+def _bloom(self: Any, hidden_states: Tensor, residual: Tensor, alibi: Any, attention_mask: Mask,
+           layer_past: Any = None, **_: Any) -> tuple[Tensor, None]:
+    if self.pretraining_tp > 1 and self.slow_but_exact:
+        raise Refused("BloomAttention: slow_but_exact; set config.slow_but_exact = False")
+    q, k, v = self._reshape(self.query_key_value(hidden_states))
+    o = _heads(self, q, k, v, attention_mask, layer_past, self.inv_norm_factor,
+               self.attention_dropout.p)
+    return bloom.dropout_add(self.dense(o), residual, self.hidden_dropout, self.training), None
+
+
+def _mpt(self: Any, hidden_states: Tensor, position_bias: Any, past_key_values: Any = None,
+         attention_mask: Any = None, **_: Any) -> tuple[Tensor, None]:
+    mixed = self.Wqkv(hidden_states)
+    if self.clip_qkv:
+        mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
+    split = mixed.view(*mixed.shape[:2], 3, self.n_heads, self.head_dim)
+    q, k, v = (x.transpose(1, 2) for x in split.unbind(2))
+    o = _heads(self, q, k, v, attention_mask, past_key_values, self.softmax_scale,
+               self.attn_dropout_p)
+    return self.out_proj(o), None
+
+
+@functools.lru_cache(maxsize=64)
+def _falcon_sigmas(heads: int, head_dim: int) -> tuple[float, ...]:
+    """Falcon adds its bias before it scales, and rounds its slopes to bfloat16."""
+    slopes = torch.from_numpy(alibi_slopes(heads)).to(torch.bfloat16).double()
+    return tuple((math.sqrt(head_dim) / slopes).tolist())
+
+
+def _falcon(self: Any, hidden_states: Tensor, alibi: Any, attention_mask: Mask,
+            position_ids: Any = None, layer_past: Any = None, position_embeddings: Any = None,
+            **_: Any) -> tuple[Tensor, None]:
+    fused = self.query_key_value(hidden_states)
+    rows = fused.shape[:2]
+    if self.new_decoder_architecture:  # the queries of a group, its key, its value
+        split = fused.view(*rows, self.num_kv_heads, -1, self.head_dim)
+        q, k, v = split[:, :, :, :-2].flatten(2, 3), split[:, :, :, -2], split[:, :, :, -1]
+    else:
+        q, k, v = self._split_heads(fused)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    own = None
+    if alibi is None:
+        rotate: Any = falcon.apply_rotary_pos_emb
+        q, k = rotate(q, k, *position_embeddings)
+    else:
+        own = {"sigma": _falcon_sigmas(self.num_heads, self.head_dim)}
+    o = _heads(self, q, k, v, attention_mask, layer_past, self.inv_norm_factor,
+               self.attention_dropout.p if alibi is not None else 0.0, own)
+    return self.dense(o), None
+
+
+def _falcon_masks(self: Any, config: Any, **arguments: Any) -> Any:
+    """For static caches: as BLOOM, Falcon makes its bias from a mask [batch, n]."""
+    if config._attn_implementation in _options.METHODS:
+        return bloom.BloomForCausalLM.create_masks_for_generate(self, config, **arguments)
+    return create_masks_for_generate(config, **arguments)
+
+
+def _where_plsh(own: Forward, ours: Forward) -> Forward:
+    """A layer's forward pass: ours where the model's mask is ours, else its own."""
+    @functools.wraps(own)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, Mask) for x in args) or \
+                isinstance(kwargs.get("attention_mask"), Mask):
+            return ours(self, *args, **kwargs)
+        return own(self, *args, **kwargs)
+    return forward
+
+
+def install() -> None:
+    """Teaches the three families, and lets every other model be checked when it is made."""
+    if hasattr(PreTrainedModel.get_correct_attn_implementation, "__wrapped__"):
+        return
+    for layer, ours in ((bloom.BloomAttention, _bloom), (mpt.MptAttention, _mpt),
+                        (falcon.FalconAttention, _falcon)):
+        setattr(layer, "forward", _where_plsh(layer.forward, ours))
+    for name in _options.METHODS:
+        falcon.FALCON_ATTENTION_CLASSES[name] = falcon.FalconAttention
+    for base in (bloom.BloomPreTrainedModel, mpt.MptPreTrainedModel, falcon.FalconPreTrainedModel):
+        setattr(base, "_can_set_attn_implementation_cached_value", True)
+    setattr(falcon.FalconForCausalLM, "create_masks_for_generate", _falcon_masks)
+    setattr(PreTrainedModel, "get_correct_attn_implementation",
+            _checked(PreTrainedModel.get_correct_attn_implementation))
+
+
+# Options of plsh.hf.register: written into the configuration of each model that is made.
+defaults: dict[str, Any] = {}
+
+
+def _checked(original: Forward) -> Forward:
+    """transformers' choice of an implementation for a model, with ours admitted or refused."""
+    @functools.wraps(original)
+    def choose(self: PreTrainedModel, requested_attention: Any,
+               is_init_check: bool = False) -> Any:
+        saved = getattr(self.config, "plsh", None)
+        if saved and requested_attention is None and is_init_check:
+            requested_attention = saved["implementation"]
+        found = original(self, requested_attention, is_init_check)
+        if found in _options.METHODS:
+            admit(self, found)
+        elif saved and not is_init_check:
+            _options.erase(self.config)
+        elif saved:
+            _log.warning(f"{type(self).__name__}: was saved with {saved['implementation']} "
+                         f"attention and is loaded with {found}: it is another model")
+        return found
+    return choose
+
+
+def admit(model: PreTrainedModel, name: str) -> None:
+    """Refuses a model that plsh cannot serve; notes the implementation in the configuration."""
+    config, owner = model.config, type(model).__name__
+    if getattr(config, "is_encoder_decoder", False) or \
+            getattr(config, "add_cross_attention", False):
+        raise Refused(f"{owner}: has cross-attention; plsh serves self-attention")
+    if not type(model)._can_set_attn_implementation():
+        raise Refused(f"{owner}: its layers do their own attention and would not call plsh; load it "
+                      "with another attn_implementation")
+    owners[type(config)] = owner
+    saved = getattr(config, "plsh", None)
+    _options.write(config, name, saved["options"] if saved else defaults)
+    if not any(hook is _after for hook in model._forward_hooks.values()):
+        model.register_forward_pre_hook(_before, with_kwargs=True)
+        model.register_forward_hook(_after)
+
+
+def _before(model: Any, _: Any, arguments: dict[str, Any]) -> None:
+    if torch.compiler.is_compiling() or not _has_plsh(model):
+        return
+    mask = arguments.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() > 2:
+        refuse_mask(type(model).__name__, mask)
+    if arguments.get("output_attentions", model.config.output_attentions):
+        raise Refused(f"{type(model).__name__}: output_attentions=True; plsh never forms the n x n "
+                      "weights, that is what makes it fast: plsh.hf.remove(model), or load it with "
+                      "attn_implementation=\"eager\", to see them")
+    model._plsh_calls = Counter.calls
+
+
+def _after(model: Any, _: Any, __: Any) -> None:
+    """A model none of whose layers called plsh is refused after its first run."""
+    if not torch.compiler.is_compiling() and _has_plsh(model) and \
+            model._plsh_calls == Counter.calls:
+        raise Refused(f"{type(model).__name__}: none of its layers called plsh; load it with another "
+                      "attn_implementation")
+
+
+def _has_plsh(model: Any) -> bool:
+    return model.config._attn_implementation in _options.METHODS

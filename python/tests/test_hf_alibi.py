@@ -1,0 +1,206 @@
+"""BLOOM, MPT and Falcon: plsh_exact gives what their own attention gives, in every use of them."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import plsh.hf  # noqa: E402
+from alibi_models import FAMILIES, ids, padded, tiny, with_plsh  # noqa: E402
+from conftest import GOLDEN  # noqa: E402
+
+plsh.hf.register()
+VARIANTS = {
+    "bloom": ("bloom", 4, {}), "bloom-6-heads": ("bloom", 6, {}), "mpt": ("mpt", 4, {}),
+    "mpt-6-heads": ("mpt", 6, {}), "falcon": ("falcon", 4, {}), "falcon-6-heads": ("falcon", 6, {}),
+    "falcon-one-key-head": ("falcon", 4, {"multi_query": True, "parallel_attn": True}),
+    "falcon-groups": ("falcon", 4, {"new_decoder_architecture": True, "num_kv_heads": 2,
+                                    "parallel_attn": True}),
+}
+
+
+def run(model, tokens, **more):
+    """Logits, loss and gradients."""
+    model.zero_grad()
+    out = model(tokens, labels=tokens, use_cache=False, **more)
+    out.loss.backward()
+    return {"logits": out.logits.detach(), "loss": out.loss.detach(),
+            **{name: p.grad for name, p in model.named_parameters()}}
+
+
+def limits(precise, single):
+    """Twice the error of the model's own attention in float32, and some units in the last place."""
+    return {name: 2 * float((single[name] - x).abs().max()) + 4 * 2**-23 * float(x.abs().max())
+            for name, x in precise.items()}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_loss_and_gradients(variant):
+    family, heads, changes = VARIANTS[variant]
+    own = tiny(family, heads, **changes)
+    tokens = ids(2, 70)
+    precise, single = run(copy.deepcopy(own).double(), tokens), run(own, tokens)
+    ours = run(with_plsh(own), tokens)
+    for name, limit in limits(precise, single).items():
+        assert float((ours[name] - precise[name]).abs().max()) <= limit, name
+
+
+def test_falcon_with_rope_gets_alibi_beside_it():
+    own = tiny("falcon", alibi=False)
+    tokens = ids(1, 40)
+    mine = with_plsh(own, sigma=1e9)  # no bias to speak of
+    torch.testing.assert_close(mine(tokens).logits, own(tokens).logits, rtol=0, atol=1e-5)
+    assert (with_plsh(own)(tokens).logits - own(tokens).logits).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding(family, side):
+    own = tiny(family)
+    tokens, mask = padded(side)
+    wanted = own(tokens, attention_mask=mask).logits[mask.bool()]
+    found = with_plsh(own)(tokens, attention_mask=mask).logits[mask.bool()]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("options", [
+    {"use_cache": True}, {"use_cache": False}, {"num_beams": 3}, {"num_beams": 2, "use_cache": False},
+    {"cache_implementation": "static", "disable_compile": True},
+], ids=["cached", "uncached", "beams", "beams-uncached", "static"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generation(family, options):
+    own = tiny(family)
+    tokens, mask = padded("left", (12, 5, 9), 12)
+    more = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False}
+    found = with_plsh(own).generate(tokens, **more, **options)
+    if options.get("cache_implementation") == "static":  # not all of them can, on their own
+        options = {"use_cache": True}
+    assert found.tolist() == own.generate(tokens, **more, **options).tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_assisted_decoding(family):
+    own, helper = tiny(family), tiny(family, layers=1)
+    tokens = ids(1, 9)
+    more = {"max_new_tokens": 12, "do_sample": False}
+    wanted = own.generate(tokens, **more)
+    found = with_plsh(own).generate(tokens, assistant_model=with_plsh(helper), **more)
+    assert found.tolist() == wanted.tolist()
+    found = with_plsh(own).generate(tokens, prompt_lookup_num_tokens=3, **more)
+    assert found.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_bfloat16(family):
+    own = tiny(family)
+    tokens = ids(2, 64)
+    precise = own(tokens).logits
+    half = copy.deepcopy(own).to(torch.bfloat16)
+    theirs = float((half(tokens).logits - precise).abs().max())
+    found = with_plsh(half)(tokens).logits
+    assert found.dtype == torch.bfloat16
+    assert float((found - precise).abs().max()) <= 2 * theirs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_saved_and_loaded(family, tmp_path):
+    own = tiny(family)
+    mine = with_plsh(own)
+    tokens = ids(1, 30)
+    wanted = mine(tokens).logits
+    mine.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert loaded.config._attn_implementation == "plsh_exact"
+    assert torch.equal(loaded(tokens).logits, wanted)
+    named = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, attn_implementation="plsh_exact").eval()
+    assert torch.equal(named(tokens).logits, wanted)
+    plsh.hf.remove(loaded)
+    assert loaded.config._attn_implementation not in ("plsh_exact", None)
+    if family == "falcon":  # transformers makes it eager or sdpa; eager adds the bias twice
+        loaded.config._attn_implementation = "sdpa"
+    torch.testing.assert_close(loaded(tokens).logits, own(tokens).logits, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_apply_and_remove(family):
+    model = tiny(family)
+    tokens = ids(1, 50)
+    own = model(tokens).logits
+    for method, far in (("exact", False), ("sampled", True), ("window", False), ("fixed", True)):
+        plsh.hf.apply(model, method)
+        assert (float((model(tokens).logits - own).abs().max()) > 1e-3) == far
+    plsh.hf.remove(model)
+    assert torch.equal(model(tokens).logits, own)
+    assert "plsh" not in model.config.to_json_string()
+    with pytest.raises(ValueError, match="does not have plsh attention"):
+        plsh.hf.configure(model, samples=3)
+    with pytest.raises(ValueError, match="method='dense': is one of exact, sampled, window, fixed"):
+        plsh.hf.apply(model, "dense")
+
+
+def test_sampled_converges_to_the_model():
+    own = tiny("bloom")
+    tokens = ids(1, 64)
+    wanted, errors = own(tokens).logits, []
+    for samples in (4, 4000):
+        found = with_plsh(own, "sampled", samples=samples)(tokens).logits
+        errors.append(float((found - wanted).detach().abs().max()))
+    assert errors[1] < errors[0] / 5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_refused(family):
+    model = with_plsh(tiny(family))
+    tokens = ids(1, 10)
+    with pytest.raises(NotImplementedError, match="output_attentions=True"):
+        model(tokens, output_attentions=True)
+    with pytest.raises(NotImplementedError, match="mask of its own"):
+        model(tokens, attention_mask=torch.zeros(1, 1, 10, 10))
+    dropping = with_plsh(tiny(family))
+    for module in dropping.modules():
+        if family == "mpt" and hasattr(module, "attn_dropout_p"):
+            module.attn_dropout_p = 0.1
+        elif isinstance(getattr(module, "attention_dropout", None), torch.nn.Dropout):
+            module.attention_dropout.p = 0.1
+    dropping(tokens)
+    with pytest.raises(NotImplementedError, match="attention dropout 0.1"):
+        dropping.train()(tokens)
+
+
+needs_models = pytest.mark.skipif(not (GOLDEN / "models").is_dir(),
+                                  reason="no reference data; PLSH_SHARED points at it")
+
+
+@needs_models
+@pytest.mark.parametrize("name", ["bloom", "bloom6", "mpt", "falcon"])
+def test_golden(name):
+    from safetensors.numpy import load_file
+
+    folder = GOLDEN / "models" / name
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="plsh_exact", dtype=torch.float32).eval()
+    tokens = torch.from_numpy(np.load(folder / "input_ids.npy")).long()
+    found = run(model, tokens)
+    assert abs(found["logits"].numpy() - np.load(folder / "logits.npy")).max() < 5e-5
+    wanted = json.loads((folder / "loss.json").read_text())
+    assert found["loss"].item() == pytest.approx(wanted["loss_float64"], abs=1e-5)
+    for key, gradient in load_file(folder / "grads.safetensors").items():
+        assert abs(found[key].numpy() - gradient).max() <= 1e-5 * abs(gradient).max(), key
+
+
+@needs_models
+def test_golden_generation():
+    folder = GOLDEN / "generate"
+    wanted = json.loads((folder / "bloom.json").read_text())
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        GOLDEN / "models" / "bloom", attn_implementation="plsh_exact").eval()
+    prompt = torch.tensor(wanted["prompt"])[None]
+    found = model.generate(prompt, max_new_tokens=20, do_sample=False, eos_token_id=None)
+    assert found[0, prompt.shape[1]:].tolist() == wanted["generated"]
