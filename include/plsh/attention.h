@@ -124,9 +124,14 @@ typedef struct plsh_forward {
     float *o;
     float *lse; /* [heads, queries] or NULL */
     /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
-     * row, against the untruncated decay, but for float rounding of either. exact, plsh, masks,
-     * window (with its tail bounded); dense and none give 0, mean and fixed cannot be certified:
-     * NaN. */
+     * row, against the head's untruncated decay, from these very arrays. dense and none give 0;
+     * NaN where there is nothing to compare with: labels or fixed without a decay, a row whose
+     * keys or values are not finite.
+     *
+     * Rounding comes on top. The score of key j is off by at most
+     *     delta_j = 2^-23 ((head_dim + 4) scale sum_x |q_x k_jx| + 2 |log k(t)| + 8),
+     * which moves a row by at most R sum_j p_j (e^delta_j - 1) + 2^-23 n max |v|, where p are its
+     * exact weights, n the keys it sees and R the largest max - min of a column of their values. */
     float *certificate;
 } plsh_forward;
 

@@ -192,11 +192,12 @@ static void test_others(void **state) {
     }
 }
 
-/* Methods without an error, and methods that cannot be certified. */
+/* Methods without an error, and heads without a decay to be certified against. */
 static void test_trivial(void **state) {
     (void)state;
     static const plsh_method methods[] = {PLSH_METHOD_DENSE, PLSH_METHOD_NONE, PLSH_METHOD_FIXED,
-                                          PLSH_METHOD_MEAN};
+                                          PLSH_METHOD_PLSH};
+    int32_t labels[30] = {0};
     for (int i = 0; i < 4; i++) {
         trial t = {.a = {.heads = 1, .queries = 30, .keys = 30, .head_dim = 8, .head_count = 1},
                    .magnitude = 1,
@@ -204,6 +205,9 @@ static void test_trivial(void **state) {
         t.head[0] = (plsh_head){
             .method = methods[i], .partition = plsh_partition_default(8, 4), .block = 10};
         set_up(&t, 7);
+        if (i >= 2)
+            t.head[0].partition = (plsh_partition){
+                .scheme = PLSH_SCHEME_LABELS, .samples = 1, .labels = labels, .label_count = 30};
         run(&t);
         for (size_t r = 0; r < t.rows; r++) {
             if (i < 2)
@@ -216,12 +220,61 @@ static void test_trivial(void **state) {
     }
 }
 
+/* What is seen of V alone matters: no range, no error. */
+static void test_range(void **state) {
+    (void)state;
+    trial t = {.a = {.heads = 1,
+                     .queries = 100,
+                     .keys = 100,
+                     .head_dim = 8,
+                     .head_count = 1,
+                     .causal = true},
+               .magnitude = 1,
+               .key_spread = 1};
+    t.head[0] = (plsh_head){.method = PLSH_METHOD_PLSH, .partition = plsh_partition_default(8, 4)};
+    set_up(&t, 7);
+    for (size_t i = 0; i < 100 * t.dv; i++) t.v[i] = i < 64 * t.dv ? 1000 : 1001;
+    run(&t);
+    for (size_t r = 0; r < 64; r++) assert_true(t.certificate[r] == 0);
+    for (size_t r = 64; r < 100; r++) assert_in_range(1e6 * (double)t.certificate[r], 1, 1000001);
+    tear_down(&t);
+}
+
+/* Equal keys, whose scores are what their norms say: what `exact` leaves out is what it charges. */
+static void test_exact_is_tight(void **state) {
+    (void)state;
+    trial t = {.a = {.heads = 1,
+                     .queries = 400,
+                     .keys = 400,
+                     .head_dim = 1,
+                     .head_count = 1,
+                     .causal = true},
+               .magnitude = 1,
+               .key_spread = 1};
+    t.head[0] = (plsh_head){
+        .method = PLSH_METHOD_EXACT, .partition.decay = plsh_decay_alibi(30), .eps = 0.3};
+    set_up(&t, 7);
+    for (size_t i = 0; i < 400; i++) {
+        t.q[i] = t.k[i] = 1;
+        t.v[i] = i < 200 ? 1 : 0;
+    }
+    oracle_attend(&t.a, t.q, t.k, t.v, oracle_decay, t.head, t.exact, NULL);
+    run(&t);
+    check(&t, "exact, equal keys", 1e-6);
+    double tightest = INFINITY;
+    for (size_t i = 0; i < 400; i++) {
+        double error = row_error(&t, i);
+        if (error > 1e-3) tightest = fmin(tightest, (double)t.certificate[i] / error);
+    }
+    assert_true(tightest < 1.5);
+    tear_down(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sampled),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_others),
-        cmocka_unit_test(test_trivial),
+        cmocka_unit_test(test_sampled), cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_others),  cmocka_unit_test(test_trivial),
+        cmocka_unit_test(test_range),   cmocka_unit_test(test_exact_is_tight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

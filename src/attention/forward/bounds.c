@@ -25,7 +25,7 @@ plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory) {
         .norm = at,
         .norm_before = at + pieces,
         .norm_after = at + pieces * 2,
-        .v_top = at + pieces * 3,
+        .v_range = at + pieces * 3,
         .radius = at + pieces * 4,
         .mean = at + pieces * 5,
         .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
@@ -67,18 +67,32 @@ void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const p
     bounds->radius[piece] = sqrtf(square[1]) * slack;
 }
 
+/* Widens the range of every column by the row of V, and returns the widest. */
+static float widen_ranges(const float *row, int columns, float *low, float *high) {
+    float widest = 0.0f;
+    for (int c = 0; c < columns; c++) {
+        low[c] = row[c] >= low[c] ? low[c] : row[c];
+        high[c] = row[c] <= high[c] ? high[c] : row[c];
+        widest = larger(widest, high[c] - low[c]);
+    }
+    return widest;
+}
+
 void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
-                        int64_t sequence, int64_t piece, float *wide) {
-    int64_t first =
-        plan->key_offset[sequence] + (piece - plan->first_piece[sequence]) * plan->bound_keys;
-    int64_t end = first + plan->bound_keys, last = plan->key_offset[sequence + 1];
-    float most = 0.0f;
-    for (int64_t j = first; j < end && j < last; j++) {
+                        int64_t sequence, float *wide) {
+    const int64_t begin = plan->key_offset[sequence], end = plan->key_offset[sequence + 1];
+    float low[PLSH_DIM_MAX], high[PLSH_DIM_MAX], widest = 0.0f;
+    for (int c = 0; c < v->dim; c++) {
+        low[c] = INFINITY;
+        high[c] = -INFINITY;
+    }
+    for (int64_t j = begin; j < end; j++) {
         ptrdiff_t unused;
         const float *row = plsh_row_source_take(v, &plan->kernel, j, 1, wide, &unused);
-        for (int c = 0; c < v->dim; c++) most = larger(most, fabsf(row[c]));
+        widest = larger(widest, widen_ranges(row, v->dim, low, high));
+        bounds->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
+            widest * (1.0f + 0x1p-22f);
     }
-    bounds->v_top[piece] = most;
 }
 
 void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
@@ -92,9 +106,6 @@ void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
         for (int64_t t = end - 1; t >= begin; t--) {
             bounds->norm_after[t] = most = larger(most, bounds->norm[t]);
         }
-        for (int64_t t = end - 1; t > begin; t--) {
-            bounds->v_top[t - 1] = larger(bounds->v_top[t - 1], bounds->v_top[t]);
-        }
     }
 }
 
@@ -106,6 +117,7 @@ void plsh_bounds_begin(plsh_tile *tile) {
     /* q.mean is off by at most d 2^-24 |q| |mean|. */
     const float slack = (float)d * 0x1p-22f * sqrtf(square);
     memset(tile->left_out, 0, sizeof(float) * (size_t)(tile->groups * group));
+    memset(tile->left_out_by_norm, 0, sizeof(float) * (size_t)tile->groups);
     memset(tile->q_norm, 0, sizeof(float) * (size_t)(tile->groups * group));
     for (int g = 0; g < tile->groups; g++) {
         const float *q = tile->packed + (ptrdiff_t)g * group * d;
@@ -182,11 +194,19 @@ static float log_quarter(const plsh_tile *tile) {
     return tile->head->log_eps - (tile->plan->shape.causal ? 2.0f : 3.0f);
 }
 
+/* Charges 2^log to every row of group g, for what norms alone leave out. Only certificates ask. */
+static void charge_group(plsh_tile *tile, int g, float log) {
+    if (tile->certificate_out) tile->left_out_by_norm[g] += exp2f(log);
+}
+
 static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
     row_state state = fill_shift(tile, g, where);
-    float limit = log_quarter(tile) - plsh_bounds_log_rest(tile->head, distance);
-    if (state.most_norm * norm - state.least_shift <= limit) return true;
-    return worst_row(tile, g, state.rows, norm) <= limit;
+    float rest = plsh_bounds_log_rest(tile->head, distance), limit = log_quarter(tile) - rest;
+    float worst = state.most_norm * norm - state.least_shift;
+    if (!(worst <= limit)) worst = worst_row(tile, g, state.rows, norm);
+    if (!(worst <= limit)) return false;
+    charge_group(tile, g, worst + rest);
+    return true;
 }
 
 bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end) {
@@ -220,11 +240,14 @@ typedef enum verdict { LEAVE_OUT, LOOK, KEEP } verdict;
 
 /* u is hardly ever below 0, for keys are measured from their mean: where even u = 0 would not let
  * the piece go, looking at its box is not worth the while. */
-static verdict judge(const plsh_tile *tile, row_state state, float bias, float norm) {
+static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float norm) {
     int64_t x = tile->sequence;
     float pieces = (float)(tile->plan->first_piece[x + 1] - tile->plan->first_piece[x]);
     float most = state.most_norm * norm - state.least_shift + bias;
-    if (most <= log_quarter(tile) - log2f(pieces)) return LEAVE_OUT;
+    if (most <= log_quarter(tile) - log2f(pieces)) {
+        charge_group(tile, g, most);
+        return LEAVE_OUT;
+    }
     return bias - state.least_shift > tile->head->log_eps - 1.0f ? KEEP : LOOK;
 }
 
@@ -244,7 +267,7 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
                                   : begin - (plsh_tile_group_end(tile, g) - 1);
         bias[i] = log_piece(tile->head, t, (int)(end - begin));
-        verdict found = judge(tile, state, bias[i], bounds->norm[base + i]);
+        verdict found = judge(tile, g, state, bias[i], bounds->norm[base + i]);
         keep[i] = found == KEEP;
         look[i] = found == LOOK;
         first = look[i] && i < first ? i : first;

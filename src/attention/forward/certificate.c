@@ -3,28 +3,28 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attention/sampled/sampled.h"
+#include "base/clones.h"
 #include "base/memory.h"
 
-/* The walk beyond M's support ends where the rest is below 2^-10 of the sum or 2^-24 of the row. */
+/* The walk beyond M's support ends where the rest is below 2^-10 of E-, or 2^-24 of the row. */
 static const float LOG_SMALL = -10, LOG_NOTHING = -24;
 
-/* For the rounding of scores, weights and sums. */
-static const double SLACK = 1 + 0x1p-10;
-
-static float *take(char *memory, size_t *used, size_t count) {
-    void *at = memory ? memory + *used : NULL;
-    *used += (count * sizeof(float) + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
-    return at;
-}
+/* What rounding may take off the log2 of a sum: that of the weights and of adding them up, and of
+ * each logarithm relative to itself. */
+static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
 size_t plsh_certificate_layout(const plsh_plan *plan, plsh_tile *tile, char *memory, size_t used) {
     const size_t group = (size_t)plan->kernel.group;
-    tile->gap_m = take(memory, &used, PLSH_TILE_QUERIES);
-    tile->gap_l = take(memory, &used, PLSH_TILE_QUERIES);
-    tile->gap_rest = take(memory, &used, PLSH_TILE_QUERIES);
-    tile->gap = take(memory, &used, PLSH_TILE_KEYS * group);
+    plsh_gap_sums *gap = &tile->gap;
+    gap->over_m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->over_l = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->under_m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->under_l = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->rest = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
     return used;
 }
 
@@ -32,8 +32,15 @@ static int group_rows(const plsh_tile *tile, int g) {
     return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
 }
 
-/* log2 of a row's D. */
-static float log_sum(const plsh_tile *tile, ptrdiff_t r) { return tile->m[r] + log2f(tile->l[r]); }
+/* One past the last key that group g sees. */
+static int64_t keys_end(const plsh_tile *tile, int g) {
+    return tile->plan->shape.causal ? plsh_tile_group_end(tile, g) : tile->keys;
+}
+
+/* log2 of 2^m l. */
+static double log_sum(const float *m, const float *l, ptrdiff_t r) {
+    return (double)m[r] + log2((double)l[r]);
+}
 
 /* ---- where M is not 0 ----------------------------------------------------------------------- */
 
@@ -41,102 +48,164 @@ static float log_sum(const plsh_tile *tile, ptrdiff_t r) { return tile->m[r] + l
 typedef struct support {
     const float *w; /* counted: w[row[j] * group + r] */
     const int32_t *row;
-    const plsh_partition *labels; /* or asked for pair by pair */
-    int64_t window;               /* or L within a window */
+    const plsh_partition *labels; /* or asked for pair by pair; or 1 */
 } support;
 
-static float weight_of(const plsh_tile *tile, const support *m, int64_t position, int64_t key,
-                       int r, float decay) {
-    if (m->w) return m->w[m->row[key - tile->first] * tile->kernel->group + r];
-    if (m->labels)
-        return (float)plsh_partition_count(m->labels, position, key) / (float)m->labels->samples;
-    return llabs(position - key) < m->window ? decay : 0;
+/* M of a key and every query of the group whose first one is at `position`, in `to` or in place. */
+static const float *weights_of(const plsh_tile *tile, const support *m, int64_t position, int rows,
+                               int64_t key, float *to) {
+    const int group = tile->kernel->group;
+    if (m->w) return m->w + (ptrdiff_t)m->row[key - tile->first] * group;
+    for (int r = 0; r < group; r++) to[r] = 1;
+    for (int r = 0; m->labels && r < rows; r++)
+        to[r] =
+            (float)plsh_partition_count(m->labels, position + r, key) / (float)m->labels->samples;
+    return to;
+}
+
+/* log2 x of a normal x > 0 to 2e-5, which SUM_SLACK covers: x = 2^e (1 + f), and a polynomial in f
+ * that is right for f = 0 and 1. In this form a loop over it is made of vectors. */
+static inline float log2_about(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const float e = (float)((int32_t)(bits >> 23) - 127);
+    bits = (bits & 0x7fffffu) | 0x3f800000u;
+    memcpy(&x, &bits, sizeof bits);
+    const float f = x - 1;
+    const float curve = 0.441917f + f * (-0.267179f + f * (0.148427f + f * -0.045149f));
+    return e + f + f * (1 - f) * curve;
+}
+
+/* The larger, and NaN once there is one. */
+static inline float larger(float a, float b) { return a >= b || a != a ? a : b; }
+
+/* One key: over and under become score + log2 |L - M| in the sum that the pair belongs to and -inf
+ * in the other, for every query that is not before `from`. Where M is 0, the logarithm of L is all
+ * that may be left of it. */
+typedef struct key_gap {
+    const float *w, *decay, *log_decay; /* M, L */
+    int from, group;
+} key_gap;
+
+PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, float *restrict under,
+                                  float *restrict top_over, float *restrict top_under) {
+    for (int r = 0; r < key->group; r++) {
+        const float w = key->w[r], gap = w - key->decay[r], score = over[r];
+        const float both = score + (w == 0 ? key->log_decay[r] : log2_about(fabsf(gap)));
+        const bool seen = r >= key->from;
+        over[r] = seen && w != 0 && gap > 0 ? both : -INFINITY;
+        under[r] = seen && (w == 0 || gap < 0) ? both : -INFINITY;
+        top_over[r] = larger(top_over[r], over[r]);
+        top_under[r] = larger(top_under[r], under[r]);
+    }
 }
 
 /* Adds A |L - M| of group g and the keys first .. first + count - 1 of the step, whose bias is that
  * of the decay alone. */
-static void add_gap(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
+static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
     const plsh_kernels *kernel = tile->kernel;
+    const plsh_gap_sums *gap = &tile->gap;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
+    const int rows = group_rows(tile, g);
     const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
     const float *bias = tile->bias + tile->count - 1 - at + lane;
-    const int64_t position = plsh_tile_group_begin(tile, g), keys = tile->keys;
-    int32_t row[PLSH_TILE_KEYS];
-    for (int j = 0; j < count; j++) {
-        row[j] = j;
-        for (int r = 0; r < group; r++) {
-            float decay = exp2f(bias[r - j]); /* 0 where causality masks, and M is 0 there */
-            bool real = r < group_rows(tile, g) && first + j < keys && decay > 0;
-            float w = real ? weight_of(tile, m, position + r, first + j, r, decay) : 0;
-            tile->gap[j * group + r] = real ? fabsf(decay - w) : 0;
-        }
-    }
+    const int64_t position = plsh_tile_group_begin(tile, g);
+    _Alignas(PLSH_ALIGNMENT) float top_over[PLSH_GROUP_MAX], top_under[PLSH_GROUP_MAX];
+    float ones[PLSH_GROUP_MAX], table[PLSH_GROUP_MAX + PLSH_TILE_KEYS] = {0};
+    float *decay = table + count - 1; /* decay[r - j], as the bias */
+    for (int i = 1 - count; i < rows; i++)
+        decay[i] =
+            (float)plsh_decay_value(&tile->head->head.partition.decay, llabs(position + i - first));
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d,
                    tile->k_rows + at * tile->k_stride, tile->k_stride, count, d, NULL, false);
-    kernel->mask(group, tile->s, tile->top, tile->gap, row, count);
-    kernel->softmax_weighted(group, tile->s, tile->top, tile->gap, row, tile->gap_m + lane,
-                             tile->gap_l + lane, tile->alpha, count);
+    for (int r = 0; r < group; r++) top_over[r] = top_under[r] = -INFINITY;
+    for (int j = 0; j < count; j++) {
+        const int64_t hidden = tile->plan->shape.causal ? first + j - position : 0;
+        key_gap key = {.w = weights_of(tile, m, position, rows, first + j, ones),
+                       .decay = decay - j,
+                       .log_decay = bias - j,
+                       .from = hidden < group ? (int)hidden : group,
+                       .group = group};
+        split_key(&key, tile->s + j * group, gap->s + j * group, top_over, top_under);
+    }
+    kernel->softmax(group, tile->s, top_over, gap->over_m + lane, gap->over_l + lane, tile->alpha,
+                    count);
+    kernel->softmax(group, gap->s, top_under, gap->under_m + lane, gap->under_l + lane, tile->alpha,
+                    count);
 }
 
-/* ---- beyond --------------------------------------------------------------------------------- */
+/* The same for all keys of [begin, end), step by step. */
+static void add_all_pairs(plsh_tile *tile, int g, plsh_block keys, const support *m) {
+    for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
+        int64_t left = keys.end - first;
+        plsh_tile_load(tile, first, left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS, true);
+        add_pairs(tile, g, first, tile->count, m);
+    }
+}
+
+/* ---- where M is 0 --------------------------------------------------------------------------- */
+
+/* Adds A L for group g and the keys of the step, all but those within `window`. */
+static void add_missing(plsh_tile *tile, int g, int64_t window) {
+    const plsh_kernels *kernel = tile->kernel;
+    const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
+    const ptrdiff_t lane = (ptrdiff_t)g * group;
+    float *bias = tile->bias + tile->count - 1 + lane; /* bias[r - j] */
+    const int64_t t = plsh_tile_group_begin(tile, g) - tile->first;
+    for (int64_t i = 1 - tile->count; window > 0 && i < group; i++)
+        if (llabs(t + i) < window) bias[i] = -INFINITY;
+    kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, tile->k_rows, tile->k_stride,
+                   tile->count, d, bias, true);
+    kernel->softmax(group, tile->s, tile->top, tile->gap.under_m + lane, tile->gap.under_l + lane,
+                    tile->alpha, tile->count);
+}
 
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
 static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r) {
     return tile->q_mean[r] + tile->q_norm[r] * norm + plsh_bounds_log_rest(tile->head, t);
 }
 
-/* Nothing of group g beyond this point: keys up to `end` - 1 (left), or from `end` on (right). */
-static bool is_small(plsh_tile *tile, int g, int64_t end, bool left) {
+/* Is what group g has beyond this point small: keys up to `end` - 1 (left), or from `end` on
+ * (right)? Then it is charged. */
+static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
+    const plsh_gap_sums *gap = &tile->gap;
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const int64_t position = plsh_tile_group_begin(tile, g), edge = left ? end - 1 : end;
     const int64_t piece = tile->plan->first_piece[tile->sequence] + edge / tile->plan->bound_keys;
     const float norm = (left ? tile->bounds->norm_before : tile->bounds->norm_after)[piece];
-    bool small = true;
-    for (int r = 0; r < group_rows(tile, g) && small; r++) {
-        float rest = log_rest(tile, llabs(position + r - edge), norm, lane + r);
-        float sum = tile->gap_m[lane + r] + log2f(tile->gap_l[lane + r]) + LOG_SMALL;
-        float nothing = log_sum(tile, lane + r) + LOG_NOTHING;
-        small = rest <= sum || rest <= nothing;
+    float rest[PLSH_GROUP_MAX];
+    for (int r = 0; r < group_rows(tile, g); r++) {
+        rest[r] = log_rest(tile, llabs(position + r - edge), norm, lane + r);
+        double under = log_sum(gap->under_m, gap->under_l, lane + r) + (double)LOG_SMALL;
+        double row = log_sum(tile->m, tile->l, lane + r) + (double)LOG_NOTHING;
+        if (!((double)rest[r] <= under || (double)rest[r] <= row)) return false;
     }
-    for (int r = 0; r < group_rows(tile, g) && small; r++) {
-        float rest = log_rest(tile, llabs(position + r - edge), norm, lane + r);
-        tile->gap_rest[lane + r] += exp2f(rest - log_sum(tile, lane + r));
-    }
-    return small;
+    for (int r = 0; r < group_rows(tile, g); r++) /* two sides at most: twice the larger */
+        gap->rest[lane + r] = larger(gap->rest[lane + r], rest[r] + 1);
+    return true;
 }
 
 /* Adds A L for the keys of one side of group g, outward from `edge`. */
 static void add_beyond(plsh_tile *tile, int g, int64_t edge, bool left) {
-    const plsh_kernels *kernel = tile->kernel;
-    const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
-    const ptrdiff_t lane = (ptrdiff_t)g * group;
     while (left ? edge > 0 : edge < tile->keys) {
-        if (is_small(tile, g, edge, left)) return;
+        if (leave_rest(tile, g, edge, left)) return;
         int64_t first = left ? edge - PLSH_TILE_KEYS : edge;
         int64_t end = left ? edge : edge + PLSH_TILE_KEYS;
         first = first < 0 ? 0 : first;
         end = end > tile->keys ? tile->keys : end;
         plsh_tile_load(tile, first, (int)(end - first), true);
-        kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, tile->k_rows,
-                       tile->k_stride, tile->count, d, tile->bias + tile->count - 1 + lane, true);
-        kernel->softmax(group, tile->s, tile->top, tile->gap_m + lane, tile->gap_l + lane,
-                        tile->alpha, tile->count);
+        add_missing(tile, g, 0);
         edge = left ? first : end;
     }
 }
 
-/* ---- the methods ---------------------------------------------------------------------------- */
-
-/* All keys of [begin, end) for group g, where M needs no counting. */
-static void add_range(plsh_tile *tile, int g, plsh_block keys, const support *m) {
-    for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
-        int64_t left = keys.end - first;
-        plsh_tile_load(tile, first, left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS, true);
-        add_gap(tile, g, first, tile->count, m);
-    }
+/* Adds A L for all keys outside [begin, end). */
+static void add_outside(plsh_tile *tile, int g, plsh_block keys) {
     add_beyond(tile, g, keys.begin, true);
     if (!tile->plan->shape.causal) add_beyond(tile, g, keys.end, false);
 }
+
+/* ---- the methods ---------------------------------------------------------------------------- */
 
 static void add_counted(plsh_tile *tile) {
     const int group = tile->kernel->group, stride = PLSH_TILE_KEYS * group;
@@ -153,78 +222,116 @@ static void add_counted(plsh_tile *tile) {
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             support m = {.w = tile->w + g * stride, .row = tile->w_row + g * PLSH_TILE_KEYS};
-            if (from < to) add_gap(tile, g, from, (int)(to - from), &m);
+            if (from < to) add_pairs(tile, g, from, (int)(to - from), &m);
         }
     }
-    for (int g = 0; g < tile->groups; g++) {
-        plsh_block seen = plsh_counts_range(counts, g);
-        add_beyond(tile, g, seen.begin, true);
-        if (!tile->plan->shape.causal) add_beyond(tile, g, seen.end, false);
+    for (int g = 0; g < tile->groups; g++) add_outside(tile, g, plsh_counts_range(counts, g));
+}
+
+static void add_labels(plsh_tile *tile, int g) {
+    const plsh_block keys = {0, keys_end(tile, g)};
+    add_all_pairs(tile, g, keys, &(support){.labels = &tile->head->head.partition});
+}
+
+static void add_fixed(plsh_tile *tile, int g) {
+    const int64_t size = tile->head->head.block, last = keys_end(tile, g);
+    const int64_t begin = tile->position / size * size; /* a tile lies in one block */
+    const plsh_block block = {begin, size < last - begin ? begin + size : last};
+    add_all_pairs(tile, g, block, &(support){0});
+    add_outside(tile, g, block);
+}
+
+static void add_steps_missing(plsh_tile *tile, int g, int64_t begin, int64_t end, int64_t window) {
+    for (int64_t first = begin; first < end; first += PLSH_TILE_KEYS) {
+        int64_t left = end - first;
+        plsh_tile_load(tile, first, left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS, true);
+        add_missing(tile, g, window);
     }
 }
 
-static void add_window(plsh_tile *tile, int g, int64_t window) {
-    int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
-    plsh_block keys = {window < begin ? begin - window : 0,
-                       window < tile->keys - end ? end + window : tile->keys};
-    if (tile->plan->shape.causal) keys.end = end;
-    add_range(tile, g, keys, &(support){.window = window});
+/* Keys that are in the window of every row of the group are skipped, those that are in that of
+ * some looked at one by one. */
+static void add_window(plsh_tile *tile, int g) {
+    const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
+    const int64_t last = keys_end(tile, g);
+    const int64_t window =
+        tile->head->head.window < tile->keys ? tile->head->head.window : tile->keys;
+    const plsh_block some = {begin > window ? begin - window : 0,
+                             window < last - end ? end + window : last};
+    plsh_block every = {end > window ? end - window : 0,
+                        window < last - begin ? begin + window : last};
+    if (every.begin >= every.end) every = (plsh_block){some.end, some.end};
+    add_steps_missing(tile, g, some.begin, every.begin, window);
+    add_steps_missing(tile, g, every.end, some.end, window);
+    add_outside(tile, g, some);
 }
 
-static void add_labels(plsh_tile *tile, int g, const plsh_partition *labels) {
-    plsh_block keys = {0, tile->plan->shape.causal ? plsh_tile_group_end(tile, g) : tile->keys};
-    add_range(tile, g, keys, &(support){.labels = labels});
-}
-
-/* Sums up |L - M| for plsh, masks and window. */
-static void measure_gap(plsh_tile *tile) {
+/* Sums up A |L - M|. */
+static void measure(plsh_tile *tile) {
     const plsh_head_plan *head = tile->head;
-    plsh_head_plan plain = *head; /* the same decay, without a window */
+    const plsh_gap_sums *gap = &tile->gap;
+    plsh_head_plan plain = *head; /* the same decay, for all keys */
     plain.head.method = PLSH_METHOD_DENSE;
     plsh_bounds_begin(tile);
     for (int r = 0; r < tile->groups * tile->kernel->group; r++) {
-        tile->gap_m[r] = PLSH_SOFTMAX_START;
-        tile->gap_l[r] = tile->gap_rest[r] = 0;
+        gap->over_m[r] = gap->under_m[r] = PLSH_SOFTMAX_START;
+        gap->over_l[r] = gap->under_l[r] = 0;
+        gap->rest[r] = -INFINITY;
     }
     tile->head = &plain;
     if (head->counting) add_counted(tile);
     for (int g = 0; g < tile->groups && !head->counting; g++) {
         if (head->gathering)
-            add_labels(tile, g, &head->head.partition);
+            add_labels(tile, g);
+        else if (head->head.method == PLSH_METHOD_FIXED)
+            add_fixed(tile, g);
         else
-            add_window(tile, g, head->head.window);
+            add_window(tile, g);
     }
     tile->head = head;
 }
 
-/* The share of weight that is wrong or missing, at most; NaN: cannot be told. */
+/* 2^log relative to the row's D~, rounded up. */
+static double relative(double log, double log_row) {
+    if (log == -INFINITY) return 0;
+    return exp2(log - log_row + SUM_SLACK + LOG_SLACK * (fabs(log) + fabs(log_row)));
+}
+
+/* The share of the weight that is wrong or missing, at most, of what `measure` has summed up. */
+static double measured_share(const plsh_tile *tile, int r) {
+    const plsh_gap_sums *gap = &tile->gap;
+    const double row = log_sum(tile->m, tile->l, r);
+    const double over = relative(log_sum(gap->over_m, gap->over_l, r), row);
+    const double under =
+        relative(log_sum(gap->under_m, gap->under_l, r), row) + relative((double)gap->rest[r], row);
+    const double right = fmax(0, 1 - over); /* sum A min(M, L) / D~; sums may overflow */
+    const double missing = under > 0 ? 1 / (1 + right / under) : under;
+    const double share = over >= missing || isnan(over) ? over : missing;
+    return tile->head->head.method == PLSH_METHOD_MEAN ? share + tile->spread[r] / 2 : share;
+}
+
+/* The same of any method; NaN: cannot be told. */
 static double share_of(const plsh_tile *tile, int r) {
     const plsh_head *head = &tile->head->head;
-    switch (head->method) {
-    case PLSH_METHOD_DENSE:
-    case PLSH_METHOD_NONE: return 0;
-    case PLSH_METHOD_EXACT: /* boxes as charged; half of eps for norms and for the rest */
-        return (double)tile->left_out[r] + head->eps / 2;
-    case PLSH_METHOD_PLSH:
-    case PLSH_METHOD_MASKS:
-    case PLSH_METHOD_WINDOW: break;
-    default: return NAN;
-    }
-    if (!plsh_head_has_decay(head)) return NAN;
-    double sum = (double)tile->gap_m[r] + log2((double)tile->gap_l[r]);
-    return SLACK * (exp2(sum - (double)log_sum(tile, r)) + (double)tile->gap_rest[r]);
+    if (head->method == PLSH_METHOD_DENSE || head->method == PLSH_METHOD_NONE) return 0;
+    if (isnan(tile->m[r] + tile->l[r]) || !tile->head->decay_known) return NAN;
+    if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r);
+    /* E- / D~, as charged. */
+    const double by_norm = (double)tile->left_out_by_norm[r / tile->kernel->group];
+    const double under = ((double)tile->left_out[r] + by_norm) * (1 + 0x1p-10);
+    return under / (1 + under);
 }
 
 void plsh_tile_certify(plsh_tile *tile) {
     const plsh_method method = tile->head->head.method;
-    const bool sampled = method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS;
-    if ((sampled && plsh_head_has_decay(&tile->head->head)) || method == PLSH_METHOD_WINDOW)
-        measure_gap(tile);
-    const double v = (double)tile->bounds->v_top[tile->plan->first_piece[tile->sequence]];
+    const int64_t *first_piece = &tile->plan->first_piece[tile->sequence];
+    if (tile->head->decay_known && method != PLSH_METHOD_DENSE && method != PLSH_METHOD_EXACT)
+        measure(tile);
     for (int r = 0; r < tile->rows; r++) {
-        double share = share_of(tile, r);
-        if (share > 1) share = 1;
-        if (isnan(tile->m[r] + tile->l[r])) share = NAN;
-        tile->certificate_out[r] = (float)(2 * v * share);
+        const int64_t last = tile->plan->shape.causal ? tile->position + r : tile->keys - 1;
+        const float range = tile->bounds->v_range[*first_piece + last / tile->plan->bound_keys];
+        const double share = share_of(tile, r);
+        const float bound = (float)((double)range * (share > 1 ? 1 : share));
+        tile->certificate_out[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;
     }
 }

@@ -1,12 +1,17 @@
 /* attention: a proven bound on the error of every output row.
  *
- * With weights M instead of the decay L, o = sum A M v / D and D = sum A M, A = exp(score):
+ * A run has weights M where exact attention has the decay L: o = sum A M v / D~, D~ = sum A M,
+ * A = exp(score), and o* = sum A L v / D. With E+ and E- the sums of A (M - L) over its positive
+ * and of its negative parts, D = D~ - E+ + E-, and R the largest range (max - min) of a column of
+ * V,
  *
- *     |o - o*| <= 2 |V|max sum_j A_ij |L_ij - M_ij| / D_i,
+ *     |o - o*| <= R max(E+, E-) / max(D, D~) = R max(E+ / D~, E- / (D~ - E+ + E-)):
  *
- * since o - o* = sum_j A (M - L) (v - o*) / D, and no entry of v - o* exceeds 2 |V|max; 2 |V|max is
- * also a bound by itself. The sum is taken pair by pair where M is not 0 and further out, until
- * what |q| max|k| says about the rest is small against it. */
+ * o and o* are means of the same rows of V, so at most R times the total variation distance of
+ * their weights apart, which is sum A (M / D~ - L / D)+ <= E+ / D~ if D~ >= D, and by symmetry at
+ * most E- / D if not. The right side grows with E+ and with E-, so an upper bound may stand for
+ * what is not scored. `mean` adds R / 2 times the standard deviation of its masks' sums over their
+ * mean. All sums are in the log domain: a weight that underflows does not make its pair vanish. */
 #ifndef PLSH_ATTENTION_CERTIFICATE_H
 #define PLSH_ATTENTION_CERTIFICATE_H
 

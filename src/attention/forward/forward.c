@@ -135,18 +135,18 @@ void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays,
     for (int64_t i = 0; i < kv_heads * plan->sequences; i++) {
         int64_t kv = i / plan->sequences;
         plsh_bounds bounds = plsh_bounds_at(plan, memory + (size_t)kv * plan->bounds_bytes);
-        plsh_row_source k = keys_of(plan, arrays, pages, kv);
+        plsh_row_source k = keys_of(plan, arrays, pages, kv),
+                        v = values_of(plan, arrays, pages, kv);
         if (is_whole(&k)) plsh_bounds_mean(plan, &bounds, &k, i % plan->sequences, wide);
+        if (arrays->certificate) plsh_bounds_values(plan, &bounds, &v, i % plan->sequences, v_wide);
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * pieces; i++) {
         int64_t kv = i / pieces, piece = i % pieces;
         plsh_bounds bounds = plsh_bounds_at(plan, memory + (size_t)kv * plan->bounds_bytes);
         int64_t sequence = find(plan->first_piece, plan->sequences, piece);
-        plsh_row_source k = keys_of(plan, arrays, pages, kv),
-                        v = values_of(plan, arrays, pages, kv);
+        plsh_row_source k = keys_of(plan, arrays, pages, kv);
         if (is_whole(&k)) plsh_bounds_piece(plan, &bounds, &k, sequence, piece, wide);
-        if (arrays->certificate) plsh_bounds_values(plan, &bounds, &v, sequence, piece, v_wide);
     }
 #pragma omp for schedule(static)
     for (int64_t kv = 0; kv < kv_heads; kv++) {

@@ -27,6 +27,7 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     tile->q_norm = plsh_take_floats(memory, &used, rows);
     tile->q_mean = plsh_take_floats(memory, &used, rows);
     tile->left_out = plsh_take_floats(memory, &used, rows);
+    tile->left_out_by_norm = plsh_take_floats(memory, &used, rows / group + 1);
     tile->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
     tile->top = plsh_take_floats(memory, &used, group);
     tile->alpha = plsh_take_floats(memory, &used, group);
@@ -116,6 +117,7 @@ static void fill_bias(plsh_tile *tile) {
     /* Rows beyond the tile's last lie beyond the tables, too. */
     int64_t known = tile->position + tile->rows - tile->first - t0;
     int used = known < count ? (int)known : count;
+    if (!plsh_head_has_decay(&head->head)) used = 0;
     fill_decay(head, tile->bias, t0, used);
     for (int i = used; i < count; i++) tile->bias[i] = 0.0f;
     if (tile->plan->shape.causal) fill_range(tile->bias, 0, -t0, count);
@@ -169,7 +171,7 @@ plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float
                     .rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g))};
     /* bias[r - j] is the entry of (position + g group + r) - (first + j). */
     const float *bias = tile->bias + tile->count - 1 - at + (ptrdiff_t)g * group;
-    bool biased = run.masked || tile->head->slope != 0.0 || tile->head->log_k;
+    bool biased = run.masked || plsh_head_has_decay(&tile->head->head);
     kernel->scores(group, s, tile->top, tile->packed + (ptrdiff_t)g * group * d, run.k,
                    tile->k_stride, count, d, biased ? bias : NULL, run.masked);
     tile->pairs += run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;

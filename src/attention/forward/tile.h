@@ -32,6 +32,15 @@ typedef struct plsh_pass {
     void (*finish)(plsh_tile *tile);
 } plsh_pass;
 
+/* How far the weights M of a run are from the decay L, for certificates: sums 2^m l over keys, as
+ * those of the softmax. */
+typedef struct plsh_gap_sums {
+    float *over_m, *over_l;   /* [groups][group], of A (M - L) where M > L */
+    float *under_m, *under_l; /* of A (L - M) where M < L */
+    float *rest;              /* log2 of what of it was not scored, at most */
+    float *s;                 /* [PLSH_TILE_KEYS][group], scores */
+} plsh_gap_sums;
+
 struct plsh_tile {
     const plsh_pass *pass;
     const plsh_plan *plan;
@@ -56,8 +65,9 @@ struct plsh_tile {
     float *m, *l;    /* [groups][group] */
     float *q_norm;   /* [groups][group], `exact`: |q| in the units of packed */
     float *q_mean;   /* [groups][group], `exact`: q.mean of the keys, rounded up */
-    float *left_out; /* [groups][group], `exact`: share of the weight left out, at most */
-    float *s;        /* [PLSH_TILE_KEYS][group] */
+    float *left_out; /* [groups][group], `exact`: share of the weight boxes left out, at most */
+    float *left_out_by_norm;        /* [groups], the same of norms, counted for certificates only */
+    float *s;                       /* [PLSH_TILE_KEYS][group] */
     float *top, *alpha, *shift;     /* [group] */
     float *bias;                    /* of the step, [groups * group + PLSH_TILE_KEYS] */
     float *bound;                   /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
@@ -67,10 +77,9 @@ struct plsh_tile {
     double *o_sum, *m_sum, *l_sum;  /* like o, m, l: sums over the passes of masks and mean */
     int32_t *key_gathered;          /* [PLSH_TILE_KEYS], which they are */
     float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
-    float *gap_m, *gap_l;           /* certificates: like m, l, of A |L - M| */
-    float *gap_rest;                /* [groups][group]: what is not in them, relative to D */
-    float *gap;                     /* [PLSH_TILE_KEYS][group], |L - M| */
-    float *k_wide, *v_wide;         /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
+    double *spread;    /* the same of l squared, then the standard deviation of l over their mean */
+    plsh_gap_sums gap; /* certificates */
+    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
 
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
@@ -155,9 +164,9 @@ void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const pl
 void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
                        int64_t sequence, int64_t piece, float *wide);
 
-/* The same for the values, which only certificates need; before the maxima. */
+/* The range of a sequence's values, which only certificates need. wide: value_dim floats. */
 void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
-                        int64_t sequence, int64_t piece, float *wide);
+                        int64_t sequence, float *wide);
 void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
 
 /* All of that that the plan's heads (and a certificate, if arrays has one) need, for all kv heads,

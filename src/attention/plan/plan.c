@@ -55,7 +55,20 @@ static bool same_decay(const plsh_decay *a, const plsh_decay *b) {
            a->table == b->table && a->table_size == b->table_size;
 }
 
-/* log2 k(t), then log2 of its sums from the far end; each rounded to float, the sums up. */
+/* log2(2^a + 2^b). */
+static double log2_sum(double a, double b) {
+    const double most = a > b ? a : b, least = a > b ? b : a;
+    return most == -INFINITY ? most : most + log1p(exp2(least - most)) * log2_e;
+}
+
+/* The least float that is not below x. */
+static float round_up(double x) {
+    const float y = (float)x;
+    return (double)y < x ? nextafterf(y, INFINITY) : y;
+}
+
+/* log2 k(t), then log2 of its sums from the far end, where k itself may underflow; each rounded to
+ * float, the sums up. */
 static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
     int64_t n = plan->longest + 1;
     float *table;
@@ -63,12 +76,12 @@ static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error 
     if (status) return status;
     plan->table[plan->table_count++] = table;
     const plsh_decay *decay = &head->head.partition.decay;
-    double sum = 0.0;
+    double sum = -INFINITY;
     head->decreasing = true;
     for (int64_t t = n - 1; t >= 0; t--) {
         table[t] = (float)(plsh_decay_log(decay, t) * log2_e);
-        sum += plsh_decay_value(decay, t);
-        table[n + t] = (float)log2(sum) + 1e-5f;
+        sum = log2_sum(sum, (double)table[t]);
+        table[n + t] = round_up(sum + 1e-5);
         if (t < n - 1 && table[t] < table[t + 1]) head->decreasing = false;
     }
     head->log_k = table;
@@ -79,7 +92,7 @@ static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error 
 static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_head_plan *head = &plan->head[h];
     const plsh_decay *decay = &head->head.partition.decay;
-    if (!plsh_head_has_decay(&head->head)) return PLSH_STATUS_OK;
+    if (!head->decay_known) return PLSH_STATUS_OK;
     if (is_linear(decay)) {
         head->slope = log2_e / decay->a;
         head->log_total = (float)-log2(-expm1(-1.0 / decay->a)) + 1e-3f;
@@ -100,6 +113,15 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
 
 /* ---- Heads ---------------------------------------------------------------------------------- */
 
+/* `fixed` does not look at its decay but for the certificate. */
+static bool knows_decay(const plsh_head *head) {
+    const plsh_decay *decay = &head->partition.decay;
+    plsh_error unused;
+    if (head->method == PLSH_METHOD_FIXED)
+        return !plsh_decay_is_unset(decay) && !plsh_decay_check(decay, &unused);
+    return plsh_head_has_decay(head);
+}
+
 static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     const plsh_attention *shape = &plan->shape;
     plsh_head_plan *head = &plan->head[h];
@@ -111,6 +133,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_method method = head->head.method;
     head->groups = PLSH_TILE_QUERIES / plan->kernel.group;
     plan->boxes |= method == PLSH_METHOD_EXACT;
+    head->decay_known = knows_decay(&head->head);
     plsh_status status = set_decay(plan, h, error);
     if (!status && plsh_method_is_sampled(method)) {
         status = plsh_sampled_prepare(plan, head, error);

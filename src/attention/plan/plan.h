@@ -28,9 +28,10 @@ typedef struct plsh_head_plan {
     int groups;              /* of queries per tile */
     double slope;            /* ALiBi: the bias is -slope * t, in units of log2 */
     const float *log_k;      /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
-    const float *log_tail;   /* `exact` with them: log2 sum of k(u), u >= t, rounded up */
+    const float *log_tail;   /* with them: log2 of the sum of k(u), u >= t, rounded up */
     bool decreasing;         /* k(t) >= k(t+1) for all t */
     float log_total;         /* ALiBi: log2 sum of k(t), t >= 0, rounded up */
+    bool decay_known;        /* the five above are set: not for `none`, nor without a decay */
     float log_eps;           /* log2 of head.eps */
     plsh_counting *counting; /* plsh, masks, mean: their draws */
     plsh_gathering *gathering; /* instead, where blocks are not contiguous */
@@ -42,14 +43,15 @@ typedef struct plsh_head_plan {
 /* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace.
  * A score's part q.mean is the same for all keys of a row, so keys are measured from the mean of a
  * few of their sequence. For every piece of plan->bound_keys keys: its box, |k - mean|max, the
- * radius of the ball around the box's centre, the running maxima from both ends, and the largest
- * |v|. */
+ * radius of the ball around the box's centre, the running maxima from both ends, and the range of
+ * the values so far. */
 typedef struct plsh_bounds {
     float *mean;                            /* [sequences][d] */
     float *box;                             /* [pieces][2 d], `exact` only */
     float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
     float *radius;
-    float *v_top; /* certificates only: from the piece to the end of its sequence */
+    float *v_range; /* certificates only: the largest max - min of a column of V, rounded up, from
+                     * the begin of the sequence to the end of the piece */
 } plsh_bounds;
 
 struct plsh_plan {
@@ -91,12 +93,15 @@ static inline bool plsh_method_is_sampled(plsh_method method) {
     return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
 }
 
+/* Is the decay left zero, as a head may that does not look at it? */
+static inline bool plsh_decay_is_unset(const plsh_decay *decay) {
+    return decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
+}
+
 /* Does the head look at its decay? Labels are all that a sampled one needs: its decay may be
  * left zero, and then there is no certificate. */
 static inline bool plsh_head_has_decay(const plsh_head *head) {
-    const plsh_decay *decay = &head->partition.decay;
-    bool unset = decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
-    if (unset && plsh_method_is_sampled(head->method) &&
+    if (plsh_decay_is_unset(&head->partition.decay) && plsh_method_is_sampled(head->method) &&
         head->partition.scheme == PLSH_SCHEME_LABELS) {
         return false;
     }

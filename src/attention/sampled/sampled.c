@@ -6,8 +6,9 @@
  *
  *     plsh, masks   o = sum_m o_m / sum_m l_m,     mean   o = (1/s) sum_m o_m / l_m,
  *
- * and all three have lse = log((1/s) sum_m l_m). Blocks that are not contiguous are gathered, mask
- * by mask, for plsh too. */
+ * and all three have lse = log((1/s) sum_m l_m). Those of mean and plsh are apart by at most R / 2
+ * times the standard deviation of s l_m / sum l_m, R the range of a column of V. Blocks that are
+ * not contiguous are gathered, mask by mask, for plsh too. */
 #include "attention/sampled/sampled.h"
 
 #include <math.h>
@@ -92,6 +93,7 @@ size_t plsh_sampled_layout(const plsh_plan *plan, plsh_tile *tile, char *memory,
         take(memory, &used, passes * (size_t)plsh_kernels_columns((int)dv) * sizeof(double));
     tile->m_sum = take(memory, &used, passes * sizeof(double));
     tile->l_sum = take(memory, &used, passes * sizeof(double));
+    tile->spread = take(memory, &used, passes * sizeof(double));
     tile->key_gathered = take(memory, &used, keys * sizeof(int32_t));
     tile->k_gathered = take(memory, &used, keys * d * size);
     tile->v_gathered = take(memory, &used, keys * dv * size);
@@ -234,6 +236,7 @@ static void merge_row(plsh_tile *tile, int r, int columns) {
     const double keep = mean ? 1 : before, add = mean ? 1 / l : now;
     for (int c = 0; c < columns; c++) sum[c] = sum[c] * keep + (double)o[c] * add;
     tile->l_sum[r] = tile->l_sum[r] * before + l * now;
+    tile->spread[r] = tile->spread[r] * before * before + l * now * l * now;
     tile->m_sum[r] = m;
 }
 
@@ -244,6 +247,7 @@ static void close_row(plsh_tile *tile, int r, int columns) {
     const double *sum = tile->o_sum + (ptrdiff_t)r * columns;
     float *o = tile->o + (ptrdiff_t)r * columns;
     for (int c = 0; c < columns; c++) o[c] = (float)(sum[c] / by);
+    tile->spread[r] = sqrt(fmax(0, s * tile->spread[r] / (l * l) - 1));
     tile->m[r] = (float)(tile->m_sum[r] + log2(l / s));
     tile->l[r] = 1.0f;
 }
@@ -263,7 +267,7 @@ static bool run_passes(plsh_tile *tile) {
     memset(tile->o_sum, 0, sizeof(double) * (size_t)tile->rows * (size_t)columns);
     for (int r = 0; r < tile->rows; r++) {
         tile->m_sum[r] = (double)PLSH_SOFTMAX_START;
-        tile->l_sum[r] = 0;
+        tile->l_sum[r] = tile->spread[r] = 0;
     }
     for (int64_t m = 0; m < tile->head->head.partition.samples; m++) {
         plsh_tile_reset(tile);
