@@ -19,9 +19,16 @@
  * `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only what its bounds cannot
  * rule out. So a sampled or windowed head streams for ever in constant memory and time per token.
  *
- * A cache belongs to one thread at a time. Forks share memory, and are independent: different
- * threads may use them at once. Results are the same to the bit for any number of threads. A call
- * that fails leaves the cache as it was. */
+ * A language model has a cache for every layer and sequence. Layers run one after the other, so one
+ * workspace serves them all (plsh_cache_workspace); sequences that decode together take their steps
+ * together (plsh_cache_step_batch). A prompt may come in chunks of any size: a chunk of 32 tokens
+ * or more runs through the tiles of plsh_plan_forward on the pages of the cache.
+ *
+ * Threads: a cache belongs to one thread at a time. A call on a cache that another thread is in
+ * the middle of a call on fails, PLSH_STATUS_INVALID, and changes nothing; only
+ * plsh_cache_destroy, which cannot fail, must not be called then. Forks share memory, and are
+ * independent: different threads may use them at once. Results are the same to the bit for any
+ * number of threads. A call that fails leaves the cache as it was. */
 #ifndef PLSH_CACHE_H
 #define PLSH_CACHE_H
 
@@ -62,6 +69,10 @@ typedef struct plsh_tokens {
     float *o;
     float *lse; /* [heads, count] or NULL */
     plsh_layout q_layout, k_layout, v_layout, o_layout;
+    /* Memory on a 64-byte boundary, of plsh_cache_workspace bytes, for the time of the call; NULL:
+     * the cache keeps its own, or allocates it for the call. */
+    void *workspace;
+    size_t workspace_bytes;
 } plsh_tokens;
 
 /* Appends k and v; q, o and lse are not looked at. */
@@ -77,6 +88,21 @@ PLSH_API plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tok
 /* Appends, attends for what was appended, and then forgets what nobody needs. */
 PLSH_API plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens,
                                      plsh_report *report, plsh_error *error);
+
+/* The steps of several sequences at once, tokens[i] for caches[i]: in parallel over sequences,
+ * heads and spans of keys, which keeps all threads busy where one token of one sequence would not.
+ * The caches are different ones and may be of different configs; the fewest threads of any are
+ * used. The numbers are those of single steps, to the bit. A failure names its sequence, and leaves
+ * all caches as they were. The workspace is that of tokens[0] for all. The report is the sum. */
+PLSH_API plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh_tokens *tokens,
+                                           int64_t count, plsh_report *report, plsh_error *error);
+
+/* Bytes of workspace that any append, attend or step of up to `count` tokens in each of the caches
+ * needs, however long they become. One workspace serves one call at a time, of any caches for which
+ * it is large enough: all layers of a model. With it a step allocates nothing but pages for new
+ * tokens, and for chunks of 32 tokens or more a plan. */
+PLSH_API plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences,
+                                          int64_t count, size_t *bytes, plsh_error *error);
 
 /* A second cache with the same tokens. Memory is shared until one of them writes to it: that
  * copies at most one page (64 tokens) per head. */

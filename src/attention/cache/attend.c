@@ -1,17 +1,26 @@
 /* attention/cache: queries at the last positions against the pages.
  *
- * A pass takes a few tokens. Every (head, token) is a query: a range of keys under weights. The
- * queries of a kv head share one read of its keys and values, cut into at most SPLITS tasks by the
- * range alone, whose partial sums are merged in order: threads change nothing. `exact` queries take
- * several rounds: the newest keys first; what these weigh tells how far the next round must go. */
+ * A pass takes a few tokens of every sequence. Every (head, token) is a query: a range of keys
+ * under weights. The queries of a kv head share one read of its keys and values, cut into at most
+ * PASS_SPLITS tasks by the range alone, whose partial sums are merged in order: neither threads nor
+ * other sequences change anything. `exact` queries take several rounds: the newest keys first; what
+ * these weigh tells how far the next round must go. */
 #include "attention/cache/attend.h"
 
 #include "attention/cache/exact.h"
 #include "base/dtype.h"
 #include "base/thread.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+
+enum {
+    SPLIT_PAGES = 8, /* the fewest pages of a task, where there are more: 512 keys */
+    SERIAL_PAGES =
+        8, /* page times query visits that are not worth waking a thread for, ~1 us each */
+    SERIAL_QUERIES = 128 /* likewise, of queries that are begun or ended, ~50 ns each */
+};
 
 static const double LOG2_E = 1.4426950408889634;
 
@@ -22,12 +31,14 @@ static void pack_query(const plsh_cache_setup *setup, const plsh_tokens *tokens,
     float factor = (float)(setup->scale * LOG2_E);
     for (int64_t x = 0; x < setup->page[0].head_dim; x++)
         q[x] = factor * plsh_dtype_load(tokens->dtype, tokens->q, at + x);
+    for (int64_t x = setup->page[0].head_dim; x < setup->page[0].d; x++) q[x] = 0;
 }
 
-static void set_query(plsh_cache *cache, const plsh_tokens *tokens, int64_t head, int64_t token,
-                      int64_t slot) {
+static void set_query(plsh_cache *cache, int64_t head, int64_t slot) {
+    const plsh_tokens *tokens = cache->call.tokens;
     plsh_cache_setup *setup = cache->setup;
-    plsh_cache_pass *pass = cache->pass;
+    plsh_cache_pass *pass = cache->call.pass;
+    int64_t token = cache->call.done + slot;
     int64_t kv = head / setup->group;
     int64_t row = slot * setup->group + head % setup->group;
     plsh_cache_query *query = &pass->query[kv * pass->rows + row];
@@ -59,10 +70,11 @@ static void set_query(plsh_cache *cache, const plsh_tokens *tokens, int64_t head
 
 /* ---- Tasks ----------------------------------------------------------------------------------- */
 
-/* The pages that the queries of this round need of every kv head, in at most SPLITS tasks each. */
-static int plan_tasks(plsh_cache *cache) {
-    plsh_cache_pass *pass = cache->pass;
-    int count = 0;
+/* The pages that the queries of this round need of every kv head, in at most PASS_SPLITS tasks
+ * each. */
+static void plan_tasks(plsh_cache *cache) {
+    plsh_cache_pass *pass = cache->call.pass;
+    cache->call.tasks = 0;
     for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
         const plsh_cache_query *query = pass->query + kv * pass->rows;
         int64_t from = INT64_MAX, to = 0;
@@ -75,21 +87,20 @@ static int plan_tasks(plsh_cache *cache) {
         if (from >= to) continue;
         int64_t first = from / PLSH_PAGE_KEYS,
                 pages = (to + PLSH_PAGE_KEYS - 1) / PLSH_PAGE_KEYS - first;
-        int64_t each = (pages + SPLITS - 1) / SPLITS;
+        int64_t each = (pages + PASS_SPLITS - 1) / PASS_SPLITS;
         if (each < SPLIT_PAGES) each = SPLIT_PAGES;
         for (int64_t done = 0; done < pages; done += each) {
             int64_t last = done + each < pages ? done + each : pages;
-            pass->task[count++] =
+            pass->task[cache->call.tasks++] =
                 (plsh_cache_task){kv, pass->splits[kv]++, first + done, first + last, 0};
         }
     }
-    return count;
 }
 
-/* Lines that need the page, their weights filled in; how many. */
+/* Queries that need the page, their weights filled in; how many. */
 static int active_queries(plsh_cache *cache, const plsh_cache_task *task, int64_t number,
                           plsh_cache_scratch *scratch) {
-    plsh_cache_pass *pass = cache->pass;
+    plsh_cache_pass *pass = cache->call.pass;
     plsh_cache_query *query = pass->query + task->kv * pass->rows;
     int64_t begin = number * PLSH_PAGE_KEYS, end = begin + PLSH_PAGE_KEYS;
     int count = 0;
@@ -133,10 +144,10 @@ static int64_t attend_page(const plsh_cache_page_layout *layout, const plsh_cach
 }
 
 static void run_task(plsh_cache *cache, plsh_cache_task *task, plsh_cache_scratch *scratch) {
-    plsh_cache_pass *pass = cache->pass;
+    plsh_cache_pass *pass = cache->call.pass;
     const plsh_cache_page_layout *layout = plsh_cache_setup_pages(cache->setup, task->kv);
     const plsh_cache_query *query = pass->query + task->kv * pass->rows;
-    int64_t slot = (task->kv * SPLITS + task->split) * pass->rows;
+    int64_t slot = (task->kv * PASS_SPLITS + task->split) * pass->rows;
     for (int64_t r = 0; r < pass->used; r++) {
         scratch->row[r] = (plsh_decode_row){
             .q = query[r].q, .o = pass->part_o + (slot + r) * layout->dv, .m = PLSH_SOFTMAX_START};
@@ -163,10 +174,10 @@ static void merge(plsh_cache_query *query, float pm, float pl, const float *po, 
 }
 
 static void merge_queries(plsh_cache *cache, int64_t kv) {
-    plsh_cache_pass *pass = cache->pass;
+    plsh_cache_pass *pass = cache->call.pass;
     int64_t dv = cache->setup->page[0].dv;
     for (int64_t split = 0; split < pass->splits[kv]; split++) {
-        int64_t slot = (kv * SPLITS + split) * pass->rows;
+        int64_t slot = (kv * PASS_SPLITS + split) * pass->rows;
         for (int64_t r = 0; r < pass->used; r++) {
             if (pass->part_l[slot + r] == 0) continue; /* saw nothing, or nothing that weighs */
             merge(&pass->query[kv * pass->rows + r], pass->part_m[slot + r], pass->part_l[slot + r],
@@ -175,39 +186,18 @@ static void merge_queries(plsh_cache *cache, int64_t kv) {
     }
 }
 
-static int64_t run_round(plsh_cache *cache) {
-    plsh_cache_pass *pass = cache->pass;
-    int count = plan_tasks(cache);
-    int64_t pages = 0;
-    for (int i = 0; i < count; i++) pages += pass->task[i].last - pass->task[i].first;
-    int threads = count < pass->threads ? count : pass->threads;
-    if (pages * pass->used < SERIAL_PAGES) threads = 1;
-    if (threads <= 1) {
-        for (int i = 0; i < count; i++) run_task(cache, &pass->task[i], &pass->scratch[0]);
-    } else {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-        for (int i = 0; i < count; i++)
-            run_task(cache, &pass->task[i], &pass->scratch[omp_get_thread_num()]);
-    }
-    int64_t pairs = 0;
-    for (int i = 0; i < count; i++) pairs += pass->task[i].pairs;
-    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) merge_queries(cache, kv);
-    return pairs;
-}
-
-/* The ranges of the next round; false when no query has one. */
-static bool next_round(plsh_cache *cache, int round) {
-    plsh_cache_pass *pass = cache->pass;
+/* The sums of the round are in; the ranges of the next one. Is there one for any of the queries? */
+static bool end_round(plsh_cache *cache, int64_t kv, int round) {
+    plsh_cache_pass *pass = cache->call.pass;
     bool more = false;
-    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
-        for (int64_t r = 0; r < pass->used; r++) {
-            plsh_cache_query *query = &pass->query[kv * pass->rows + r];
-            if (query->mask_row.mask->head.method == PLSH_METHOD_EXACT)
-                plsh_cache_exact_continue(query, &cache->store[kv], round);
-            else
-                query->from = query->to;
-            more = more || query->from < query->to;
-        }
+    merge_queries(cache, kv);
+    for (int64_t r = 0; r < pass->used; r++) {
+        plsh_cache_query *query = &pass->query[kv * pass->rows + r];
+        if (query->mask_row.mask->head.method == PLSH_METHOD_EXACT)
+            plsh_cache_exact_continue(query, &cache->store[kv], round);
+        else
+            query->from = query->to;
+        more = more || query->from < query->to;
     }
     return more;
 }
@@ -256,24 +246,10 @@ static int64_t run_mean(plsh_cache *cache, plsh_cache_query *query, plsh_cache_s
     return pairs;
 }
 
-static int64_t run_means(plsh_cache *cache) {
-    plsh_cache_pass *pass = cache->pass;
-    int64_t pairs = 0, queries = cache->setup->kv_heads * pass->rows;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(pass->threads) reduction(+ : pairs)      \
-    if (pass->threads > 1)
-    for (int64_t i = 0; i < queries; i++) {
-        plsh_cache_query *query = &pass->query[i];
-        if (i % pass->rows >= pass->used) continue;
-        if (query->mask_row.mask->head.method != PLSH_METHOD_MEAN) continue;
-        pairs += run_mean(cache, query, &pass->scratch[omp_get_thread_num()]);
-    }
-    return pairs;
-}
-
 /* ---- Out ------------------------------------------------------------------------------------- */
 
-static void put_query(const plsh_cache *cache, const plsh_tokens *tokens,
-                      const plsh_cache_query *query) {
+static void put_query(const plsh_cache *cache, const plsh_cache_query *query) {
+    const plsh_tokens *tokens = cache->call.tokens;
     int64_t dim = cache->setup->page[0].value_dim;
     plsh_layout layout = plsh_cache_layout_or(tokens->o_layout, tokens->count, dim);
     float *o = tokens->o + query->head * layout.head_stride + query->token * layout.row_stride;
@@ -285,32 +261,140 @@ static void put_query(const plsh_cache *cache, const plsh_tokens *tokens,
             (float)(((double)query->m + log2((double)query->l)) / LOG2_E);
 }
 
-static int64_t run_pass(plsh_cache *cache, const plsh_tokens *tokens, int64_t token,
-                        int64_t count) {
-    plsh_cache_setup *setup = cache->setup;
-    plsh_cache_pass *pass = cache->pass;
-    pass->used = count * setup->group;
-    bool mean = false;
-    for (int64_t h = 0; h < setup->heads; h++) {
-        for (int64_t t = 0; t < count; t++) set_query(cache, tokens, h, token + t, t);
-        mean = mean || setup->mask[h].head.method == PLSH_METHOD_MEAN;
-    }
-    int64_t pairs = 0;
-    int round = 0;
-    do pairs += run_round(cache);
-    while (next_round(cache, ++round));
-    if (mean) pairs += run_means(cache);
-    for (int64_t kv = 0; kv < setup->kv_heads; kv++)
-        for (int64_t r = 0; r < pass->used; r++)
-            put_query(cache, tokens, &pass->query[kv * pass->rows + r]);
-    return pairs;
+/* ---- All sequences of a call ----------------------------------------------------------------- */
+
+typedef struct batch {
+    plsh_cache *const *cache;
+    int64_t count;
+    int64_t heads, kv_heads; /* the most of any */
+    int64_t queries;         /* of this pass, of all */
+    int threads;
+} batch;
+
+/* Does the cache take part in this pass? */
+static bool takes_part(const plsh_cache *cache) {
+    return cache->call.pass && cache->call.taken > 0;
 }
 
-int64_t plsh_cache_attend_pages(plsh_cache *cache, const plsh_tokens *tokens) {
-    int64_t pairs = 0, most = cache->pass->tokens;
-    for (int64_t token = 0; token < tokens->count; token += most) {
-        int64_t left = tokens->count - token;
-        pairs += run_pass(cache, tokens, token, left < most ? left : most);
+/* Begins the next pass; false where there is none. */
+static bool begin_pass(batch *all) {
+    all->queries = 0;
+    for (int64_t i = 0; i < all->count; i++) {
+        plsh_cache_call *call = &all->cache[i]->call;
+        if (call->pass == NULL) continue;
+        int64_t left = call->tokens->count - call->done;
+        call->taken = left < call->pass->tokens ? left : call->pass->tokens;
+        call->pass->used = call->taken * all->cache[i]->setup->group;
+        all->queries += call->taken * all->cache[i]->setup->heads;
     }
-    return pairs;
+    return all->queries > 0;
+}
+
+static void set_queries(const batch *all) {
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(all->threads) if (all->threads > 1 && all->queries >= SERIAL_QUERIES)
+    for (int64_t i = 0; i < all->count * all->heads; i++) {
+        plsh_cache *cache = all->cache[i / all->heads];
+        if (!takes_part(cache) || i % all->heads >= cache->setup->heads) continue;
+        for (int64_t t = 0; t < cache->call.taken; t++) set_query(cache, i % all->heads, t);
+    }
+}
+
+/* Numbers the tasks of this round through all sequences; how many threads are worth waking. */
+static int number_tasks(const batch *all, int64_t *tasks) {
+    int64_t visits = 0;
+    *tasks = 0;
+    for (int64_t i = 0; i < all->count; i++) {
+        plsh_cache_call *call = &all->cache[i]->call;
+        call->tasks = 0;
+        if (takes_part(all->cache[i])) plan_tasks(all->cache[i]);
+        call->first_task = *tasks;
+        *tasks += call->tasks;
+        for (int64_t t = 0; t < call->tasks; t++)
+            visits += (call->pass->task[t].last - call->pass->task[t].first) * call->pass->used;
+    }
+    if (visits < SERIAL_PAGES) return 1;
+    return *tasks < all->threads ? (int)*tasks : all->threads;
+}
+
+/* The cache that task number `task` is of: the last one whose tasks begin no later. */
+static plsh_cache *cache_of_task(const batch *all, int64_t task) {
+    int64_t low = 0, high = all->count;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (all->cache[middle]->call.first_task <= task)
+            low = middle;
+        else
+            high = middle;
+    }
+    return all->cache[low];
+}
+
+static bool run_round(const batch *all, int round) {
+    int64_t tasks;
+    int threads = number_tasks(all, &tasks);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < tasks; i++) {
+        plsh_cache *cache = cache_of_task(all, i);
+        plsh_cache_pass *pass = cache->call.pass;
+        run_task(cache, &pass->task[i - cache->call.first_task],
+                 &pass->scratch[omp_get_thread_num()]);
+    }
+    for (int64_t i = 0; i < all->count; i++)
+        for (int64_t t = 0; t < all->cache[i]->call.tasks; t++)
+            all->cache[i]->call.pairs += all->cache[i]->call.pass->task[t].pairs;
+    bool more = false;
+#pragma omp parallel for schedule(static) num_threads(all->threads)                                \
+    reduction(||                                                                                   \
+              : more) if (threads > 1 && all->queries >= SERIAL_QUERIES)
+    for (int64_t i = 0; i < all->count * all->kv_heads; i++) {
+        plsh_cache *cache = all->cache[i / all->kv_heads];
+        if (!takes_part(cache) || i % all->kv_heads >= cache->setup->kv_heads) continue;
+        more = end_round(cache, i % all->kv_heads, round) || more;
+    }
+    return more;
+}
+
+/* mean goes draw by draw, and is not in the rounds; all else is finished. */
+static void end_queries(const batch *all) {
+    bool mean = false;
+    for (int64_t i = 0; i < all->count; i++)
+        for (int64_t h = 0; h < all->cache[i]->setup->heads; h++)
+            mean = mean || all->cache[i]->setup->mask[h].head.method == PLSH_METHOD_MEAN;
+#pragma omp parallel for schedule(dynamic, 1)                                                      \
+    num_threads(all->threads) if (all->threads > 1 && (mean || all->queries >= SERIAL_QUERIES))
+    for (int64_t i = 0; i < all->count * all->heads; i++) {
+        plsh_cache *cache = all->cache[i / all->heads];
+        int64_t head = i % all->heads;
+        if (!takes_part(cache) || head >= cache->setup->heads) continue;
+        plsh_cache_pass *pass = cache->call.pass;
+        int64_t group = cache->setup->group, pairs = 0;
+        for (int64_t t = 0; t < cache->call.taken; t++) {
+            int64_t row = head / group * pass->rows + t * group + head % group;
+            plsh_cache_query *query = &pass->query[row];
+            if (query->mask_row.mask->head.method == PLSH_METHOD_MEAN)
+                pairs += run_mean(cache, query, &pass->scratch[omp_get_thread_num()]);
+            put_query(cache, query);
+        }
+        if (pairs == 0) continue;
+#pragma omp atomic
+        cache->call.pairs += pairs;
+    }
+}
+
+void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count) {
+    batch all = {.cache = caches, .count = count, .threads = INT_MAX};
+    for (int64_t i = 0; i < count; i++) {
+        const plsh_cache_setup *setup = caches[i]->setup;
+        if (setup->heads > all.heads) all.heads = setup->heads;
+        if (setup->kv_heads > all.kv_heads) all.kv_heads = setup->kv_heads;
+        if (setup->threads < all.threads) all.threads = setup->threads;
+    }
+    while (begin_pass(&all)) {
+        int round = 0;
+        set_queries(&all);
+        while (run_round(&all, ++round)) continue;
+        end_queries(&all);
+        for (int64_t i = 0; i < count; i++) caches[i]->call.done += caches[i]->call.taken;
+    }
 }

@@ -7,8 +7,8 @@
 
 /* ---- Caches ---------------------------------------------------------------------------------- */
 
-/* An empty cache of a setup; tracks are made by the caller. Takes over one reference of the setup,
- * also on failure. */
+/* An empty cache of a setup; mask states are made by the caller. Takes over one reference of the
+ * setup, also on failure. */
 static plsh_status cache_make(plsh_cache **out, plsh_cache_setup *setup, plsh_error *error) {
     void *memory;
     *out = NULL;
@@ -19,6 +19,7 @@ static plsh_status cache_make(plsh_cache **out, plsh_cache_setup *setup, plsh_er
     }
     plsh_cache *cache = memory;
     cache->setup = setup;
+    atomic_flag_clear(&cache->busy);
     status =
         plsh_allocate(&memory, (size_t)setup->kv_heads, sizeof *cache->store, "a cache", error);
     cache->store = memory;
@@ -57,12 +58,12 @@ void plsh_cache_destroy(plsh_cache *cache) {
         plsh_cache_mask_state_clear(&cache->mask_state[h]);
     plsh_release(cache->store);
     plsh_release(cache->mask_state);
-    plsh_cache_pass_destroy(cache->pass);
+    plsh_release(cache->own);
     plsh_cache_setup_release(cache->setup);
     plsh_release(cache);
 }
 
-plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_error *error) {
+static plsh_status make_fork(const plsh_cache *cache, plsh_cache **fork, plsh_error *error) {
     plsh_cache_setup_share(cache->setup);
     plsh_status status = cache_make(fork, cache->setup, error);
     for (int64_t h = 0; !status && h < cache->setup->heads; h++)
@@ -78,6 +79,32 @@ plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_err
     (*fork)->length = cache->length;
     (*fork)->swept = cache->swept;
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_error *error) {
+    *fork = NULL;
+    plsh_status status = plsh_cache_enter(cache, error);
+    if (status) return status;
+    status = make_fork(cache, fork, error);
+    plsh_cache_leave(cache);
+    return status;
+}
+
+/* The flag of a cache that is const to the caller: no cache is made const. */
+static atomic_flag *flag_of(const plsh_cache *cache) {
+    return (atomic_flag *)(uintptr_t)&cache->busy;
+}
+
+plsh_status plsh_cache_enter(const plsh_cache *cache, plsh_error *error) {
+    if (!atomic_flag_test_and_set_explicit(flag_of(cache), memory_order_acquire))
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "the cache is in use: another thread has not come back from it, or it is in "
+                     "the batch twice; fork it instead");
+}
+
+void plsh_cache_leave(const plsh_cache *cache) {
+    atomic_flag_clear_explicit(flag_of(cache), memory_order_release);
 }
 
 /* ---- Changing -------------------------------------------------------------------------------- */
@@ -131,6 +158,8 @@ void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens) {
     plsh_layout k = plsh_cache_layout_or(tokens->k_layout, count, setup->page[0].head_dim);
     plsh_layout v = plsh_cache_layout_or(tokens->v_layout, count, setup->page[0].value_dim);
     int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
+    bool many = setup->threads > 1 && count >= 4 * PLSH_PAGE_KEYS / setup->kv_heads;
+#pragma omp parallel for schedule(static) num_threads(setup->threads) if (many)
     for (int64_t kv = 0; kv < setup->kv_heads; kv++) {
         plsh_cache_rows rows = {(const char *)tokens->k + kv * k.head_stride * element,
                                 (const char *)tokens->v + kv * v.head_stride * element,
@@ -164,7 +193,7 @@ int64_t plsh_cache_earliest(const plsh_cache *cache) {
     return high;
 }
 
-plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *error) {
+static plsh_status check_truncation(const plsh_cache *cache, int64_t length, plsh_error *error) {
     if (length < 0 || length > cache->length)
         return plsh_fail(error, PLSH_STATUS_INVALID, "truncation to %lld tokens; 0 to %lld",
                          (long long)length, (long long)cache->length);
@@ -173,8 +202,16 @@ plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *e
                          "truncation to %lld tokens needs keys that were dropped; %lld is the "
                          "shortest possible (undo keeps more)",
                          (long long)length, (long long)plsh_cache_earliest(cache));
-    plsh_cache_take_back(cache, length);
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *error) {
+    plsh_status status = plsh_cache_enter(cache, error);
+    if (status) return status;
+    status = check_truncation(cache, length, error);
+    if (!status) plsh_cache_take_back(cache, length);
+    plsh_cache_leave(cache);
+    return status;
 }
 
 /* ---- Questions ------------------------------------------------------------------------------- */
@@ -188,7 +225,7 @@ int64_t plsh_cache_first(const plsh_cache *cache, int64_t head) {
 
 size_t plsh_cache_bytes(const plsh_cache *cache) {
     const plsh_cache_setup *setup = cache->setup;
-    size_t bytes = sizeof *cache + sizeof *setup + plsh_cache_pass_bytes(cache->pass);
+    size_t bytes = sizeof *cache + sizeof *setup + cache->own_bytes;
     for (int64_t kv = 0; kv < setup->kv_heads; kv++)
         bytes += sizeof *cache->store +
                  plsh_cache_store_bytes(&cache->store[kv], plsh_cache_setup_pages(setup, kv));

@@ -6,14 +6,42 @@
 #include "attention/cache/setup.h"
 #include "attention/cache/store.h"
 
+/* Many queries at once, through the tiles of the forward pass (prefill.h). */
+typedef struct plsh_cache_prefill {
+    plsh_plan *plan; /* NULL: not that way */
+    size_t bytes;    /* of its memory */
+    void *memory;    /* the plan's workspace, and behind it: */
+    size_t sources;  /* offset of plsh_row_source [2][kv_heads] */
+} plsh_cache_prefill;
+
+/* The call that a cache takes part in. */
+typedef struct plsh_cache_call {
+    const plsh_tokens *tokens;
+    plsh_cache_prefill prefill;
+    plsh_cache_pass *pass; /* otherwise */
+    int64_t done, taken;   /* tokens of the passes before, and of this one */
+    int64_t tasks;         /* of this round */
+    int64_t first_task;    /* its number among those of all sequences */
+    int64_t pairs;
+} plsh_cache_call;
+
 struct plsh_cache {
     plsh_cache_setup *setup;
+    atomic_flag busy;
     int64_t length;
     int64_t swept;                     /* what no query from this position on reaches is dropped */
     plsh_cache_store *store;           /* [kv_heads] */
     plsh_cache_mask_state *mask_state; /* [heads] */
-    plsh_cache_pass *pass;
+    void *own;                         /* workspace for steps of up to own_tokens tokens */
+    size_t own_bytes;
+    int64_t own_tokens;
+    plsh_cache_call call;
 };
+
+/* Every call that changes a cache, or reads more of it than a number, enters it and leaves it.
+ * Entering one that somebody else is in fails. */
+plsh_status plsh_cache_enter(const plsh_cache *cache, plsh_error *error);
+void plsh_cache_leave(const plsh_cache *cache);
 
 /* All memory that `length` tokens need; nothing a user can see changes, also on failure. */
 plsh_status plsh_cache_reserve(plsh_cache *cache, int64_t length, plsh_error *error);

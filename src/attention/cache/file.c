@@ -211,7 +211,7 @@ static plsh_status emit_all(sink *to, const plsh_cache *cache, const record *rec
     return status ? status : plsh_file_write(to->file, &to->digest, sizeof to->digest, error);
 }
 
-plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error) {
+static plsh_status save(const plsh_cache *cache, const char *path, plsh_error *error) {
     record *records;
     void *memory = NULL;
     plsh_status status = make_records(cache->setup, &records, error);
@@ -228,6 +228,14 @@ plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_erro
     }
     plsh_release(records);
     plsh_release(memory);
+    return status;
+}
+
+plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error) {
+    plsh_status status = plsh_cache_enter(cache, error);
+    if (status) return status;
+    status = save(cache, path, error);
+    plsh_cache_leave(cache);
     return status;
 }
 

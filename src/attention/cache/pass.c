@@ -2,17 +2,19 @@
 #include "attention/cache/pass.h"
 
 #include "base/arena.h"
-#include "base/status.h"
+
+#include <string.h>
 
 static void lay_out_queries(plsh_cache_pass *pass, const plsh_cache_setup *setup, plsh_arena *at) {
     int64_t queries = setup->kv_heads * pass->rows;
-    pass->query = plsh_arena_take(at, (size_t)(queries), sizeof *pass->query);
+    pass->query = plsh_arena_take(at, (size_t)queries, sizeof *pass->query);
     for (int64_t i = 0; i < queries; i++) {
         float *q = plsh_arena_take(at, (size_t)(setup->page[0].d), sizeof(float));
         float *o = plsh_arena_take(at, (size_t)(setup->page[0].dv), sizeof(float));
         if (at->memory) pass->query[i].q = q, pass->query[i].o = o;
     }
-    pass->begins = plsh_arena_take(at, (size_t)(setup->heads), sizeof *pass->begins);
+    pass->begins = plsh_arena_take(at, (size_t)setup->heads, sizeof *pass->begins);
+    if (at->memory) memset(pass->begins, 0, (size_t)setup->heads * sizeof *pass->begins);
     for (int64_t h = 0; h < setup->heads; h++) {
         if (setup->mask[h].kind != PLSH_MASK_COUNTS) continue;
         int64_t samples = setup->mask[h].head.partition.samples;
@@ -23,51 +25,47 @@ static void lay_out_queries(plsh_cache_pass *pass, const plsh_cache_setup *setup
 
 static void lay_out(plsh_cache_pass *pass, const plsh_cache_setup *setup, plsh_arena *at) {
     lay_out_queries(pass, setup, at);
-    int64_t parts = setup->kv_heads * SPLITS * pass->rows;
-    pass->task = plsh_arena_take(at, (size_t)(setup->kv_heads * SPLITS), sizeof *pass->task);
-    pass->splits = plsh_arena_take(at, (size_t)(setup->kv_heads), sizeof *pass->splits);
-    pass->part_m = plsh_arena_take(at, (size_t)(parts), sizeof *pass->part_m);
-    pass->part_l = plsh_arena_take(at, (size_t)(parts), sizeof *pass->part_l);
+    int64_t parts = setup->kv_heads * PASS_SPLITS * pass->rows;
+    pass->task = plsh_arena_take(at, (size_t)(setup->kv_heads * PASS_SPLITS), sizeof *pass->task);
+    pass->splits = plsh_arena_take(at, (size_t)setup->kv_heads, sizeof *pass->splits);
+    pass->part_m = plsh_arena_take(at, (size_t)parts, sizeof *pass->part_m);
+    pass->part_l = plsh_arena_take(at, (size_t)parts, sizeof *pass->part_l);
     pass->part_o = plsh_arena_take(at, (size_t)(parts * setup->page[0].dv), sizeof *pass->part_o);
-    pass->scratch = plsh_arena_take(at, (size_t)(pass->threads), sizeof *pass->scratch);
+    pass->scratch = plsh_arena_take(at, (size_t)pass->threads, sizeof *pass->scratch);
     for (int i = 0; i < pass->threads; i++) {
         plsh_cache_scratch scratch;
-        scratch.row = plsh_arena_take(at, (size_t)(pass->rows), sizeof *scratch.row);
-        scratch.active = plsh_arena_take(at, (size_t)(pass->rows), sizeof *scratch.active);
-        scratch.range = plsh_arena_take(at, (size_t)(pass->rows), sizeof *scratch.range);
+        scratch.row = plsh_arena_take(at, (size_t)pass->rows, sizeof *scratch.row);
+        scratch.active = plsh_arena_take(at, (size_t)pass->rows, sizeof *scratch.active);
+        scratch.range = plsh_arena_take(at, (size_t)pass->rows, sizeof *scratch.range);
         scratch.s = plsh_arena_take(at, (size_t)(pass->rows * PLSH_PAGE_KEYS), sizeof *scratch.s);
         scratch.o = plsh_arena_take(at, (size_t)(setup->page[0].dv), sizeof *scratch.o);
         if (at->memory) pass->scratch[i] = scratch;
     }
 }
 
-plsh_status plsh_cache_pass_reserve(plsh_cache_pass **pass, const plsh_cache_setup *setup,
-                                    int64_t count, plsh_error *error) {
+int64_t plsh_cache_pass_tokens(const plsh_cache_setup *setup, int64_t count) {
     int64_t most = PASS_ROWS / setup->group;
     most = most < 1 ? 1 : most > PASS_TOKENS ? PASS_TOKENS : most;
-    int64_t tokens = count < most ? count : most;
-    if (*pass && (*pass)->tokens >= tokens) return PLSH_STATUS_OK;
-
-    plsh_cache_pass made = {
-        .threads = setup->threads, .tokens = tokens, .rows = tokens * setup->group};
-    plsh_arena arena = {0};
-    plsh_arena_take(&arena, 1, sizeof made);
-    lay_out(&made, setup, &arena);
-    if (arena.overflow)
-        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of a step overflows");
-    void *memory;
-    plsh_status status = plsh_allocate(&memory, 1, arena.used, "the workspace of a step", error);
-    if (status) return status;
-    made.bytes = arena.used;
-    arena = (plsh_arena){.memory = memory};
-    plsh_cache_pass *whole = plsh_arena_take(&arena, 1, sizeof made);
-    lay_out(&made, setup, &arena);
-    *whole = made;
-    plsh_cache_pass_destroy(*pass);
-    *pass = whole;
-    return PLSH_STATUS_OK;
+    return count < most ? count : most;
 }
 
-void plsh_cache_pass_destroy(plsh_cache_pass *pass) { plsh_release(pass); }
+static plsh_cache_pass *place(const plsh_cache_setup *setup, int64_t count, plsh_arena *arena) {
+    int64_t tokens = plsh_cache_pass_tokens(setup, count);
+    plsh_cache_pass pass = {
+        .threads = setup->threads, .tokens = tokens, .rows = tokens * setup->group};
+    plsh_cache_pass *placed = plsh_arena_take(arena, 1, sizeof pass);
+    lay_out(&pass, setup, arena);
+    if (placed) *placed = pass;
+    return placed;
+}
 
-size_t plsh_cache_pass_bytes(const plsh_cache_pass *pass) { return pass ? pass->bytes : 0; }
+size_t plsh_cache_pass_bytes(const plsh_cache_setup *setup, int64_t count) {
+    plsh_arena arena = {0};
+    place(setup, count, &arena);
+    return arena.overflow ? SIZE_MAX : arena.used;
+}
+
+plsh_cache_pass *plsh_cache_pass_place(const plsh_cache_setup *setup, int64_t count, void *memory) {
+    plsh_arena arena = {.memory = memory};
+    return place(setup, count, &arena);
+}

@@ -5,10 +5,7 @@
 #include "attention/cache/setup.h"
 
 enum {
-    SPLITS = 16,     /* the most tasks of one kv head: enough for 2 threads and 8 heads each */
-    SPLIT_PAGES = 8, /* the fewest pages of a task, where there are more: 512 keys */
-    SERIAL_PAGES =
-        8, /* page times query visits that are not worth waking a thread for: ~1 us each */
+    PASS_SPLITS = 16, /* the most tasks of one kv head: enough for 2 threads and 8 heads each */
     PASS_TOKENS = 16, /* the most tokens of a pass */
     PASS_ROWS = 64    /* the most queries of a kv head in a pass, where the group is smaller */
 };
@@ -48,20 +45,21 @@ typedef struct plsh_cache_pass {
     int64_t tokens;          /* of a pass, at most */
     int64_t rows;            /* queries of a kv head, at most: tokens * group */
     int64_t used;            /* now */
-    size_t bytes;            /* of all of this, in one piece of memory */
     plsh_cache_query *query; /* [kv_heads][rows] */
     int64_t **begins;        /* [heads]: [tokens][samples] for heads that count, otherwise NULL */
-    plsh_cache_task *task;   /* [kv_heads * SPLITS] */
+    plsh_cache_task *task;   /* [kv_heads * PASS_SPLITS] */
     int64_t *splits;         /* [kv_heads] */
-    float *part_m, *part_l;  /* [kv_heads][SPLITS][rows] */
-    float *part_o;           /* [kv_heads][SPLITS][rows][dv] */
+    float *part_m, *part_l;  /* [kv_heads][PASS_SPLITS][rows] */
+    float *part_o;           /* [kv_heads][PASS_SPLITS][rows][dv] */
     plsh_cache_scratch *scratch; /* [threads] */
 } plsh_cache_pass;
 
-/* Room for passes over steps of `count` tokens; *pass is replaced where it has too little. */
-plsh_status plsh_cache_pass_reserve(plsh_cache_pass **pass, const plsh_cache_setup *setup,
-                                    int64_t count, plsh_error *error);
-void plsh_cache_pass_destroy(plsh_cache_pass *pass);
-size_t plsh_cache_pass_bytes(const plsh_cache_pass *pass);
+/* Bytes for the passes of steps of `count` tokens, SIZE_MAX where they overflow; and a pass in
+ * memory of that size, on a PLSH_ALIGNMENT boundary. */
+size_t plsh_cache_pass_bytes(const plsh_cache_setup *setup, int64_t count);
+plsh_cache_pass *plsh_cache_pass_place(const plsh_cache_setup *setup, int64_t count, void *memory);
+
+/* Tokens that a pass takes of a step of `count`. */
+int64_t plsh_cache_pass_tokens(const plsh_cache_setup *setup, int64_t count);
 
 #endif

@@ -7,7 +7,7 @@
 #include "attention/cache/prefill.h"
 
 #include "attention/forward/tile.h"
-#include "base/memory.h"
+#include "base/arena.h"
 
 /* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens, d = 64. */
 static const int64_t FEWEST_TOKENS = 32;
@@ -60,23 +60,43 @@ plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cach
                                     const plsh_tokens *tokens, int64_t length, plsh_error *error) {
     *prefill = (plsh_cache_prefill){0};
     plsh_status status = make_plan(cache, tokens, length, &prefill->plan, error);
-    if (!status)
-        status = plsh_allocate(&prefill->workspace, 1, plsh_plan_workspace(prefill->plan),
-                               "a workspace", error);
-    void *memory = NULL;
-    if (!status)
-        status = plsh_allocate(&memory, 2 * (size_t)cache->setup->kv_heads, sizeof *prefill->source,
-                               "heads", error);
-    prefill->source = memory;
-    if (status) plsh_cache_prefill_clear(prefill);
-    return status;
+    if (status) return status;
+    plsh_arena arena = {0};
+    plsh_arena_take(&arena, 1, plsh_plan_workspace(prefill->plan));
+    prefill->sources = arena.used;
+    plsh_arena_take(&arena, 2 * (size_t)cache->setup->kv_heads, sizeof(plsh_row_source));
+    prefill->bytes = arena.used;
+    return PLSH_STATUS_OK;
 }
 
 void plsh_cache_prefill_clear(plsh_cache_prefill *prefill) {
     plsh_plan_destroy(prefill->plan);
-    plsh_release(prefill->workspace);
-    plsh_release(prefill->source);
     *prefill = (plsh_cache_prefill){0};
+}
+
+/* The summaries of keys grow with the length, up to the length at which the decode kernels take
+ * over, but where their pieces become larger: there, fewer keys may need more. */
+plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count, size_t *bytes,
+                                          plsh_error *error) {
+    *bytes = 0;
+    int64_t most = plsh_cache_setup_most_tokens(cache->setup);
+    if (count > most) count = most;
+    if (count > MOST_KEYS) count = MOST_KEYS;
+    if (count < FEWEST_TOKENS) return PLSH_STATUS_OK;
+    int64_t length = count < most / MOST_SUMMARISED ? count * MOST_SUMMARISED : most;
+    if (length > MOST_KEYS) length = MOST_KEYS;
+    bool bounded = false;
+    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) bounded |= cache->setup->bounded[kv];
+    plsh_tokens tokens = {.count = count};
+    plsh_cache_prefill prefill;
+    plsh_status status =
+        plsh_cache_prefill_make(&prefill, cache, &tokens, bounded ? length : count, error);
+    if (status) return status;
+    *bytes = prefill.bytes;
+    if (bounded && prefill.plan->bound_keys > PLSH_BOUND_KEYS)
+        *bytes += (size_t)cache->setup->kv_heads * PLSH_BOX_BYTES;
+    plsh_cache_prefill_clear(&prefill);
+    return PLSH_STATUS_OK;
 }
 
 static plsh_row_source source_of(const plsh_cache *cache, int64_t kv, bool values) {
@@ -90,14 +110,16 @@ static plsh_row_source source_of(const plsh_cache *cache, int64_t kv, bool value
                              .offset = values ? layout->values : layout->keys};
 }
 
-int64_t plsh_cache_prefill_run(const plsh_cache_prefill *prefill, const plsh_cache *cache,
-                               const plsh_tokens *tokens) {
+void plsh_cache_prefill_run(plsh_cache *cache) {
+    const plsh_cache_prefill *prefill = &cache->call.prefill;
+    const plsh_tokens *tokens = cache->call.tokens;
     int64_t kv_heads = cache->setup->kv_heads;
-    plsh_pages pages = {.k = prefill->source, .v = prefill->source + kv_heads};
+    plsh_row_source *k = (void *)((char *)prefill->memory + prefill->sources), *v = k + kv_heads;
     for (int64_t kv = 0; kv < kv_heads; kv++) {
-        prefill->source[kv] = source_of(cache, kv, false);
-        prefill->source[kv_heads + kv] = source_of(cache, kv, true);
+        k[kv] = source_of(cache, kv, false);
+        v[kv] = source_of(cache, kv, true);
     }
+    plsh_pages pages = {.k = k, .v = v};
     plsh_forward arrays = {.q = tokens->q, .o = tokens->o, .lse = tokens->lse};
-    return plsh_plan_forward_pages(prefill->plan, &arrays, &pages, prefill->workspace);
+    cache->call.pairs = plsh_plan_forward_pages(prefill->plan, &arrays, &pages, prefill->memory);
 }

@@ -3,24 +3,23 @@
 #define PLSH_ATTENTION_CACHE_PREFILL_H
 
 #include "attention/cache/cache.h"
-#include "attention/forward/source.h"
 
-typedef struct plsh_cache_prefill {
-    plsh_plan *plan;
-    void *workspace;
-    plsh_row_source *source; /* [2][kv_heads]: keys, values */
-} plsh_cache_prefill;
-
-/* Is that the way for a step of `count` tokens? */
+/* Is that the way for a step of `count` tokens that makes the sequence `length` long? */
 bool plsh_cache_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length);
 
-/* All that plsh_cache_prefill_run needs, for the sequence as it will be. */
+/* The plan of a step, for the sequence as it will be, and the size of its memory, which the caller
+ * then sets: on a PLSH_ALIGNMENT boundary. */
 plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
                                     const plsh_tokens *tokens, int64_t length, plsh_error *error);
+
+/* The plan, not the memory. */
 void plsh_cache_prefill_clear(plsh_cache_prefill *prefill);
 
-/* Attends for the last tokens; the number of pairs. */
-int64_t plsh_cache_prefill_run(const plsh_cache_prefill *prefill, const plsh_cache *cache,
-                               const plsh_tokens *tokens);
+/* Bytes that are enough for any step of up to `count` tokens; 0 where none goes that way. */
+plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count, size_t *bytes,
+                                          plsh_error *error);
+
+/* Attends for the tokens of the cache's call, and sets its pairs. */
+void plsh_cache_prefill_run(plsh_cache *cache);
 
 #endif

@@ -1,8 +1,11 @@
-/* attention/cache: appending and attending. */
+/* attention/cache: appending and attending, for one sequence or several. */
 #include "attention/cache/attend.h"
 #include "attention/cache/cache.h"
 #include "attention/cache/prefill.h"
+#include "base/memory.h"
 #include "base/status.h"
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
 
 static plsh_status check_tokens(const plsh_cache *cache, const plsh_tokens *tokens,
                                 plsh_error *error) {
@@ -31,17 +34,6 @@ static plsh_status check_append(const plsh_cache *cache, const plsh_tokens *toke
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_cache_append(plsh_cache *cache, const plsh_tokens *tokens, plsh_error *error) {
-    plsh_status status = check_append(cache, tokens, error);
-    if (!status) status = plsh_cache_reserve(cache, cache->length + tokens->count, error);
-    if (status) return status;
-    plsh_cache_forget(cache); /* what the new tokens cannot reach; they themselves may yet attend */
-    plsh_cache_write(cache, tokens);
-    return PLSH_STATUS_OK;
-}
-
-/* ---- Attending ------------------------------------------------------------------------------- */
-
 static plsh_status check_attend(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
                                 plsh_error *error) {
     plsh_status status = check_tokens(cache, tokens, error);
@@ -54,59 +46,222 @@ static plsh_status check_attend(const plsh_cache *cache, const plsh_tokens *toke
     return PLSH_STATUS_OK;
 }
 
-/* The memory of attending for the last tokens of a sequence of `length`, by either way. */
-static plsh_status prepare(plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
-                           plsh_cache_prefill *prefill, plsh_error *error) {
-    *prefill = (plsh_cache_prefill){0};
-    if (plsh_cache_prefill_applies(cache, tokens->count, length))
-        return plsh_cache_prefill_make(prefill, cache, tokens, length, error);
-    return plsh_cache_pass_reserve(&cache->pass, cache->setup, tokens->count, error);
+static plsh_status check_reach(const plsh_cache *cache, int64_t position, plsh_error *error) {
+    if (position >= cache->swept || plsh_cache_reaches(cache, position)) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "position %lld needs keys that were dropped; position %lld is the first "
+                     "that does not (undo keeps more)",
+                     (long long)position, (long long)plsh_cache_earliest(cache));
 }
 
-static void run(plsh_cache *cache, const plsh_tokens *tokens, plsh_cache_prefill *prefill,
-                plsh_report *report) {
-    int64_t pairs = prefill->plan ? plsh_cache_prefill_run(prefill, cache, tokens)
-                                  : plsh_cache_attend_pages(cache, tokens);
-    if (report) *report = (plsh_report){.pairs = pairs};
-    plsh_cache_prefill_clear(prefill);
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* The caller's workspace, handed out from the front. */
+typedef struct workspace {
+    char *memory; /* NULL: the caches have their own */
+    size_t bytes, used;
+} workspace;
+
+static plsh_status fail_small(const workspace *given, size_t needed, plsh_error *error) {
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "the workspace has %zu bytes; this call needs %zu (plsh_cache_workspace)",
+                     given->bytes, needed);
+}
+
+static plsh_status open_workspace(workspace *given, const plsh_tokens *tokens, plsh_error *error) {
+    *given = (workspace){.memory = tokens->workspace, .bytes = tokens->workspace_bytes};
+    if ((uintptr_t)given->memory % PLSH_ALIGNMENT == 0) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "the workspace must lie on a multiple of %d",
+                     PLSH_ALIGNMENT);
+}
+
+/* Memory that a cache keeps from step to step. */
+static plsh_status reserve_own(plsh_cache *cache, int64_t tokens, size_t bytes, plsh_error *error) {
+    if (cache->own && cache->own_tokens >= tokens) return PLSH_STATUS_OK;
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, 1, bytes, "the workspace of a step", error);
+    if (status) return status;
+    plsh_release(cache->own);
+    cache->own = memory;
+    cache->own_bytes = bytes;
+    cache->own_tokens = tokens;
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status place_pass(plsh_cache *cache, workspace *given, plsh_error *error) {
+    const plsh_cache_setup *setup = cache->setup;
+    int64_t tokens = plsh_cache_pass_tokens(setup, cache->call.tokens->count);
+    size_t bytes = plsh_cache_pass_bytes(setup, tokens), needed;
+    if (!plsh_add(given->used, bytes, &needed))
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of a step overflows");
+    if (given->memory) {
+        if (needed > given->bytes) return fail_small(given, needed, error);
+        cache->call.pass = plsh_cache_pass_place(setup, tokens, given->memory + given->used);
+        given->used = needed;
+        return PLSH_STATUS_OK;
+    }
+    plsh_status status = reserve_own(cache, tokens, bytes, error);
+    if (!status) cache->call.pass = plsh_cache_pass_place(setup, tokens, cache->own);
+    return status;
+}
+
+/* Prompts go one after the other, so they share what the passes leave of the workspace. */
+static plsh_status place_prefill(plsh_cache *cache, const workspace *given, plsh_error *error) {
+    plsh_cache_prefill *prefill = &cache->call.prefill;
+    if (given->memory == NULL)
+        return plsh_allocate(&prefill->memory, 1, prefill->bytes, "the workspace of a step", error);
+    if (prefill->bytes > given->bytes - given->used)
+        return fail_small(given, given->used + prefill->bytes, error);
+    prefill->memory = given->memory + given->used;
+    return PLSH_STATUS_OK;
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/* One call: entries 0 .. count - 1 of both arrays belong together. */
+typedef struct batch {
+    plsh_cache *const *cache;
+    const plsh_tokens *tokens;
+    int64_t count;
+    bool append; /* the tokens' keys and values, before attending */
+    bool attend; /* for them */
+    workspace given;
+} batch;
+
+/* "sequence 3: ..." where there are several. */
+static plsh_status name_sequence(const batch *all, int64_t i, plsh_status status,
+                                 plsh_error *error) {
+    if (status == PLSH_STATUS_OK || all->count == 1 || error == NULL) return status;
+    plsh_error inner = *error;
+    return plsh_fail(error, status, "sequence %lld: %.220s", (long long)i, inner.message);
+}
+
+static plsh_status check(const batch *all, int64_t i, plsh_error *error) {
+    const plsh_cache *cache = all->cache[i];
+    const plsh_tokens *tokens = &all->tokens[i];
+    plsh_status status = PLSH_STATUS_OK;
+    if (all->append) status = check_append(cache, tokens, error);
+    if (!status && all->attend)
+        status = check_attend(cache, tokens, all->append ? INT64_MAX : cache->length, error);
+    if (!status && !all->append && tokens->count > 0)
+        status = check_reach(cache, cache->length - tokens->count, error);
+    return status;
+}
+
+/* The length after the call. */
+static int64_t length_after(const batch *all, int64_t i) {
+    return all->cache[i]->length + (all->append ? all->tokens[i].count : 0);
+}
+
+/* All memory that sequence i needs, but for prompts' workspaces. */
+static plsh_status prepare(batch *all, int64_t i, plsh_error *error) {
+    plsh_cache *cache = all->cache[i];
+    const plsh_tokens *tokens = cache->call.tokens = &all->tokens[i];
+    plsh_status status = PLSH_STATUS_OK;
+    if (tokens->count == 0) return status;
+    if (all->attend)
+        status = plsh_cache_prefill_applies(cache, tokens->count, length_after(all, i))
+                     ? plsh_cache_prefill_make(&cache->call.prefill, cache, tokens,
+                                               length_after(all, i), error)
+                     : place_pass(cache, &all->given, error);
+    if (!status && all->append) status = plsh_cache_reserve(cache, length_after(all, i), error);
+    return status;
+}
+
+static plsh_status prepare_all(batch *all, plsh_error *error) {
+    plsh_status status = open_workspace(&all->given, &all->tokens[0], error);
+    if (status) return status;
+    for (int64_t i = 0; i < all->count && !status; i++)
+        status = name_sequence(all, i, prepare(all, i, error), error);
+    for (int64_t i = 0; i < all->count && !status; i++)
+        if (all->cache[i]->call.prefill.plan)
+            status = name_sequence(all, i, place_prefill(all->cache[i], &all->given, error), error);
+    return status;
+}
+
+/* Ends a call: nothing of it is left but what it did. After a failure that is nothing: pages that
+ * were reserved have not been written. */
+static void end_call(const batch *all, int64_t i) {
+    plsh_cache *cache = all->cache[i];
+    if (all->given.memory == NULL) plsh_release(cache->call.prefill.memory);
+    plsh_cache_prefill_clear(&cache->call.prefill);
+    cache->call = (plsh_cache_call){0};
+    plsh_cache_take_back(cache, cache->length);
+}
+
+/* Nothing fails any more. */
+static void run(const batch *all, plsh_report *report) {
+    for (int64_t i = 0; i < all->count && all->append; i++) {
+        if (!all->attend) plsh_cache_forget(all->cache[i]); /* the new ones may yet attend */
+        plsh_cache_write(all->cache[i], &all->tokens[i]);
+    }
+    if (!all->attend) return;
+    for (int64_t i = 0; i < all->count; i++)
+        if (all->cache[i]->call.prefill.plan) plsh_cache_prefill_run(all->cache[i]);
+    plsh_cache_attend_pages(all->cache, all->count);
+    for (int64_t i = 0; i < all->count && report; i++) report->pairs += all->cache[i]->call.pairs;
+    for (int64_t i = 0; i < all->count && all->append; i++) plsh_cache_forget(all->cache[i]);
+}
+
+static plsh_status call(batch *all, plsh_report *report, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    int64_t entered = 0;
+    if (report) *report = (plsh_report){0};
+    for (; entered < all->count && !status; entered += !status)
+        status = name_sequence(all, entered, plsh_cache_enter(all->cache[entered], error), error);
+    for (int64_t i = 0; i < all->count && !status; i++)
+        status = name_sequence(all, i, check(all, i, error), error);
+    bool begun = !status;
+    if (!status) status = prepare_all(all, error);
+    if (!status) run(all, report);
+    for (int64_t i = 0; i < all->count && begun; i++) end_call(all, i);
+    while (entered-- > 0) plsh_cache_leave(all->cache[entered]);
+    return status;
+}
+
+plsh_status plsh_cache_append(plsh_cache *cache, const plsh_tokens *tokens, plsh_error *error) {
+    batch one = {&cache, tokens, 1, .append = true};
+    return call(&one, NULL, error);
 }
 
 plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
                               plsh_error *error) {
-    plsh_status status = check_attend(cache, tokens, cache->length, error);
-    if (status) return status;
-    if (report) *report = (plsh_report){0};
-    if (tokens->count == 0) return PLSH_STATUS_OK;
-    int64_t position = cache->length - tokens->count;
-    if (position < cache->swept && !plsh_cache_reaches(cache, position))
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "position %lld needs keys that were dropped; position %lld is the first "
-                         "that does not (undo keeps more)",
-                         (long long)position, (long long)plsh_cache_earliest(cache));
-    plsh_cache_prefill prefill;
-    status = prepare(cache, tokens, cache->length, &prefill, error);
-    if (!status) run(cache, tokens, &prefill, report);
-    return status;
+    batch one = {&cache, tokens, 1, .attend = true};
+    return call(&one, report, error);
 }
 
 plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
                             plsh_error *error) {
-    plsh_status status = check_append(cache, tokens, error);
-    if (!status) status = check_attend(cache, tokens, INT64_MAX, error);
-    if (status) return status;
+    batch one = {&cache, tokens, 1, .append = true, .attend = true};
+    return call(&one, report, error);
+}
+
+plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh_tokens *tokens,
+                                  int64_t count, plsh_report *report, plsh_error *error) {
     if (report) *report = (plsh_report){0};
-    if (tokens->count == 0) return PLSH_STATUS_OK;
-    int64_t before = cache->length;
-    plsh_cache_prefill prefill;
-    status = prepare(cache, tokens, before + tokens->count, &prefill, error);
-    if (status) return status;
-    status = plsh_cache_reserve(cache, before + tokens->count, error);
-    if (status) {
-        plsh_cache_prefill_clear(&prefill);
-        return status;
+    if (count < 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "%lld sequences; 0 or more", (long long)count);
+    if (count == 0) return PLSH_STATUS_OK;
+    batch all = {caches, tokens, count, .append = true, .attend = true};
+    return call(&all, report, error);
+}
+
+plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences, int64_t count,
+                                 size_t *bytes, plsh_error *error) {
+    size_t passes = 0, prompt = 0;
+    *bytes = 0;
+    if (count < 0 || count > PLSH_CACHE_MOST_TOKENS)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the number of tokens is %lld; 0 to 2^61",
+                         (long long)count);
+    for (int64_t i = 0; i < sequences; i++) {
+        size_t each;
+        plsh_status status = plsh_cache_prefill_most_bytes(caches[i], count, &each, error);
+        if (status) return status;
+        if (each > prompt) prompt = each;
+        int64_t tokens = plsh_cache_pass_tokens(caches[i]->setup, count);
+        if (!plsh_add(passes, plsh_cache_pass_bytes(caches[i]->setup, tokens), &passes))
+            return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of a step overflows");
     }
-    plsh_cache_write(cache, tokens);
-    run(cache, tokens, &prefill, report);
-    plsh_cache_forget(cache);
-    return PLSH_STATUS_OK;
+    if (plsh_add(passes, prompt, bytes)) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of a step overflows");
 }

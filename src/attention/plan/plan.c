@@ -14,9 +14,6 @@
 
 static const double log2_e = 1.4426950408889634;
 
-/* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
-enum { BOX_BYTES = 8 << 20 };
-
 static plsh_status allocate(void *out, int64_t count, size_t size, const char *what,
                             plsh_error *error) {
     return plsh_allocate((void **)out, (size_t)count, size, what, error);
@@ -210,7 +207,7 @@ static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
     if (status) return status;
     int64_t each = ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 5) * (int64_t)sizeof(float);
     int64_t pieces = count_pieces(plan);
-    while (pieces * each > BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
+    while (pieces * each > PLSH_BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
         plan->bound_keys *= 2;
         pieces = count_pieces(plan);
     }

@@ -17,6 +17,8 @@ enum {
     /* Keys per step of a walk, and the finest pieces of it that `exact` decides about. */
     PLSH_TILE_KEYS = 128,
     PLSH_BOUND_KEYS = 32,
+    /* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
+    PLSH_BOX_BYTES = 8 << 20,
     PLSH_DIM_MAX = 512 /* head_dim and value_dim */
 };
 
