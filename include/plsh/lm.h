@@ -6,5 +6,6 @@
 #define PLSH_LM_H
 
 #include "plsh/plsh.h"
+#include "plsh/weights.h"
 
 #endif

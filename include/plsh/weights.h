@@ -1,0 +1,211 @@
+/* plsh/weights.h - files of weights: safetensors, GGUF and PEFT adapters.
+ *
+ * Files are mapped into memory and stay as they are stored; nothing makes a float copy of a whole
+ * model. Nothing in a file is trusted: one that is cut short, overlaps itself, overflows, is
+ * misaligned or absurd is refused, and the message says where and why.
+ *
+ *     plsh_weights *weights;
+ *     plsh_weights_open(&weights, "model.gguf", &error);
+ *     const plsh_tensor *norm = plsh_weights_find(weights, "output_norm.weight");
+ *     plsh_tensor_to_float(norm, 0, 1, row);
+ *     plsh_weights_close(weights); */
+#ifndef PLSH_WEIGHTS_H
+#define PLSH_WEIGHTS_H
+
+#include "plsh/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- How the numbers of a tensor are stored ----
+ *
+ * The q types are those of GGUF: a block of values shares its scales, and a row is a whole number
+ * of blocks. Types behind Q6_K are held in files (ids, masks), but no arithmetic is done on them.
+ */
+
+typedef enum plsh_weight_type {
+    PLSH_WEIGHT_F32,
+    PLSH_WEIGHT_F16,
+    PLSH_WEIGHT_BF16,
+    PLSH_WEIGHT_Q8_0, /* 32 values: x = d q, q in -128..127 */
+    PLSH_WEIGHT_Q4_0, /* 32 values: x = d (q - 8), q in 0..15 */
+    PLSH_WEIGHT_Q4_1, /* 32 values: x = d q + m */
+    PLSH_WEIGHT_Q5_0, /* 32 values: x = d (q - 16), q in 0..31 */
+    PLSH_WEIGHT_Q5_1, /* 32 values: x = d q + m */
+    PLSH_WEIGHT_Q4_K, /* 256 values, 8 groups: x = d s_g q - m t_g */
+    PLSH_WEIGHT_Q5_K, /* the same with 5 bits */
+    PLSH_WEIGHT_Q6_K, /* 256 values, 16 groups: x = d s_g (q - 32) */
+    PLSH_WEIGHT_F64,
+    PLSH_WEIGHT_I8,
+    PLSH_WEIGHT_I16,
+    PLSH_WEIGHT_I32,
+    PLSH_WEIGHT_I64,
+    PLSH_WEIGHT_U8,
+    PLSH_WEIGHT_U16,
+    PLSH_WEIGHT_U32,
+    PLSH_WEIGHT_U64,
+    PLSH_WEIGHT_BOOL
+} plsh_weight_type;
+
+enum { PLSH_WEIGHT_TYPES = PLSH_WEIGHT_BOOL + 1, PLSH_WEIGHT_COMPUTED = PLSH_WEIGHT_Q6_K + 1 };
+
+/* "q4_1"; a static string. The type of that name; an error lists the names. */
+PLSH_API const char *plsh_weight_type_name(plsh_weight_type type);
+PLSH_API plsh_status plsh_weight_type_find(const char *name, plsh_weight_type *type,
+                                           plsh_error *error);
+
+/* Values per block (1 for plain numbers), bytes per block. */
+PLSH_API int64_t plsh_weight_type_block(plsh_weight_type type);
+PLSH_API size_t plsh_weight_type_bytes(plsh_weight_type type);
+
+/* ---- Tensors ---- */
+
+enum { PLSH_TENSOR_RANK = 8 }; /* the most dimensions a tensor may have */
+
+typedef struct plsh_tensor {
+    const char *name;
+    plsh_weight_type type;
+    int rank;
+    int64_t shape[PLSH_TENSOR_RANK]; /* outermost first: a linear layer's weight is [out, in] */
+    const void *data;                /* in the mapped file, at any address: not for casts */
+    size_t size;                     /* bytes */
+} plsh_tensor;
+
+/* A tensor seen as a matrix: a row is its last dimension. */
+PLSH_API int64_t plsh_tensor_rows(const plsh_tensor *tensor);
+PLSH_API int64_t plsh_tensor_columns(const plsh_tensor *tensor);
+
+/* out[rows][columns] = rows first .. first + rows - 1 as float32. Types up to Q6_K only. */
+PLSH_API void plsh_tensor_to_float(const plsh_tensor *tensor, int64_t first, int64_t rows,
+                                   float *out);
+
+/* ---- Files of weights ---- */
+
+typedef enum plsh_weights_form { PLSH_WEIGHTS_SAFETENSORS, PLSH_WEIGHTS_GGUF } plsh_weights_form;
+
+typedef struct plsh_weights plsh_weights;
+
+/* A folder with model.safetensors, with model.safetensors.index.json and the files it names, or
+ * with a single other .safetensors file; a .safetensors file; a .gguf file (versions 2 and 3).
+ * The files must not change while they are open. */
+PLSH_API plsh_status plsh_weights_open(plsh_weights **out, const char *path, plsh_error *error);
+
+/* The same for one file in memory, which has to outlive the weights and to begin on an 8-byte
+ * boundary; `name` is for messages. */
+PLSH_API plsh_status plsh_weights_parse(plsh_weights **out, const void *bytes, size_t size,
+                                        const char *name, plsh_error *error);
+
+/* NULL is fine. */
+PLSH_API void plsh_weights_close(plsh_weights *weights);
+
+PLSH_API plsh_weights_form plsh_weights_form_of(const plsh_weights *weights);
+
+/* What was opened, as given; and the folder it lies in, where config.json and tokenizer.json are
+ * to be looked for. */
+PLSH_API const char *plsh_weights_path(const plsh_weights *weights);
+PLSH_API const char *plsh_weights_folder(const plsh_weights *weights);
+
+/* The tensors in the order of the file, and by name (NULL: there is none). */
+PLSH_API size_t plsh_weights_count(const plsh_weights *weights);
+PLSH_API const plsh_tensor *plsh_weights_at(const plsh_weights *weights, size_t index);
+PLSH_API const plsh_tensor *plsh_weights_find(const plsh_weights *weights, const char *name);
+
+/* Bytes of all tensors as stored. */
+PLSH_API size_t plsh_weights_bytes(const plsh_weights *weights);
+
+/* ---- Metadata: what a GGUF file says besides its tensors ----
+ *
+ * A safetensors file has none. */
+
+typedef enum plsh_metadata_type { /* the numbers of the format */
+                                  PLSH_METADATA_U8,
+                                  PLSH_METADATA_I8,
+                                  PLSH_METADATA_U16,
+                                  PLSH_METADATA_I16,
+                                  PLSH_METADATA_U32,
+                                  PLSH_METADATA_I32,
+                                  PLSH_METADATA_F32,
+                                  PLSH_METADATA_BOOL,
+                                  PLSH_METADATA_STRING,
+                                  PLSH_METADATA_ARRAY, /* not the type of a plsh_metadata: that is
+                                                          its elements' */
+                                  PLSH_METADATA_U64,
+                                  PLSH_METADATA_I64,
+                                  PLSH_METADATA_F64
+} plsh_metadata_type;
+
+typedef struct plsh_metadata {
+    const char *key;
+    plsh_metadata_type type; /* of the value, or of the elements of an array */
+    bool is_array;
+    size_t count;      /* elements; 1 where it is no array */
+    const void *bytes; /* the value, or the elements, as in the file */
+    size_t size;
+} plsh_metadata;
+
+/* Bytes of a file, without a zero at the end. */
+typedef struct plsh_string {
+    const char *bytes;
+    size_t length;
+} plsh_string;
+
+/* All of it in the order of the file, and by key (NULL: there is none). */
+PLSH_API size_t plsh_metadata_count(const plsh_weights *weights);
+PLSH_API const plsh_metadata *plsh_metadata_at(const plsh_weights *weights, size_t index);
+PLSH_API const plsh_metadata *plsh_metadata_find(const plsh_weights *weights, const char *key);
+
+/* A single value. A key that is absent leaves *out alone, so that it keeps its default; a value of
+ * another type, or out of range, is an error that names the key. A number may be stored as a whole
+ * one. */
+PLSH_API plsh_status plsh_metadata_integer(const plsh_weights *weights, const char *key,
+                                           int64_t least, int64_t most, int64_t *out,
+                                           plsh_error *error);
+PLSH_API plsh_status plsh_metadata_number(const plsh_weights *weights, const char *key, double *out,
+                                          plsh_error *error);
+PLSH_API plsh_status plsh_metadata_bool(const plsh_weights *weights, const char *key, bool *out,
+                                        plsh_error *error);
+PLSH_API plsh_status plsh_metadata_string(const plsh_weights *weights, const char *key,
+                                          plsh_string *out, plsh_error *error);
+
+/* How many elements the array of this key has; 0 where there is none. */
+PLSH_API size_t plsh_metadata_length(const plsh_weights *weights, const char *key);
+
+/* All elements of an array, which has to be there, into out[plsh_metadata_length]. Strings point
+ * into the file. */
+PLSH_API plsh_status plsh_metadata_strings(const plsh_weights *weights, const char *key,
+                                           plsh_string *out, plsh_error *error);
+PLSH_API plsh_status plsh_metadata_integers(const plsh_weights *weights, const char *key,
+                                            int64_t *out, plsh_error *error);
+PLSH_API plsh_status plsh_metadata_numbers(const plsh_weights *weights, const char *key,
+                                           double *out, plsh_error *error);
+
+/* ---- PEFT adapters (LoRA) ----
+ *
+ * y = W x + scale B (A x) for the linear layers named; scale = alpha / r, or alpha / sqrt(r) with
+ * rsLoRA. */
+
+typedef struct plsh_adapter_layer {
+    const char *module;       /* "model.layers.0.self_attn.q_proj": its weight is .weight */
+    const plsh_tensor *a, *b; /* A [rank, in], B [out, rank] */
+    int64_t rank;
+    float scale;
+} plsh_adapter_layer;
+
+typedef struct plsh_adapter plsh_adapter;
+
+/* A folder with adapter_config.json and adapter_model.safetensors. What PEFT can do and this cannot
+ * (DoRA, biases, ranks by pattern, modules saved whole) is refused by its name. */
+PLSH_API plsh_status plsh_adapter_open(plsh_adapter **out, const char *folder, plsh_error *error);
+PLSH_API void plsh_adapter_close(plsh_adapter *adapter);
+
+PLSH_API size_t plsh_adapter_count(const plsh_adapter *adapter);
+PLSH_API const plsh_adapter_layer *plsh_adapter_at(const plsh_adapter *adapter, size_t index);
+PLSH_API const plsh_adapter_layer *plsh_adapter_find(const plsh_adapter *adapter,
+                                                     const char *module);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
