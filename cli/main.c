@@ -11,9 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const cli_command *const cli_commands[] = {
-    &cli_command_attend, &cli_command_bench, &cli_command_draw, &cli_command_error,
-    &cli_command_info,   &cli_command_norms, &cli_command_plan, NULL};
+const cli_command *const cli_commands[] = {&cli_command_attend,
+                                           &cli_command_bench,
+                                           &cli_command_draw,
+                                           &cli_command_error,
+                                           &cli_command_info,
+                                           &cli_command_norms,
+                                           NULL};
 
 const cli_command *cli_command_find(const char *name) {
     for (size_t i = 0; cli_commands[i] != NULL; i++)

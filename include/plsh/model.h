@@ -1,0 +1,190 @@
+/* plsh/model.h - language models and encoders, run from the files people have.
+ *
+ *     plsh_model *model;
+ *     plsh_error error;
+ *     if (plsh_model_open(&model, "model.gguf", NULL, &error)) puts(error.message);
+ *     plsh_session *session;
+ *     plsh_session_create(&session, model, NULL, &error);          // its own attention
+ *     plsh_step step = {.ids = ids, .count = n, .logits = logits}; // of the last token
+ *     plsh_session_step(session, &step, &error);
+ *     plsh_session_destroy(session);
+ *     plsh_model_close(model);
+ *
+ * Families: Llama, Mistral, Qwen3; BLOOM, MPT, Falcon with ALiBi; the encoders BERT and JinaBERT
+ * v2. Weights stay mapped as they are stored; activations are float32. What a configuration asks
+ * for and plsh does not have is refused by the name of the field.
+ *
+ * A model is constant: threads may share it. A session belongs to one thread at a time. Results are
+ * the same to the bit for any number of threads. Link libplsh_lm. */
+#ifndef PLSH_MODEL_H
+#define PLSH_MODEL_H
+
+#include "plsh/cache.h"
+#include "plsh/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct plsh_model plsh_model;
+
+typedef struct plsh_model_options {
+    const char *adapter; /* a folder with a PEFT adapter, or NULL */
+    int threads;         /* 0 = all */
+    const char *isa;     /* NULL: PLSH_ISA, else the best there is */
+} plsh_model_options;
+
+/* A folder (config.json and safetensors) or a .gguf file. options may be NULL. */
+PLSH_API plsh_status plsh_model_open(plsh_model **out, const char *path,
+                                     const plsh_model_options *options, plsh_error *error);
+PLSH_API void plsh_model_close(plsh_model *model); /* NULL is fine */
+
+typedef struct plsh_model_facts {
+    const char *family; /* "Llama" */
+    int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary;
+    int64_t context; /* positions it was made for */
+    bool causal;     /* false: an encoder */
+    bool rope, alibi;
+    int64_t parameters;
+    size_t bytes; /* of the weights as stored */
+} plsh_model_facts;
+
+PLSH_API plsh_model_facts plsh_model_describe(const plsh_model *model);
+PLSH_API const plsh_weights *plsh_model_weights(const plsh_model *model);
+
+/* ---- Attention ----
+ *
+ * Every model runs with its own attention unless told otherwise: RoPE models without a bias (under
+ * their sliding window, where they have one), ALiBi models `exact`. What a layer does instead: */
+typedef struct plsh_layer_attention {
+    bool original;  /* the model's own; nothing else is looked at */
+    bool drop_rope; /* no rotation of q and k */
+    const plsh_head *head;
+    int64_t head_count; /* 1 (for all heads), or one per head */
+} plsh_layer_attention;
+
+/* heads[0 .. heads of the model) with this method and its defaults: the model's own sigmas where it
+ * has ALiBi, the standard series otherwise. */
+PLSH_API plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, plsh_head *heads,
+                                      plsh_error *error);
+
+/* What head h of a layer does under `attention` (NULL: its own). */
+PLSH_API plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_attention *attention,
+                                   int64_t layer, int64_t head);
+
+/* Sees q, k and v of `count` tokens from `position` on, [count][..] with the layouts given: head h
+ * of row r begins at q + h * q_layout.head_stride + r * q_layout.row_stride. Called once for each
+ * layer and chunk, before RoPE or after it. */
+typedef struct plsh_model_qkv {
+    int64_t layer, position, count;
+    const float *q, *k, *v;
+    plsh_layout q_layout, k_layout, v_layout;
+} plsh_model_qkv;
+
+typedef struct plsh_model_tap {
+    void (*see)(void *context, const plsh_model_qkv *qkv);
+    void *context;
+    bool after_rope;
+} plsh_model_tap;
+
+/* ---- Sessions: one sequence, token after token ---- */
+
+typedef struct plsh_session plsh_session;
+
+typedef struct plsh_session_options {
+    const plsh_layer_attention *attention;
+    int64_t attention_count; /* 0: all layers have their own; 1: one for all; or one per layer */
+    plsh_dtype kv;           /* how keys and values are kept */
+    int64_t chunk;           /* tokens that go through the layers at once, 0 = 512 */
+    int64_t undo;            /* so many of the last tokens can always be taken back */
+    plsh_model_tap tap;
+} plsh_session_options;
+
+/* Causal models only. options may be NULL, and is copied with all it points to, but for decay
+ * tables and labels. The model must outlive its sessions. */
+PLSH_API plsh_status plsh_session_create(plsh_session **out, const plsh_model *model,
+                                         const plsh_session_options *options, plsh_error *error);
+PLSH_API void plsh_session_destroy(plsh_session *session); /* NULL is fine */
+
+typedef struct plsh_step {
+    const int32_t *ids;
+    int64_t count;
+    float *hidden; /* [count][hidden] after the last norm, or NULL */
+    float *logits; /* [vocabulary] of the last token, or NULL */
+} plsh_step;
+
+/* Appends tokens. Memory is that of a chunk, however many they are. After an error the session is
+ * as it was, or, where that was not possible any more, refuses further steps. */
+PLSH_API plsh_status plsh_session_step(plsh_session *session, const plsh_step *step,
+                                       plsh_error *error);
+
+/* The same for several sessions of one model at once; the weights are read once for all. */
+PLSH_API plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
+                                             int64_t count, plsh_error *error);
+
+/* logits[rows][vocabulary] of rows of hidden states that a step gave. */
+PLSH_API plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int64_t rows,
+                                         float *logits, plsh_error *error);
+
+PLSH_API int64_t plsh_session_length(const plsh_session *session);
+PLSH_API size_t plsh_session_cache_bytes(const plsh_session *session);
+
+/* A second session with the same tokens; memory is shared until one of them writes to it. */
+PLSH_API plsh_status plsh_session_fork(const plsh_session *session, plsh_session **fork,
+                                       plsh_error *error);
+
+/* Forgets all tokens from `length` on. */
+PLSH_API plsh_status plsh_session_truncate(plsh_session *session, int64_t length,
+                                           plsh_error *error);
+
+/* Into a folder, which is written beside and renamed; and back, into a session of the same model
+ * and options. */
+PLSH_API plsh_status plsh_session_save(const plsh_session *session, const char *folder,
+                                       plsh_error *error);
+PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *model,
+                                       const plsh_session_options *options, const char *folder,
+                                       plsh_error *error);
+
+/* ---- Encoders ---- */
+
+typedef struct plsh_encoding {
+    const int32_t *ids;     /* of all sequences, one after the other */
+    const int64_t *offsets; /* sequences + 1 entries; NULL for one sequence of `count` ids */
+    int64_t sequences;
+    int64_t count; /* of all ids */
+    const plsh_layer_attention *attention;
+    int64_t attention_count; /* as in plsh_session_options */
+    float *hidden;           /* [count][hidden], the last hidden states */
+} plsh_encoding;
+
+PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
+                                       plsh_error *error);
+
+/* ---- Choosing the next token ---- */
+
+typedef struct plsh_sampler {
+    double temperature; /* 0: the most likely token */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 0 or 1: all */
+    uint64_t seed;
+} plsh_sampler;
+
+/* The token at position `index` of the text given its logits, which are overwritten. The choice
+ * depends on nothing but these arguments. */
+PLSH_API plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *logits, int64_t count,
+                                         uint64_t index, int32_t *token, plsh_error *error);
+
+/* What logits say about the token that came: -log of its probability, its rank (0: the first), and
+ * the entropy of the distribution, in nats. */
+typedef struct plsh_score {
+    double nll, entropy;
+    int64_t rank;
+} plsh_score;
+
+PLSH_API plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,86 @@
+/* model: what the heads of a layer do. */
+#include "model/attention.h"
+
+#include <math.h>
+
+#include "base/status.h"
+
+/* No decay at all, where a method needs one: it stays above 1 - 1e-3 up to 2^40 tokens. */
+#define FLAT_SIGMA 1e15
+
+static bool has_alibi(const plsh_model *model) {
+    plsh_position_kind position = model->config.family->position;
+    return position == PLSH_POSITION_ALIBI || position == PLSH_POSITION_ALIBI_SCALED;
+}
+
+static plsh_head own_head(const plsh_model *model, int64_t layer, int64_t head) {
+    const plsh_model_config *c = &model->config;
+    plsh_head own = {.method = PLSH_METHOD_NONE};
+    if (has_alibi(model)) {
+        own.method = PLSH_METHOD_EXACT;
+        own.partition.decay = plsh_decay_alibi(1.0 / model->slopes[head]);
+    } else if (c->sliding_window > 0 && layer >= c->sliding_from) {
+        own.method = PLSH_METHOD_WINDOW;
+        own.window = c->sliding_window;
+        own.partition.decay = plsh_decay_alibi(FLAT_SIGMA);
+    }
+    return own;
+}
+
+plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_attention *attention,
+                          int64_t layer, int64_t head) {
+    if (!attention || attention->original) return own_head(model, layer, head);
+    return attention->head[attention->head_count == 1 ? 0 : head];
+}
+
+plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, plsh_head *heads,
+                             plsh_error *error) {
+    plsh_status status = plsh_heads_alibi(model->config.heads, method, heads, error);
+    for (int64_t h = 0; !status && h < model->config.heads; h++) {
+        double sigma = 1.0 / model->slopes[h];
+        heads[h].partition.decay = plsh_decay_alibi(sigma);
+        heads[h].window = (int64_t)ceil(27.0 * sigma);
+        heads[h].block = (int64_t)fmax(1.0, round(2.0 * sigma));
+    }
+    return status;
+}
+
+const plsh_layer_attention *plsh_model_attention_at(const plsh_layer_attention *attention,
+                                                    int64_t count, int64_t layer) {
+    if (!attention || count == 0) return NULL;
+    return &attention[count == 1 ? 0 : layer];
+}
+
+plsh_status plsh_model_attention_check(const plsh_model *model,
+                                       const plsh_layer_attention *attention, int64_t count,
+                                       plsh_error *error) {
+    const plsh_model_config *c = &model->config;
+    if (count < 0 || (count > 1 && count != c->layers) || (count > 0 && !attention)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "attention for %lld layers; 0, 1, or one for each of %lld",
+                         (long long)count, (long long)c->layers);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const plsh_layer_attention *a = &attention[i];
+        if (a->original) continue;
+        if (!a->head || (a->head_count != 1 && a->head_count != c->heads)) {
+            return plsh_fail(error, PLSH_STATUS_INVALID,
+                             "layer %lld: head_count is %lld; 1 or %lld, with an array of that "
+                             "length",
+                             (long long)i, (long long)a->head_count, (long long)c->heads);
+        }
+    }
+    return PLSH_STATUS_OK;
+}
+
+bool plsh_model_attention_rotates(const plsh_model *model, const plsh_layer_attention *attention) {
+    if (model->config.family->position != PLSH_POSITION_ROPE) return false;
+    return !attention || attention->original || !attention->drop_rope;
+}
+
+void plsh_model_attention_heads(const plsh_model *model, const plsh_layer_attention *attention,
+                                int64_t layer, plsh_head *head) {
+    for (int64_t h = 0; h < model->config.heads; h++) {
+        head[h] = plsh_model_head(model, attention, layer, h);
+    }
+}

@@ -1,0 +1,51 @@
+/* model: what a model is made of, read from config.json or from the metadata of a GGUF.
+ *
+ * One description serves all families: a family is a row of constants (family.c), a configuration
+ * the numbers that a file adds to it. What a file asks for and this code does not have is refused
+ * by the name of the field. */
+#ifndef PLSH_MODEL_CONFIG_H
+#define PLSH_MODEL_CONFIG_H
+
+#include "model/family.h"
+#include "plsh/weights.h"
+
+typedef enum plsh_rope_scaling {
+    PLSH_ROPE_DEFAULT,
+    PLSH_ROPE_LINEAR, /* positions divided by the factor */
+    PLSH_ROPE_LLAMA3  /* low frequencies divided by the factor, high ones kept, between: a mix */
+} plsh_rope_scaling;
+
+typedef struct plsh_rope_config {
+    double theta;
+    plsh_rope_scaling scaling;
+    double factor, low_frequency, high_frequency; /* of the scalings */
+    int64_t original_context;
+} plsh_rope_config;
+
+typedef struct plsh_model_config {
+    const plsh_family *family;
+    bool gguf; /* names, the order of rows, and how q, k, v are joined are those of a GGUF */
+    int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary;
+    int64_t context; /* positions it was made for; a limit only where positions are learned */
+    double norm_eps;
+    plsh_rope_config rope;
+    int64_t sliding_window; /* 0: none */
+    int64_t sliding_from;   /* layers from this one on have the window */
+    plsh_activation activation;
+    bool tied;                     /* the head is the embedding */
+    bool attention_bias, mlp_bias; /* linear layers have biases */
+    bool multi_query, parallel;    /* Falcon: one kv head; attention and MLP side by side */
+    int64_t types;                 /* token type embeddings; 0: none */
+    double scale;                  /* of scores; 0: 1 / sqrt(head_dim) */
+    double dropout;                /* of hidden states, in training */
+} plsh_model_config;
+
+/* From the text of a config.json; `what` names it in messages. */
+plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
+                                   plsh_model_config *config, plsh_error *error);
+
+/* From the metadata of a GGUF. */
+plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what,
+                                   plsh_model_config *config, plsh_error *error);
+
+#endif

@@ -1,0 +1,141 @@
+/* model: configurations from the metadata of a GGUF. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "model/config.h"
+
+/* Reads <architecture>.<key>; the first failure ends it. */
+typedef struct gguf_reader {
+    const plsh_weights *weights;
+    const char *architecture;
+    plsh_status status;
+    plsh_error *error;
+} gguf_reader;
+
+static const char *full_key(const gguf_reader *r, const char *key, char out[128]) {
+    snprintf(out, 128, "%s.%s", r->architecture, key);
+    return out;
+}
+
+static void read_integer(gguf_reader *r, const char *key, int64_t *out) {
+    char name[128];
+    if (r->status) return;
+    r->status = plsh_metadata_integer(r->weights, full_key(r, key, name), 1, INT64_C(1) << 40, out,
+                                      r->error);
+}
+
+static void read_number(gguf_reader *r, const char *key, double *out) {
+    char name[128];
+    if (r->status) return;
+    r->status = plsh_metadata_number(r->weights, full_key(r, key, name), out, r->error);
+}
+
+/* A key that must be absent, or 0. */
+static void refuse_number(gguf_reader *r, const char *key) {
+    char name[128];
+    double value = 0.0;
+    read_number(r, key, &value);
+    if (r->status || value == 0.0) return;
+    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is %g, which is not supported",
+                          plsh_weights_path(r->weights), full_key(r, key, name), value);
+}
+
+static bool string_is(plsh_string string, const char *text) {
+    return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
+}
+
+static void read_rope(gguf_reader *r, plsh_model_config *config) {
+    plsh_rope_config *rope = &config->rope;
+    char name[128];
+    plsh_string scaling = {"none", 4};
+    int64_t dimensions = config->head_dim;
+    *rope = (plsh_rope_config){.theta = 10000.0, .factor = 1.0};
+    read_number(r, "rope.freq_base", &rope->theta);
+    read_integer(r, "rope.dimension_count", &dimensions);
+    read_number(r, "rope.scaling.factor", &rope->factor);
+    if (!r->status) {
+        r->status = plsh_metadata_string(r->weights, full_key(r, "rope.scaling.type", name),
+                                         &scaling, r->error);
+    }
+    if (r->status) return;
+    if (string_is(scaling, "linear")) {
+        rope->scaling = PLSH_ROPE_LINEAR;
+    } else if (!string_is(scaling, "none")) {
+        r->status =
+            plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is \"%.*s\"; none or linear",
+                      plsh_weights_path(r->weights), full_key(r, "rope.scaling.type", name),
+                      (int)scaling.length, scaling.bytes);
+    } else if (dimensions != config->head_dim || config->head_dim % 2 != 0) {
+        r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
+                              "%s: RoPE over %lld of %lld dimensions; all of them, an even number",
+                              plsh_weights_path(r->weights), (long long)dimensions,
+                              (long long)config->head_dim);
+    } else if (!(rope->theta > 1.0 && rope->theta < 1e15 && rope->factor >= 1.0)) {
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: RoPE with base %g and factor %g",
+                              plsh_weights_path(r->weights), rope->theta, rope->factor);
+    }
+}
+
+static void read_sizes(gguf_reader *r, plsh_model_config *config) {
+    const plsh_tensor *tokens = plsh_weights_find(r->weights, "token_embd.weight");
+    read_integer(r, "block_count", &config->layers);
+    read_integer(r, "embedding_length", &config->hidden);
+    read_integer(r, "feed_forward_length", &config->intermediate);
+    read_integer(r, "attention.head_count", &config->heads);
+    config->kv_heads = config->heads;
+    read_integer(r, "attention.head_count_kv", &config->kv_heads);
+    config->head_dim = config->heads ? config->hidden / config->heads : 0;
+    read_integer(r, "attention.key_length", &config->head_dim);
+    read_integer(r, "context_length", &config->context);
+    read_integer(r, "attention.sliding_window", &config->sliding_window);
+    read_number(r,
+                config->family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                                      : "attention.layer_norm_epsilon",
+                &config->norm_eps);
+    config->vocabulary = tokens ? plsh_tensor_rows(tokens) : 0;
+    bool whole = config->layers && config->layers <= 1 << 20 && config->hidden && config->heads &&
+                 config->intermediate && config->vocabulary && config->head_dim <= 512 &&
+                 config->head_dim > 0 && config->heads % config->kv_heads == 0;
+    if (!r->status && !whole) {
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
+                              "%s: %s.block_count, embedding_length, feed_forward_length, "
+                              "attention.head_count or token_embd.weight is missing, or absurd",
+                              plsh_weights_path(r->weights), r->architecture);
+    }
+}
+
+/* Which biases and types there are, the tensors tell. */
+static void look_at_tensors(const plsh_weights *weights, plsh_model_config *config) {
+    const plsh_tensor *types = plsh_weights_find(weights, "token_types.weight");
+    config->types = types ? plsh_tensor_rows(types) : 0;
+    config->tied = !plsh_weights_find(weights, "output.weight");
+    config->attention_bias = plsh_weights_find(weights, "blk.0.attn_output.bias") != NULL;
+    config->mlp_bias = plsh_weights_find(weights, "blk.0.ffn_down.bias") != NULL;
+}
+
+plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what,
+                                   plsh_model_config *config, plsh_error *error) {
+    plsh_string name = {"", 0};
+    plsh_status status = plsh_metadata_string(weights, "general.architecture", &name, error);
+    if (status) return status;
+    *config = (plsh_model_config){.gguf = true, .norm_eps = 1e-5};
+    for (size_t i = 0; i < plsh_family_count; i++) {
+        const char *architecture = plsh_families[i].architecture;
+        if (architecture && string_is(name, architecture)) config->family = &plsh_families[i];
+    }
+    if (!config->family) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: general.architecture is \"%.*s\"; llama, qwen3, bloom, mpt, bert or "
+                         "jina-bert-v2",
+                         what, (int)(name.length < 40 ? name.length : 40), name.bytes);
+    }
+    config->activation = config->family->activation;
+    gguf_reader r = {weights, config->family->architecture, PLSH_STATUS_OK, error};
+    read_sizes(&r, config);
+    refuse_number(&r, "attention.clamp_kqv");
+    refuse_number(&r, "expert_count");
+    if (config->family->position == PLSH_POSITION_ROPE && !r.status) read_rope(&r, config);
+    look_at_tensors(weights, config);
+    return r.status;
+}

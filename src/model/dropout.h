@@ -1,0 +1,30 @@
+/* model: dropout from a counter: which numbers fall out is a function of (seed, step, place), so
+ * that the backward pass, and a run that was resumed, find the same. */
+#ifndef PLSH_MODEL_DROPOUT_H
+#define PLSH_MODEL_DROPOUT_H
+
+#include <stdint.h>
+
+typedef struct plsh_dropout {
+    double hidden;  /* of what attention and MLP add; 0: none */
+    double adapter; /* of the input of LoRA's A */
+    uint64_t seed, step;
+} plsh_dropout;
+
+/* Where in a layer it is. */
+typedef enum plsh_dropout_place {
+    PLSH_DROPOUT_ATTENTION_OUT,
+    PLSH_DROPOUT_MLP_OUT,
+    PLSH_DROPOUT_QKV,
+    PLSH_DROPOUT_O,
+    PLSH_DROPOUT_UP,
+    PLSH_DROPOUT_DOWN
+} plsh_dropout_place;
+
+/* to[i] = x[i] / (1 - p) with probability 1 - p, otherwise 0; i = r * columns + c, rows of x
+ * `stride` apart, those of `to` without gaps. to may be x where that has no gaps either. */
+void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
+                        plsh_dropout_place place, const float *x, int64_t stride, float *to,
+                        int64_t rows, int64_t columns, int threads);
+
+#endif

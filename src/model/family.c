@@ -1,0 +1,215 @@
+/* model: the families of transformers, as rows of one description. */
+#include "model/family.h"
+
+#include <string.h>
+
+/* Buffers that old files carry, and heads of other tasks. */
+static const char *const ignored_rope[] = {"*.rotary_emb.inv_freq", NULL};
+static const char *const ignored_bert[] = {"pooler.*", "cls.*", "*.position_ids", "bert.pooler.*",
+                                           NULL};
+static const char *const ignored_none[] = {NULL};
+
+#define LLAMA_NAMES                                                                                \
+    [PLSH_ROLE_TOKENS] = "embed_tokens", [PLSH_ROLE_FINAL_NORM] = "norm",                          \
+    [PLSH_ROLE_HEAD] = "lm_head", [PLSH_ROLE_ATTENTION_NORM] = "input_layernorm",                  \
+    [PLSH_ROLE_Q] = "self_attn.q_proj", [PLSH_ROLE_K] = "self_attn.k_proj",                        \
+    [PLSH_ROLE_V] = "self_attn.v_proj", [PLSH_ROLE_ATTENTION_OUT] = "self_attn.o_proj",            \
+    [PLSH_ROLE_MLP_NORM] = "post_attention_layernorm", [PLSH_ROLE_GATE] = "mlp.gate_proj",         \
+    [PLSH_ROLE_UP] = "mlp.up_proj", [PLSH_ROLE_DOWN] = "mlp.down_proj"
+
+#define BLOOM_NAMES                                                                                \
+    [PLSH_ROLE_TOKENS] = "word_embeddings", [PLSH_ROLE_FINAL_NORM] = "ln_f",                       \
+    [PLSH_ROLE_HEAD] = "lm_head", [PLSH_ROLE_ATTENTION_NORM] = "input_layernorm",                  \
+    [PLSH_ROLE_QKV] = "self_attention.query_key_value",                                            \
+    [PLSH_ROLE_ATTENTION_OUT] = "self_attention.dense",                                            \
+    [PLSH_ROLE_MLP_NORM] = "post_attention_layernorm", [PLSH_ROLE_UP] = "mlp.dense_h_to_4h",       \
+    [PLSH_ROLE_DOWN] = "mlp.dense_4h_to_h"
+
+#define BERT_NAMES                                                                                 \
+    [PLSH_ROLE_TOKENS] = "embeddings.word_embeddings",                                             \
+    [PLSH_ROLE_TYPES] = "embeddings.token_type_embeddings",                                        \
+    [PLSH_ROLE_TOKENS_NORM] = "embeddings.LayerNorm", [PLSH_ROLE_Q] = "attention.self.query",      \
+    [PLSH_ROLE_K] = "attention.self.key", [PLSH_ROLE_V] = "attention.self.value",                  \
+    [PLSH_ROLE_ATTENTION_OUT] = "attention.output.dense",                                          \
+    [PLSH_ROLE_ATTENTION_NORM] = "attention.output.LayerNorm"
+
+const plsh_family plsh_families[] = {
+    {.name = "Llama",
+     .model_type = "llama",
+     .architecture = "llama",
+     .causal = true,
+     .norm = PLSH_NORM_RMS,
+     .position = PLSH_POSITION_ROPE,
+     .qkv = PLSH_QKV_SPLIT,
+     .mlp = PLSH_MLP_GATED,
+     .activation = PLSH_ACTIVATION_SILU,
+     .permuted_gguf = true,
+     .prefix = "model.",
+     .layers = "layers.",
+     .name_of = {LLAMA_NAMES},
+     .ignored = ignored_rope},
+    {.name = "Mistral",
+     .model_type = "mistral",
+     .causal = true,
+     .norm = PLSH_NORM_RMS,
+     .position = PLSH_POSITION_ROPE,
+     .qkv = PLSH_QKV_SPLIT,
+     .mlp = PLSH_MLP_GATED,
+     .activation = PLSH_ACTIVATION_SILU,
+     .prefix = "model.",
+     .layers = "layers.",
+     .name_of = {LLAMA_NAMES},
+     .ignored = ignored_rope},
+    {.name = "Qwen3",
+     .model_type = "qwen3",
+     .architecture = "qwen3",
+     .causal = true,
+     .norm = PLSH_NORM_RMS,
+     .position = PLSH_POSITION_ROPE,
+     .qkv = PLSH_QKV_SPLIT,
+     .qk_norm = true,
+     .mlp = PLSH_MLP_GATED,
+     .activation = PLSH_ACTIVATION_SILU,
+     .prefix = "model.",
+     .layers = "layers.",
+     .name_of = {LLAMA_NAMES, [PLSH_ROLE_Q_NORM] = "self_attn.q_norm",
+                 [PLSH_ROLE_K_NORM] = "self_attn.k_norm"},
+     .ignored = ignored_rope},
+    {.name = "BLOOM",
+     .model_type = "bloom",
+     .architecture = "bloom",
+     .causal = true,
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .tokens_norm = true,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_INTERLEAVED,
+     .mlp = PLSH_MLP_PLAIN,
+     .activation = PLSH_ACTIVATION_GELU_TANH,
+     .prefix = "transformer.",
+     .layers = "h.",
+     .name_of = {BLOOM_NAMES, [PLSH_ROLE_TOKENS_NORM] = "word_embeddings_layernorm"},
+     .ignored = ignored_none},
+    {.name = "MPT",
+     .model_type = "mpt",
+     .architecture = "mpt",
+     .causal = true,
+     .norm = PLSH_NORM_LAYER,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_STACKED,
+     .mlp = PLSH_MLP_PLAIN,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "transformer.",
+     .layers = "blocks.",
+     .name_of = {[PLSH_ROLE_TOKENS] = "wte",
+                 [PLSH_ROLE_FINAL_NORM] = "norm_f",
+                 [PLSH_ROLE_HEAD] = "lm_head",
+                 [PLSH_ROLE_ATTENTION_NORM] = "norm_1",
+                 [PLSH_ROLE_QKV] = "attn.Wqkv",
+                 [PLSH_ROLE_ATTENTION_OUT] = "attn.out_proj",
+                 [PLSH_ROLE_MLP_NORM] = "norm_2",
+                 [PLSH_ROLE_UP] = "ffn.up_proj",
+                 [PLSH_ROLE_DOWN] = "ffn.down_proj"},
+     .ignored = ignored_none},
+    {.name = "Falcon",
+     .model_type = "falcon",
+     .causal = true,
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .position = PLSH_POSITION_ALIBI_SCALED,
+     .qkv = PLSH_QKV_INTERLEAVED,
+     .mlp = PLSH_MLP_PLAIN,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "transformer.",
+     .layers = "h.",
+     .name_of = {BLOOM_NAMES},
+     .ignored = ignored_none},
+    {.name = "BERT",
+     .model_type = "bert",
+     .architecture = "bert",
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .post_norm = true,
+     .tokens_norm = true,
+     .position = PLSH_POSITION_LEARNED,
+     .qkv = PLSH_QKV_SPLIT,
+     .mlp = PLSH_MLP_PLAIN,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "bert.",
+     .layers = "encoder.layer.",
+     .name_of = {BERT_NAMES, [PLSH_ROLE_POSITIONS] = "embeddings.position_embeddings",
+                 [PLSH_ROLE_UP] = "intermediate.dense", [PLSH_ROLE_DOWN] = "output.dense",
+                 [PLSH_ROLE_MLP_NORM] = "output.LayerNorm"},
+     .ignored = ignored_bert},
+    {.name = "JinaBERT",
+     .model_type = "jina-bert-v2", /* config.json says "bert": config.c tells them apart */
+     .architecture = "jina-bert-v2",
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .post_norm = true,
+     .tokens_norm = true,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_SPLIT,
+     .mlp = PLSH_MLP_GATED_FUSED,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "bert.",
+     .layers = "encoder.layer.",
+     .name_of = {BERT_NAMES, [PLSH_ROLE_UP] = "mlp.gated_layers", [PLSH_ROLE_DOWN] = "mlp.wo",
+                 [PLSH_ROLE_MLP_NORM] = "mlp.layernorm"},
+     .ignored = ignored_bert},
+    {.name = "JinaBERT with BERT's MLP",
+     .model_type = "jina-bert-v2-original",
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .post_norm = true,
+     .tokens_norm = true,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_SPLIT,
+     .mlp = PLSH_MLP_PLAIN,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "bert.",
+     .layers = "encoder.layer.",
+     .name_of = {BERT_NAMES, [PLSH_ROLE_UP] = "intermediate.dense",
+                 [PLSH_ROLE_DOWN] = "output.dense", [PLSH_ROLE_MLP_NORM] = "output.LayerNorm"},
+     .ignored = ignored_bert},
+};
+
+const size_t plsh_family_count = sizeof(plsh_families) / sizeof(*plsh_families);
+
+const char *const plsh_family_gguf_names[PLSH_ROLE_COUNT] = {
+    [PLSH_ROLE_TOKENS] = "token_embd",
+    [PLSH_ROLE_POSITIONS] = "position_embd",
+    [PLSH_ROLE_TYPES] = "token_types",
+    [PLSH_ROLE_TOKENS_NORM] = "token_embd_norm",
+    [PLSH_ROLE_FINAL_NORM] = "output_norm",
+    [PLSH_ROLE_HEAD] = "output",
+    [PLSH_ROLE_ATTENTION_NORM] = "attn_norm",
+    [PLSH_ROLE_QKV] = "attn_qkv",
+    [PLSH_ROLE_Q] = "attn_q",
+    [PLSH_ROLE_K] = "attn_k",
+    [PLSH_ROLE_V] = "attn_v",
+    [PLSH_ROLE_Q_NORM] = "attn_q_norm",
+    [PLSH_ROLE_K_NORM] = "attn_k_norm",
+    [PLSH_ROLE_ATTENTION_OUT] = "attn_output",
+    [PLSH_ROLE_MLP_NORM] = "ffn_norm",
+    [PLSH_ROLE_GATE] = "ffn_gate",
+    [PLSH_ROLE_UP] = "ffn_up",
+    [PLSH_ROLE_DOWN] = "ffn_down",
+};
+
+/* One '*' at the beginning or at the end stands for anything. */
+static bool matches(const char *pattern, const char *name) {
+    size_t length = strlen(pattern), have = strlen(name);
+    if (pattern[0] == '*') {
+        return have >= length - 1 && strcmp(name + have - (length - 1), pattern + 1) == 0;
+    }
+    if (length && pattern[length - 1] == '*') return strncmp(name, pattern, length - 1) == 0;
+    return strcmp(name, pattern) == 0;
+}
+
+bool plsh_family_ignores(const plsh_family *family, const char *name) {
+    for (const char *const *pattern = family->ignored; *pattern; pattern++) {
+        if (matches(*pattern, name)) return true;
+    }
+    return false;
+}

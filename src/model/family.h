@@ -1,0 +1,101 @@
+/* model: the families of transformers, as rows of one description.
+ *
+ *     x = embedding(ids) (+ positions) (+ types), normalised where the family does
+ *     per layer, norms before (or, `post`, after) what they belong to:
+ *         q, k, v = linear(norm(x));  q, k normalised per head (`qk_norm`), rotated (RoPE)
+ *         x = x + linear(attention(q, k, v));   x = x + mlp(norm(x))
+ *     logits = head(norm(x))
+ *
+ * Adding a family is adding a row here, its fields in config.c, and a golden. */
+#ifndef PLSH_MODEL_FAMILY_H
+#define PLSH_MODEL_FAMILY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum plsh_norm_kind {
+    PLSH_NORM_RMS,  /* x / sqrt(mean(x^2) + eps) * w */
+    PLSH_NORM_LAYER /* (x - mean) / sqrt(variance + eps) * w + b */
+} plsh_norm_kind;
+
+typedef enum plsh_position_kind {
+    PLSH_POSITION_ROPE,
+    PLSH_POSITION_ALIBI,
+    PLSH_POSITION_ALIBI_SCALED, /* the bias is inside the scale: slopes are divided by sqrt(d) */
+    PLSH_POSITION_LEARNED
+} plsh_position_kind;
+
+typedef enum plsh_qkv_kind {
+    PLSH_QKV_SPLIT,       /* three weights */
+    PLSH_QKV_INTERLEAVED, /* one: rows [head][q, k, v][head_dim] */
+    PLSH_QKV_STACKED      /* one: rows [q; k; v] */
+} plsh_qkv_kind;
+
+typedef enum plsh_activation {
+    PLSH_ACTIVATION_SILU,
+    PLSH_ACTIVATION_GELU,      /* x Phi(x), by erf */
+    PLSH_ACTIVATION_GELU_TANH, /* its tanh form */
+    PLSH_ACTIVATION_RELU
+} plsh_activation;
+
+typedef enum plsh_mlp_kind {
+    PLSH_MLP_PLAIN,      /* down(act(up x)) */
+    PLSH_MLP_GATED,      /* down(act(gate x) * up x) */
+    PLSH_MLP_GATED_FUSED /* the same, gate and up in one weight: rows [gate; up] */
+} plsh_mlp_kind;
+
+/* What a tensor is for. */
+typedef enum plsh_role {
+    PLSH_ROLE_TOKENS, /* embeddings */
+    PLSH_ROLE_POSITIONS,
+    PLSH_ROLE_TYPES,
+    PLSH_ROLE_TOKENS_NORM,
+    PLSH_ROLE_FINAL_NORM,
+    PLSH_ROLE_HEAD,
+    PLSH_ROLE_LAYER, /* those from here on are there once per layer */
+    PLSH_ROLE_ATTENTION_NORM = PLSH_ROLE_LAYER,
+    PLSH_ROLE_QKV,
+    PLSH_ROLE_Q,
+    PLSH_ROLE_K,
+    PLSH_ROLE_V,
+    PLSH_ROLE_Q_NORM,
+    PLSH_ROLE_K_NORM,
+    PLSH_ROLE_ATTENTION_OUT,
+    PLSH_ROLE_MLP_NORM,
+    PLSH_ROLE_GATE,
+    PLSH_ROLE_UP, /* GATED_FUSED: gate and up */
+    PLSH_ROLE_DOWN,
+    PLSH_ROLE_COUNT
+} plsh_role;
+
+typedef struct plsh_family {
+    const char *name;
+    const char *model_type;   /* of config.json */
+    const char *architecture; /* of a GGUF; NULL: not read from one */
+    bool causal;
+    plsh_norm_kind norm;
+    bool norm_bias;
+    bool post_norm;   /* norms follow the sums */
+    bool tokens_norm; /* after the embedding */
+    plsh_position_kind position;
+    plsh_qkv_kind qkv;
+    bool qk_norm;
+    plsh_mlp_kind mlp;
+    plsh_activation activation;
+    bool permuted_gguf; /* rows of q and k in a GGUF are permuted: RoPE turns pairs (2i, 2i+1) */
+    const char *prefix; /* before the names of all but the head; files may lack it */
+    const char *layers; /* "model.layers.": a number and a dot follow */
+    const char *name_of[PLSH_ROLE_COUNT]; /* without prefix, layer and ".weight"; NULL: none */
+    const char *const *ignored; /* tensors that may be in the file and are not used; NULL ends */
+} plsh_family;
+
+extern const plsh_family plsh_families[];
+extern const size_t plsh_family_count;
+
+/* Names in a GGUF, the same for all families. */
+extern const char *const plsh_family_gguf_names[PLSH_ROLE_COUNT];
+
+/* Does `name` match a pattern that may end in '*'? */
+bool plsh_family_ignores(const plsh_family *family, const char *name);
+
+#endif

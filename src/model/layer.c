@@ -1,0 +1,256 @@
+/* model: one layer of a transformer, over rows of tokens: forward. */
+#include "model/layer.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "model/activation.h"
+
+plsh_layer_buffers plsh_layer_buffers_take(plsh_arena *arena, const plsh_model *model, float *x,
+                                           int64_t rows, int64_t mlp_rows) {
+    const plsh_model_config *c = &model->config;
+    const plsh_layer *layer = &model->layer[0];
+    size_t n = (size_t)rows, up = 0;
+    for (int i = 0; i < layer->up_count; i++) up += (size_t)layer->up[i].base.out;
+    plsh_layer_buffers b = {
+        .x = x ? x : plsh_arena_floats(arena, n * (size_t)c->hidden),
+        .n = plsh_arena_floats(arena, n * (size_t)c->hidden),
+        .qkv = plsh_arena_floats(arena, n * (size_t)model->qkv.width),
+        .o = plsh_arena_floats(arena, n * (size_t)(c->heads * c->head_dim)),
+        .u = plsh_arena_floats(arena, (size_t)mlp_rows * up),
+        .a = plsh_arena_floats(arena, (size_t)mlp_rows * (size_t)c->intermediate),
+        .rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
+        .mlp_rows = mlp_rows};
+    if (c->family->position == PLSH_POSITION_ROPE) {
+        b.rope = plsh_arena_floats(arena, n * (size_t)c->head_dim);
+    }
+    b.mid = b.y = b.x;
+    b.qk = b.qkv;
+    return b;
+}
+
+static void add_bias(const float *bias, plsh_matrix y, int64_t rows, int64_t columns) {
+    for (int64_t r = 0; bias && r < rows; r++) {
+        float *row = y.data + r * y.stride;
+        for (int64_t c = 0; c < columns; c++) row[c] += bias[c];
+    }
+}
+
+/* y += scale B (A x). */
+static void add_adapter(const plsh_linear_engine *engine, const plsh_model_linear *linear,
+                        int64_t rows, plsh_const_matrix x, plsh_matrix y, float *rank) {
+    plsh_linear_forward(engine, &linear->a, rows, x, (plsh_matrix){rank, linear->rank}, false);
+    for (int64_t i = 0; i < rows * linear->rank; i++) rank[i] *= linear->scale;
+    plsh_linear_forward(engine, &linear->b, rows, (plsh_const_matrix){rank, linear->rank}, y, true);
+}
+
+/* The same, x falling out before A. */
+static void add_dropped_adapter(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
+                                const plsh_model_linear *linear, int64_t rows, plsh_const_matrix x,
+                                plsh_matrix y, const plsh_layer_buffers *b) {
+    if (linear->rank == 0) return;
+    const int64_t in = linear->base.in;
+    plsh_dropout_apply(&pass->dropout, pass->dropout.adapter, l, place, x.data, x.stride, b->drop,
+                       rows, in, pass->model->threads);
+    add_adapter(pass->engine, linear, rows, (plsh_const_matrix){b->drop, in}, y, b->rank);
+}
+
+void plsh_model_linear_forward(const plsh_linear_engine *engine, const plsh_model_linear *linear,
+                               int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add,
+                               float *rank) {
+    if (add) add_bias(linear->base.bias, y, rows, linear->base.out);
+    plsh_linear_forward(engine, &linear->base, rows, x, y, add);
+    if (rank && linear->rank > 0) add_adapter(engine, linear, rows, x, y, rank);
+}
+
+/* Layers of one input, outputs side by side in rows of `width`. */
+static void forward_side_by_side(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
+                                 const plsh_model_linear *linear, int count, int64_t rows,
+                                 plsh_const_matrix x, float *y, int64_t width,
+                                 const plsh_layer_buffers *b) {
+    plsh_linear base[3] = {0};
+    plsh_matrix out[3] = {0};
+    int64_t column = 0;
+    for (int i = 0; i < count; i++) {
+        base[i] = linear[i].base;
+        out[i] = (plsh_matrix){y + column, width};
+        column += base[i].out;
+    }
+    plsh_linear_forward_many(pass->engine, base, out, count, rows, x);
+    for (int i = 0; i < count; i++) {
+        if (linear[i].rank == 0) continue;
+        if (pass->dropout.adapter > 0.0) {
+            add_dropped_adapter(pass, l, place, &linear[i], rows, x, out[i], b);
+        } else {
+            add_adapter(pass->engine, &linear[i], rows, x, out[i], b->rank);
+        }
+    }
+}
+
+plsh_model_qkv plsh_layer_qkv(const plsh_model *model, int64_t l, int64_t position, int64_t rows,
+                              const float *qkv) {
+    const plsh_qkv_layout *at = &model->qkv;
+    plsh_layout layout = {.head_stride = at->head_stride, .row_stride = at->width};
+    return (plsh_model_qkv){.layer = l,
+                            .position = position,
+                            .count = rows,
+                            .q = qkv + at->q,
+                            .k = qkv + at->k,
+                            .v = qkv + at->v,
+                            .q_layout = layout,
+                            .k_layout = layout,
+                            .v_layout = layout};
+}
+
+static void normalise_heads(const plsh_norm *norm, float *x, int64_t heads, int64_t rows,
+                            int64_t stride, int threads) {
+    plsh_norm_rows shape = {.rows = rows, .parts = heads, .stride = stride};
+    plsh_norm_forward(norm, shape, x, x, stride, threads);
+}
+
+static void rotate_qk(const plsh_model *model, const float *rope, float *qk, int64_t rows) {
+    const plsh_model_config *c = &model->config;
+    const plsh_qkv_layout *at = &model->qkv;
+    plsh_rope_turn(&model->rope, rope, qk + at->q, rows, at->width, c->heads, at->head_stride,
+                   false, model->threads);
+    plsh_rope_turn(&model->rope, rope, qk + at->k, rows, at->width, c->kv_heads, at->head_stride,
+                   false, model->threads);
+}
+
+void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                           bool rotate) {
+    const plsh_model *model = pass->model;
+    const plsh_model_config *c = &model->config;
+    const plsh_layer *layer = &model->layer[l];
+    const plsh_qkv_layout *at = &model->qkv;
+    const int64_t rows = pass->rows;
+    if (b->qk != b->qkv) memcpy(b->qk, b->qkv, sizeof(float) * (size_t)(rows * at->width));
+    if (layer->q_norm.weight) {
+        normalise_heads(&layer->q_norm, b->qk + at->q, c->heads, rows, at->width, model->threads);
+        normalise_heads(&layer->k_norm, b->qk + at->k, c->kv_heads, rows, at->width,
+                        model->threads);
+    }
+    if (rotate) rotate_qk(model, b->rope, b->qk, rows);
+}
+
+/* o = attention(qkv(x)). */
+static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                          const float *x, plsh_error *error) {
+    const plsh_model *model = pass->model;
+    const plsh_layer *layer = &model->layer[l];
+    const plsh_layer_attend *attention = &pass->attend;
+    const plsh_model_tap *tap = attention->tap && attention->tap->see ? attention->tap : NULL;
+    const bool early = tap && !tap->after_rope;
+    forward_side_by_side(pass, l, PLSH_DROPOUT_QKV, layer->qkv, layer->qkv_count, pass->rows,
+                         (plsh_const_matrix){x, model->config.hidden}, b->qkv, model->qkv.width, b);
+    plsh_model_qkv qkv = plsh_layer_qkv(model, l, pass->position, pass->rows, b->qk);
+    plsh_layer_prepare_qk(pass, l, b, attention->rotate && !early);
+    if (tap) tap->see(tap->context, &qkv);
+    if (attention->rotate && early) rotate_qk(model, b->rope, b->qk, pass->rows);
+    return attention->run(attention->context, &qkv, b->o, error);
+}
+
+/* y += layer(x), what is added falling out with the probability of hidden dropout. */
+static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
+                       const plsh_model_linear *linear, int64_t rows, plsh_const_matrix x, float *y,
+                       const plsh_layer_buffers *b) {
+    const int64_t hidden = pass->model->config.hidden;
+    const double p = pass->dropout.hidden;
+    plsh_dropout_place inside =
+        place == PLSH_DROPOUT_ATTENTION_OUT ? PLSH_DROPOUT_O : PLSH_DROPOUT_DOWN;
+    float *to = p > 0.0 ? b->wide : y;
+    if (p > 0.0) memset(to, 0, sizeof(float) * (size_t)(rows * hidden));
+    plsh_model_linear_forward(pass->engine, linear, rows, x, (plsh_matrix){to, hidden}, true,
+                              pass->dropout.adapter > 0.0 ? NULL : b->rank);
+    if (pass->dropout.adapter > 0.0) {
+        add_dropped_adapter(pass, l, inside, linear, rows, x, (plsh_matrix){to, hidden}, b);
+    }
+    if (p == 0.0) return;
+    plsh_dropout_apply(&pass->dropout, p, l, place, to, hidden, to, rows, hidden,
+                       pass->model->threads);
+    for (int64_t i = 0; i < rows * hidden; i++) y[i] += to[i];
+}
+
+/* y += down(act(up x)), block after block of rows. */
+static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                    const float *x, float *y) {
+    const plsh_model_config *c = &pass->model->config;
+    const plsh_layer *layer = &pass->model->layer[l];
+    bool gated = c->family->mlp != PLSH_MLP_PLAIN;
+    int64_t width = gated ? 2 * c->intermediate : c->intermediate;
+    for (int64_t first = 0; first < pass->rows; first += b->mlp_rows) {
+        int64_t left = pass->rows - first, count = left < b->mlp_rows ? left : b->mlp_rows;
+        plsh_const_matrix from = {x + first * c->hidden, c->hidden};
+        forward_side_by_side(pass, l, PLSH_DROPOUT_UP, layer->up, layer->up_count, count, from,
+                             b->u, width, b);
+        plsh_activation_forward(c->activation, gated, b->u, b->a, count, c->intermediate,
+                                pass->model->threads);
+        add_linear(pass, l, PLSH_DROPOUT_MLP_OUT, &layer->down, count,
+                   (plsh_const_matrix){b->a, c->intermediate}, y + first * c->hidden, b);
+    }
+}
+
+static void normalise(const plsh_norm *norm, const float *x, float *y, int64_t rows, int threads) {
+    plsh_norm_rows shape = {.rows = rows, .parts = 1, .stride = norm->width};
+    plsh_norm_forward(norm, shape, x, y, norm->width, threads);
+}
+
+static void copy_rows(float *to, const float *from, int64_t count) {
+    if (to != from) memcpy(to, from, sizeof(float) * (size_t)count);
+}
+
+plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                               plsh_error *error) {
+    const plsh_model *model = pass->model;
+    const plsh_model_config *c = &model->config;
+    const plsh_layer *layer = &model->layer[l];
+    const bool post = c->family->post_norm;
+    const int64_t rows = pass->rows, numbers = rows * c->hidden;
+    if (!post) normalise(&layer->attention_norm, b->x, b->n, rows, model->threads);
+    plsh_status status = attend(pass, l, b, post ? b->x : b->n, error);
+    if (status) return status;
+    copy_rows(b->mid, b->x, numbers);
+    add_linear(pass, l, PLSH_DROPOUT_ATTENTION_OUT, &layer->attention_out, rows,
+               (plsh_const_matrix){b->o, c->heads * c->head_dim}, b->mid, b);
+    if (post) {
+        normalise(&layer->attention_norm, b->mid, b->mid, rows, model->threads);
+    } else if (!c->parallel) {
+        normalise(&layer->mlp_norm, b->mid, b->n, rows, model->threads);
+    }
+    if (post) memcpy(b->n, b->mid, sizeof(float) * (size_t)numbers);
+    copy_rows(b->y, b->mid, numbers);
+    add_mlp(pass, l, b, b->n, b->y);
+    if (post) normalise(&layer->mlp_norm, b->y, b->y, rows, model->threads);
+    return PLSH_STATUS_OK;
+}
+
+/* Position and type are added to a row before its norm; `scratch` holds a row. */
+static void finish_embedding(const plsh_model *model, int64_t position, float *row,
+                             float *scratch) {
+    const int64_t hidden = model->config.hidden;
+    if (model->positions) {
+        plsh_tensor_to_float(model->positions, position, 1, scratch);
+        for (int64_t c = 0; c < hidden; c++) row[c] += scratch[c];
+    }
+    for (int64_t c = 0; model->types && c < hidden; c++) row[c] += model->types[c];
+}
+
+void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int64_t *position,
+                      int64_t rows, float *x, float *scratch) {
+    const int64_t hidden = model->config.hidden;
+    for (int64_t r = 0; r < rows; r++) {
+        plsh_tensor_to_float(model->tokens, ids[r], 1, x + r * hidden);
+        finish_embedding(model, position ? position[r] : r, x + r * hidden, scratch);
+    }
+    if (model->tokens_norm.weight) normalise(&model->tokens_norm, x, x, rows, model->threads);
+}
+
+plsh_status plsh_layer_check_ids(const plsh_model *model, const int32_t *ids, int64_t count,
+                                 plsh_error *error) {
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] >= 0 && ids[i] < model->config.vocabulary) continue;
+        return plsh_fail(error, PLSH_STATUS_INVALID, "token %lld is %d; 0 to %lld", (long long)i,
+                         (int)ids[i], (long long)model->config.vocabulary - 1);
+    }
+    return PLSH_STATUS_OK;
+}

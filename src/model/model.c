@@ -1,0 +1,462 @@
+/* model: opening a model: its configuration, and every tensor in its place. */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mapping.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+/* Where norms follow the sums, a GGUF calls them otherwise. */
+static const char *gguf_name(const plsh_model_config *config, plsh_role role) {
+    if (config->family->post_norm && role == PLSH_ROLE_ATTENTION_NORM) return "attn_output_norm";
+    if (config->family->post_norm && role == PLSH_ROLE_MLP_NORM) return "layer_output_norm";
+    return plsh_family_gguf_names[role];
+}
+
+void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int64_t layer,
+                            char *out, size_t size) {
+    const plsh_family *family = config->family;
+    const char *prefix = role == PLSH_ROLE_HEAD || !family->causal ? "" : family->prefix;
+    if (role < PLSH_ROLE_LAYER) {
+        snprintf(out, size, "%s%s", prefix, family->name_of[role]);
+    } else {
+        snprintf(out, size, "%s%s%lld.%s", prefix, family->layers, (long long)layer,
+                 family->name_of[role]);
+    }
+}
+
+void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh_role role,
+                            int64_t layer, const char *part, char *out, size_t size) {
+    const plsh_family *family = config->family;
+    if (config->gguf && role < PLSH_ROLE_LAYER) {
+        snprintf(out, size, "%s.%s", gguf_name(config, role), part);
+    } else if (config->gguf) {
+        snprintf(out, size, "blk.%lld.%s.%s", (long long)layer, gguf_name(config, role), part);
+    } else {
+        const char *prefix = prefixed && role != PLSH_ROLE_HEAD ? family->prefix : "";
+        if (role < PLSH_ROLE_LAYER) {
+            snprintf(out, size, "%s%s.%s", prefix, family->name_of[role], part);
+        } else {
+            snprintf(out, size, "%s%s%lld.%s.%s", prefix, family->layers, (long long)layer,
+                     family->name_of[role], part);
+        }
+    }
+}
+
+/* ---- Binding --------------------------------------------------------------------------------- */
+
+typedef struct binder {
+    plsh_model *model;
+    bool prefixed;
+    plsh_error *error;
+    plsh_status status; /* the first failure; nothing happens after it */
+} binder;
+
+static bool fail(binder *b, plsh_status status) {
+    if (!b->status) b->status = status;
+    return false;
+}
+
+/* Memory that the model owns. */
+static float *own_floats(binder *b, int64_t count) {
+    plsh_model *model = b->model;
+    void *memory = NULL;
+    if (model->owned_count == model->owned_capacity) {
+        size_t capacity = 2 * model->owned_capacity + 16;
+        void **grown = NULL;
+        b->status = plsh_allocate((void **)&grown, capacity, sizeof(void *), "model", b->error);
+        if (b->status) return NULL;
+        if (model->owned_count) {
+            memcpy(grown, model->owned, model->owned_count * sizeof(void *));
+        }
+        plsh_release(model->owned);
+        model->owned = grown;
+        model->owned_capacity = capacity;
+    }
+    b->status =
+        plsh_allocate(&memory, (size_t)count, sizeof(float), "small weights of a model", b->error);
+    if (!b->status) model->owned[model->owned_count++] = memory;
+    return memory;
+}
+
+/* The tensor of a role; NULL where it is absent, which is an error if it is required. */
+static const plsh_tensor *find(binder *b, plsh_role role, int64_t layer, const char *part,
+                               bool required) {
+    if (b->status) return NULL;
+    char name[160];
+    plsh_model *model = b->model;
+    plsh_model_tensor_name(&model->config, b->prefixed, role, layer, part, name, sizeof(name));
+    const plsh_tensor *tensor = plsh_weights_find(model->weights, name);
+    if (tensor) {
+        model->used[tensor - plsh_weights_at(model->weights, 0)] = true;
+    } else if (required) {
+        fail(b, plsh_fail(b->error, PLSH_STATUS_FORMAT, "%s: the tensor %s is missing",
+                          plsh_weights_path(model->weights), name));
+    }
+    return tensor;
+}
+
+static bool has_shape(binder *b, const plsh_tensor *tensor, int64_t rows, int64_t columns) {
+    bool fits = tensor->rank >= 1 && tensor->rank <= 2 &&
+                tensor->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED &&
+                plsh_tensor_rows(tensor) == rows && plsh_tensor_columns(tensor) == columns;
+    if (fits) return true;
+    return fail(
+        b, plsh_fail(b->error, PLSH_STATUS_FORMAT,
+                     "%s: the tensor %s is %s [%lld, %lld]; [%lld, %lld] of floats or "
+                     "quants is needed",
+                     plsh_weights_path(b->model->weights), tensor->name,
+                     plsh_weight_type_name(tensor->type), (long long)plsh_tensor_rows(tensor),
+                     (long long)plsh_tensor_columns(tensor), (long long)rows, (long long)columns));
+}
+
+/* A vector as floats: in the file where it is stored so, or a copy. */
+static const float *bind_vector(binder *b, plsh_role role, int64_t layer, const char *part,
+                                int64_t count, bool required) {
+    const plsh_tensor *tensor = find(b, role, layer, part, required);
+    if (!tensor || !has_shape(b, tensor, 1, count)) return NULL;
+    if (tensor->type == PLSH_WEIGHT_F32) return tensor->data;
+    float *copy = own_floats(b, count);
+    if (copy) plsh_tensor_to_float(tensor, 0, 1, copy);
+    return copy;
+}
+
+static plsh_norm bind_norm(binder *b, plsh_role role, int64_t layer, int64_t width) {
+    const plsh_model_config *config = &b->model->config;
+    const plsh_family *family = config->family;
+    plsh_norm norm = {.kind = family->norm, .width = width, .eps = config->norm_eps};
+    norm.weight = bind_vector(b, role, layer, "weight", width, true);
+    if (family->norm_bias) norm.bias = bind_vector(b, role, layer, "bias", width, true);
+    return norm;
+}
+
+/* Rows in the order of a llama GGUF: within a head, row i of Hugging Face is row 2i, and row i +
+ * d/2 is row 2i + 1. */
+static void permute_rows(const float *from, float *to, int64_t rows, int64_t columns, int64_t dim) {
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t in_head = r % dim, half = dim / 2;
+        int64_t at = r - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+        memcpy(to + at * columns, from + r * columns, sizeof(float) * (size_t)columns);
+    }
+}
+
+static bool is_permuted(const plsh_model_config *config, plsh_role role) {
+    return config->gguf && config->family->permuted_gguf &&
+           (role == PLSH_ROLE_Q || role == PLSH_ROLE_K);
+}
+
+/* A and B of the adapter's layer, as floats. */
+static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_linear *linear) {
+    plsh_model *model = b->model;
+    char module[160];
+    if (b->status || !model->adapter) return;
+    plsh_model_module_name(&model->config, role, layer, module, sizeof(module));
+    const plsh_adapter_layer *found = plsh_adapter_find(model->adapter, module);
+    if (!found) return;
+    int64_t in = linear->base.in, out = linear->base.out, rank = found->rank;
+    if (!has_shape(b, found->a, rank, in) || !has_shape(b, found->b, out, rank)) return;
+    float *a = own_floats(b, rank * in), *up = b->status ? NULL : own_floats(b, out * rank);
+    if (b->status) return;
+    plsh_tensor_to_float(found->a, 0, rank, a);
+    plsh_tensor_to_float(found->b, 0, out, up);
+    if (is_permuted(&model->config, role)) {
+        float *permuted = own_floats(b, out * rank);
+        if (b->status) return;
+        permute_rows(up, permuted, out, rank, model->config.head_dim);
+        up = permuted;
+    }
+    linear->a = (plsh_linear){.type = PLSH_WEIGHT_F32, .weight = a, .out = rank, .in = in};
+    linear->b = (plsh_linear){.type = PLSH_WEIGHT_F32, .weight = up, .out = out, .in = rank};
+    linear->rank = rank;
+    linear->scale = found->scale;
+    if (rank > model->rank_max) model->rank_max = rank;
+}
+
+static plsh_model_linear bind_linear(binder *b, plsh_role role, int64_t layer, int64_t out,
+                                     int64_t in, bool biased) {
+    plsh_model_linear linear = {0};
+    const plsh_tensor *weight = find(b, role, layer, "weight", true);
+    const float *bias = biased ? bind_vector(b, role, layer, "bias", out, true) : NULL;
+    if (b->status || !has_shape(b, weight, out, in)) return linear;
+    fail(b, plsh_linear_make(&linear.base, weight, bias, out, in, b->error));
+    bind_adapter(b, role, layer, &linear);
+    return linear;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+/* Falcon with one kv head stacks them; so does every GGUF. */
+static plsh_qkv_kind qkv_kind(const plsh_model_config *config) {
+    plsh_qkv_kind kind = config->family->qkv;
+    if (kind == PLSH_QKV_INTERLEAVED && (config->multi_query || config->gguf)) {
+        return PLSH_QKV_STACKED;
+    }
+    return kind;
+}
+
+static plsh_qkv_layout make_qkv_layout(const plsh_model_config *c) {
+    int64_t d = c->head_dim, q = c->heads * d, kv = c->kv_heads * d;
+    if (qkv_kind(c) == PLSH_QKV_INTERLEAVED) {
+        return (plsh_qkv_layout){.width = 3 * q, .q = 0, .k = d, .v = 2 * d, .head_stride = 3 * d};
+    }
+    return (plsh_qkv_layout){.width = q + 2 * kv, .q = 0, .k = q, .v = q + kv, .head_stride = d};
+}
+
+static void bind_attention(binder *b, int64_t l, plsh_layer *layer) {
+    const plsh_model_config *c = &b->model->config;
+    const plsh_family *family = c->family;
+    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    bool bias = c->attention_bias;
+    layer->attention_norm = bind_norm(b, PLSH_ROLE_ATTENTION_NORM, l, c->hidden);
+    if (qkv_kind(c) == PLSH_QKV_SPLIT) {
+        layer->qkv_count = 3;
+        layer->qkv[0] = bind_linear(b, PLSH_ROLE_Q, l, q, c->hidden, bias);
+        layer->qkv[1] = bind_linear(b, PLSH_ROLE_K, l, kv, c->hidden, bias);
+        layer->qkv[2] = bind_linear(b, PLSH_ROLE_V, l, kv, c->hidden, bias);
+    } else {
+        layer->qkv_count = 1;
+        layer->qkv[0] = bind_linear(b, PLSH_ROLE_QKV, l, q + 2 * kv, c->hidden, bias);
+    }
+    if (family->qk_norm) {
+        layer->q_norm = bind_norm(b, PLSH_ROLE_Q_NORM, l, c->head_dim);
+        layer->k_norm = bind_norm(b, PLSH_ROLE_K_NORM, l, c->head_dim);
+    }
+    layer->attention_out = bind_linear(b, PLSH_ROLE_ATTENTION_OUT, l, c->hidden, q, bias);
+}
+
+/* The two halves of a fused weight are one linear layer of twice the width; old GGUFs of JinaBERT
+ * have them apart. */
+static void bind_mlp(binder *b, int64_t l, plsh_layer *layer) {
+    const plsh_model_config *c = &b->model->config;
+    int64_t wide = c->intermediate, hidden = c->hidden;
+    bool bias = c->mlp_bias, fused = c->family->mlp == PLSH_MLP_GATED_FUSED;
+    bool apart = fused && c->gguf && find(b, PLSH_ROLE_GATE, l, "weight", false);
+    if (!c->parallel) layer->mlp_norm = bind_norm(b, PLSH_ROLE_MLP_NORM, l, hidden);
+    if (c->family->mlp == PLSH_MLP_GATED || apart) {
+        layer->up[layer->up_count++] =
+            bind_linear(b, PLSH_ROLE_GATE, l, wide, hidden, bias && !fused);
+    }
+    bool whole = fused && !apart;
+    layer->up[layer->up_count++] =
+        bind_linear(b, PLSH_ROLE_UP, l, whole ? 2 * wide : wide, hidden, bias && !fused);
+    layer->down = bind_linear(b, PLSH_ROLE_DOWN, l, hidden, wide, bias);
+}
+
+static void bind_embeddings(binder *b) {
+    plsh_model *model = b->model;
+    const plsh_model_config *c = &model->config;
+    model->tokens = find(b, PLSH_ROLE_TOKENS, 0, "weight", true);
+    if (model->tokens) has_shape(b, model->tokens, c->vocabulary, c->hidden);
+    if (c->family->position == PLSH_POSITION_LEARNED) {
+        model->positions = find(b, PLSH_ROLE_POSITIONS, 0, "weight", true);
+        if (model->positions) has_shape(b, model->positions, c->context, c->hidden);
+    }
+    if (c->types) {
+        const plsh_tensor *types = find(b, PLSH_ROLE_TYPES, 0, "weight", true);
+        if (types && has_shape(b, types, c->types, c->hidden)) {
+            model->types = own_floats(b, c->hidden);
+            if (model->types) plsh_tensor_to_float(types, 0, 1, model->types);
+        }
+    }
+    if (c->family->tokens_norm)
+        model->tokens_norm = bind_norm(b, PLSH_ROLE_TOKENS_NORM, 0, c->hidden);
+    if (!c->family->causal) return;
+    model->final_norm = bind_norm(b, PLSH_ROLE_FINAL_NORM, 0, c->hidden);
+    bool own_head = find(b, PLSH_ROLE_HEAD, 0, "weight", !c->tied && !c->gguf) != NULL;
+    if (own_head && !c->tied) {
+        model->head = bind_linear(b, PLSH_ROLE_HEAD, 0, c->vocabulary, c->hidden, false);
+    } else if (model->tokens && !b->status) {
+        fail(b, plsh_linear_make(&model->head.base, model->tokens, NULL, c->vocabulary, c->hidden,
+                                 b->error));
+    }
+}
+
+/* Everything in the file has a use, or is known to have none. */
+static plsh_status check_all_used(const plsh_model *model, plsh_error *error) {
+    for (size_t i = 0; i < plsh_weights_count(model->weights); i++) {
+        const char *name = plsh_weights_at(model->weights, i)->name;
+        if (model->used[i] || plsh_family_ignores(model->config.family, name)) continue;
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: the tensor %s has no place in a model of the family %s",
+                         plsh_weights_path(model->weights), name, model->config.family->name);
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* Does an adapter have layers that this model has not? */
+static plsh_status check_adapter(const plsh_model *model, plsh_error *error) {
+    size_t used = 0;
+    for (int64_t l = 0; l < model->config.layers; l++) {
+        const plsh_layer *layer = &model->layer[l];
+        for (int i = 0; i < layer->qkv_count; i++) used += layer->qkv[i].rank > 0;
+        for (int i = 0; i < layer->up_count; i++) used += layer->up[i].rank > 0;
+        used += (layer->attention_out.rank > 0) + (layer->down.rank > 0);
+    }
+    used += model->head.rank > 0;
+    size_t count = model->adapter ? plsh_adapter_count(model->adapter) : 0;
+    if (used == count) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "the adapter has %zu layers, of which this model has %zu linear layers", count,
+                     used);
+}
+
+/* A GGUF may give the factors of its frequencies (Llama 3). */
+static plsh_status make_rope(binder *b) {
+    plsh_model *model = b->model;
+    const plsh_model_config *c = &model->config;
+    const float *factors = NULL;
+    const plsh_tensor *tensor = plsh_weights_find(model->weights, "rope_freqs.weight");
+    if (c->gguf && tensor) {
+        if (tensor->type != PLSH_WEIGHT_F32 || !has_shape(b, tensor, 1, c->head_dim / 2)) {
+            return plsh_fail(b->error, PLSH_STATUS_FORMAT,
+                             "%s: rope_freqs.weight has a wrong shape",
+                             plsh_weights_path(model->weights));
+        }
+        model->used[tensor - plsh_weights_at(model->weights, 0)] = true;
+        factors = tensor->data;
+    }
+    bool adjacent = c->gguf && c->family->permuted_gguf;
+    return plsh_rope_make(&model->rope, &c->rope, c->head_dim, adjacent, factors, b->error);
+}
+
+static plsh_status bind(plsh_model *model, plsh_error *error) {
+    const plsh_model_config *c = &model->config;
+    char name[160];
+    binder b = {.model = model, .error = error};
+    plsh_model_tensor_name(c, true, PLSH_ROLE_TOKENS, 0, "weight", name, sizeof(name));
+    b.prefixed = plsh_weights_find(model->weights, name) != NULL;
+    b.status = plsh_allocate((void **)&model->used, plsh_weights_count(model->weights) + 1,
+                             sizeof(bool), "tensors", error);
+    if (!b.status) {
+        b.status = plsh_allocate((void **)&model->layer, (size_t)c->layers, sizeof(plsh_layer),
+                                 "layers", error);
+    }
+    if (!b.status) bind_embeddings(&b);
+    for (int64_t l = 0; !b.status && l < c->layers; l++) {
+        bind_attention(&b, l, &model->layer[l]);
+        bind_mlp(&b, l, &model->layer[l]);
+    }
+    if (!b.status && c->family->position == PLSH_POSITION_ROPE) b.status = make_rope(&b);
+    if (!b.status) b.status = check_all_used(model, error);
+    if (!b.status) b.status = check_adapter(model, error);
+    return b.status;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static plsh_status read_config(plsh_model *model, plsh_error *error) {
+    if (plsh_weights_form_of(model->weights) == PLSH_WEIGHTS_GGUF) {
+        return plsh_model_config_gguf(model->weights, plsh_weights_path(model->weights),
+                                      &model->config, error);
+    }
+    char path[4096];
+    int length =
+        snprintf(path, sizeof(path), "%s/config.json", plsh_weights_folder(model->weights));
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the path of config.json is too long");
+    }
+    plsh_mapping mapping;
+    plsh_status status = plsh_mapping_open(&mapping, path, error);
+    if (status) return status;
+    status = plsh_model_config_json((const char *)mapping.bytes, mapping.size, path, &model->config,
+                                    error);
+    plsh_mapping_close(&mapping);
+    return status;
+}
+
+/* Falcon's bias is inside the scale of the scores. */
+static plsh_status make_slopes(plsh_model *model, plsh_error *error) {
+    const plsh_model_config *c = &model->config;
+    plsh_status status =
+        plsh_allocate((void **)&model->slopes, (size_t)c->heads, sizeof(double), "slopes", error);
+    if (!status) status = plsh_alibi_slopes((size_t)c->heads, model->slopes, error);
+    bool scaled = c->family->position == PLSH_POSITION_ALIBI_SCALED;
+    for (int64_t h = 0; !status && scaled && h < c->heads; h++) {
+        model->slopes[h] /= sqrt((double)c->head_dim);
+    }
+    return status;
+}
+
+static plsh_status build(plsh_model *model, const char *path, const plsh_model_options *options,
+                         plsh_error *error) {
+    plsh_status status = plsh_weights_open(&model->weights, path, error);
+    if (!status) status = read_config(model, error);
+    if (status) return status;
+    model->threads = plsh_thread_count(options->threads);
+    model->qkv = make_qkv_layout(&model->config);
+    status = plsh_linear_kernels_choose(&model->kernels, options->isa, error);
+    if (!status && options->isa) {
+        model->isa = strdup(options->isa);
+        if (!model->isa) status = plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a model");
+    }
+    if (!status && options->adapter) {
+        status = plsh_adapter_open(&model->adapter, options->adapter, error);
+    }
+    if (!status) status = make_slopes(model, error);
+    if (!status) status = bind(model, error);
+    return status;
+}
+
+plsh_status plsh_model_open(plsh_model **out, const char *path, const plsh_model_options *options,
+                            plsh_error *error) {
+    plsh_model *model;
+    const plsh_model_options none = {0};
+    *out = NULL;
+    plsh_status status = plsh_allocate((void **)&model, 1, sizeof(*model), "model", error);
+    if (status) return status;
+    status = build(model, path, options ? options : &none, error);
+    if (status) {
+        plsh_model_close(model);
+        return status;
+    }
+    *out = model;
+    return PLSH_STATUS_OK;
+}
+
+void plsh_model_close(plsh_model *model) {
+    if (!model) return;
+    for (size_t i = 0; i < model->owned_count; i++) plsh_release(model->owned[i]);
+    plsh_release(model->owned);
+    plsh_release(model->used);
+    plsh_release(model->layer);
+    plsh_release(model->slopes);
+    plsh_rope_clear(&model->rope);
+    plsh_adapter_close(model->adapter);
+    plsh_weights_close(model->weights);
+    free(model->isa);
+    plsh_release(model);
+}
+
+/* ---- Facts ----------------------------------------------------------------------------------- */
+
+plsh_model_facts plsh_model_describe(const plsh_model *model) {
+    const plsh_model_config *c = &model->config;
+    plsh_model_facts facts = {.family = c->family->name,
+                              .layers = c->layers,
+                              .hidden = c->hidden,
+                              .heads = c->heads,
+                              .kv_heads = c->kv_heads,
+                              .head_dim = c->head_dim,
+                              .intermediate = c->intermediate,
+                              .vocabulary = c->vocabulary,
+                              .context = c->context,
+                              .causal = c->family->causal,
+                              .rope = c->family->position == PLSH_POSITION_ROPE,
+                              .alibi = c->family->position == PLSH_POSITION_ALIBI ||
+                                       c->family->position == PLSH_POSITION_ALIBI_SCALED,
+                              .bytes = plsh_weights_bytes(model->weights)};
+    for (size_t i = 0; i < plsh_weights_count(model->weights); i++) {
+        const plsh_tensor *tensor = plsh_weights_at(model->weights, i);
+        facts.parameters += plsh_tensor_rows(tensor) * plsh_tensor_columns(tensor);
+    }
+    return facts;
+}
+
+const plsh_weights *plsh_model_weights(const plsh_model *model) { return model->weights; }

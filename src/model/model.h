@@ -1,0 +1,66 @@
+/* model: the insides of a model: its weights, by what they are for. */
+#ifndef PLSH_MODEL_MODEL_H
+#define PLSH_MODEL_MODEL_H
+
+#include "model/config.h"
+#include "model/norm.h"
+#include "model/rope.h"
+#include "plsh/model.h"
+#include "weights/linear.h"
+
+/* y = W x + b (+ scale B (A x) where there is an adapter). */
+typedef struct plsh_model_linear {
+    plsh_linear base;
+    plsh_linear a, b; /* [rank][in], [out][rank]; rank 0: none */
+    int64_t rank;
+    float scale;
+} plsh_model_linear;
+
+typedef struct plsh_layer {
+    plsh_norm attention_norm, mlp_norm, q_norm, k_norm;
+    plsh_model_linear qkv[3]; /* their outputs side by side */
+    int qkv_count;            /* 1: fused */
+    plsh_model_linear attention_out;
+    plsh_model_linear up[2]; /* gate, up; their outputs side by side */
+    int up_count;
+    plsh_model_linear down;
+} plsh_layer;
+
+/* Where q, k and v lie in a row of the outputs of the qkv layers. */
+typedef struct plsh_qkv_layout {
+    int64_t width; /* of a row */
+    int64_t q, k, v, head_stride;
+} plsh_qkv_layout;
+
+struct plsh_model {
+    plsh_model_config config;
+    plsh_weights *weights; /* NULL where they are in memory */
+    plsh_adapter *adapter;
+    const struct plsh_linear_kernels *kernels;
+    char *isa; /* NULL: not asked for */
+    int threads;
+    const plsh_tensor *tokens; /* embeddings */
+    const plsh_tensor *positions;
+    float *types; /* row 0 */
+    plsh_norm tokens_norm, final_norm;
+    plsh_model_linear head;
+    plsh_layer *layer;
+    plsh_qkv_layout qkv;
+    plsh_rope rope;
+    double *slopes; /* [heads]: its own, or the standard series */
+    int64_t rank_max;
+    void **owned; /* float copies of norms, biases and adapters */
+    size_t owned_count, owned_capacity;
+    bool *used; /* [tensors of the file] */
+};
+
+/* The name of a tensor in the file: role, layer (of those that are there once per layer) and
+ * "weight" or "bias". */
+void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh_role role,
+                            int64_t layer, const char *part, char *out, size_t size);
+
+/* The same without the part, as Hugging Face calls the module: what adapters name. */
+void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int64_t layer,
+                            char *out, size_t size);
+
+#endif

@@ -1,0 +1,114 @@
+/* model: normalisation of rows, forward and backward. */
+#include "model/norm.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clones.h"
+
+enum { SUMS = 16 }; /* side by side, so that sums become vector code in a fixed order */
+
+typedef struct statistics {
+    float mean, inverse; /* y = (x - mean) * inverse * w + b */
+} statistics;
+
+static float total(const float *sum) {
+    double all = 0.0;
+    for (int i = 0; i < SUMS; i++) all += (double)sum[i];
+    return (float)all;
+}
+
+/* sum of a[i] b[i]; b = NULL: of a. */
+PLSH_CLONES static float dot(const float *a, const float *b, int64_t width) {
+    float sum[SUMS] = {0};
+    int64_t c = 0;
+    for (; c + SUMS <= width; c += SUMS) {
+        for (int i = 0; i < SUMS; i++) sum[i] += a[c + i] * (b ? b[c + i] : 1.0f);
+    }
+    for (int i = 0; c < width; c++, i++) sum[i] += a[c] * (b ? b[c] : 1.0f);
+    return total(sum);
+}
+
+PLSH_CLONES static float variance(const float *x, float mean, int64_t width) {
+    float sum[SUMS] = {0};
+    int64_t c = 0;
+    for (; c + SUMS <= width; c += SUMS) {
+        for (int i = 0; i < SUMS; i++) sum[i] += (x[c + i] - mean) * (x[c + i] - mean);
+    }
+    for (int i = 0; c < width; c++, i++) sum[i] += (x[c] - mean) * (x[c] - mean);
+    return total(sum) / (float)width;
+}
+
+static statistics measure(const plsh_norm *norm, const float *x) {
+    float mean = 0.0f, square;
+    if (norm->kind == PLSH_NORM_LAYER) {
+        mean = dot(x, NULL, norm->width) / (float)norm->width;
+        square = variance(x, mean, norm->width);
+    } else {
+        square = dot(x, x, norm->width) / (float)norm->width;
+    }
+    return (statistics){mean, (float)(1.0 / sqrt((double)square + norm->eps))};
+}
+
+PLSH_CLONES static void scale_row(const plsh_norm *norm, statistics s, const float *x, float *y) {
+    for (int64_t c = 0; c < norm->width; c++) {
+        y[c] = (x[c] - s.mean) * s.inverse * norm->weight[c];
+    }
+    for (int64_t c = 0; norm->bias && c < norm->width; c++) y[c] += norm->bias[c];
+}
+
+void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float *x, float *y,
+                       int64_t y_stride, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (shape.rows > 8 && threads > 1)
+    for (int64_t r = 0; r < shape.rows; r++) {
+        for (int64_t p = 0; p < shape.parts; p++) {
+            const float *from = x + r * shape.stride + p * norm->width;
+            scale_row(norm, measure(norm, from), from, y + r * y_stride + p * norm->width);
+        }
+    }
+}
+
+/* With n = (x - mean) inverse and g = w dy:
+ *     dx += inverse (g - [mean(g)] - n mean(g n)),   the bracket for the layer norm only. */
+PLSH_CLONES static void backward_row(const plsh_norm *norm, const float *x, const float *dy,
+                                     float *dx, float *dw, float *db, int64_t width) {
+    const statistics s = measure(norm, x);
+    float along[SUMS] = {0}, flat[SUMS] = {0};
+    for (int64_t c = 0; c < width; c++) {
+        float g = norm->weight[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
+        along[c % SUMS] += g * n;
+        flat[c % SUMS] += g;
+        dw[c] += dy[c] * n;
+        db[c] += dy[c];
+    }
+    const float mean_along = total(along) / (float)width;
+    const float mean_flat = norm->kind == PLSH_NORM_LAYER ? total(flat) / (float)width : 0.0f;
+    for (int64_t c = 0; dx && c < width; c++) {
+        float g = norm->weight[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
+        dx[c] += s.inverse * (g - mean_flat - n * mean_along);
+    }
+}
+
+void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float *x,
+                        const float *dy, int64_t dy_stride, float *dx, int64_t dx_stride, float *dw,
+                        float *db, float *partial, int threads) {
+    const int64_t width = norm->width,
+                  blocks = (shape.rows + PLSH_NORM_BLOCK - 1) / PLSH_NORM_BLOCK;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t b = 0; b < blocks; b++) {
+        float *sums = partial + b * 2 * width;
+        int64_t end = (b + 1) * PLSH_NORM_BLOCK;
+        memset(sums, 0, sizeof(float) * 2 * (size_t)width);
+        for (int64_t r = b * PLSH_NORM_BLOCK; r < end && r < shape.rows; r++) {
+            for (int64_t p = 0; p < shape.parts; p++) {
+                backward_row(norm, x + r * shape.stride + p * width, dy + r * dy_stride + p * width,
+                             dx ? dx + r * dx_stride + p * width : NULL, sums, sums + width, width);
+            }
+        }
+    }
+    for (int64_t b = 0; b < blocks; b++) {
+        const float *sums = partial + b * 2 * width;
+        for (int64_t c = 0; dw && c < width; c++) dw[c] += sums[c];
+        for (int64_t c = 0; db && c < width; c++) db[c] += sums[width + c];
+    }
+}

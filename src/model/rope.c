@@ -1,0 +1,87 @@
+/* model: rotary positions, forward and backward. */
+#include "model/rope.h"
+
+#include <math.h>
+
+#include "base/clones.h"
+#include "base/memory.h"
+
+#define TWO_PI 6.283185307179586
+
+/* Llama 3: waves longer than context / low are stretched by the factor, those shorter than
+ * context / high are kept, and between the two it goes over smoothly. */
+static double scale_llama3(const plsh_rope_config *c, double frequency) {
+    double wave = TWO_PI / frequency, context = (double)c->original_context;
+    if (wave < context / c->high_frequency) return frequency;
+    if (wave > context / c->low_frequency) return frequency / c->factor;
+    double mix = (context / wave - c->low_frequency) / (c->high_frequency - c->low_frequency);
+    return (1.0 - mix) * frequency / c->factor + mix * frequency;
+}
+
+plsh_status plsh_rope_make(plsh_rope *rope, const plsh_rope_config *config, int64_t head_dim,
+                           bool adjacent, const float *factors, plsh_error *error) {
+    *rope = (plsh_rope){.head_dim = head_dim, .adjacent = adjacent};
+    plsh_status status = plsh_allocate((void **)&rope->frequency, (size_t)head_dim / 2,
+                                       sizeof(double), "RoPE frequencies", error);
+    for (int64_t i = 0; !status && i < head_dim / 2; i++) {
+        double frequency = pow(config->theta, -2.0 * (double)i / (double)head_dim);
+        if (config->scaling == PLSH_ROPE_LINEAR) frequency /= config->factor;
+        if (config->scaling == PLSH_ROPE_LLAMA3) frequency = scale_llama3(config, frequency);
+        if (factors) frequency /= (double)factors[i];
+        rope->frequency[i] = (double)(float)frequency; /* as everybody else has it, in float */
+    }
+    return status;
+}
+
+void plsh_rope_clear(plsh_rope *rope) {
+    plsh_release(rope->frequency);
+    *rope = (plsh_rope){0};
+}
+
+void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, float *table) {
+    const int64_t half = rope->head_dim / 2;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < half; i++) {
+            double angle = (double)(first + r) * rope->frequency[i];
+            table[r * 2 * half + i] = (float)cos(angle);
+            table[r * 2 * half + half + i] = (float)sin(angle);
+        }
+    }
+}
+
+PLSH_CLONES static void turn_halves(float *x, const float *cosine, const float *sine, float sign,
+                                    int64_t half) {
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[i], b = x[half + i], s = sign * sine[i];
+        x[i] = a * cosine[i] - b * s;
+        x[half + i] = b * cosine[i] + a * s;
+    }
+}
+
+PLSH_CLONES static void turn_adjacent(float *x, const float *cosine, const float *sine, float sign,
+                                      int64_t half) {
+    for (int64_t i = 0; i < half; i++) {
+        float a = x[2 * i], b = x[2 * i + 1], s = sign * sine[i];
+        x[2 * i] = a * cosine[i] - b * s;
+        x[2 * i + 1] = b * cosine[i] + a * s;
+    }
+}
+
+void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t rows,
+                    int64_t row_stride, int64_t heads, int64_t head_stride, bool back,
+                    int threads) {
+    const int64_t half = rope->head_dim / 2;
+    const float sign = back ? -1.0f : 1.0f;
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 8 && threads > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *cosine = table + r * 2 * half;
+        for (int64_t h = 0; h < heads; h++) {
+            float *at = x + r * row_stride + h * head_stride;
+            if (rope->adjacent) {
+                turn_adjacent(at, cosine, cosine + half, sign, half);
+            } else {
+                turn_halves(at, cosine, cosine + half, sign, half);
+            }
+        }
+    }
+}

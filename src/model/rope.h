@@ -1,0 +1,30 @@
+/* model: rotary positions, forward and backward.
+ *
+ *     x'_a = x_a cos - x_b sin,   x'_b = x_b cos + x_a sin,   angle = position * frequency[i]
+ *
+ * for the pairs (a, b) = (i, i + d/2), or (2i, 2i+1) where rows are permuted (llama GGUFs).
+ * The backward pass is the rotation by the opposite angle. */
+#ifndef PLSH_MODEL_ROPE_H
+#define PLSH_MODEL_ROPE_H
+
+#include "model/config.h"
+
+typedef struct plsh_rope {
+    int64_t head_dim;
+    bool adjacent;     /* pairs (2i, 2i+1) */
+    double *frequency; /* [head_dim / 2], owned */
+} plsh_rope;
+
+/* factors: [head_dim / 2] by which frequencies are divided (a GGUF's rope_freqs), or NULL. */
+plsh_status plsh_rope_make(plsh_rope *rope, const plsh_rope_config *config, int64_t head_dim,
+                           bool adjacent, const float *factors, plsh_error *error);
+void plsh_rope_clear(plsh_rope *rope);
+
+/* table[r] = the cosines, then the sines, of position first + r: [rows][head_dim]. */
+void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, float *table);
+
+/* Turns `heads` heads of each of the rows at x by the angles of the table, or back. */
+void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t rows,
+                    int64_t row_stride, int64_t heads, int64_t head_stride, bool back, int threads);
+
+#endif

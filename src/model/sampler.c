@@ -1,0 +1,142 @@
+/* model: choosing the next token, and judging a choice. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clones.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "model/rowmath.h"
+#include "plsh/model.h"
+
+enum { PURPOSE_SAMPLING = 0x73616d70 }; /* of the random numbers: no other stream has it */
+
+static int64_t largest(const float *logits, int64_t count) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < count; i++) {
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+}
+
+typedef struct candidate {
+    float logit;
+    int32_t token;
+} candidate;
+
+/* By falling logit, then by token: the order is the same everywhere. */
+static int compare(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+/* How many of the sorted candidates stay: the first top_k, of those the fewest whose probabilities
+ * make top_p together. weight: of each, the largest being 1. */
+static int64_t keep(const plsh_sampler *s, candidate *sorted, int64_t count, double *weight) {
+    if (s->top_k > 0 && s->top_k < count) count = s->top_k;
+    double total = 0.0, sum = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        weight[i] = exp(((double)sorted[i].logit - (double)sorted[0].logit) / s->temperature);
+        total += weight[i];
+    }
+    if (!(s->top_p > 0.0 && s->top_p < 1.0)) return count;
+    for (int64_t i = 0; i < count; i++) {
+        sum += weight[i];
+        if (sum >= s->top_p * total) return i + 1;
+    }
+    return count;
+}
+
+static int32_t draw(const plsh_sampler *s, uint64_t index, const candidate *sorted,
+                    const double *weight, int64_t count) {
+    plsh_stream stream = {.seed = s->seed, .purpose = PURPOSE_SAMPLING};
+    double total = 0.0, at = plsh_random_unit(plsh_random_at(stream, index).word[0]);
+    for (int64_t i = 0; i < count; i++) total += weight[i];
+    at *= total;
+    for (int64_t i = 0; i < count - 1; i++) {
+        at -= weight[i];
+        if (at < 0.0) return sorted[i].token;
+    }
+    return sorted[count - 1].token;
+}
+
+static plsh_status check(const plsh_sampler *s, const float *logits, int64_t count,
+                         plsh_error *error) {
+    if (count < 1 || count > INT32_MAX || s->top_k < 0 || !(s->top_p >= 0.0 && s->top_p <= 1.0) ||
+        !(s->temperature >= 0.0 && s->temperature < 1e9)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "sampling from %lld logits: temperature %g, top_k %lld, top_p %g",
+                         (long long)count, s->temperature, (long long)s->top_k, s->top_p);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (isnan(logits[i])) {
+            return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the logit of token %lld is NaN",
+                             (long long)i);
+        }
+    }
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *logits, int64_t count,
+                                uint64_t index, int32_t *token, plsh_error *error) {
+    plsh_status status = check(sampler, logits, count, error);
+    if (status) return status;
+    if (sampler->temperature == 0.0 || sampler->top_k == 1) {
+        *token = (int32_t)largest(logits, count);
+        return PLSH_STATUS_OK;
+    }
+    candidate *sorted;
+    double *weight = NULL;
+    status = plsh_allocate((void **)&sorted, (size_t)count, sizeof(*sorted), "candidates", error);
+    if (!status) {
+        status = plsh_allocate((void **)&weight, (size_t)count, sizeof(*weight), "weights", error);
+    }
+    if (!status) {
+        for (int64_t i = 0; i < count; i++) sorted[i] = (candidate){logits[i], (int32_t)i};
+        qsort(sorted, (size_t)count, sizeof(*sorted), compare);
+        *token = draw(sampler, index, sorted, weight, keep(sampler, sorted, count, weight));
+    }
+    plsh_release(sorted);
+    plsh_release(weight);
+    return status;
+}
+
+/* sum of e^(x - top), and of (x - top) e^(x - top), in blocks whose sums are added in double. */
+PLSH_CLONES static void sum_block(const float *x, float top, int count, float *e, float *xe) {
+    float sum[16] = {0}, weighted[16] = {0};
+    for (int i = 0; i < count; i += 16) {
+        for (int j = 0; j < 16; j++) {
+            float y = x[i + j] - top, w = plsh_rowmath_exp(y);
+            sum[j] += w;
+            weighted[j] += w * y;
+        }
+    }
+    *e = *xe = 0.0f;
+    for (int j = 0; j < 16; j++) {
+        *e += sum[j];
+        *xe += weighted[j];
+    }
+}
+
+plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token) {
+    enum { BLOCK = 1024 };
+    const float top = logits[largest(logits, count)], own = logits[token];
+    double sum = 0.0, weighted = 0.0;
+    int64_t i = 0, rank = 0;
+    for (; i + BLOCK <= count; i += BLOCK) {
+        float e, xe;
+        sum_block(logits + i, top, BLOCK, &e, &xe);
+        sum += (double)e;
+        weighted += (double)xe;
+    }
+    for (; i < count; i++) {
+        double y = (double)logits[i] - (double)top, w = exp(y);
+        sum += w;
+        weighted += w * y;
+    }
+    for (int64_t j = 0; j < count; j++) rank += logits[j] > own;
+    return (plsh_score){.nll = log(sum) - ((double)own - (double)top),
+                        .entropy = log(sum) - weighted / sum,
+                        .rank = rank};
+}

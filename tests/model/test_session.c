@@ -1,0 +1,266 @@
+/* model: sessions: chunks, batches, forks, truncation, files, and what they refuse. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plsh/lm.h"
+#include "support/support.h"
+#include "support/tiny_model.h"
+
+enum { N = 100, VOCABULARY = 64, HIDDEN = 32 };
+
+typedef struct fixture {
+    const char *folder;
+    plsh_model *model;
+    int32_t ids[N];
+} fixture;
+
+static fixture f;
+
+static int set_up(void **state) {
+    plsh_error error;
+    (void)state;
+    f.folder = tiny_llama();
+    assert_ok(plsh_model_open(&f.model, f.folder, NULL, &error));
+    for (int i = 0; i < N; i++) f.ids[i] = (i * 37 + i * i * 11) % VOCABULARY;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    plsh_model_close(f.model);
+    tiny_model_remove(f.folder);
+    return 0;
+}
+
+static plsh_session *make(const plsh_session_options *options) {
+    plsh_session *session;
+    plsh_error error;
+    assert_ok(plsh_session_create(&session, f.model, options, &error));
+    return session;
+}
+
+static void feed(plsh_session *session, const int32_t *ids, int64_t count, float *hidden,
+                 float *logits) {
+    plsh_error error;
+    plsh_step step = {.ids = ids, .count = count, .hidden = hidden, .logits = logits};
+    assert_ok(plsh_session_step(session, &step, &error));
+}
+
+static double difference(const float *a, const float *b, size_t count) {
+    double most = 0;
+    for (size_t i = 0; i < count; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+/* However the tokens come, the hidden states agree to rounding. */
+static void test_steps(void **state) {
+    (void)state;
+    static float whole[N * HIDDEN], parts[N * HIDDEN];
+    plsh_head head;
+    plsh_error error;
+    static const plsh_method methods[] = {PLSH_METHOD_NONE, PLSH_METHOD_EXACT, PLSH_METHOD_WINDOW,
+                                          PLSH_METHOD_PLSH};
+    for (int m = 0; m < 4; m++) {
+        plsh_head heads[4];
+        assert_ok(plsh_model_heads(f.model, methods[m], heads, &error));
+        head = heads[1];
+        head.window = 9;
+        plsh_layer_attention attention = {.head = &head, .head_count = 1};
+        plsh_session_options options = {.attention = &attention, .attention_count = 1};
+        plsh_session *session = make(&options);
+        feed(session, f.ids, N, whole, NULL);
+        plsh_session_destroy(session);
+        for (int64_t each = 1; each < N; each += 16) {
+            options.chunk = each;
+            session = make(&options);
+            for (int64_t at = 0; at < N; at += 2 * each) {
+                int64_t count = N - at < 2 * each ? N - at : 2 * each;
+                feed(session, f.ids + at, count, parts + at * HIDDEN, NULL);
+            }
+            double most = difference(whole, parts, N * HIDDEN);
+            if (!(most < 2e-5)) fail_msg("method %d, chunks of %d: %g", m, (int)each, most);
+            plsh_session_destroy(session);
+        }
+    }
+}
+
+/* A batch gives what single sessions give, to the bit. */
+static void test_batch(void **state) {
+    (void)state;
+    enum { B = 5 };
+    plsh_session *alone[B], *batch[B];
+    float one[B][VOCABULARY], all[B][VOCABULARY];
+    plsh_step steps[B];
+    plsh_error error;
+    for (int b = 0; b < B; b++) {
+        alone[b] = make(NULL);
+        batch[b] = make(NULL);
+        feed(alone[b], f.ids + b, 3 + b, NULL, NULL);
+        steps[b] = (plsh_step){.ids = f.ids + b, .count = 3 + b};
+    }
+    assert_ok(plsh_session_step_batch(batch, steps, B, &error));
+    for (int i = 0; i < 4; i++) {
+        for (int b = 0; b < B; b++) {
+            feed(alone[b], f.ids + 40 + b + i, 1, NULL, one[b]);
+            steps[b] = (plsh_step){.ids = f.ids + 40 + b + i, .count = 1, .logits = all[b]};
+        }
+        assert_ok(plsh_session_step_batch(batch, steps, B, &error));
+        for (int b = 0; b < B; b++) {
+            assert_true(difference(one[b], all[b], VOCABULARY) < 2e-5);
+            assert_int_equal(plsh_session_length(batch[b]), 4 + b + i);
+        }
+    }
+    for (int b = 0; b < B; b++) {
+        plsh_session_destroy(alone[b]);
+        plsh_session_destroy(batch[b]);
+    }
+}
+
+static void test_fork_and_truncate(void **state) {
+    (void)state;
+    float first[VOCABULARY], again[VOCABULARY], other[VOCABULARY];
+    plsh_error error;
+    plsh_session *session = make(NULL), *fork;
+    feed(session, f.ids, 60, NULL, NULL);
+    assert_ok(plsh_session_fork(session, &fork, &error));
+    feed(session, f.ids + 60, 5, NULL, first);
+    feed(fork, f.ids + 10, 5, NULL, other);
+    assert_true(difference(first, other, VOCABULARY) > 1e-4);
+    assert_ok(plsh_session_truncate(session, 60, &error));
+    feed(session, f.ids + 60, 5, NULL, again);
+    assert_memory_equal(first, again, sizeof(first));
+    assert_fails(plsh_session_truncate(session, 70, &error), PLSH_STATUS_INVALID, "0 to 65");
+    plsh_session_destroy(session);
+    plsh_session_destroy(fork);
+}
+
+static void test_save_and_load(void **state) {
+    (void)state;
+    char folder[128];
+    float before[VOCABULARY], after[VOCABULARY];
+    plsh_error error;
+    plsh_session *session = make(NULL), *loaded;
+    snprintf(folder, sizeof(folder), "%s/session", f.folder);
+    feed(session, f.ids, 33, NULL, NULL);
+    assert_ok(plsh_session_save(session, folder, &error));
+    assert_ok(plsh_session_save(session, folder, &error)); /* over the first */
+    feed(session, f.ids + 33, 3, NULL, before);
+    assert_ok(plsh_session_load(&loaded, f.model, NULL, folder, &error));
+    assert_int_equal(plsh_session_length(loaded), 33);
+    feed(loaded, f.ids + 33, 3, NULL, after);
+    assert_memory_equal(before, after, sizeof(before));
+    plsh_session_destroy(session);
+    plsh_session_destroy(loaded);
+    tiny_model_remove(folder);
+    assert_int_not_equal(plsh_session_load(&loaded, f.model, NULL, folder, &error), 0);
+    assert_null(loaded);
+}
+
+static void test_bad_steps(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_session *session = make(NULL);
+    int32_t bad[] = {1, VOCABULARY, -1};
+    plsh_step step = {.ids = bad, .count = 2};
+    assert_fails(plsh_session_step(session, &step, &error), PLSH_STATUS_INVALID,
+                 "token 1 is 64; 0 to 63");
+    step = (plsh_step){.ids = bad, .count = 0};
+    assert_fails(plsh_session_step(session, &step, &error), PLSH_STATUS_INVALID, "0 tokens");
+    assert_int_equal(plsh_session_length(session), 0);
+    plsh_session_destroy(session);
+    plsh_head head = {.method = PLSH_METHOD_NONE};
+    plsh_layer_attention attention[3] = {{.head = &head, .head_count = 3}};
+    plsh_session_options options = {.attention = attention, .attention_count = 1};
+    assert_fails(plsh_session_create(&session, f.model, &options, &error), PLSH_STATUS_INVALID,
+                 "head_count is 3; 1 or 4");
+    options.attention_count = 3;
+    assert_fails(plsh_session_create(&session, f.model, &options, &error), PLSH_STATUS_INVALID,
+                 "attention for 3 layers; 0, 1, or one for each of 2");
+    options = (plsh_session_options){.chunk = -1};
+    assert_fails(plsh_session_create(&session, f.model, &options, &error), PLSH_STATUS_INVALID,
+                 "chunk is -1");
+}
+
+/* Memory that runs out anywhere leaves the session as it was. */
+static plsh_status step_once(void *context, plsh_error *error) {
+    float logits[VOCABULARY];
+    plsh_session *session;
+    (void)context;
+    plsh_status status = plsh_session_create(&session, f.model, NULL, error);
+    if (status) return status;
+    plsh_step step = {.ids = f.ids, .count = 20, .logits = logits};
+    status = plsh_session_step(session, &step, error);
+    if (status) assert_int_equal(plsh_session_length(session), 0);
+    plsh_session_destroy(session);
+    return status;
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    test_every_allocation(step_once, NULL, 10);
+}
+
+static void test_sampler(void **state) {
+    (void)state;
+    plsh_error error;
+    int counts[4] = {0};
+    plsh_sampler sampler = {.temperature = 1.0, .seed = 3};
+    for (uint64_t i = 0; i < 20000; i++) {
+        float logits[] = {logf(0.1f), logf(0.4f), logf(0.3f), logf(0.2f)};
+        int32_t token;
+        assert_ok(plsh_sampler_choose(&sampler, logits, 4, i, &token, &error));
+        counts[token]++;
+    }
+    static const double p[] = {0.1, 0.4, 0.3, 0.2};
+    double chi = 0;
+    for (int t = 0; t < 4; t++) chi += pow(counts[t] - 20000 * p[t], 2) / (20000 * p[t]);
+    assert_true(chi < 21.1); /* 3 degrees of freedom: false alarm 1e-4; the seed is fixed */
+    sampler.top_k = 2;
+    for (uint64_t i = 0; i < 100; i++) {
+        float logits[] = {logf(0.1f), logf(0.4f), logf(0.3f), logf(0.2f)};
+        int32_t token;
+        assert_ok(plsh_sampler_choose(&sampler, logits, 4, i, &token, &error));
+        assert_true(token == 1 || token == 2);
+    }
+    sampler = (plsh_sampler){.temperature = 1.0, .top_p = 0.35, .seed = 3};
+    float logits[] = {logf(0.1f), logf(0.4f), logf(0.3f), logf(0.2f)};
+    int32_t token;
+    assert_ok(plsh_sampler_choose(&sampler, logits, 4, 1, &token, &error));
+    assert_int_equal(token, 1);
+    float bad[] = {0.0f, NAN};
+    assert_fails(plsh_sampler_choose(&sampler, bad, 2, 1, &token, &error), PLSH_STATUS_NOT_FINITE,
+                 "token 1");
+}
+
+static void test_score(void **state) {
+    (void)state;
+    enum { COUNT = 3000 };
+    static float logits[COUNT];
+    double sum = 0, entropy = 0;
+    for (int i = 0; i < COUNT; i++) logits[i] = (float)(10.0 * sin(i * 0.7));
+    for (int i = 0; i < COUNT; i++) sum += exp((double)logits[i]);
+    int64_t rank = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double p = exp((double)logits[i]) / sum;
+        entropy -= p * log(p);
+        rank += logits[i] > logits[5];
+    }
+    plsh_score score = plsh_model_score(logits, COUNT, 5);
+    assert_true(fabs(score.nll - (log(sum) - (double)logits[5])) < 1e-6);
+    assert_true(fabs(score.entropy - entropy) < 1e-5);
+    assert_int_equal(score.rank, rank);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps),
+                                       cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_fork_and_truncate),
+                                       cmocka_unit_test(test_save_and_load),
+                                       cmocka_unit_test(test_bad_steps),
+                                       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_sampler),
+                                       cmocka_unit_test(test_score)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
