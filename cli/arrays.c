@@ -8,9 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-const char *const cli_methods[] = {"dense",  "exact", "plsh", "masks", "mean",
-                                   "window", "fixed", "none", "auto",  NULL};
-
 const cli_option cli_inputs_options[CLI_INPUTS_COUNT] = {
     {.name = "q",
      .kind = CLI_FILE,
@@ -172,24 +169,12 @@ bool cli_method_samples(int method) {
     return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
 }
 
-static double width_of(const plsh_decay *decay, int64_t keys) {
-    if (decay->kind == PLSH_DECAY_ALIBI) return decay->a;
-    int64_t t = 1;
-    while (t < keys && plsh_decay_value(decay, t) > 0.36787944117144233) t++;
-    return (double)t;
-}
-
-static int64_t at_least_one(double x) {
-    return x < 1 ? 1 : x > 0x1p60 ? (int64_t)1 << 60 : (int64_t)x;
-}
-
-plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs, int64_t keys) {
-    const double width = width_of(decay, keys);
-    return (plsh_head){.method = (plsh_method)method,
-                       .partition.decay = *decay,
-                       .eps = knobs->eps,
-                       .window = knobs->window > 0 ? knobs->window : at_least_one(ceil(27 * width)),
-                       .block = knobs->block > 0 ? knobs->block : at_least_one(round(2 * width))};
+plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs) {
+    plsh_head head = plsh_head_default((plsh_method)method, decay);
+    head.eps = knobs->eps;
+    if (knobs->window > 0) head.window = knobs->window;
+    if (knobs->block > 0) head.block = knobs->block;
+    return head;
 }
 
 int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,

@@ -44,8 +44,7 @@ typedef struct cli_arrays {
 int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out);
 void cli_arrays_free(cli_arrays *arrays);
 
-/* The names of plsh_method, NULL at the end; and does the method draw partitions? */
-extern const char *const cli_methods[];
+/* Does the method draw partitions? */
 bool cli_method_samples(int method);
 
 /* What single methods can be told: attend, bench. */
@@ -57,9 +56,8 @@ typedef struct cli_knobs {
 enum { CLI_KNOBS_COUNT = 3 };
 extern const cli_option cli_knobs_options[CLI_KNOBS_COUNT];
 
-/* A head without its partition: a window or block of 0 becomes 27 or 2 sigma; where a decay has no
- * sigma, the distance at which it has fallen to 1/e serves, `keys` at most. */
-plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs, int64_t keys);
+/* A head without its partition; a window or block of 0 is that of plsh_head_default. */
+plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs);
 
 /* One call of a plan: what it took and what it said. certificate and lse may be NULL. */
 typedef struct cli_run {

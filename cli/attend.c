@@ -31,7 +31,7 @@ static const cli_option attend_table[] = {
      .value = "NAME",
      .help = "how",
      .fallback = "exact",
-     .choices = cli_methods},
+     .choices = plsh_method_names},
     {.name = "samples",
      .kind = CLI_INTEGER,
      CLI_MEMBER(attend_options, samples),
@@ -98,7 +98,7 @@ typedef struct work {
 static int make_head(const settings *given, work *w, size_t h) {
     const attend_options *options = &given->attend;
     const plsh_decay *decay = &w->decays.values[h];
-    w->heads[h] = cli_head_make(options->method, decay, &given->knobs, w->arrays.attention.keys);
+    w->heads[h] = cli_head_make(options->method, decay, &given->knobs);
     if (!cli_method_samples(options->method)) return CLI_DONE;
     return cli_partition_make(&given->problem.partitions, &w->labels, decay, options->samples,
                               given->problem.common.seed, h, &w->heads[h].partition);
@@ -212,7 +212,7 @@ static int fill_table(const work *w, plsh_table **table) {
         bool alibi = decay->kind == PLSH_DECAY_ALIBI && decay->a > 0;
         plsh_cell row[] = {{.integer = h},
                            {.number = alibi ? decay->a : NAN},
-                           {.text = cli_methods[head.method]},
+                           {.text = plsh_method_names()[head.method]},
                            {.number = largest(w, h)},
                            {.text = reason}};
         plsh_table_add(*table, row);
@@ -227,7 +227,7 @@ static int print_json(const settings *given, const work *w, const plsh_table *ta
     const double bound = w->certificate != NULL ? w->run.report.error_bound : NAN;
     if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "method", cli_methods[given->attend.method]);
+    plsh_json_text(json, "method", plsh_method_names()[given->attend.method]);
     plsh_json_integer(json, "queries", a->queries);
     plsh_json_integer(json, "keys", a->keys);
     plsh_json_number(json, "seconds", w->run.seconds);

@@ -15,7 +15,13 @@
 
 static const char *const passes[] = {"forward", "backward", "decode", NULL};
 enum { FORWARD, BACKWARD, DECODE };
-static const char *const storages[] = {"float32", "float16", "bfloat16", NULL};
+static const char *const *list_passes(void) { return passes; }
+
+static const char *const *list_storages(void) {
+    static const char *names[PLSH_DTYPE_BFLOAT16 + 2]; /* the types that a cache stores */
+    for (int i = 0; i <= PLSH_DTYPE_BFLOAT16; i++) names[i] = plsh_dtype_name((plsh_dtype)i);
+    return (const char *const *)names;
+}
 
 typedef struct shape_options {
     cli_integers n, dim;
@@ -70,14 +76,14 @@ static const cli_option shape_table[] = {
      .value = "LIST",
      .help = "methods to measure",
      .fallback = "dense,exact,plsh,window",
-     .choices = cli_methods},
+     .choices = plsh_method_names},
     {.name = "pass",
      .kind = CLI_WORDS,
      CLI_MEMBER(shape_options, passes),
      .value = "LIST",
      .help = "passes to measure",
      .fallback = "forward",
-     .choices = passes},
+     .choices = list_passes},
     {.name = "samples",
      .kind = CLI_INTEGERS,
      CLI_MEMBER(shape_options, samples),
@@ -102,7 +108,7 @@ static const cli_option shape_table[] = {
      .value = "TYPE",
      .help = "how the cache of decode stores keys and values",
      .fallback = "float32",
-     .choices = storages},
+     .choices = list_storages},
 };
 
 static const cli_group groups[] = {
@@ -214,7 +220,7 @@ static int make_heads(const settings *options, const cli_decay_list *decays,
     for (int64_t h = 0; h < shape->heads; h++) {
         plsh_head *head = &line->head[h];
         const plsh_decay *decay = &decays->values[h];
-        *head = cli_head_make(line->method, decay, &options->knobs, line->n);
+        *head = cli_head_make(line->method, decay, &options->knobs);
         if (line->samples == 0) continue;
         int code = cli_partition_make(&options->partitions, labels, decay, line->samples,
                                       options->common.seed, (size_t)h, &head->partition);
@@ -278,7 +284,7 @@ static void add_lines(const shape_options *shape, measured line, measured *lines
 static void list_lines(const shape_options *shape, const arrays *a, measured *lines,
                        size_t *count) {
     for (size_t m = 0; m < shape->methods.count; m++) {
-        int method = index_of(cli_methods, shape->methods.values[m]);
+        int method = index_of(plsh_method_names(), shape->methods.values[m]);
         bool sampled = cli_method_samples(method);
         for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
             add_lines(shape,
@@ -363,7 +369,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
     if (line->pass == DECODE)
         share = bench_summarise(line->memory, (int)reps).median / times.median;
     const plsh_cell cells[] = {
-        {.text = cli_methods[line->method]},
+        {.text = plsh_method_names()[line->method]},
         {.text = passes[line->pass]},
         {.integer = line->n},
         {.integer = line->dim},

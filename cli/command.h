@@ -42,13 +42,13 @@ typedef struct cli_range {
 } cli_range;
 
 typedef struct cli_option {
-    const char *name;           /* without the dashes */
-    cli_kind kind;              /* the type of the member that `offset` names */
-    size_t offset;              /* in the group's struct */
-    const char *value;          /* what the help calls the value: "N", "FILE", "LIST" */
-    const char *help;           /* one line, without a full stop */
-    const char *fallback;       /* parsed like a given value; NULL: none */
-    const char *const *choices; /* NULL at the end */
+    const char *name;                    /* without the dashes */
+    cli_kind kind;                       /* the type of the member that `offset` names */
+    size_t offset;                       /* in the group's struct */
+    const char *value;                   /* what the help calls the value: "N", "FILE", "LIST" */
+    const char *help;                    /* one line, without a full stop */
+    const char *fallback;                /* parsed like a given value; NULL: none */
+    const char *const *(*choices)(void); /* NULL: any; the list has NULL at its end */
     cli_range range;
     bool required;
 } cli_option;

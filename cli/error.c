@@ -19,7 +19,13 @@ typedef struct settings {
     cli_problem problem;
 } settings;
 
-static const char *const sampled_methods[] = {"plsh", "masks", "mean", NULL};
+static const plsh_method sampled[] = {PLSH_METHOD_PLSH, PLSH_METHOD_MASKS, PLSH_METHOD_MEAN};
+
+static const char *const *list_sampled(void) {
+    static const char *names[CLI_COUNT(sampled) + 1];
+    for (size_t i = 0; i < CLI_COUNT(sampled); i++) names[i] = plsh_method_names()[sampled[i]];
+    return (const char *const *)names;
+}
 
 static const cli_option error_table[] = {
     {.name = "samples",
@@ -41,7 +47,7 @@ static const cli_option error_table[] = {
      .value = "NAME",
      .help = "how the partitions are used",
      .fallback = "plsh",
-     .choices = sampled_methods},
+     .choices = list_sampled},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(error_options, out),
@@ -120,7 +126,6 @@ static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
 }
 
 static int measure_sigma(const settings *given, work *w, size_t i) {
-    static const plsh_method methods[] = {PLSH_METHOD_PLSH, PLSH_METHOD_MASKS, PLSH_METHOD_MEAN};
     const cli_integers *samples = &w->samples;
     cli_run run;
     int code = attend(given, w, i, 0, 0, PLSH_METHOD_EXACT, w->exact, &run);
@@ -128,7 +133,7 @@ static int measure_sigma(const settings *given, work *w, size_t i) {
         cell *to = &w->cells[i * samples->count + s];
         for (int64_t rep = 0; rep < w->reps && code == CLI_DONE; rep++) {
             uint64_t seed = given->problem.common.seed + (uint64_t)rep;
-            code = attend(given, w, i, samples->values[s], seed, methods[given->error.method], w->o,
+            code = attend(given, w, i, samples->values[s], seed, sampled[given->error.method], w->o,
                           &run);
             if (code == CLI_DONE) code = compare(w, to, i, samples->values[s], rep);
             to->seconds += run.seconds;
@@ -222,7 +227,7 @@ static int print_json(const settings *given, const work *w, const plsh_table *ta
     plsh_error error;
     if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "method", sampled_methods[given->error.method]);
+    plsh_json_text(json, "method", list_sampled()[given->error.method]);
     cli_partitions_json(&given->problem.partitions, json);
     plsh_json_boolean(json, "causal", given->problem.inputs.causal);
     plsh_json_integer(json, "reps", w->reps);

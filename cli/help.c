@@ -42,9 +42,10 @@ static void print_option(const cli_option *option, int column) {
     char text[1024];
     size_t used = (size_t)snprintf(text, sizeof text, "%s", option->help);
     if (option->choices != NULL) {
-        for (size_t i = 0; option->choices[i] != NULL && used < sizeof text; i++)
+        const char *const *choices = option->choices();
+        for (size_t i = 0; choices[i] != NULL && used < sizeof text; i++)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : ": ",
-                                     option->choices[i]);
+                                     choices[i]);
     }
     if (option->fallback != NULL && used < sizeof text)
         snprintf(text + used, sizeof text - used, " (default %s)", option->fallback);

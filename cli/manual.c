@@ -31,9 +31,9 @@ static void put_option(FILE *file, const cli_option *option) {
     fputc('\n', file);
     put_roff(file, option->help);
     if (option->choices != NULL)
-        for (size_t i = 0; option->choices[i] != NULL; i++) {
-            fputs(i > 0 ? ", " : ": ", file);
-            put_roff(file, option->choices[i]);
+        for (const char *const *choice = option->choices(); *choice != NULL; choice++) {
+            fputs(choice != option->choices() ? ", " : ": ", file);
+            put_roff(file, *choice);
         }
     if (option->fallback != NULL) {
         fputs(" (default ", file);
@@ -139,8 +139,9 @@ static void print_option_values(const cli_command *command) {
                 continue;
             }
             printf("COMPREPLY=($(compgen -W \"");
-            for (size_t k = 0; option->choices != NULL && option->choices[k] != NULL; k++)
-                printf("%s%s", k > 0 ? " " : "", option->choices[k]);
+            const char *const *choices = option->choices != NULL ? option->choices() : NULL;
+            for (size_t k = 0; choices != NULL && choices[k] != NULL; k++)
+                printf("%s%s", k > 0 ? " " : "", choices[k]);
             printf("\" -- \"$word\"));;\n");
         }
 }

@@ -225,19 +225,14 @@ static int parse_parameters(const char *text, const char *numbers, size_t wanted
 }
 
 static int parse_decay(const char *text, plsh_decay *decay, cli_decay_list *out) {
-    static const struct {
-        const char *prefix;
-        plsh_decay_kind kind;
-        size_t parameters;
-    } kinds[] = {{"kerple-log:", PLSH_DECAY_KERPLE_LOG, 2},
-                 {"kerple-power:", PLSH_DECAY_KERPLE_POWER, 2},
-                 {"triangle:", PLSH_DECAY_TRIANGLE, 1}};
-    if (strncmp(text, "table:", 6) == 0) return parse_table(text + 6, decay, out);
-    for (size_t i = 0; i < CLI_COUNT(kinds); i++) {
-        size_t length = strlen(kinds[i].prefix);
-        if (strncmp(text, kinds[i].prefix, length) != 0) continue;
-        *decay = (plsh_decay){.kind = kinds[i].kind};
-        return parse_parameters(text, text + length, kinds[i].parameters, decay);
+    const char *colon = strchr(text, ':');
+    const size_t length = colon != NULL ? (size_t)(colon - text) : 0;
+    for (int kind = PLSH_DECAY_ALIBI + 1; colon != NULL && plsh_decay_names()[kind]; kind++) {
+        const char *name = plsh_decay_names()[kind];
+        if (strlen(name) != length || strncmp(text, name, length) != 0) continue;
+        if (kind == PLSH_DECAY_TABLE) return parse_table(colon + 1, decay, out);
+        *decay = (plsh_decay){.kind = (plsh_decay_kind)kind};
+        return parse_parameters(text, colon + 1, (size_t)plsh_decay_parameters(decay->kind), decay);
     }
     return cli_usage("--decay: \"%s\" is not one of alibi, kerple-log:r1,r2, kerple-power:a,p, "
                      "triangle:w, table:FILE",
@@ -275,8 +270,11 @@ void cli_decays_free(cli_decay_list *list) {
     *list = (cli_decay_list){0};
 }
 
-const char *const cli_schemes[] = {"binning", "integer", "cuts", NULL};
-const char *const cli_designs[] = {"iid", "stratified", NULL};
+const char *const *cli_schemes(void) {
+    static const char *drawn[PLSH_SCHEME_LABELS + 1]; /* labels have an option of their own */
+    for (int i = 0; i < PLSH_SCHEME_LABELS; i++) drawn[i] = plsh_scheme_names()[i];
+    return (const char *const *)drawn;
+}
 
 const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] =
     CLI_PARTITIONS_TABLE("integer", "stratified");
@@ -348,6 +346,7 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
 
 void cli_partitions_json(const cli_partitions *options, plsh_json *json) {
     bool labels = options->labels != NULL;
-    plsh_json_text(json, "scheme", labels ? "labels" : cli_schemes[options->scheme]);
-    plsh_json_text(json, "design", labels ? NULL : cli_designs[options->design]);
+    plsh_json_text(json, "scheme",
+                   plsh_scheme_names()[labels ? PLSH_SCHEME_LABELS : options->scheme]);
+    plsh_json_text(json, "design", labels ? NULL : plsh_design_names()[options->design]);
 }

@@ -80,7 +80,7 @@ typedef struct cli_partitions {
              .value = "NAME",                                                                      \
              .help = "how the draws of a head are placed",                                         \
              .fallback = (design_fallback),                                                        \
-             .choices = cli_designs},                                                              \
+             .choices = plsh_design_names},                                                        \
             {.name = "labels",                                                                     \
              .kind = CLI_FILE,                                                                     \
              CLI_MEMBER(cli_partitions, labels),                                                   \
@@ -89,9 +89,8 @@ typedef struct cli_partitions {
                      "of one head serve all"},                                                     \
     }
 
-/* The names of plsh_scheme (but for labels) and plsh_design, NULL at the end. */
-extern const char *const cli_schemes[];
-extern const char *const cli_designs[];
+/* The names of plsh_scheme but for labels, NULL at the end. */
+const char *const *cli_schemes(void);
 
 enum { CLI_PARTITIONS_COUNT = 3 };
 extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];

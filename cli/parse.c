@@ -106,23 +106,16 @@ static int parse_real(const cli_option *option, const char *text, double *out) {
     return CLI_DONE;
 }
 
-static size_t choice_count(const cli_option *option) {
-    size_t count = 0;
-    while (option->choices != NULL && option->choices[count] != NULL) count++;
-    return count;
-}
-
 static int parse_choice(const cli_option *option, const char *text, int *out) {
-    size_t count = choice_count(option);
+    const char *const *choices = option->choices();
     char wanted[512] = "one of";
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(text, option->choices[i]) == 0) {
-            *out = (int)i;
+    for (int i = 0; choices[i] != NULL; i++) {
+        if (strcmp(text, choices[i]) == 0) {
+            *out = i;
             return CLI_DONE;
         }
         size_t used = strlen(wanted);
-        snprintf(wanted + used, sizeof wanted - used, "%s %s", i > 0 ? "," : "",
-                 option->choices[i]);
+        snprintf(wanted + used, sizeof wanted - used, "%s %s", i > 0 ? "," : "", choices[i]);
     }
     return refuse(option, text, wanted);
 }

@@ -83,8 +83,18 @@ typedef struct plsh_attention {
     const char *isa; /* NULL: the environment's PLSH_ISA, else the best there is */
 } plsh_attention;
 
-/* heads[0..count) with the standard ALiBi slopes, integer stratified partitions of 20
- * samples, window 27 sigma (where ALiBi has faded to 2e-12), block 2 sigma. */
+/* "dense", "exact", ...: the names of the methods in the order of the enum, NULL at the end; and
+ * the method of a name. */
+PLSH_API const char *const *plsh_method_names(void);
+PLSH_API plsh_status plsh_method_find(const char *name, plsh_method *method, plsh_error *error);
+
+/* A head under a decay that passed plsh_decay_check, with all that can be left open: integer
+ * stratified partitions of 20 samples, seed 1, eps 2^-24, a window of 27 w (where ALiBi has faded
+ * to 2e-12) and blocks of 2 w, both rounded up. w is sigma for ALiBi, otherwise the first distance
+ * at which the decay has fallen to 1/e. */
+PLSH_API plsh_head plsh_head_default(plsh_method method, const plsh_decay *decay);
+
+/* heads[0..count): these defaults under the standard ALiBi slopes, partitions of head 0, 1, ... */
 PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_head *heads,
                                       plsh_error *error);
 

@@ -38,6 +38,12 @@ typedef struct plsh_decay {
     size_t table_size;
 } plsh_decay;
 
+/* "alibi", "kerple-log", "kerple-power", "triangle", "table": the names of the kinds in the order
+ * of the enum, NULL at the end; the kind of a name; and how many of a and b a kind has. */
+PLSH_API const char *const *plsh_decay_names(void);
+PLSH_API plsh_status plsh_decay_find(const char *name, plsh_decay_kind *kind, plsh_error *error);
+PLSH_API int plsh_decay_parameters(plsh_decay_kind kind);
+
 /* ALiBi with the given sigma. */
 PLSH_API plsh_decay plsh_decay_alibi(double sigma);
 
@@ -46,7 +52,8 @@ PLSH_API plsh_decay plsh_decay_alibi(double sigma);
 PLSH_API plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error);
 
 /* Can it be sampled: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all
- * t? PLSH_STATUS_UNSUPPORTED with the first t that breaks it if not. */
+ * t? PLSH_STATUS_UNSUPPORTED with the first t that breaks it if not. Decided in
+ * O(1), but for tables, which are looked through. */
 PLSH_API plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error);
 
 /* k(t), its logarithm (-INFINITY where k is 0), and the drop k(t) - k(t+1)

@@ -61,6 +61,13 @@ typedef struct plsh_block {
     int64_t begin, end;
 } plsh_block;
 
+/* "binning", "integer", ..., and "iid", "stratified": the names in the order of the enums, NULL at
+ * the end; and the value of a name. */
+PLSH_API const char *const *plsh_scheme_names(void);
+PLSH_API plsh_status plsh_scheme_find(const char *name, plsh_scheme *scheme, plsh_error *error);
+PLSH_API const char *const *plsh_design_names(void);
+PLSH_API plsh_status plsh_design_find(const char *name, plsh_design *design, plsh_error *error);
+
 /* integer, stratified, seed 1, head 0. */
 PLSH_API plsh_partition plsh_partition_default(double sigma, int64_t samples);
 

@@ -1,9 +1,33 @@
 /* decay: the functions k(t), and what sampling and truncation need of them. */
 #include "plsh/decay.h"
 
+#include "base/name.h"
 #include "base/status.h"
 
 #include <math.h>
+
+static const char *const decay_names[] = {
+    [PLSH_DECAY_ALIBI] = "alibi",
+    [PLSH_DECAY_KERPLE_LOG] = "kerple-log",
+    [PLSH_DECAY_KERPLE_POWER] = "kerple-power",
+    [PLSH_DECAY_TRIANGLE] = "triangle",
+    [PLSH_DECAY_TABLE] = "table",
+    [PLSH_DECAY_TABLE + 1] = NULL,
+};
+
+const char *const *plsh_decay_names(void) { return decay_names; }
+
+plsh_status plsh_decay_find(const char *name, plsh_decay_kind *kind, plsh_error *error) {
+    int place;
+    plsh_status status = plsh_name_find("decay", decay_names, name, &place, error);
+    if (!status) *kind = (plsh_decay_kind)place;
+    return status;
+}
+
+int plsh_decay_parameters(plsh_decay_kind kind) {
+    if (kind == PLSH_DECAY_KERPLE_LOG || kind == PLSH_DECAY_KERPLE_POWER) return 2;
+    return kind == PLSH_DECAY_ALIBI || kind == PLSH_DECAY_TRIANGLE ? 1 : 0;
+}
 
 plsh_decay plsh_decay_alibi(double sigma) {
     return (plsh_decay){.kind = PLSH_DECAY_ALIBI, .a = sigma};
@@ -18,6 +42,10 @@ static plsh_status check_range(double value, const char *name, double top, plsh_
 static plsh_status check_table(const plsh_decay *decay, plsh_error *error) {
     if (decay->table == NULL || decay->table_size == 0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "decay table is empty; it needs k(0) = 1");
+    if (decay->table_size > PTRDIFF_MAX / sizeof *decay->table)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "decay table has %zu entries, more than memory can hold",
+                         decay->table_size);
     if (decay->table[0] != 1.0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "decay table begins with %g; k(0) must be 1",
                          decay->table[0]);
@@ -48,8 +76,8 @@ plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error) {
     return plsh_fail(error, PLSH_STATUS_INVALID, "decay kind %d is unknown", (int)decay->kind);
 }
 
-static double table_at(const plsh_decay *decay, int64_t t) {
-    return decay->table[(uint64_t)t < decay->table_size ? (size_t)t : decay->table_size - 1];
+static double table_at(const plsh_decay *decay, uint64_t t) {
+    return decay->table[t < decay->table_size ? (size_t)t : decay->table_size - 1];
 }
 
 /* ln k(t) for limit = 0. */
@@ -62,11 +90,11 @@ static double base_log(const plsh_decay *decay, int64_t t) {
     case PLSH_DECAY_TRIANGLE: return x < decay->a ? log1p(-x / decay->a) : -INFINITY;
     case PLSH_DECAY_TABLE: break;
     }
-    return log(table_at(decay, t));
+    return log(table_at(decay, (uint64_t)t));
 }
 
 static double base_value(const plsh_decay *decay, int64_t t) {
-    if (decay->kind == PLSH_DECAY_TABLE) return table_at(decay, t);
+    if (decay->kind == PLSH_DECAY_TABLE) return table_at(decay, (uint64_t)t);
     if (decay->kind == PLSH_DECAY_TRIANGLE) return fmax(0, 1 - (double)t / decay->a);
     return exp(base_log(decay, t));
 }
@@ -82,7 +110,7 @@ static double base_drop(const plsh_decay *decay, int64_t t) {
         step = t == 0 ? -a : -a * pow(x, b) * expm1(b * log1p(1 / x));
         break;
     case PLSH_DECAY_TRIANGLE: return fmin(1 / a, base_value(decay, t));
-    case PLSH_DECAY_TABLE: return table_at(decay, t) - table_at(decay, t + 1);
+    case PLSH_DECAY_TABLE: return table_at(decay, (uint64_t)t) - table_at(decay, (uint64_t)t + 1);
     }
     return base_value(decay, t) * -expm1(step);
 }
@@ -142,31 +170,55 @@ static double kerple_log_area(double a, double b, double x, double width) {
     return exp((1 - a) * low) * expm1((1 - a) * (high - low)) / (b * (1 - a));
 }
 
-/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log
- * k(t) plus the integral, which bounds a decreasing sum (1e-6 covers its rounding); the rest is
- * added up until a decreasing k has nothing left to add or a table is constant. */
-static double base_tail(const plsh_decay *decay, int64_t t, int64_t count) {
-    double a = decay->a, m = (double)count, first = base_value(decay, t);
-    if (decay->kind == PLSH_DECAY_ALIBI) return first * expm1(-m / a) / expm1(-1 / a);
-    if (decay->kind == PLSH_DECAY_KERPLE_LOG)
-        return fmin(first + kerple_log_area(a, decay->b, (double)t, m - 1), first * m) * (1 + 1e-6);
-    if (decay->kind == PLSH_DECAY_TRIANGLE) {
-        double terms = fmin(m, fmax(0, ceil(a - (double)t)));
-        return terms * (first + fmax(0, 1 - ((double)t + terms - 1) / a)) / 2;
-    }
-    bool table = decay->kind == PLSH_DECAY_TABLE;
+static double table_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     double sum = 0;
     for (int64_t u = t; u < t + count; u++) {
-        double term = base_value(decay, u), left = (double)(t + count - u);
-        bool settled = table ? (uint64_t)u + 1 >= decay->table_size : term * left < 1e-9 * sum;
-        if (settled) return sum + term * left;
-        sum += term;
+        if ((uint64_t)u + 1 >= decay->table_size)
+            return sum + table_at(decay, (uint64_t)u) * (double)(t + count - u);
+        sum += table_at(decay, (uint64_t)u);
     }
     return sum;
 }
 
+/* exp(-a u^p) falls: `width` terms from u on are at most width k(u), and for p <= 1, where it is
+ * convex, at most width times the mean of the first and the last. The first 2^16 are added one by
+ * one, then steps grow by 2^-10 of the way, until what is left cannot matter: 2^16 + 2^15 terms at
+ * most, however slow the decay. */
+static double kerple_power_tail(const plsh_decay *decay, int64_t t, int64_t count) {
+    double sum = 0;
+    for (int64_t done = 0, width; done < count; done += width) {
+        double first = base_value(decay, t + done);
+        if (first * (double)(count - done) < 1e-9 * sum)
+            return sum + first * (double)(count - done);
+        width = done < 1 << 16 ? 1 : done >> 10;
+        if (width > count - done) width = count - done;
+        double last = decay->b <= 1 ? base_value(decay, t + done + width - 1) : first;
+        sum += (first + last) / 2 * (double)width;
+    }
+    return sum;
+}
+
+/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log
+ * k(t) plus the integral, which bounds a decreasing sum (1e-6 covers its rounding). */
+static double base_tail(const plsh_decay *decay, int64_t t, int64_t count) {
+    double a = decay->a, m = (double)count, first = base_value(decay, t);
+    switch (decay->kind) {
+    case PLSH_DECAY_ALIBI: return first * expm1(-m / a) / expm1(-1 / a);
+    case PLSH_DECAY_KERPLE_LOG:
+        return fmin(first + kerple_log_area(a, decay->b, (double)t, m - 1), first * m) * (1 + 1e-6);
+    case PLSH_DECAY_KERPLE_POWER: return kerple_power_tail(decay, t, count);
+    case PLSH_DECAY_TRIANGLE: {
+        double terms = fmin(m, fmax(0, ceil(a - (double)t)));
+        return terms * (first + fmax(0, 1 - ((double)t + terms - 1) / a)) / 2;
+    }
+    case PLSH_DECAY_TABLE: break;
+    }
+    return table_tail(decay, t, count);
+}
+
 double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     if (count <= 0) return 0;
+    if (count > INT64_MAX - t) count = INT64_MAX - t;
     return decay->limit * (double)count + (1 - decay->limit) * base_tail(decay, t, count);
 }
 
@@ -177,26 +229,30 @@ static plsh_status fail_convex(int64_t t, const char *why, plsh_error *error) {
                      why, (long long)t);
 }
 
-/* The last t at which the decay may bend the wrong way. ALiBi, KERPLE-log and the triangle never
- * do. exp(-a t^p) has k'' > 0 once a p t^p > p - 1. */
-static int64_t last_suspect(const plsh_decay *decay) {
-    if (decay->kind == PLSH_DECAY_TABLE) return (int64_t)decay->table_size;
-    if (decay->kind != PLSH_DECAY_KERPLE_POWER || decay->b <= 1) return 0;
-    return 2 + (int64_t)pow((decay->b - 1) / (decay->a * decay->b), 1 / decay->b);
-}
-
-plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error) {
-    plsh_status status = plsh_decay_check(decay, error);
-    if (status) return status;
-    int64_t top = last_suspect(decay);
-    for (int64_t t = 0; t < top; t++) {
+/* Tables are rounded to doubles: a bend below 4 ulp of k is no bend. */
+static plsh_status check_convex_table(const plsh_decay *decay, plsh_error *error) {
+    for (size_t i = 0; i < decay->table_size; i++) {
+        int64_t t = (int64_t)i;
         double drop = plsh_decay_drop(decay, t), next = plsh_decay_drop(decay, t + 1);
-        /* Tables are rounded to doubles: a bend below 4 ulp of k is no bend. */
         double slack = 4 * 0x1p-53 * plsh_decay_value(decay, t);
         if (drop < -slack) return fail_convex(t + 1, "rises", error);
         if (next - drop > slack) return fail_convex(t + 1, "is not convex", error);
     }
     return PLSH_STATUS_OK;
+}
+
+/* ALiBi, KERPLE-log, the triangle, and exp(-a t^p) with p <= 1 are convex. With p > 1 the latter
+ * has k'' < 0 up to t* = ((p - 1) / (a p))^(1/p) and k'' > 0 beyond, so t = 1 decides: its bend
+ * 1 - 2 exp(-a) + exp(-a 2^p) falls from 0 at a = 0, then rises for ever, so it is negative up to
+ * one a. That one is above (p - 1) / p, where t* = 1 and the bend is still negative: where t = 1
+ * passes, t* < 1 and so does every other t. (Large a do pass: 1, 0.007, 2e-9, .. is convex.) */
+plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error) {
+    plsh_status status = plsh_decay_check(decay, error);
+    if (status || decay->limit == 1) return status;
+    if (decay->kind == PLSH_DECAY_TABLE) return check_convex_table(decay, error);
+    if (decay->kind != PLSH_DECAY_KERPLE_POWER || decay->b <= 1) return PLSH_STATUS_OK;
+    bool bends = decay->a <= (decay->b - 1) / decay->b || base_drop(decay, 1) > base_drop(decay, 0);
+    return bends ? fail_convex(1, "is not convex", error) : PLSH_STATUS_OK;
 }
 
 plsh_status plsh_alibi_slopes(size_t heads, double *slopes, plsh_error *error) {

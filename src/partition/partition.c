@@ -1,6 +1,7 @@
 /* partition: questions about a set of draws, answered from its value. */
 #include "plsh/partition.h"
 
+#include "base/name.h"
 #include "base/status.h"
 #include "partition/draw.h"
 
@@ -17,6 +18,34 @@ static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 /* A block of cuts is found by walking to its ends. */
 static const double MAX_CUTS_SIGMA = 0x1p24;
 
+static const char *const scheme_names[] = {
+    [PLSH_SCHEME_BINNING] = "binning", [PLSH_SCHEME_INTEGER] = "integer",
+    [PLSH_SCHEME_CUTS] = "cuts",       [PLSH_SCHEME_LABELS] = "labels",
+    [PLSH_SCHEME_LABELS + 1] = NULL,
+};
+static const char *const design_names[] = {
+    [PLSH_DESIGN_IID] = "iid",
+    [PLSH_DESIGN_STRATIFIED] = "stratified",
+    [PLSH_DESIGN_STRATIFIED + 1] = NULL,
+};
+
+const char *const *plsh_scheme_names(void) { return scheme_names; }
+const char *const *plsh_design_names(void) { return design_names; }
+
+plsh_status plsh_scheme_find(const char *name, plsh_scheme *scheme, plsh_error *error) {
+    int place;
+    plsh_status status = plsh_name_find("scheme", scheme_names, name, &place, error);
+    if (!status) *scheme = (plsh_scheme)place;
+    return status;
+}
+
+plsh_status plsh_design_find(const char *name, plsh_design *design, plsh_error *error) {
+    int place;
+    plsh_status status = plsh_name_find("design", design_names, name, &place, error);
+    if (!status) *design = (plsh_design)place;
+    return status;
+}
+
 plsh_partition plsh_partition_default(double sigma, int64_t samples) {
     return (plsh_partition){.scheme = PLSH_SCHEME_INTEGER,
                             .design = PLSH_DESIGN_STRATIFIED,
@@ -29,6 +58,11 @@ static plsh_status check_labels(const plsh_partition *set, plsh_error *error) {
     if (set->labels == NULL || set->label_count <= 0)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "the partition is given by labels, but there are none");
+    int64_t most = PTRDIFF_MAX / (int64_t)sizeof *set->labels / set->samples;
+    if (set->label_count > most)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%lld labels for each of %lld draws are more than memory can hold",
+                         (long long)set->label_count, (long long)set->samples);
     return PLSH_STATUS_OK;
 }
 

@@ -96,6 +96,75 @@ static void test_not_convex(void **state) {
                  "rises at t = 3");
 }
 
+/* Decided in O(1), and rightly, for the smallest and largest a: exp(-a t^p) with p > 1 is not
+ * convex at t = 1 up to the root of 1 - 2 exp(-a) + exp(-a 2^p), and convex beyond. */
+static void test_convex_by_formula(void **state) {
+    (void)state;
+    plsh_error error;
+    const double powers[] = {nextafter(1, 2), 1.0001, 1.5, 1.9, 2};
+    for (int i = 0; i < 5; i++) {
+        plsh_decay decay = {.kind = PLSH_DECAY_KERPLE_POWER, .b = powers[i]};
+        const double small[] = {1e-300, 1e-17, 1e-9, (powers[i] - 1) / powers[i]};
+        for (int k = 0; k < 4; k++) {
+            decay.a = fmin(small[k], small[3]);
+            decay.limit = 0;
+            assert_fails(plsh_decay_check_convex(&decay, &error), PLSH_STATUS_UNSUPPORTED,
+                         "not convex at t = 1");
+            decay.limit = 1; /* the same weight everywhere */
+            assert_ok(plsh_decay_check_convex(&decay, &error));
+        }
+    }
+    /* The root for p = 2: x = exp(-a) with x^3 + x^2 + x = 1. */
+    const double root = 0.609377863436;
+    plsh_decay gauss = {.kind = PLSH_DECAY_KERPLE_POWER, .a = root * (1 - 1e-9), .b = 2};
+    assert_fails(plsh_decay_check_convex(&gauss, &error), PLSH_STATUS_UNSUPPORTED, "t = 1");
+    const double above[] = {root * (1 + 1e-9), 1, 40, 1e15};
+    for (int i = 0; i < 4; i++) {
+        gauss.a = above[i];
+        assert_ok(plsh_decay_check_convex(&gauss, &error));
+        for (int64_t t = 0; t < 30; t++)
+            assert_true(plsh_decay_drop(&gauss, t) >= plsh_decay_drop(&gauss, t + 1));
+    }
+    const plsh_decay slow = {.kind = PLSH_DECAY_KERPLE_POWER, .a = 1e-300, .b = 1};
+    assert_ok(plsh_decay_check_convex(&slow, &error));
+}
+
+/* However slow the decay and far the way, a tail comes back; at the ends of int64_t, too. */
+static void test_extreme_distances(void **state) {
+    (void)state;
+    const plsh_decay slow[] = {{.kind = PLSH_DECAY_KERPLE_POWER, .a = 1e-17, .b = 1.5},
+                               {.kind = PLSH_DECAY_KERPLE_POWER, .a = 1e-6, .b = 0.5},
+                               {.kind = PLSH_DECAY_KERPLE_POWER, .a = 1e-300, .b = 2}};
+    const double n = 0x1p40;
+    for (int i = 0; i < 3; i++) {
+        double tail = plsh_decay_tail(&slow[i], 0, INT64_C(1) << 40);
+        assert_true(tail >= n * plsh_decay_value(&slow[i], INT64_C(1) << 40) && tail <= n * 1.001);
+    }
+    /* The integral of exp(-a u^(1/2)) from 0 on is 2 / a^2. */
+    assert_float_equal(plsh_decay_tail(&slow[1], 0, INT64_MAX) / 2e12, 1, 1e-2);
+    for (int d = 0; d < DECAYS; d++) {
+        assert_true(isfinite(plsh_decay_value(&decays[d], INT64_MAX)));
+        assert_true(plsh_decay_drop(&decays[d], INT64_MAX) >= 0);
+        assert_true(plsh_decay_tail(&decays[d], INT64_MAX - 5, INT64_MAX) >= 0);
+    }
+}
+
+static void test_names(void **state) {
+    (void)state;
+    plsh_error error;
+    static const int parameters[] = {1, 2, 2, 1, 0};
+    for (int i = 0; i <= PLSH_DECAY_TABLE; i++) {
+        plsh_decay_kind kind = (plsh_decay_kind)99;
+        assert_ok(plsh_decay_find(plsh_decay_names()[i], &kind, &error));
+        assert_int_equal(kind, i);
+        assert_int_equal(plsh_decay_parameters(kind), parameters[i]);
+    }
+    assert_null(plsh_decay_names()[PLSH_DECAY_TABLE + 1]);
+    plsh_decay_kind kind;
+    assert_fails(plsh_decay_find("rope", &kind, &error), PLSH_STATUS_INVALID,
+                 "decay 'rope' is unknown; one of alibi, kerple-log");
+}
+
 static void test_bad_parameters(void **state) {
     (void)state;
     plsh_error error;
@@ -113,6 +182,8 @@ static void test_bad_parameters(void **state) {
     const double two[] = {1, NAN};
     decay = (plsh_decay){.kind = PLSH_DECAY_TABLE, .table = two, .table_size = 2};
     assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "entry 1");
+    decay.table_size = SIZE_MAX;
+    assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "more than memory");
     decay = (plsh_decay){.kind = (plsh_decay_kind)99};
     assert_fails(plsh_decay_check(&decay, &error), PLSH_STATUS_INVALID, "kind 99");
 }
@@ -136,9 +207,15 @@ static void test_slopes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_tail),
-        cmocka_unit_test(test_not_convex), cmocka_unit_test(test_bad_parameters),
-        cmocka_unit_test(test_slopes),     cmocka_unit_test(test_log_gradient),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_not_convex),
+        cmocka_unit_test(test_bad_parameters),
+        cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_log_gradient),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_convex_by_formula),
+        cmocka_unit_test(test_extreme_distances),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

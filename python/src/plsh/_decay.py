@@ -10,19 +10,14 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from plsh._library import check, ffi, lib
+from plsh._library import check, ffi, lib, names
 
 __all__ = ["Decay", "DecayLike", "alibi", "alibi_slopes", "kerple_log", "kerple_power", "table",
            "triangle"]
 
-_KINDS = {
-    "alibi": lib.PLSH_DECAY_ALIBI,
-    "kerple-log": lib.PLSH_DECAY_KERPLE_LOG,
-    "kerple-power": lib.PLSH_DECAY_KERPLE_POWER,
-    "triangle": lib.PLSH_DECAY_TRIANGLE,
-    "table": lib.PLSH_DECAY_TABLE,
-}
-_PARAMETERS = {"alibi": 1, "kerple-log": 2, "kerple-power": 2, "triangle": 1}
+_KINDS = names(lib.plsh_decay_names())
+_PARAMETERS = {name: int(lib.plsh_decay_parameters(kind)) for name, kind in _KINDS.items()
+               if name != "table"}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,14 @@ _EXCEPTIONS: dict[int, type[Error]] = {
 }
 
 
+def names(listed: Any) -> dict[str, int]:
+    """The words of an enum, from a list of the library that ends with NULL."""
+    words: dict[str, int] = {}
+    while listed[len(words)] != ffi.NULL:
+        words[ffi.string(listed[len(words)]).decode()] = len(words)
+    return words
+
+
 def check(status: int, error: Any) -> None:
     """Raises what the status says; `error` is the plsh_error of the call."""
     if status != lib.PLSH_STATUS_OK:

@@ -9,17 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from plsh._decay import Decay, DecayLike, alibi, as_decay
-from plsh._library import check, ffi, lib
+from plsh._library import check, ffi, lib, names
 
 __all__ = ["DESIGNS", "SCHEMES", "Partition", "draw"]
 
-SCHEMES = {
-    "binning": lib.PLSH_SCHEME_BINNING,
-    "integer": lib.PLSH_SCHEME_INTEGER,
-    "cuts": lib.PLSH_SCHEME_CUTS,
-    "labels": lib.PLSH_SCHEME_LABELS,
-}
-DESIGNS = {"iid": lib.PLSH_DESIGN_IID, "stratified": lib.PLSH_DESIGN_STRATIFIED}
+SCHEMES = names(lib.plsh_scheme_names())
+DESIGNS = names(lib.plsh_design_names())
 
 
 def word(name: str, value: str, words: dict[str, int]) -> int:

@@ -15,30 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from plsh._decay import Decay, alibi
-from plsh._library import check, ffi, lib
+from plsh._library import check, ffi, lib, names
 from plsh._partition import DESIGNS, SCHEMES, word
 
-METHODS = {
-    "dense": lib.PLSH_METHOD_DENSE,
-    "exact": lib.PLSH_METHOD_EXACT,
-    "plsh": lib.PLSH_METHOD_PLSH,
-    "masks": lib.PLSH_METHOD_MASKS,
-    "mean": lib.PLSH_METHOD_MEAN,
-    "window": lib.PLSH_METHOD_WINDOW,
-    "fixed": lib.PLSH_METHOD_FIXED,
-    "none": lib.PLSH_METHOD_NONE,
-    "auto": lib.PLSH_METHOD_AUTO,
-}
+METHODS = names(lib.plsh_method_names())
 METHOD_WORDS = {value: name for name, value in METHODS.items()}
-DTYPES = {
-    "float32": lib.PLSH_DTYPE_FLOAT32,
-    "float16": lib.PLSH_DTYPE_FLOAT16,
-    "bfloat16": lib.PLSH_DTYPE_BFLOAT16,
-}
-
-# Where ALiBi has faded to 2e-12; and the blocks of the paper's baseline.
-WINDOW_SIGMAS = 27.0
-BLOCK_SIGMAS = 2.0
+DTYPES = {ffi.string(lib.plsh_dtype_name(x)).decode(): x for x in (
+    lib.PLSH_DTYPE_FLOAT32, lib.PLSH_DTYPE_FLOAT16, lib.PLSH_DTYPE_BFLOAT16)}
 
 
 class Array(NamedTuple):
@@ -106,15 +89,6 @@ def _each(name: str, values: tuple[Any, ...], heads: int) -> tuple[Any, ...]:
     return values
 
 
-def _span(name: str, value: int, decay: Decay, sigmas: float) -> int:
-    """A window or block: as given, or the default in sigmas."""
-    if value:
-        return value
-    if decay.kind != "alibi":
-        raise ValueError(f"{name}: has no default for the decay {decay.kind}; give it in positions")
-    return max(1, math.ceil(sigmas * decay.a))
-
-
 def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.NDArray[np.int32]],
            ) -> tuple[Any, list[Any]]:
     """plsh_head[copies * heads] and what it borrows."""
@@ -129,15 +103,12 @@ def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.N
         decay = decays[h] if isinstance(decays[h], Decay) else alibi(decays[h])
         struct, entries = decay.c_struct()
         keep += [struct, entries]
+        array[h] = lib.plsh_head_default(word("method", methods[h], METHODS), struct)
         head = array[h]
-        head.method = word("method", methods[h], METHODS)
         head.eps = options.eps
-        head.window = _span("window", windows[h], decay, WINDOW_SIGMAS) \
-            if methods[h] == "window" else windows[h]
-        head.block = _span("block", blocks[h], decay, BLOCK_SIGMAS) \
-            if methods[h] == "fixed" else blocks[h]
+        head.window, head.block = windows[h] or head.window, blocks[h] or head.block
         partition = head.partition
-        partition.scheme, partition.design, partition.decay = scheme, design, struct[0]
+        partition.scheme, partition.design = scheme, design
         partition.samples, partition.seed, partition.head = options.samples, options.seed, h
         if labels is not None:
             keep.append(labels)

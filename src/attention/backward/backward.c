@@ -4,9 +4,8 @@
 #include <omp.h>
 #include <string.h>
 
-#include "attention/plan/finite.h"
+#include "attention/plan/arrays.h"
 #include "base/memory.h"
-#include "base/status.h"
 
 /* The workspace: bounds of the keys as in the forward pass, whose turn it is, d_decay of every
  * tile, and the threads' tiles. */
@@ -79,7 +78,7 @@ static void place(plsh_backward_tile *b, const plsh_backward *arrays, char *boun
 
 /* ---- The pass ------------------------------------------------------------------------------- */
 
-/* Rows of zeros; inside a parallel region. */
+/* Rows of zeros, by all threads of a parallel region. */
 static void clear(float *array, const plsh_layout *layout, int64_t heads, int64_t rows,
                   int64_t dim) {
     if (!array) return;
@@ -149,23 +148,23 @@ static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *wor
     return pairs;
 }
 
+/* No queries: nothing depends on the keys and values, nor on a decay. */
+static void run_empty(const plsh_plan *plan, const plsh_backward *arrays) {
+    const plsh_attention *shape = &plan->shape;
+    clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
+    clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
+    if (arrays->d_decay) memset(arrays->d_decay, 0, sizeof(double) * 2 * (size_t)shape->heads);
+}
+
 plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays, void *workspace,
                                plsh_report *report, plsh_error *error) {
-    const plsh_backward *a = arrays;
-    if (plan->shape.queries > 0 &&
-        (!a->q || !a->k || !a->v || !a->o || !a->lse || !a->d_o || !workspace)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "q, k, v, o, lse, d_o and the workspace must not be NULL");
+    if (report) *report = (plsh_report){0};
+    if (plan->shape.queries == 0) {
+        run_empty(plan, arrays);
+        return PLSH_STATUS_OK;
     }
-    if ((uintptr_t)workspace % PLSH_ALIGNMENT != 0) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "the workspace must lie on a multiple of %d",
-                         PLSH_ALIGNMENT);
-    }
-    if (plan->shape.check_finite) {
-        plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v};
-        plsh_status status = plsh_check_finite(plan, &inputs, a->d_o, error);
-        if (status) return status;
-    }
+    plsh_status status = plsh_backward_check(plan, arrays, workspace, error);
+    if (status) return status;
     int64_t pairs = run(plan, arrays, workspace);
     if (report) *report = (plsh_report){.pairs = pairs};
     return PLSH_STATUS_OK;

@@ -240,7 +240,7 @@ static int64_t run_mean(plsh_cache *cache, plsh_cache_query *query, plsh_cache_s
         query->l =
             query->l * exp2f(query->m - top) + row->l * exp2f(row->m - top) / (float)set->samples;
         query->m = top;
-        float share = 1 / (row->l * (float)set->samples);
+        float share = row->l == 0 ? 0 : 1 / (row->l * (float)set->samples); /* saw nothing */
         for (int64_t c = 0; c < dv; c++) query->o[c] += share * row->o[c];
     }
     return pairs;
@@ -254,7 +254,7 @@ static void put_query(const plsh_cache *cache, const plsh_cache_query *query) {
     plsh_layout layout = plsh_cache_layout_or(tokens->o_layout, tokens->count, dim);
     float *o = tokens->o + query->head * layout.head_stride + query->token * layout.row_stride;
     bool mean = query->mask_row.mask->head.method == PLSH_METHOD_MEAN;
-    float factor = mean ? 1 : 1 / query->l;
+    float factor = mean ? 1 : query->l == 0 ? 0 : 1 / query->l; /* a row that saw nothing is 0 */
     for (int64_t c = 0; c < dim; c++) o[c] = factor * query->o[c];
     if (tokens->lse)
         tokens->lse[query->head * tokens->count + query->token] =

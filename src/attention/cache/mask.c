@@ -12,32 +12,6 @@ static const double LOG2_E = 1.4426950408889634;
 
 /* ---- Masks ----------------------------------------------------------------------------------- */
 
-static plsh_status check_head(const plsh_head *head, plsh_error *error) {
-    switch (head->method) {
-    case PLSH_METHOD_DENSE: return plsh_decay_check(&head->partition.decay, error);
-    case PLSH_METHOD_AUTO:
-    case PLSH_METHOD_EXACT:
-        if (!(head->eps >= 0 && head->eps < 1))
-            return plsh_fail(error, PLSH_STATUS_INVALID, "eps is %g; it lies in [0, 1)", head->eps);
-        return plsh_decay_check(&head->partition.decay, error);
-    case PLSH_METHOD_PLSH:
-    case PLSH_METHOD_MASKS:
-    case PLSH_METHOD_MEAN: return plsh_partition_check(&head->partition, error);
-    case PLSH_METHOD_WINDOW:
-        if (head->window < 1)
-            return plsh_fail(error, PLSH_STATUS_INVALID, "window is %lld; at least 1",
-                             (long long)head->window);
-        return plsh_decay_check(&head->partition.decay, error);
-    case PLSH_METHOD_FIXED:
-        if (head->block < 1)
-            return plsh_fail(error, PLSH_STATUS_INVALID, "block is %lld; at least 1",
-                             (long long)head->block);
-        return PLSH_STATUS_OK;
-    case PLSH_METHOD_NONE: return PLSH_STATUS_OK;
-    }
-    return plsh_fail(error, PLSH_STATUS_INVALID, "method %d is unknown", (int)head->method);
-}
-
 /* The distance from which on the decay is 0; INT64_MAX where it never is for good. */
 static int64_t end_of(const plsh_decay *decay) {
     if (plsh_decay_infinity(decay) > 0) return INT64_MAX;
@@ -78,16 +52,14 @@ static plsh_cache_mask_kind kind_of(const plsh_cache_mask *mask) {
 
 plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error) {
     *mask = (plsh_cache_mask){.head = *head, .reason = ""};
-    plsh_status status = check_head(head, error);
-    if (status) return status;
-    if (mask->head.eps == 0) mask->head.eps = 0x1p-24;
     resolve_auto(mask);
     mask->kind = kind_of(mask);
     mask->slope = LOG2_E / head->partition.decay.a;
     if (!plsh_cache_mask_is_sampled(mask)) return PLSH_STATUS_OK;
     int64_t samples = head->partition.samples;
     void *memory;
-    status = plsh_allocate(&memory, (size_t)samples + 1, sizeof(float), "weights of counts", error);
+    plsh_status status =
+        plsh_allocate(&memory, (size_t)samples + 1, sizeof(float), "weights of counts", error);
     mask->count_log2 = memory;
     if (status) return status;
     for (int64_t c = 0; c <= samples; c++)
@@ -249,9 +221,9 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
     int64_t t = row->position - from; /* of the first key */
     switch (row->mask->kind) {
     case PLSH_MASK_FLAT: memset(s, 0, (size_t)count * sizeof *s); return;
-    case PLSH_MASK_SLOPE: {
-        float first = (float)(-(double)t * row->mask->slope), step = (float)row->mask->slope;
-        for (int j = 0; j < count; j++) s[j] = first + (float)j * step;
+    case PLSH_MASK_SLOPE: { /* in double: a steep slope times a long way has no digits to lose */
+        const double first = (double)t, slope = row->mask->slope;
+        for (int j = 0; j < count; j++) s[j] = (float)(-slope * (first - (double)j));
         return;
     }
     case PLSH_MASK_TABLE:

@@ -1,45 +1,23 @@
 /* attention/cache: everything about a cache that never changes. */
 #include "attention/cache/setup.h"
 
-#include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
 
-#include <math.h>
-
-static plsh_status check_range(const char *name, int64_t value, int64_t low, int64_t high,
-                               plsh_error *error) {
-    if (value >= low && value <= high) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_INVALID, "%s is %lld; %lld to %lld", name, (long long)value,
-                     (long long)low, (long long)high);
-}
-
-/* Checks everything but the heads, and puts the defaults in. */
+/* Checks everything, and puts the defaults in. */
 static plsh_status complete(plsh_cache_config *config, plsh_error *error) {
-    if (config->kv_heads == 0) config->kv_heads = config->heads;
-    if (config->value_dim == 0) config->value_dim = config->head_dim;
-    plsh_status status = check_range("heads", config->heads, 1, 1 << 20, error);
-    if (!status) status = check_range("kv_heads", config->kv_heads, 1, config->heads, error);
-    if (!status) status = check_range("head_dim", config->head_dim, 1, 512, error);
-    if (!status) status = check_range("value_dim", config->value_dim, 1, 512, error);
-    if (!status) status = check_range("undo", config->undo, 0, PLSH_CACHE_MOST_TOKENS, error);
-    if (!status) status = check_range("threads", config->threads, 0, 1 << 16, error);
+    plsh_shape shape = {config->heads,     config->kv_heads, config->head_dim,
+                        config->value_dim, config->scale,    config->dtype,
+                        config->threads,   config->head,     config->head_count};
+    plsh_status status = plsh_check_shape(&shape, error);
     if (status) return status;
-    if (config->heads % config->kv_heads != 0)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "heads is %lld, no multiple of kv_heads, %lld",
-                         (long long)config->heads, (long long)config->kv_heads);
-    if (!plsh_dtype_is_attended(config->dtype))
-        return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %s; float32, float16 or bfloat16",
-                         plsh_dtype_name(config->dtype));
-    if (config->head == NULL || (config->head_count != 1 && config->head_count != config->heads))
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "head_count is %lld; 1, or as many as heads, %lld",
-                         (long long)config->head_count, (long long)config->heads);
-    if (config->scale == 0) config->scale = 1 / sqrt((double)config->head_dim);
-    if (!isfinite(config->scale))
-        return plsh_fail(error, PLSH_STATUS_INVALID, "scale is %g; a finite number", config->scale);
-    return PLSH_STATUS_OK;
+    config->kv_heads = shape.kv_heads;
+    config->value_dim = shape.value_dim;
+    config->scale = shape.scale;
+    if (config->undo >= 0 && config->undo <= PLSH_POSITIONS) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "undo is %lld; 0 to 2^61",
+                     (long long)config->undo);
 }
 
 void plsh_cache_setup_share(plsh_cache_setup *setup) {
@@ -57,7 +35,7 @@ void plsh_cache_setup_release(plsh_cache_setup *setup) {
 }
 
 int64_t plsh_cache_setup_most_tokens(const plsh_cache_setup *setup) {
-    int64_t most = PLSH_CACHE_MOST_TOKENS;
+    int64_t most = PLSH_POSITIONS;
     for (int64_t h = 0; h < setup->heads; h++) {
         const plsh_cache_mask *mask = &setup->mask[h];
         if (mask->kind == PLSH_MASK_LABELS && mask->head.partition.label_count < most)
@@ -68,14 +46,12 @@ int64_t plsh_cache_setup_most_tokens(const plsh_cache_setup *setup) {
 
 static plsh_status make_masks(plsh_cache_setup *setup, const plsh_cache_config *config,
                               plsh_error *error) {
+    const plsh_shape shape = {.head = config->head, .head_count = config->head_count};
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t h = 0; h < setup->heads && !status; h++) {
-        plsh_error inner = {0};
-        status = plsh_cache_mask_make(&setup->mask[h],
-                                      &config->head[config->head_count == 1 ? 0 : h], &inner);
-        if (status)
-            plsh_fail(error, status, "head %lld: %.200s", (long long)h, inner.message);
-        else if (setup->mask[h].head.method == PLSH_METHOD_EXACT)
+        const plsh_head head = plsh_check_head(&shape, h);
+        status = plsh_cache_mask_make(&setup->mask[h], &head, error);
+        if (!status && setup->mask[h].head.method == PLSH_METHOD_EXACT)
             setup->bounded[h / setup->group] = true;
     }
     return status;

@@ -4,10 +4,8 @@
 
 #include "attention/cache/mask.h"
 #include "attention/cache/page.h"
+#include "attention/plan/check.h"
 #include "plsh/cache.h"
-
-/* Positions stay below, so that sums of a few never overflow. */
-#define PLSH_CACHE_MOST_TOKENS (INT64_C(1) << 61)
 
 typedef struct plsh_cache_setup {
     atomic_int references;

@@ -9,33 +9,62 @@
 
 static plsh_status check_tokens(const plsh_cache *cache, const plsh_tokens *tokens,
                                 plsh_error *error) {
-    if (tokens->count < 0 || tokens->count > PLSH_CACHE_MOST_TOKENS)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "the number of tokens is %lld; 0 to 2^61",
+    if (tokens->count < 0 || tokens->count > PLSH_ROWS_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the number of tokens is %lld; 0 to 2^40",
                          (long long)tokens->count);
     if (tokens->dtype != PLSH_DTYPE_FLOAT32 && tokens->dtype != cache->setup->page[0].dtype)
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "tokens have dtype %d; float32, or what the cache stores, %d",
-                         (int)tokens->dtype, (int)cache->setup->page[0].dtype);
+                         "tokens have dtype %s; float32, or what the cache stores, %s",
+                         plsh_dtype_name(tokens->dtype),
+                         plsh_dtype_name(cache->setup->page[0].dtype));
     return PLSH_STATUS_OK;
 }
 
 static plsh_status check_append(const plsh_cache *cache, const plsh_tokens *tokens,
                                 plsh_error *error) {
+    const plsh_cache_setup *setup = cache->setup;
+    plsh_layout k = tokens->k_layout, v = tokens->v_layout;
     plsh_status status = check_tokens(cache, tokens, error);
     if (status || tokens->count == 0) return status;
     if (tokens->k == NULL || tokens->v == NULL)
         return plsh_fail(error, PLSH_STATUS_INVALID, "k or v is NULL; appending reads both");
-    int64_t most = plsh_cache_setup_most_tokens(cache->setup);
+    int64_t most = plsh_cache_setup_most_tokens(setup);
     if (cache->length + tokens->count > most)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%lld tokens more than the %lld there are; the heads serve %lld (user "
                          "labels end, other positions are below 2^61)",
                          (long long)tokens->count, (long long)cache->length, (long long)most);
-    return PLSH_STATUS_OK;
+    status =
+        plsh_check_layout(&k, "k", setup->kv_heads, tokens->count, setup->page[0].head_dim, error);
+    return status ? status
+                  : plsh_check_layout(&v, "v", setup->kv_heads, tokens->count,
+                                      setup->page[0].value_dim, error);
+}
+
+/* o and lse may overlap neither each other nor what the call reads: q, and k and v where they are
+ * given. */
+static plsh_status check_output(const plsh_cache *cache, const plsh_tokens *tokens, const void *k,
+                                const void *v, plsh_error *error) {
+    const plsh_cache_setup *setup = cache->setup;
+    const int64_t n = tokens->count, d = setup->page[0].head_dim, dv = setup->page[0].value_dim;
+    const size_t size = plsh_dtype_size(tokens->dtype);
+    plsh_layout q_layout = tokens->q_layout, o_layout = tokens->o_layout;
+    plsh_status status = plsh_check_layout(&q_layout, "q", setup->heads, n, d, error);
+    if (!status) status = plsh_check_layout(&o_layout, "o", setup->heads, n, dv, error);
+    if (status) return status;
+    const plsh_check_array arrays[] = {
+        {"q", tokens->q, size, q_layout, setup->heads, n, d, false},
+        {"k", k, size, plsh_cache_layout_or(tokens->k_layout, n, d), setup->kv_heads, n, d, false},
+        {"v", v, size, plsh_cache_layout_or(tokens->v_layout, n, dv), setup->kv_heads, n, dv,
+         false},
+        {"o", tokens->o, sizeof(float), o_layout, setup->heads, n, dv, true},
+        {"lse", tokens->lse, sizeof(float), {n, 1}, setup->heads, n, 1, true},
+    };
+    return plsh_check_overlap(arrays, 5, error);
 }
 
 static plsh_status check_attend(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
-                                plsh_error *error) {
+                                bool appends, plsh_error *error) {
     plsh_status status = check_tokens(cache, tokens, error);
     if (status || tokens->count == 0) return status;
     if (tokens->q == NULL || tokens->o == NULL)
@@ -43,7 +72,8 @@ static plsh_status check_attend(const plsh_cache *cache, const plsh_tokens *toke
     if (tokens->count > length)
         return plsh_fail(error, PLSH_STATUS_INVALID, "%lld queries, but only %lld tokens",
                          (long long)tokens->count, (long long)length);
-    return PLSH_STATUS_OK;
+    return check_output(cache, tokens, appends ? tokens->k : NULL, appends ? tokens->v : NULL,
+                        error);
 }
 
 static plsh_status check_reach(const plsh_cache *cache, int64_t position, plsh_error *error) {
@@ -142,7 +172,8 @@ static plsh_status check(const batch *all, int64_t i, plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     if (all->append) status = check_append(cache, tokens, error);
     if (!status && all->attend)
-        status = check_attend(cache, tokens, all->append ? INT64_MAX : cache->length, error);
+        status = check_attend(cache, tokens, all->append ? INT64_MAX : cache->length, all->append,
+                              error);
     if (!status && !all->append && tokens->count > 0)
         status = check_reach(cache, cache->length - tokens->count, error);
     return status;
@@ -250,8 +281,8 @@ plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences, i
                                  size_t *bytes, plsh_error *error) {
     size_t passes = 0, prompt = 0;
     *bytes = 0;
-    if (count < 0 || count > PLSH_CACHE_MOST_TOKENS)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "the number of tokens is %lld; 0 to 2^61",
+    if (count < 0 || count > PLSH_ROWS_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the number of tokens is %lld; 0 to 2^40",
                          (long long)count);
     for (int64_t i = 0; i < sequences; i++) {
         size_t each;

@@ -4,10 +4,9 @@
 
 #include "attention/forward/certificate.h"
 #include "attention/forward/tile.h"
-#include "attention/plan/finite.h"
+#include "attention/plan/arrays.h"
 #include "attention/sampled/sampled.h"
 #include "base/memory.h"
-#include "base/status.h"
 
 /* The kv head of a head, and where its keys begin. */
 static int64_t kv_head(const plsh_plan *plan, int64_t head) {
@@ -188,18 +187,8 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
                               plsh_report *report, plsh_error *error) {
     if (report) *report = (plsh_report){0};
     if (plan->shape.queries == 0) return PLSH_STATUS_OK;
-    if (!arrays->q || !arrays->k || !arrays->v || !arrays->o || !workspace) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "q, k, v, o and the workspace must not be NULL");
-    }
-    if ((uintptr_t)workspace % PLSH_ALIGNMENT != 0) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "the workspace must lie on a multiple of %d",
-                         PLSH_ALIGNMENT);
-    }
-    if (plan->shape.check_finite) {
-        plsh_status status = plsh_check_finite(plan, arrays, NULL, error);
-        if (status) return status;
-    }
+    plsh_status status = plsh_forward_check(plan, arrays, workspace, error);
+    if (status) return status;
     int64_t pairs = run(plan, arrays, NULL, workspace);
     if (report) {
         *report = (plsh_report){
@@ -225,26 +214,5 @@ plsh_status plsh_attend(const plsh_attention *attention, const void *q, const vo
     if (!status) status = plsh_plan_forward(plan, &arrays, workspace, NULL, error);
     plsh_release(workspace);
     plsh_plan_destroy(plan);
-    return status;
-}
-
-plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_head *heads,
-                             plsh_error *error) {
-    if (count < 1) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "%lld heads; at least 1", (long long)count);
-    }
-    double *slopes;
-    plsh_status status =
-        plsh_allocate((void **)&slopes, (size_t)count, sizeof(double), "ALiBi slopes", error);
-    if (!status) status = plsh_alibi_slopes((size_t)count, slopes, error);
-    for (int64_t h = 0; !status && h < count; h++) {
-        double sigma = 1.0 / slopes[h];
-        heads[h] = (plsh_head){.method = method,
-                               .partition = plsh_partition_default(sigma, 20),
-                               .window = (int64_t)ceil(27.0 * sigma),
-                               .block = (int64_t)fmax(1.0, round(2.0 * sigma))};
-        heads[h].partition.head = (uint32_t)h;
-    }
-    plsh_release(slopes);
     return status;
 }

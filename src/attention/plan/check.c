@@ -1,66 +1,67 @@
 /* attention: is a descriptor one that can be run? */
-#include <float.h>
+#include "attention/plan/check.h"
+
 #include <math.h>
 
 #include "attention/plan/plan.h"
 #include "base/dtype.h"
 #include "base/status.h"
 
-static plsh_status check_sizes(const plsh_attention *a, plsh_error *error) {
-    if (a->heads < 1) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "heads is %lld; at least 1",
-                         (long long)a->heads);
-    }
-    if (a->kv_heads < 1 || a->heads % a->kv_heads != 0) {
+/* Times log2 e it is still a float. */
+static const double SCALE_MAX = 1e38;
+
+static plsh_status check_range(const char *name, int64_t value, int64_t low, int64_t high,
+                               plsh_error *error) {
+    if (value >= low && value <= high) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "%s is %lld; %lld to %lld", name, (long long)value,
+                     (long long)low, (long long)high);
+}
+
+static plsh_status check_sizes(const plsh_shape *shape, plsh_error *error) {
+    plsh_status status = check_range("heads", shape->heads, 1, PLSH_HEADS_MAX, error);
+    if (!status) status = check_range("kv_heads", shape->kv_heads, 1, shape->heads, error);
+    if (!status) status = check_range("head_dim", shape->head_dim, 1, PLSH_DIM_MAX, error);
+    if (!status) status = check_range("value_dim", shape->value_dim, 1, PLSH_DIM_MAX, error);
+    if (!status) status = check_range("threads", shape->threads, 0, PLSH_THREADS_MAX, error);
+    if (status) return status;
+    if (shape->heads % shape->kv_heads != 0) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "kv_heads is %lld; it must divide heads, %lld",
-                         (long long)a->kv_heads, (long long)a->heads);
+                         (long long)shape->kv_heads, (long long)shape->heads);
     }
-    if (a->head_dim < 1 || a->head_dim > PLSH_DIM_MAX) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "head_dim is %lld; 1 to %d",
-                         (long long)a->head_dim, PLSH_DIM_MAX);
+    if (!(fabs(shape->scale) <= SCALE_MAX)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "scale is %g; a number of at most %g",
+                         shape->scale, SCALE_MAX);
     }
-    if (a->value_dim < 1 || a->value_dim > PLSH_DIM_MAX) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "value_dim is %lld; 1 to %d",
-                         (long long)a->value_dim, PLSH_DIM_MAX);
-    }
-    if (a->queries < 0 || a->keys < a->queries || a->keys > INT64_C(1) << 40) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "%lld queries and %lld keys; 0 <= queries <= keys <= 2^40",
-                         (long long)a->queries, (long long)a->keys);
-    }
-    if (!(fabs(a->scale) <= FLT_MAX)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "scale is %g; a number that is finite as a float", a->scale);
-    }
-    if (!plsh_dtype_is_attended(a->dtype)) {
+    if (!plsh_dtype_is_attended(shape->dtype)) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %s; float32, float16 or bfloat16",
-                         plsh_dtype_name(a->dtype));
-    }
-    if (a->threads < 0 || a->threads > 4096) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "threads is %d; 0 (all) to 4096", a->threads);
+                         plsh_dtype_name(shape->dtype));
     }
     return PLSH_STATUS_OK;
 }
 
-/* Fills in a layout of zeros; refuses rows or heads that overlap. */
-static plsh_status check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
-                                int64_t dim, plsh_error *error) {
+plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
+                              int64_t dim, plsh_error *error) {
+    const int64_t most = INT64_C(1) << 58; /* elements: two such ways in bytes fit in 64 bits */
     if (layout->head_stride == 0 && layout->row_stride == 0) {
         *layout = (plsh_layout){.head_stride = rows * dim, .row_stride = dim};
     }
     int64_t head = layout->head_stride, row = layout->row_stride, last;
-    bool overflow = __builtin_mul_overflow(head, heads, &last) ||
-                    __builtin_mul_overflow(row, rows, &last) || last > INT64_C(1) << 60 ||
-                    head > (INT64_C(1) << 60) / heads;
+    bool overflow = __builtin_mul_overflow(head, heads, &last) || last > most ||
+                    __builtin_mul_overflow(row, rows, &last) || last > most;
     if (overflow) {
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "strides of %s: %lld and %lld are too large",
                          name, (long long)head, (long long)row);
+    }
+    if (head < 0 || row < 0) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "strides of %s: head %lld, row %lld; they are not negative", name,
+                         (long long)head, (long long)row);
     }
     bool rows_apart = rows <= 1 || row >= dim;
     bool heads_apart = heads <= 1 || rows == 0 || head >= dim;
     bool nested = heads <= 1 || rows <= 1 || head >= (rows - 1) * row + dim ||
                   row >= (heads - 1) * head + dim;
-    if (head < 0 || row < 0 || !rows_apart || !heads_apart || !nested) {
+    if (!rows_apart || !heads_apart || !nested) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "strides of %s: head %lld, row %lld make rows of %lld elements overlap",
                          name, (long long)head, (long long)row, (long long)dim);
@@ -68,28 +69,44 @@ static plsh_status check_layout(plsh_layout *layout, const char *name, int64_t h
     return PLSH_STATUS_OK;
 }
 
-static plsh_status check_offsets(const plsh_attention *a, plsh_error *error) {
-    const int64_t *q = a->query_offsets, *k = a->key_offsets;
-    if (a->sequences < 0 || (a->sequences > 0 && (!q || !k))) {
+/* Offsets of one array: they begin with 0, never fall, and end with `rows`. */
+static plsh_status check_offsets(const char *name, const int64_t *offset, int64_t sequences,
+                                 int64_t rows, plsh_error *error) {
+    for (int64_t x = 0; x <= sequences; x++) {
+        int64_t least = x == 0 ? 0 : offset[x - 1], most = x == 0 ? 0 : rows;
+        if (x == sequences) least = rows;
+        if (offset[x] >= least && offset[x] <= most) continue;
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "sequences is %lld; positive needs query_offsets and key_offsets",
-                         (long long)a->sequences);
-    }
-    if (a->sequences == 0) return PLSH_STATUS_OK;
-    for (int64_t x = 0; x < a->sequences; x++) {
-        int64_t queries = q[x + 1] - q[x], keys = k[x + 1] - k[x];
-        if (queries < 0 || keys < queries) {
-            return plsh_fail(error, PLSH_STATUS_INVALID,
-                             "sequence %lld has %lld queries and %lld keys; 0 <= queries <= keys",
-                             (long long)x, (long long)queries, (long long)keys);
-        }
-    }
-    if (q[0] != 0 || k[0] != 0 || q[a->sequences] != a->queries || k[a->sequences] != a->keys) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "offsets must begin with 0 and end with queries, %lld, and keys, %lld",
-                         (long long)a->queries, (long long)a->keys);
+                         "%s[%lld] is %lld; offsets begin with 0, never fall and end with %lld",
+                         name, (long long)x, (long long)offset[x], (long long)rows);
     }
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_check_rows(int64_t queries, int64_t keys, int64_t sequences, const int64_t *q,
+                            const int64_t *k, plsh_error *error) {
+    if (queries < 0 || keys < queries || keys > PLSH_ROWS_MAX) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%lld queries and %lld keys; 0 <= queries <= keys <= 2^40",
+                         (long long)queries, (long long)keys);
+    }
+    if (sequences < 0 || sequences > PLSH_ROWS_MAX || (sequences > 0 && (!q || !k))) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "sequences is %lld; positive needs query_offsets and key_offsets",
+                         (long long)sequences);
+    }
+    if (sequences == 0) return PLSH_STATUS_OK;
+    plsh_status status = check_offsets("query_offsets", q, sequences, queries, error);
+    if (!status) status = check_offsets("key_offsets", k, sequences, keys, error);
+    for (int64_t x = 0; !status && x < sequences; x++) {
+        int64_t of_q = q[x + 1] - q[x], of_k = k[x + 1] - k[x];
+        if (of_k < of_q) {
+            status = plsh_fail(error, PLSH_STATUS_INVALID,
+                               "sequence %lld has %lld queries and %lld keys; queries <= keys",
+                               (long long)x, (long long)of_q, (long long)of_k);
+        }
+    }
+    return status;
 }
 
 static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *error) {
@@ -112,36 +129,73 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
     return PLSH_STATUS_OK;
 }
 
-static plsh_status check_heads(const plsh_attention *a, plsh_error *error) {
-    if (!a->head || (a->head_count != 1 && a->head_count != a->heads)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "head_count is %lld; 1, or heads (%lld), with an array of that length",
-                         (long long)a->head_count, (long long)a->heads);
+static plsh_status check_head(const plsh_head *head, int64_t h, plsh_error *error) {
+    plsh_status status = check_method(head, h, error);
+    if (status) return status;
+    plsh_error inner = {0};
+    if (plsh_head_has_decay(head)) status = plsh_decay_check(&head->partition.decay, &inner);
+    if (!status && plsh_method_is_sampled(head->method)) {
+        status = plsh_partition_check(&head->partition, &inner);
     }
-    for (int64_t h = 0; h < a->head_count; h++) {
-        plsh_status status = check_method(&a->head[h], h, error);
-        if (!status && plsh_head_has_decay(&a->head[h])) {
-            status = plsh_decay_check(&a->head[h].partition.decay, error);
-        }
-        if (status) return status;
-    }
-    return PLSH_STATUS_OK;
+    if (!status) return status;
+    return plsh_fail(error, status, "head %lld: %.200s", (long long)h, inner.message);
 }
 
-plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *shape,
-                                 plsh_error *error) {
-    *shape = *attention;
-    plsh_attention *a = shape;
-    if (a->kv_heads == 0) a->kv_heads = a->heads;
-    if (a->value_dim == 0) a->value_dim = a->head_dim;
-    plsh_status status = check_sizes(a, error);
+static plsh_status check_heads(const plsh_shape *shape, plsh_error *error) {
+    if (!shape->head || (shape->head_count != 1 && shape->head_count != shape->heads)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "head_count is %lld; 1, or heads (%lld), with an array of that length",
+                         (long long)shape->head_count, (long long)shape->heads);
+    }
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t h = 0; !status && h < shape->head_count; h++) {
+        status = check_head(&shape->head[h], h, error);
+    }
+    return status;
+}
+
+plsh_status plsh_check_shape(plsh_shape *shape, plsh_error *error) {
+    if (shape->kv_heads == 0) shape->kv_heads = shape->heads;
+    if (shape->value_dim == 0) shape->value_dim = shape->head_dim;
+    plsh_status status = check_sizes(shape, error);
     if (status) return status;
-    if (a->scale == 0.0) a->scale = 1.0 / sqrt((double)a->head_dim);
-    status = check_layout(&a->q, "q", a->heads, a->queries, a->head_dim, error);
-    if (!status) status = check_layout(&a->k, "k", a->kv_heads, a->keys, a->head_dim, error);
-    if (!status) status = check_layout(&a->v, "v", a->kv_heads, a->keys, a->value_dim, error);
-    if (!status) status = check_layout(&a->o, "o", a->heads, a->queries, a->value_dim, error);
-    if (!status) status = check_offsets(a, error);
-    if (!status) status = check_heads(a, error);
+    if (shape->scale == 0.0) shape->scale = 1.0 / sqrt((double)shape->head_dim);
+    return check_heads(shape, error);
+}
+
+plsh_head plsh_check_head(const plsh_shape *shape, int64_t h) {
+    plsh_head head = shape->head[shape->head_count == 1 ? 0 : h];
+    if (head.eps == 0.0) head.eps = 0x1p-24;
+    if (head.window > PLSH_POSITIONS) head.window = PLSH_POSITIONS;
+    if (head.block > PLSH_POSITIONS) head.block = PLSH_POSITIONS;
+    return head;
+}
+
+plsh_shape plsh_attention_shape(const plsh_attention *a) {
+    return (plsh_shape){a->heads, a->kv_heads, a->head_dim, a->value_dim, a->scale,
+                        a->dtype, a->threads,  a->head,     a->head_count};
+}
+
+plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
+                                 plsh_error *error) {
+    *checked = *attention;
+    plsh_attention *a = checked;
+    plsh_shape shape = plsh_attention_shape(a);
+    plsh_status status = plsh_check_shape(&shape, error);
+    if (status) return status;
+    a->kv_heads = shape.kv_heads;
+    a->value_dim = shape.value_dim;
+    a->scale = shape.scale;
+    status =
+        plsh_check_rows(a->queries, a->keys, a->sequences, a->query_offsets, a->key_offsets, error);
+    if (!status) status = plsh_check_layouts(a, error);
+    return status;
+}
+
+plsh_status plsh_check_layouts(plsh_attention *a, plsh_error *error) {
+    plsh_status status = plsh_check_layout(&a->q, "q", a->heads, a->queries, a->head_dim, error);
+    if (!status) status = plsh_check_layout(&a->k, "k", a->kv_heads, a->keys, a->head_dim, error);
+    if (!status) status = plsh_check_layout(&a->v, "v", a->kv_heads, a->keys, a->value_dim, error);
+    if (!status) status = plsh_check_layout(&a->o, "o", a->heads, a->queries, a->value_dim, error);
     return status;
 }

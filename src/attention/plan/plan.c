@@ -122,8 +122,8 @@ static bool knows_decay(const plsh_head *head) {
 static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     const plsh_attention *shape = &plan->shape;
     plsh_head_plan *head = &plan->head[h];
-    head->head = shape->head[shape->head_count == 1 ? 0 : h];
-    if (head->head.eps == 0.0) head->head.eps = 0x1p-24;
+    const plsh_shape common = plsh_attention_shape(shape);
+    head->head = plsh_check_head(&common, h);
     head->log_eps = (float)log2(head->head.eps);
     head->reason = "as asked";
     if (head->head.method == PLSH_METHOD_AUTO) plsh_predict_choose(plan, head);

@@ -6,6 +6,7 @@
 #define PLSH_ATTENTION_PLAN_H
 
 #include "attention/kernels/kernels.h"
+#include "attention/plan/check.h"
 #include "attention/sampled/counting.h"
 #include "attention/sampled/gathering.h"
 #include "plsh/attention.h"
@@ -18,8 +19,7 @@ enum {
     PLSH_TILE_KEYS = 128,
     PLSH_BOUND_KEYS = 32,
     /* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
-    PLSH_BOX_BYTES = 8 << 20,
-    PLSH_DIM_MAX = 512 /* head_dim and value_dim */
+    PLSH_BOX_BYTES = 8 << 20
 };
 
 /* One head, as it runs. */
@@ -91,31 +91,15 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
     return (block + rows - 1) / rows;
 }
 
-static inline bool plsh_method_is_sampled(plsh_method method) {
-    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
-}
-
-/* Is the decay left zero, as a head may that does not look at it? */
-static inline bool plsh_decay_is_unset(const plsh_decay *decay) {
-    return decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
-}
-
-/* Does the head look at its decay? Labels are all that a sampled one needs: its decay may be
- * left zero, and then there is no certificate. */
-static inline bool plsh_head_has_decay(const plsh_head *head) {
-    if (plsh_decay_is_unset(&head->partition.decay) && plsh_method_is_sampled(head->method) &&
-        head->partition.scheme == PLSH_SCHEME_LABELS) {
-        return false;
-    }
-    return head->method != PLSH_METHOD_FIXED && head->method != PLSH_METHOD_NONE;
-}
-
 /* A plan for plsh_plan_forward_pages alone. */
 plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **plan,
                                    plsh_error *error);
 
-/* Checks a descriptor and fills in its defaults. */
-plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *shape,
+/* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans
+ * and caches have in common. */
+plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
                                  plsh_error *error);
+plsh_status plsh_check_layouts(plsh_attention *attention, plsh_error *error);
+plsh_shape plsh_attention_shape(const plsh_attention *attention);
 
 #endif

@@ -33,8 +33,7 @@ static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, b
 
 plsh_status plsh_sampled_prepare(const plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
     const plsh_partition *set = &head->head.partition;
-    plsh_status status = plsh_partition_check(set, error);
-    if (status) return status;
+    plsh_status status = PLSH_STATUS_OK;
     if (plan->longest > PLSH_COUNTING_REACH)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "a sequence of %lld keys; the sampled methods take 2^30",
@@ -233,7 +232,7 @@ static void merge_row(plsh_tile *tile, int r, int columns) {
     double *sum = tile->o_sum + (ptrdiff_t)r * columns;
     const float *o = tile->o + (ptrdiff_t)r * columns;
     const bool mean = tile->head->head.method == PLSH_METHOD_MEAN;
-    const double keep = mean ? 1 : before, add = mean ? 1 / l : now;
+    const double keep = mean ? 1 : before, add = !mean ? now : l == 0 ? 0 : 1 / l;
     for (int c = 0; c < columns; c++) sum[c] = sum[c] * keep + (double)o[c] * add;
     tile->l_sum[r] = tile->l_sum[r] * before + l * now;
     tile->spread[r] = tile->spread[r] * before * before + l * now * l * now;
@@ -246,7 +245,7 @@ static void close_row(plsh_tile *tile, int r, int columns) {
     const double by = tile->head->head.method == PLSH_METHOD_MEAN ? s : l;
     const double *sum = tile->o_sum + (ptrdiff_t)r * columns;
     float *o = tile->o + (ptrdiff_t)r * columns;
-    for (int c = 0; c < columns; c++) o[c] = (float)(sum[c] / by);
+    for (int c = 0; c < columns; c++) o[c] = l == 0 ? 0.0f : (float)(sum[c] / by);
     tile->spread[r] = sqrt(fmax(0, s * tile->spread[r] / (l * l) - 1));
     tile->m[r] = (float)(tile->m_sum[r] + log2(l / s));
     tile->l[r] = 1.0f;

@@ -1,0 +1,96 @@
+/* attention: can a call run on these arrays? */
+#include "attention/plan/arrays.h"
+
+#include "attention/plan/finite.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+static plsh_status check_workspace(const void *workspace, plsh_error *error) {
+    if ((uintptr_t)workspace % PLSH_ALIGNMENT == 0) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "the workspace must lie on a multiple of %d",
+                     PLSH_ALIGNMENT);
+}
+
+/* Arrays of a call as the check of overlaps takes them. */
+static plsh_check_array queries_of(const plsh_plan *plan, const char *name, const void *data,
+                                   plsh_dtype dtype, bool written) {
+    const plsh_attention *s = &plan->shape;
+    return (plsh_check_array){
+        name, data, plsh_dtype_size(dtype), s->q, s->heads, s->queries, s->head_dim, written};
+}
+
+static plsh_check_array outputs_of(const plsh_plan *plan, const char *name, const void *data,
+                                   plsh_dtype dtype, bool written) {
+    const plsh_attention *s = &plan->shape;
+    return (plsh_check_array){name,     data,       plsh_dtype_size(dtype), s->o,
+                              s->heads, s->queries, s->value_dim,           written};
+}
+
+static plsh_check_array keys_of(const plsh_plan *plan, const char *name, const void *data,
+                                plsh_dtype dtype, bool written) {
+    const plsh_attention *s = &plan->shape;
+    return (plsh_check_array){
+        name, data, plsh_dtype_size(dtype), s->k, s->kv_heads, s->keys, s->head_dim, written};
+}
+
+static plsh_check_array values_of(const plsh_plan *plan, const char *name, const void *data,
+                                  plsh_dtype dtype, bool written) {
+    const plsh_attention *s = &plan->shape;
+    return (plsh_check_array){name,        data,    plsh_dtype_size(dtype), s->v,
+                              s->kv_heads, s->keys, s->value_dim,           written};
+}
+
+/* `each` numbers of `size` bytes for every head, without gaps. */
+static plsh_check_array rows_of(const plsh_plan *plan, const char *name, const void *data,
+                                size_t size, int64_t each, bool written) {
+    const int64_t heads = plan->shape.heads;
+    return (plsh_check_array){name, data, size, {each, 1}, heads, each, 1, written};
+}
+
+plsh_status plsh_forward_check(const plsh_plan *plan, const plsh_forward *a, const void *workspace,
+                               plsh_error *error) {
+    const plsh_dtype dtype = plan->shape.dtype;
+    const int64_t n = plan->shape.queries;
+    if (!a->q || !a->k || !a->v || !a->o || !workspace) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "q, k, v, o and the workspace must not be NULL");
+    }
+    const plsh_check_array arrays[] = {
+        queries_of(plan, "q", a->q, dtype, false),
+        keys_of(plan, "k", a->k, dtype, false),
+        values_of(plan, "v", a->v, dtype, false),
+        outputs_of(plan, "o", a->o, PLSH_DTYPE_FLOAT32, true),
+        rows_of(plan, "lse", a->lse, sizeof(float), n, true),
+        rows_of(plan, "certificate", a->certificate, sizeof(float), n, true),
+    };
+    plsh_status status = check_workspace(workspace, error);
+    if (!status) status = plsh_check_overlap(arrays, 6, error);
+    if (status || !plan->shape.check_finite) return status;
+    return plsh_check_finite(plan, a, NULL, error);
+}
+
+plsh_status plsh_backward_check(const plsh_plan *plan, const plsh_backward *a,
+                                const void *workspace, plsh_error *error) {
+    const plsh_dtype dtype = plan->shape.dtype, wide = PLSH_DTYPE_FLOAT32;
+    if (!a->q || !a->k || !a->v || !a->o || !a->lse || !a->d_o || !workspace) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "q, k, v, o, lse, d_o and the workspace must not be NULL");
+    }
+    const plsh_check_array arrays[] = {
+        queries_of(plan, "q", a->q, dtype, false),
+        keys_of(plan, "k", a->k, dtype, false),
+        values_of(plan, "v", a->v, dtype, false),
+        outputs_of(plan, "o", a->o, wide, false),
+        outputs_of(plan, "d_o", a->d_o, wide, false),
+        rows_of(plan, "lse", a->lse, sizeof(float), plan->shape.queries, false),
+        queries_of(plan, "d_q", a->d_q, wide, true),
+        keys_of(plan, "d_k", a->d_k, wide, true),
+        values_of(plan, "d_v", a->d_v, wide, true),
+        rows_of(plan, "d_decay", a->d_decay, sizeof(double), 2, true),
+    };
+    plsh_status status = check_workspace(workspace, error);
+    if (!status) status = plsh_check_overlap(arrays, 10, error);
+    if (status || !plan->shape.check_finite) return status;
+    const plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v};
+    return plsh_check_finite(plan, &inputs, a->d_o, error);
+}

@@ -1,0 +1,77 @@
+/* attention: is a descriptor one that can be run, and what do its zeros stand for? One answer for
+ * plans and caches, and so for all that is built on them. */
+#ifndef PLSH_ATTENTION_CHECK_H
+#define PLSH_ATTENTION_CHECK_H
+
+#include "plsh/attention.h"
+
+enum {
+    PLSH_DIM_MAX = 512, /* head_dim and value_dim */
+    PLSH_HEADS_MAX = 1 << 20,
+    PLSH_THREADS_MAX = 4096
+};
+#define PLSH_ROWS_MAX (INT64_C(1) << 40) /* of one call */
+#define PLSH_POSITIONS                                                                             \
+    (INT64_C(1) << 61) /* of a sequence; sums of a few of them fit in 64 bits                      \
+                        */
+
+static inline bool plsh_method_is_sampled(plsh_method method) {
+    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
+}
+
+/* Is the decay left zero, as a head may that does not look at it? */
+static inline bool plsh_decay_is_unset(const plsh_decay *decay) {
+    return decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
+}
+
+/* Does the head look at its decay? Labels are all that a sampled one needs: its decay may be
+ * left zero, and then there is no certificate. */
+static inline bool plsh_head_has_decay(const plsh_head *head) {
+    if (plsh_decay_is_unset(&head->partition.decay) && plsh_method_is_sampled(head->method) &&
+        head->partition.scheme == PLSH_SCHEME_LABELS) {
+        return false;
+    }
+    return head->method != PLSH_METHOD_FIXED && head->method != PLSH_METHOD_NONE;
+}
+
+/* What the descriptors of plans and caches have in common. */
+typedef struct plsh_shape {
+    int64_t heads, kv_heads, head_dim, value_dim;
+    double scale;
+    plsh_dtype dtype;
+    int threads;
+    const plsh_head *head;
+    int64_t head_count;
+} plsh_shape;
+
+/* Checks all of it, the heads included, and replaces zeros by what they stand for. */
+plsh_status plsh_check_shape(plsh_shape *shape, plsh_error *error);
+
+/* Head h of a checked shape as it runs: eps set, window and block no longer than any sequence. */
+plsh_head plsh_check_head(const plsh_shape *shape, int64_t h);
+
+/* Fills in a layout of zeros; refuses rows or heads that overlap, or run backwards. */
+plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
+                              int64_t dim, plsh_error *error);
+
+/* 0 <= queries <= keys <= PLSH_ROWS_MAX; and offsets that cut them into sequences of each of which
+ * the same holds. */
+plsh_status plsh_check_rows(int64_t queries, int64_t keys, int64_t sequences,
+                            const int64_t *query_offsets, const int64_t *key_offsets,
+                            plsh_error *error);
+
+/* An array of a call, for the check below. */
+typedef struct plsh_check_array {
+    const char *name;
+    const void *data; /* NULL: none */
+    size_t size;      /* of an element */
+    plsh_layout layout;
+    int64_t heads, rows, dim;
+    bool written;
+} plsh_check_array;
+
+/* No array that is written may share memory with another one of the call. Rows of one in the gaps
+ * between the rows of another are fine. */
+plsh_status plsh_check_overlap(const plsh_check_array *arrays, int count, plsh_error *error);
+
+#endif
