@@ -35,6 +35,7 @@ static void run_forward(plsh_backward_tile *b, int64_t draw) {
     tile->guarded = true;
     plsh_tile_reset(tile);
     visit_draw(tile, draw);
+    plsh_tile_join(tile);
     tile->pass = &plsh_pass_backward;
     tile->pairs = pairs;
     for (int r = 0; r < tile->rows; r++) {

@@ -14,6 +14,8 @@ size_t plsh_backward_layout(const plsh_plan *plan, plsh_backward_tile *tile, cha
     tile->packed_o = plsh_take_floats(memory, &used, group * dv);
     tile->packed_do = plsh_take_floats(memory, &used, rows * dv);
     tile->sum_q = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)d));
+    used =
+        plsh_stretches_layout(plan, &tile->q_stretches, plsh_kernels_columns((int)d), memory, used);
     tile->p = plsh_take_floats(memory, &used, rows * PLSH_TILE_KEYS);
     tile->ds = plsh_take_floats(memory, &used, rows * PLSH_TILE_KEYS);
     tile->log2_lse = plsh_take_floats(memory, &used, rows);
@@ -94,11 +96,12 @@ static void begin(plsh_tile *tile) {
     }
     for (int r = 0; r < group; r++) b->one[r] = 1.0f;
     memset(b->sum_q, 0, sizeof(float) * (size_t)(tile->groups * group * columns));
+    plsh_stretches_begin(&b->q_stretches);
     memset(b->visited, 0, sizeof(b->visited));
     b->sloped = b->scattered = b->returns = false;
     for (int r = 0; r < tile->groups * group; r++) {
         tile->m[r] = PLSH_SOFTMAX_START;
-        tile->l[r] = 0.0f;
+        tile->l[r] = tile->l_low[r] = 0.0f;
         b->residue[r] = 0.0f;
     }
     b->d_decay[0] = b->d_decay[1] = 0.0;
@@ -137,7 +140,8 @@ static plsh_weigh weigh(plsh_backward_tile *b, int g, float *s, int count, const
     ptrdiff_t at = (ptrdiff_t)g * group;
     *lse = b->log2_lse + at;
     if (tile->head->head.method != PLSH_METHOD_EXACT) return PLSH_WEIGH_PLAIN;
-    tile->kernel->softmax(group, s, tile->top, tile->m + at, tile->l + at, tile->alpha, count);
+    tile->kernel->softmax(group, s, tile->top, tile->m + at, tile->l + at, tile->l_low + at,
+                          tile->alpha, count);
     for (int r = 0; r < group; r++) {
         b->rest[r] = exp2f((tile->m[at + r] - b->log2_lse[at + r]) - b->lse_low[at + r]);
     }
@@ -164,9 +168,10 @@ static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count, co
     if (b->d_q) {
         bool plain = !run->masked || kernel->all_finite(group, run->k, PLSH_DTYPE_FLOAT32,
                                                         tile->k_stride, count, d);
+        float *sum = b->sum_q + lane * plsh_kernels_columns(d);
         (plain ? kernel->accumulate : kernel->accumulate_masked)(
-            group, b->sum_q + lane * plsh_kernels_columns(d), b->one, ds, run->k, tile->k_stride,
-            count, d, run->rows, run->masked, NULL);
+            group, sum, b->one, ds, run->k, tile->k_stride, count, d, run->rows, run->masked, NULL);
+        plsh_stretches_step(&b->q_stretches, g, sum, NULL);
     }
     if (b->learns) add_slopes(b, g, first, count, ds);
     for (int j = 0; j < count; j++) b->visited[key + j] |= UINT32_C(1) << g;
@@ -308,6 +313,7 @@ static void finish(plsh_tile *tile) {
     for (int g = 0; b->d_q && g < tile->groups; g++) {
         int rows = group_rows(tile, g);
         ptrdiff_t first = (ptrdiff_t)g * group;
+        plsh_stretches_end(&b->q_stretches, g, b->sum_q + first * plsh_kernels_columns(d), NULL);
         settle(b, g, rows);
         tile->kernel->finish(group, b->d_q + first * shape->q.row_stride, shape->q.row_stride,
                              b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);

@@ -21,8 +21,10 @@ size_t plsh_certificate_layout(const plsh_plan *plan, plsh_tile *tile, char *mem
     plsh_gap_sums *gap = &tile->gap;
     gap->over_m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
     gap->over_l = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->over_low = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
     gap->under_m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
     gap->under_l = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
+    gap->under_low = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
     gap->rest = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
     gap->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
     return used;
@@ -128,10 +130,10 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
                        .group = group};
         split_key(&key, tile->s + j * group, gap->s + j * group, top_over, top_under);
     }
-    kernel->softmax(group, tile->s, top_over, gap->over_m + lane, gap->over_l + lane, tile->alpha,
-                    count);
-    kernel->softmax(group, gap->s, top_under, gap->under_m + lane, gap->under_l + lane, tile->alpha,
-                    count);
+    kernel->softmax(group, tile->s, top_over, gap->over_m + lane, gap->over_l + lane,
+                    gap->over_low + lane, tile->alpha, count);
+    kernel->softmax(group, gap->s, top_under, gap->under_m + lane, gap->under_l + lane,
+                    gap->under_low + lane, tile->alpha, count);
 }
 
 /* The same for all keys of [begin, end), step by step. */
@@ -157,7 +159,7 @@ static void add_missing(plsh_tile *tile, int g, int64_t window) {
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, tile->k_rows, tile->k_stride,
                    tile->count, d, bias, true);
     kernel->softmax(group, tile->s, tile->top, tile->gap.under_m + lane, tile->gap.under_l + lane,
-                    tile->alpha, tile->count);
+                    tile->gap.under_low + lane, tile->alpha, tile->count);
 }
 
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
@@ -276,6 +278,7 @@ static void measure(plsh_tile *tile) {
     for (int r = 0; r < tile->groups * tile->kernel->group; r++) {
         gap->over_m[r] = gap->under_m[r] = PLSH_SOFTMAX_START;
         gap->over_l[r] = gap->under_l[r] = 0;
+        gap->over_low[r] = gap->under_low[r] = 0;
         gap->rest[r] = -INFINITY;
     }
     tile->head = &plain;

@@ -24,6 +24,9 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
     tile->o = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)dv));
     tile->m = plsh_take_floats(memory, &used, rows);
     tile->l = plsh_take_floats(memory, &used, rows);
+    tile->l_low = plsh_take_floats(memory, &used, rows);
+    used = plsh_stretches_layout(plan, &tile->o_stretches, plsh_kernels_columns((int)dv), memory,
+                                 used);
     tile->q_norm = plsh_take_floats(memory, &used, rows);
     tile->q_mean = plsh_take_floats(memory, &used, rows);
     tile->left_out = plsh_take_floats(memory, &used, rows);
@@ -62,8 +65,9 @@ void plsh_tile_reset(plsh_tile *tile) {
     int columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
     for (int r = 0; r < rows; r++) {
         tile->m[r] = PLSH_SOFTMAX_START;
-        tile->l[r] = 0.0f;
+        tile->l[r] = tile->l_low[r] = 0.0f;
     }
+    plsh_stretches_begin(&tile->o_stretches);
     memset(tile->o, 0, sizeof(float) * (size_t)rows * (size_t)columns);
 }
 
@@ -193,19 +197,31 @@ static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, dv = (int)tile->plan->shape.value_dim;
-    float *m = tile->m + (ptrdiff_t)g * group, *l = tile->l + (ptrdiff_t)g * group;
-    float *o = tile->o + (ptrdiff_t)g * group * plsh_kernels_columns(dv);
+    const ptrdiff_t lane = (ptrdiff_t)g * group;
+    float *m = tile->m + lane, *o = tile->o + lane * plsh_kernels_columns(dv);
     plsh_run run = plsh_tile_score(tile, g, first, count, tile->s);
-    kernel->softmax(group, tile->s, tile->top, m, l, tile->alpha, count);
+    kernel->softmax(group, tile->s, tile->top, m, tile->l + lane, tile->l_low + lane, tile->alpha,
+                    count);
     bool plain = !run.masked || masked_finite(tile, g, first, count);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
                                                              tile->v_stride, count, dv, run.rows,
                                                              run.masked, &tile->ahead);
+    plsh_stretches_step(&tile->o_stretches, g, o, m);
+}
+
+void plsh_tile_join(plsh_tile *tile) {
+    const ptrdiff_t group = tile->kernel->group;
+    const ptrdiff_t columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
+    for (int g = 0; g < tile->groups; g++) {
+        plsh_stretches_end(&tile->o_stretches, g, tile->o + g * group * columns,
+                           tile->m + g * group);
+    }
 }
 
 void plsh_tile_finish(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, dv = (int)shape->value_dim;
+    plsh_tile_join(tile);
     for (int g = 0; g < tile->groups; g++) {
         int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
         ptrdiff_t first = (ptrdiff_t)g * group;
@@ -213,7 +229,8 @@ void plsh_tile_finish(plsh_tile *tile) {
                              tile->o + first * plsh_kernels_columns(dv), tile->l + first, rows, dv);
     }
     for (int r = 0; tile->lse_out && r < tile->rows; r++) {
-        tile->lse_out[r] = (float)((double)tile->m[r] * 0.6931471805599453) + logf(tile->l[r]);
+        tile->lse_out[r] = (float)((double)tile->m[r] * 0.6931471805599453 +
+                                   log((double)tile->l[r] + (double)tile->l_low[r]));
     }
 }
 

@@ -10,6 +10,7 @@
 #define PLSH_ATTENTION_TILE_H
 
 #include "attention/forward/source.h"
+#include "attention/forward/stretch.h"
 #include "attention/plan/plan.h"
 
 typedef struct plsh_tile plsh_tile;
@@ -35,10 +36,10 @@ typedef struct plsh_pass {
 /* How far the weights M of a run are from the decay L, for certificates: sums 2^m l over keys, as
  * those of the softmax. */
 typedef struct plsh_gap_sums {
-    float *over_m, *over_l;   /* [groups][group], of A (M - L) where M > L */
-    float *under_m, *under_l; /* of A (L - M) where M < L */
-    float *rest;              /* log2 of what of it was not scored, at most */
-    float *s;                 /* [PLSH_TILE_KEYS][group], scores */
+    float *over_m, *over_l, *over_low;    /* [groups][group], of A (M - L) where M > L */
+    float *under_m, *under_l, *under_low; /* of A (L - M) where M < L */
+    float *rest;                          /* log2 of what of it was not scored, at most */
+    float *s;                             /* [PLSH_TILE_KEYS][group], scores */
 } plsh_gap_sums;
 
 struct plsh_tile {
@@ -60,9 +61,11 @@ struct plsh_tile {
     float *o_out, *lse_out, *certificate_out; /* NULL where not asked for; all in backward */
 
     /* Buffers. */
-    float *packed;   /* [groups][d][group] */
-    float *o;        /* [groups][group][columns] */
-    float *m, *l;    /* [groups][group] */
+    float *packed; /* [groups][d][group] */
+    float *o;      /* [groups][group][columns] */
+    float *m, *l;  /* [groups][group] */
+    float *l_low;  /* [groups][group], what l lacks after rounding */
+    plsh_stretches o_stretches;
     float *q_norm;   /* [groups][group], `exact`: |q| in the units of packed */
     float *q_mean;   /* [groups][group], `exact`: q.mean of the keys, rounded up */
     float *left_out; /* [groups][group], `exact`: share of the weight boxes left out, at most */
@@ -109,6 +112,9 @@ size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory);
 void plsh_tile_begin(plsh_tile *tile);
 void plsh_tile_pack(plsh_tile *tile);
 void plsh_tile_reset(plsh_tile *tile);
+
+/* The sums o are whole: the stretches that are over have been added. */
+void plsh_tile_join(plsh_tile *tile);
 
 /* Keys first .. first + count - 1 of the sequence become the step at hand, count at most
  * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */

@@ -13,7 +13,7 @@ INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, 
     for (int g = 0; g < GROUP_VECTORS; g++) {
         const vector top = v_load(lse + g * LANES), rest = v_load(low + g * LANES);
         const vector middle = with_dp ? v_load(delta + g * LANES) : zero;
-        vector total = with_dp ? v_load(sum + g * LANES) : zero;
+        vector total = zero;
         for (int j = 0; j < keys; j++) {
             ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
             vector p = v_load(s + at);
@@ -33,7 +33,7 @@ INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, 
             v_store(dp + at, ds);
             total = total + ds;
         }
-        if (with_dp) v_store(sum + g * LANES, total);
+        if (with_dp) v_store(sum + g * LANES, v_load(sum + g * LANES) + total);
     }
 }
 

@@ -141,15 +141,13 @@ INLINE void softmax_row(plsh_decode_row *row, float *dot, int keys) {
     row->l = row->alpha * row->l + total[0];
 }
 
-/* o += p V over the keys from..to-1 for R rows and C vectors of columns; first o = alpha o. */
+/* o += p V over the keys from..to-1 for R rows and C vectors of columns, summed from zero and added
+ * once; before the first, o = alpha o. */
 INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, const void *v,
                         plsh_dtype dtype, int column, int from, int to, int dv) {
     vector sum[DECODE_ROWS][MOST_COLUMNS];
     UNROLL for (int r = 0; r < R; r++) {
-        vector alpha = v_set(from == 0 ? rows[r]->alpha : 1.0f);
-        UNROLL for (int c = 0; c < C; c++) {
-            sum[r][c] = alpha * v_load(rows[r]->o + column + c * LANES);
-        }
+        UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_set(0.0f);
     }
     for (int j = from; j < to; j++) {
         vector value[MOST_COLUMNS];
@@ -166,7 +164,11 @@ INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, 
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int c = 0; c < C; c++) v_store(rows[r]->o + column + c * LANES, sum[r][c]);
+        vector alpha = v_set(from == 0 ? rows[r]->alpha : 1.0f);
+        UNROLL for (int c = 0; c < C; c++) {
+            float *o = rows[r]->o + column + c * LANES;
+            v_store(o, v_fma(alpha, v_load(o), sum[r][c]));
+        }
     }
 }
 

@@ -53,6 +53,11 @@ typedef struct plsh_ahead {
     int next, end;
 } plsh_ahead;
 
+/* Keys that accumulate sums from zero, and adds at once: a key must not be rounded to the digits of
+ * all keys before. Of n like terms, one by one, n / 2 ulps may be lost. 64 cost nothing, 32 cost
+ * 2 %. */
+enum { PLSH_SUM_KEYS = 64 };
+
 typedef struct plsh_kernels {
     const char *name;
     int group; /* queries per group, a multiple of the lanes */
@@ -72,23 +77,25 @@ typedef struct plsh_kernels {
     void (*scores)(int group, float *s, float *top, const float *packed, const float *k,
                    ptrdiff_t stride, int keys, int d, const float *bias, bool masked);
 
-    /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s. Start with
-     * m = PLSH_SOFTMAX_START, l = 0. A key with s = -inf has weight 0 exactly,
-     * and no weight is a denormal. */
-    void (*softmax)(int group, float *s, const float *top, float *m, float *l, float *alpha,
-                    int keys);
+    /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s; l_low is what
+     * l lacks after rounding. Start with m = PLSH_SOFTMAX_START, l = l_low = 0. A key with s = -inf
+     * has weight 0 exactly, and no weight is a denormal. */
+    void (*softmax)(int group, float *s, const float *top, float *m, float *l, float *l_low,
+                    float *alpha, int keys);
 
     /* The same with weights: s = w 2^(s - m'). The weights of key j are w[row[j] * group + r] >= 0;
      * one of weight 0 is still in top, so its score may hide the others', and its NaN is one. */
     void (*softmax_weighted)(int group, float *s, const float *top, const float *w,
-                             const int32_t *row, float *m, float *l, float *alpha, int keys);
+                             const int32_t *row, float *m, float *l, float *l_low, float *alpha,
+                             int keys);
 
     /* Keys of weight 0 count for nothing: their s becomes -inf, and top the maximum of the rest. */
     void (*mask)(int group, float *s, float *top, const float *w, const int32_t *row, int keys);
 
     /* o[r * columns + c] = alpha[r] o + sum_j p[j * group + r] v[j * stride + c], c < dv, for
-     * r < rows at least and all of the group at most. ragged: p is likely to be 0 for some rows and
-     * the first or last keys, which is then looked for. ahead may be NULL. */
+     * r < rows at least and all of the group at most, PLSH_SUM_KEYS at a time. ragged: p is likely
+     * to be 0 for some rows and the first or last keys, which is then looked for. ahead may be
+     * NULL. */
     void (*accumulate)(int group, float *o, const float *alpha, const float *p, const float *v,
                        ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
                        plsh_ahead *ahead);

@@ -51,38 +51,44 @@ static void scores(int group, float *s, float *top, const float *packed, const f
 /* 2^x, cut to zero below the normal range as in the other tables. */
 static float weight_of(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 
-static void softmax(int group, float *s, const float *top, float *m, float *l, float *alpha,
-                    int keys) {
+/* m = max(m, top), alpha = 2^(old m - m). */
+static void advance_maximum(int group, const float *top, float *m, float *alpha) {
     for (int r = 0; r < group; r++) {
         float after = larger(m[r], top[r]);
         alpha[r] = weight_of(m[r] - after);
         m[r] = after;
-        l[r] *= alpha[r];
-    }
-    for (int j = 0; j < keys; j++) {
-        for (int r = 0; r < group; r++) {
-            float *at = s + (ptrdiff_t)j * group + r;
-            *at = weight_of(*at - m[r]);
-            l[r] += *at;
-        }
     }
 }
 
+/* l + l_low = alpha (l + l_low) + sum: what the new l lacks after rounding is kept (Kahan). */
+static void add_compensated(float *l, float *l_low, float alpha, float sum) {
+    float kept = alpha * *l, all = alpha * *l_low + sum, after = kept + all;
+    *l = after;
+    *l_low = all - (after - kept);
+}
+
 static void softmax_weighted(int group, float *s, const float *top, const float *w,
-                             const int32_t *row, float *m, float *l, float *alpha, int keys) {
+                             const int32_t *row, float *m, float *l, float *l_low, float *alpha,
+                             int keys) {
+    advance_maximum(group, top, m, alpha);
     for (int r = 0; r < group; r++) {
-        float after = larger(m[r], top[r]);
-        alpha[r] = weight_of(m[r] - after);
-        m[r] = after;
-        l[r] *= alpha[r];
-    }
-    for (int j = 0; j < keys; j++) {
-        for (int r = 0; r < group; r++) {
+        float total = 0.0f, sum = 0.0f;
+        for (int j = 0; j < keys; j++) {
             float *at = s + (ptrdiff_t)j * group + r;
-            *at = weight_of(*at - m[r]) * w[(ptrdiff_t)row[j] * group + r];
-            l[r] += *at;
+            *at = weight_of(*at - m[r]);
+            if (w) *at *= w[(ptrdiff_t)row[j] * group + r];
+            sum += *at;
+            if (j % 16 < 15 && j < keys - 1) continue;
+            total += sum; /* 16 keys at a time: fewer roundings than one by one */
+            sum = 0.0f;
         }
+        add_compensated(l + r, l_low + r, alpha[r], total);
     }
+}
+
+static void softmax(int group, float *s, const float *top, float *m, float *l, float *l_low,
+                    float *alpha, int keys) {
+    softmax_weighted(group, s, top, NULL, NULL, m, l, l_low, alpha, keys);
 }
 
 static void mask(int group, float *s, float *top, const float *w, const int32_t *row, int keys) {
@@ -96,20 +102,41 @@ static void mask(int group, float *s, float *top, const float *w, const int32_t 
     }
 }
 
+/* o[0..count) = alpha o + sum_j p_j v_j. masked: weight 0 takes nothing from v. */
+static void add_keys(int group, float *o, float alpha, const float *p, const float *v,
+                     ptrdiff_t stride, int keys, int count, bool masked) {
+    float sum[16] = {0};
+    for (int j = 0; j < keys; j++) {
+        float weight = p[(ptrdiff_t)j * group];
+        if (masked && weight == 0.0f) continue;
+        for (int c = 0; c < count; c++) sum[c] += weight * v[j * stride + c];
+    }
+    for (int c = 0; c < count; c++) o[c] = alpha * o[c] + sum[c];
+}
+
+static void add_rows(int group, float *o, const float *alpha, const float *p, const float *v,
+                     ptrdiff_t stride, int keys, int dv, int rows, bool masked) {
+    const int columns = plsh_kernels_columns(dv);
+    for (int r = 0; r < rows; r++) {
+        int done = 0;
+        do {
+            int count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
+            for (int c = 0; c < dv; c += 16) {
+                add_keys(group, o + (ptrdiff_t)r * columns + c, done ? 1.0f : alpha[r],
+                         p + (ptrdiff_t)done * group + r, v + done * stride + c, stride, count,
+                         dv - c < 16 ? dv - c : 16, masked);
+            }
+            done += count;
+        } while (done < keys);
+    }
+}
+
 static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
                        ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
                        plsh_ahead *ahead) {
     (void)ragged;
     (void)ahead;
-    const int columns = plsh_kernels_columns(dv);
-    for (int r = 0; r < rows; r++) {
-        float *row = o + (ptrdiff_t)r * columns;
-        for (int c = 0; c < dv; c++) row[c] *= alpha[r];
-        for (int j = 0; j < keys; j++) {
-            float weight = p[(ptrdiff_t)j * group + r];
-            for (int c = 0; c < dv; c++) row[c] += weight * v[j * stride + c];
-        }
-    }
+    add_rows(group, o, alpha, p, v, stride, keys, dv, rows, false);
 }
 
 static void accumulate_masked(int group, float *o, const float *alpha, const float *p,
@@ -117,16 +144,7 @@ static void accumulate_masked(int group, float *o, const float *alpha, const flo
                               bool ragged, plsh_ahead *ahead) {
     (void)ragged;
     (void)ahead;
-    const int columns = plsh_kernels_columns(dv);
-    for (int r = 0; r < rows; r++) {
-        float *row = o + (ptrdiff_t)r * columns;
-        for (int c = 0; c < dv; c++) row[c] *= alpha[r];
-        for (int j = 0; j < keys; j++) {
-            float weight = p[(ptrdiff_t)j * group + r];
-            if (weight == 0.0f) continue;
-            for (int c = 0; c < dv; c++) row[c] += weight * v[j * stride + c];
-        }
-    }
+    add_rows(group, o, alpha, p, v, stride, keys, dv, rows, true);
 }
 
 static void finish(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
@@ -203,6 +221,7 @@ static void bounds(int group, float *e, const float *packed, const float *boxes,
 static void gradient(int group, float *s, float *dp, const float *w, const int32_t *row,
                      plsh_weigh weigh, const float *lse, const float *low, const float *delta,
                      float *sum, int keys) {
+    float total[PLSH_GROUP_MAX] = {0};
     for (int j = 0; j < keys; j++) {
         for (int r = 0; r < group; r++) {
             ptrdiff_t at = (ptrdiff_t)j * group + r;
@@ -215,9 +234,10 @@ static void gradient(int group, float *s, float *dp, const float *w, const int32
             s[at] = p = larger(0.0f, p - 0x1p-100f);
             if (!dp) continue;
             dp[at] = p == 0.0f ? 0.0f : p * (dp[at] - delta[r]);
-            sum[r] += dp[at];
+            total[r] += dp[at];
         }
     }
+    for (int r = 0; dp && r < group; r++) sum[r] += total[r];
 }
 
 static void dots(int group, float *to, const float *a, const float *b, int d) {

@@ -172,44 +172,60 @@ static void scores(int group, float *s, float *top, const float *packed, const f
 /* ---- Softmax -------------------------------------------------------------------------------- */
 
 /* The new maximum, and what it does to sums taken under the old one. */
-INLINE void advance_maximum(vector *m_new, vector *l_new, const float *top, float *m,
-                            const float *l, float *alpha) {
+INLINE void advance_maximum(vector *m_new, const float *top, float *m, float *alpha) {
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
         vector before = v_load(m + g * LANES);
         m_new[g] = v_max(before, v_load(top + g * LANES));
-        vector a = v_exp2(before - m_new[g]);
-        l_new[g] = a * v_load(l + g * LANES);
-        v_store(alpha + g * LANES, a);
+        v_store(alpha + g * LANES, v_exp2(before - m_new[g]));
         v_store(m + g * LANES, m_new[g]);
     }
 }
 
-INLINE void softmax_rows(const bool weighted, float *s, const float *top, const float *w,
-                         const int32_t *row, float *m, float *l, float *alpha, int keys) {
-    vector m_new[GROUP_VECTORS], sum[GROUP_VECTORS];
-    advance_maximum(m_new, sum, top, m, l, alpha);
-    for (int j = 0; j < keys; j++) {
-        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
-            float *at = s + (ptrdiff_t)j * GROUP + g * LANES;
-            vector p = v_exp2(v_load(at) - m_new[g]);
-            if (weighted) p = p * v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
-            v_store(at, p);
-            sum[g] = sum[g] + p;
-        }
-    }
-    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) v_store(l + g * LANES, sum[g]);
+/* l + l_low = alpha (l + l_low) + sum: what the new l lacks after rounding is kept (Kahan). */
+INLINE void add_compensated(float *l, float *l_low, vector alpha, vector sum) {
+    vector kept = alpha * v_load(l), all = v_fma(alpha, v_load(l_low), sum);
+    vector after = kept + all;
+    v_store(l, after);
+    v_store(l_low, all - (after - kept));
 }
 
-static void softmax(int group, float *s, const float *top, float *m, float *l, float *alpha,
-                    int keys) {
+INLINE void softmax_rows(const bool weighted, float *s, const float *top, const float *w,
+                         const int32_t *row, float *m, float *l, float *l_low, float *alpha,
+                         int keys) {
+    enum { TOGETHER = 16 }; /* keys summed from zero: a sum of 128 like terms is off by 64 ulps */
+    vector m_new[GROUP_VECTORS], sum[GROUP_VECTORS], total[GROUP_VECTORS];
+    advance_maximum(m_new, top, m, alpha);
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = v_set(0.0f);
+    for (int j = 0; j < keys;) {
+        const int end = j + TOGETHER < keys ? j + TOGETHER : keys;
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) sum[g] = v_set(0.0f);
+        for (; j < end; j++) {
+            UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+                float *at = s + (ptrdiff_t)j * GROUP + g * LANES;
+                vector p = v_exp2(v_load(at) - m_new[g]);
+                if (weighted) p = p * v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
+                v_store(at, p);
+                sum[g] = sum[g] + p;
+            }
+        }
+        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = total[g] + sum[g];
+    }
+    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+        add_compensated(l + g * LANES, l_low + g * LANES, v_load(alpha + g * LANES), total[g]);
+    }
+}
+
+static void softmax(int group, float *s, const float *top, float *m, float *l, float *l_low,
+                    float *alpha, int keys) {
     (void)group;
-    softmax_rows(false, s, top, NULL, NULL, m, l, alpha, keys);
+    softmax_rows(false, s, top, NULL, NULL, m, l, l_low, alpha, keys);
 }
 
 static void softmax_weighted(int group, float *s, const float *top, const float *w,
-                             const int32_t *row, float *m, float *l, float *alpha, int keys) {
+                             const int32_t *row, float *m, float *l, float *l_low, float *alpha,
+                             int keys) {
     (void)group;
-    softmax_rows(true, s, top, w, row, m, l, alpha, keys);
+    softmax_rows(true, s, top, w, row, m, l, l_low, alpha, keys);
 }
 
 static void mask(int group, float *s, float *top, const float *w, const int32_t *row, int keys) {
@@ -231,14 +247,14 @@ static void mask(int group, float *s, float *top, const float *w, const int32_t 
 
 /* ---- O = alpha O + P^T V -------------------------------------------------------------------- */
 
-/* ROW_BLOCK rows by C vectors of columns. partial: of the last vector only `tail` lanes exist. */
+/* ROW_BLOCK rows by C vectors of columns, summed from zero and added once. partial: of the last
+ * vector only `tail` lanes exist. */
 INLINE void accumulate_block(const int C, const bool partial, float *o, ptrdiff_t columns,
                              const float *alpha, const float *p, const float *v, ptrdiff_t stride,
                              int keys, int tail) {
     vector sum[ROW_BLOCK][COLUMN_BLOCK];
     UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
-        vector a = v_set(alpha[r]);
-        UNROLL for (int c = 0; c < C; c++) sum[r][c] = a * v_load(o + r * columns + c * LANES);
+        UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_set(0.0f);
     }
     for (int j = 0; j < keys; j++) {
         vector row[COLUMN_BLOCK];
@@ -254,7 +270,11 @@ INLINE void accumulate_block(const int C, const bool partial, float *o, ptrdiff_
         v += stride;
     }
     UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
-        UNROLL for (int c = 0; c < C; c++) v_store(o + r * columns + c * LANES, sum[r][c]);
+        vector a = v_set(alpha[r]);
+        UNROLL for (int c = 0; c < C; c++) {
+            float *to = o + r * columns + c * LANES;
+            v_store(to, v_fma(a, v_load(to), sum[r][c]));
+        }
     }
 }
 
@@ -302,10 +322,9 @@ INLINE void accumulate_strip(const int C, const bool partial, float *o, ptrdiff_
 
 /* The vectors of a row are cut into strips as equal as can be: 5 into 3 + 2, not 4 + 1, which
  * would leave the second with too few sums to keep the multipliers busy. */
-static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
-                       ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
-                       plsh_ahead *ahead) {
-    (void)group;
+static void accumulate_keys(float *o, const float *alpha, const float *p, const float *v,
+                            ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
+                            plsh_ahead *ahead) {
     const int columns = plsh_kernels_columns(dv);
     const int vectors = (dv + LANES - 1) / LANES;
     const int strips = (vectors + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
@@ -339,7 +358,33 @@ static void accumulate(int group, float *o, const float *alpha, const float *p, 
     }
 }
 
+static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
+                       ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
+                       plsh_ahead *ahead) {
+    (void)group;
+    float one[GROUP];
+    for (int r = 0; r < GROUP; r++) one[r] = 1.0f;
+    int done = 0;
+    do {
+        int count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
+        accumulate_keys(o, done ? one : alpha, p + (ptrdiff_t)done * GROUP, v + done * stride,
+                        stride, count, dv, rows, ragged, ahead);
+        done += count;
+    } while (done < keys);
+}
+
 /* Key after key and fused, as above, so that the bits agree. */
+INLINE vector sum_masked(const float *p, const float *v, ptrdiff_t stride, int keys, int count) {
+    vector sum = v_set(0.0f);
+    for (int j = 0; j < keys; j++) {
+        float weight = p[(ptrdiff_t)j * GROUP];
+        if (weight == 0.0f) continue;
+        vector row = load_elements(v, PLSH_DTYPE_FLOAT32, j * stride, count);
+        sum = v_fma(v_set(weight), row, sum);
+    }
+    return sum;
+}
+
 static void accumulate_masked(int group, float *o, const float *alpha, const float *p,
                               const float *v, ptrdiff_t stride, int keys, int dv, int rows,
                               bool ragged, plsh_ahead *ahead) {
@@ -348,12 +393,20 @@ static void accumulate_masked(int group, float *o, const float *alpha, const flo
     (void)ahead;
     const int columns = plsh_kernels_columns(dv);
     for (int r = 0; r < rows; r++) {
-        float *row = o + (ptrdiff_t)r * columns;
-        for (int c = 0; c < dv; c++) row[c] *= alpha[r];
-        for (int j = 0; j < keys; j++) {
-            float weight = p[(ptrdiff_t)j * GROUP + r];
-            if (weight == 0.0f) continue;
-            for (int c = 0; c < dv; c++) row[c] = fmaf(weight, v[j * stride + c], row[c]);
+        for (int c = 0; c < dv; c += LANES) {
+            const int width = dv - c < LANES ? dv - c : LANES;
+            float *to = o + (ptrdiff_t)r * columns + c;
+            vector all = v_load(to), by = v_set(alpha[r]);
+            int done = 0;
+            do {
+                int count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
+                all = v_fma(by, all,
+                            sum_masked(p + (ptrdiff_t)done * GROUP + r, v + done * stride + c,
+                                       stride, count, width));
+                by = v_set(1.0f);
+                done += count;
+            } while (done < keys);
+            v_store(to, all);
         }
     }
 }

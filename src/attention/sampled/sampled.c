@@ -107,14 +107,15 @@ void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, 
     const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
     const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
     const float *k = tile->k_rows + at * tile->k_stride, *v = tile->v_rows + at * tile->v_stride;
-    float *o = tile->o + lane * plsh_kernels_columns(dv);
+    float *o = tile->o + lane * plsh_kernels_columns(dv), *m = tile->m + lane;
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, k, tile->k_stride, count, d,
                    NULL, false);
     if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
-    kernel->softmax_weighted(group, tile->s, tile->top, w, row, tile->m + lane, tile->l + lane,
-                             tile->alpha, count);
+    kernel->softmax_weighted(group, tile->s, tile->top, w, row, m, tile->l + lane,
+                             tile->l_low + lane, tile->alpha, count);
     (tile->guarded ? kernel->accumulate_masked : kernel->accumulate)(
         group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows, true, &tile->ahead);
+    plsh_stretches_step(&tile->o_stretches, g, o, m);
     tile->pairs += (int64_t)rows * count;
 }
 
@@ -249,6 +250,7 @@ static void close_row(plsh_tile *tile, int r, int columns) {
     tile->spread[r] = sqrt(fmax(0, s * tile->spread[r] / (l * l) - 1));
     tile->m[r] = (float)(tile->m_sum[r] + log2(l / s));
     tile->l[r] = 1.0f;
+    tile->l_low[r] = 0.0f;
 }
 
 /* Unless guarded, a row's m is the largest score of its group's keys, those of weight 0 included:
@@ -275,6 +277,7 @@ static bool run_passes(plsh_tile *tile) {
         else
             plsh_tile_visit_draws(tile, m, 1, 1.0f);
         hold &= sums_hold(tile);
+        plsh_tile_join(tile);
         for (int r = 0; r < tile->rows; r++) merge_row(tile, r, columns);
     }
     for (int r = 0; r < tile->rows; r++) close_row(tile, r, columns);

@@ -219,14 +219,14 @@ static void check_scores_nan(void) {
 static void check_exp2(void) {
     int group = tested.group;
     float s[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX], m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX];
-    float alpha[PLSH_GROUP_MAX], x[PLSH_GROUP_MAX];
+    float alpha[PLSH_GROUP_MAX], x[PLSH_GROUP_MAX], l_low[PLSH_GROUP_MAX] = {0};
     double worst = 0.0;
     for (int step = 0; step < 40000; step++) {
         for (int r = 0; r < group; r++) {
             x[r] = s[r] = -(float)(step * group + r) * (130.0f / (40000.0f * (float)group));
             top[r] = m[r] = l[r] = 0.0f;
         }
-        tested.softmax(group, s, top, m, l, alpha, 1);
+        tested.softmax(group, s, top, m, l, l_low, alpha, 1);
         for (int r = 0; r < group; r++) {
             double want = exp2((double)x[r]);
             if (x[r] >= -125.0f) worst = fmax(worst, fabs(s[r] - want) / want / FLT_EPSILON);
@@ -243,7 +243,7 @@ static void check_exp2(void) {
             s[r] = r % 2 ? special[i] : 0.0f;
             top[r] = m[r] = l[r] = 0.0f;
         }
-        tested.softmax(group, s, top, m, l, alpha, 1);
+        tested.softmax(group, s, top, m, l, l_low, alpha, 1);
         for (int r = 0; r < group; r++) {
             bool right = r % 2 == 0          ? s[r] == 1.0f
                          : isnan(special[i]) ? isnan(s[r]) && isnan(l[r])
@@ -259,6 +259,7 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
     size_t count = (size_t)(keys * group);
     float *s = malloc((count + 1) * 4), *w = malloc((count + 1) * 4), *p = malloc((count + 1) * 4);
     float m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX], alpha[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
+    float l_low[PLSH_GROUP_MAX] = {0};
     int32_t *row = malloc(((size_t)keys + 1) * sizeof *row);
     for (int j = 0; j < keys; j++) row[j] = j / 2 * 2; /* every weight row serves two keys */
     for (size_t i = 0; i < count; i++) {
@@ -284,9 +285,9 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
         }
         if (weighted) {
             tested.mask(group, at, top, w, row + begin, n);
-            tested.softmax_weighted(group, at, top, w, row + begin, m, l, alpha, n);
+            tested.softmax_weighted(group, at, top, w, row + begin, m, l, l_low, alpha, n);
         } else {
-            tested.softmax(group, at, top, m, l, alpha, n);
+            tested.softmax(group, at, top, m, l, l_low, alpha, n);
         }
     }
     for (int r = 0; r < group; r++) {

@@ -1,0 +1,37 @@
+/* attention: sums over very many keys.
+ *
+ * Each addition onto a long float sum may be off by half an ulp of it, and where the terms are
+ * alike always to the same side: a million keys, step by step, would lose 12 of 24 bits. So the
+ * rows of o, and of dQ, are summed in stretches of 16 steps (2048 keys), from zero each, and the
+ * stretches are added up apart, together with what rounding takes from that sum. */
+#ifndef PLSH_ATTENTION_STRETCH_H
+#define PLSH_ATTENTION_STRETCH_H
+
+#include "attention/plan/plan.h"
+
+enum { PLSH_STRETCH_STEPS = 16 };
+
+typedef struct plsh_stretches {
+    int group, columns;
+    float *past, *past_low;         /* [groups][group][columns], the stretches that are over */
+    float *m;                       /* [groups][group], the maxima that they are relative to */
+    int steps[PLSH_TILE_QUERIES];   /* per group: of the stretch at hand */
+    bool closed[PLSH_TILE_QUERIES]; /* per group: there are stretches that are over */
+} plsh_stretches;
+
+/* Bytes used after the buffers for rows of `columns` floats, and the buffers at memory + used
+ * (memory NULL: only the size). */
+size_t plsh_stretches_layout(const plsh_plan *plan, plsh_stretches *all, int columns, char *memory,
+                             size_t used);
+
+/* No stretch is over. */
+void plsh_stretches_begin(plsh_stretches *all);
+
+/* Group g's rows `sum`, relative to the maxima m (NULL: to none), have taken a step: at the end of
+ * a stretch they go to the past, and start from zero. */
+void plsh_stretches_step(plsh_stretches *all, int g, float *sum, const float *m);
+
+/* Adds group g's past to its rows. */
+void plsh_stretches_end(plsh_stretches *all, int g, float *sum, const float *m);
+
+#endif
