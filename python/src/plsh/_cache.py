@@ -73,11 +73,11 @@ class Cache:
         self._own(made[0])
 
     def _own(self, pointer: Any) -> None:
-        self._cache = ffi.gc(pointer, lib.plsh_cache_destroy)
+        self.pointer = ffi.gc(pointer, lib.plsh_cache_destroy)
 
     def __len__(self) -> int:
         """Tokens so far, forgotten ones included."""
-        return int(lib.plsh_cache_length(self._cache))
+        return int(lib.plsh_cache_length(self.pointer))
 
     def _tokens(self, **arrays: Optional[npt.NDArray[Any]]) -> Any:
         """plsh_tokens of the arrays given, which must have the same number of rows."""
@@ -106,7 +106,7 @@ class Cache:
     def append(self, k: npt.NDArray[Any], v: npt.NDArray[Any]) -> None:
         """Appends tokens, k [kv_heads, tokens, head_dim] and v, without attending."""
         error = ffi.new("plsh_error *")
-        check(lib.plsh_cache_append(self._cache, self._tokens(k=k, v=v), error), error)
+        check(lib.plsh_cache_append(self.pointer, self._tokens(k=k, v=v), error), error)
 
     def attend(self, q: npt.NDArray[Any]) -> Float32:
         """Attention of the queries of the last tokens, [heads, tokens, head_dim]."""
@@ -122,13 +122,13 @@ class Cache:
         o = np.empty((self.heads, rows, self.value_dim), dtype=np.float32)
         tokens = self._tokens(q=q, k=k, v=v, o=o)
         error = ffi.new("plsh_error *")
-        check(function(self._cache, tokens, ffi.NULL, error), error)
+        check(function(self.pointer, tokens, ffi.NULL, error), error)
         return o
 
     def fork(self) -> Cache:
         """A second cache with the same tokens; memory is shared until one of them writes to it."""
         made, error = ffi.new("plsh_cache **"), ffi.new("plsh_error *")
-        check(lib.plsh_cache_fork(self._cache, made, error), error)
+        check(lib.plsh_cache_fork(self.pointer, made, error), error)
         fork = Cache.__new__(Cache)
         fork.__dict__.update(self.__dict__)
         fork._own(made[0])
@@ -144,31 +144,31 @@ class Cache:
         3
         """
         error = ffi.new("plsh_error *")
-        check(lib.plsh_cache_truncate(self._cache, length, error), error)
+        check(lib.plsh_cache_truncate(self.pointer, length, error), error)
 
     @property
     def earliest(self) -> int:
         """The shortest length that :meth:`truncate` can make."""
-        return int(lib.plsh_cache_earliest(self._cache))
+        return int(lib.plsh_cache_earliest(self.pointer))
 
     @property
     def nbytes(self) -> int:
         """Memory in use, shared with forks included."""
-        return int(lib.plsh_cache_bytes(self._cache))
+        return int(lib.plsh_cache_bytes(self.pointer))
 
     def first(self, head: int) -> int:
         """The first position whose key the head still has."""
         if not 0 <= head < self.heads:
             raise IndexError(f"head={head}: is one of 0..{self.heads - 1}")
-        return int(lib.plsh_cache_first(self._cache, head))
+        return int(lib.plsh_cache_first(self.pointer, head))
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The method of each head, "auto" resolved."""
-        return tuple(METHOD_WORDS[lib.plsh_cache_head(self._cache, h, ffi.NULL).method]
+        return tuple(METHOD_WORDS[lib.plsh_cache_head(self.pointer, h, ffi.NULL).method]
                      for h in range(self.heads))
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the cache to a file, whole or not at all; Cache(..., path=...) reads it."""
         error = ffi.new("plsh_error *")
-        check(lib.plsh_cache_save(self._cache, os.fsencode(path), error), error)
+        check(lib.plsh_cache_save(self.pointer, os.fsencode(path), error), error)

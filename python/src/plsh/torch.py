@@ -25,8 +25,9 @@ from torch.autograd import forward_ad
 from plsh._attention import standard_sigmas
 from plsh._decay import Decay, DecayLike, parse_decay
 from plsh._plan import DTYPES, Array, Call, Options, Settings, method_words
+from plsh._torch_cache import Cache
 
-__all__ = ["ALiBiAttention", "attention", "padding_spans", "segment_spans"]
+__all__ = ["ALiBiAttention", "Cache", "attention", "padding_spans", "segment_spans"]
 
 Numbers = Union[float, Sequence[float], Tensor]
 Integers = Union[int, Sequence[int]]

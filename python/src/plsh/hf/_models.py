@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.masking_utils import create_masks_for_generate
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.falcon import modeling_falcon as falcon
@@ -19,6 +19,7 @@ from transformers.utils import logging
 from plsh._decay import alibi_slopes
 from plsh.hf import _options
 from plsh.hf._attend import Counter, attend, refuse_mask
+from plsh.hf._cache import chooses_cache
 from plsh.hf._mask import Mask, Refused, owners
 
 _log = logging.get_logger(__name__)
@@ -115,6 +116,8 @@ def install() -> None:
     for base in (bloom.BloomPreTrainedModel, mpt.MptPreTrainedModel, falcon.FalconPreTrainedModel):
         setattr(base, "_can_set_attn_implementation_cached_value", True)
     setattr(falcon.FalconForCausalLM, "create_masks_for_generate", _falcon_masks)
+    setattr(GenerationMixin, "_prepare_cache_for_generation",
+            chooses_cache(GenerationMixin._prepare_cache_for_generation))
     setattr(PreTrainedModel, "get_correct_attn_implementation",
             _checked(PreTrainedModel.get_correct_attn_implementation))
 
