@@ -1,5 +1,8 @@
 """The cache: token by token as in one pass, forks, undo, files, what is refused."""
 
+import contextlib
+import threading
+
 import numpy as np
 import pytest
 
@@ -91,3 +94,29 @@ def test_what_is_refused(rng):
     feed(cache, q, k, v, range(1, 201))
     with pytest.raises(plsh.Error, match=str(cache.earliest)):
         cache.truncate(0)
+
+
+def test_two_threads_at_once(rng):
+    """One of them is told; neither crashes."""
+    q, k, v = (rng.standard_normal((4, 6000, 64), dtype=np.float32) for _ in range(3))
+    cache = plsh.Cache(4, 64, method="dense")
+    cache.append(k[:, :1], v[:, :1])
+    begun = threading.Event()
+
+    def work():
+        begun.set()
+        while len(cache) == 1:
+            with contextlib.suppress(plsh.InvalidError):  # the other one was first
+                cache.step(q, k, v)
+
+    thread, refused = threading.Thread(target=work), 0
+    thread.start()
+    begun.wait()
+    while thread.is_alive():
+        try:
+            cache.attend(q[:, -1:])
+        except plsh.InvalidError as problem:
+            assert "thread" in str(problem)
+            refused += 1
+    thread.join()
+    assert refused > 0 and len(cache) == 6001

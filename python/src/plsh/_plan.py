@@ -159,7 +159,7 @@ class Plan:
         """Runs the plan on the addresses of plsh_forward; 0 for what is not asked for."""
         arrays = ffi.from_buffer(_FORWARD, _pack_6(*addresses))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
-        status = lib.plsh_plan_forward(self.pointer, arrays, _workspace(self._workspace), report,
+        status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), report,
                                        error)
         if status:
             check(status, error)
@@ -169,8 +169,8 @@ class Plan:
         """Gradients of sum(o * d_o), on the addresses of plsh_backward."""
         arrays = ffi.from_buffer(_BACKWARD, _pack_10(*addresses))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
-        workspace = _workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
-        status = lib.plsh_plan_backward(self.pointer, arrays, workspace, report, error)
+        scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
+        status = lib.plsh_plan_backward(self.pointer, arrays, scratch, report, error)
         if status:
             check(status, error)
         return Outcome(report.pairs, report.error_bound)
@@ -198,7 +198,7 @@ _pack_6, _pack_10 = struct.Struct("6P").pack, struct.Struct("10P").pack
 _local = threading.local()
 
 
-def _workspace(size: int) -> Any:
+def workspace(size: int) -> Any:
     """This thread's scratch memory, aligned to a cache line; it grows and is kept."""
     if getattr(_local, "size", -1) < size:
         _local.memory = np.empty(size + 64, dtype=np.uint8)

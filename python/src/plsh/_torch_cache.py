@@ -10,11 +10,13 @@ from torch import Tensor
 
 from plsh._cache import Cache as Sequence_
 from plsh._library import check, ffi, lib
-from plsh._plan import DTYPES
+from plsh._plan import DTYPES, workspace
 
 __all__ = ["Cache"]
 
-_TOKENS, _ERROR = ffi.typeof("plsh_tokens *"), ffi.typeof("plsh_error *")
+_TOKENS, _CACHES = ffi.typeof("plsh_tokens[]"), ffi.typeof("plsh_cache *[]")
+_ERROR, _SIZE = ffi.typeof("plsh_error *"), ffi.typeof("size_t *")
+_VOID, _FLOAT = ffi.typeof("void *"), ffi.typeof("float *")
 
 
 class Cache:
@@ -37,7 +39,7 @@ class Cache:
     def __init__(self, *, undo: int = 0, **options: Any) -> None:
         self.options = {**options, "undo": undo}
         self.sequences: list[Sequence_] = []
-        self._tokens = ffi.new(_TOKENS)
+        self._bytes: dict[tuple[int, int], int] = {}  # of workspace, by sequences and tokens
 
     def __len__(self) -> int:
         """Tokens of the longest sequence so far, forgotten ones included."""
@@ -65,12 +67,11 @@ class Cache:
                              f"the cache is of {len(self.sequences)} sequences of {first.heads} heads "
                              f"({first.kv_heads} of keys), {first.head_dim} and {first.value_dim} wide")
         o = torch.empty((batch, rows, heads, v.shape[3]), dtype=torch.float32).transpose(1, 2)
-        for b, sequence in enumerate(self.sequences):
-            begin = begins[b] if begins else 0
+        first_rows = [(b, begins[b] if begins else 0) for b in range(batch)]
+        for b, begin in first_rows:
             if begin:
                 o[b, :, :begin] = 0
-            if begin < rows:
-                self._step(sequence, q, k, v, o, b, begin)
+        self._step([x for x in first_rows if x[1] < rows], q, k, v, o)
         return o if q.dtype == torch.float32 else o.to(q.dtype)
 
     def _checked(self, *arrays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,17 +96,27 @@ class Cache:
             Sequence_(q.shape[1], q.shape[3], kv_heads=k.shape[1], value_dim=v.shape[3], dtype=dtype,
                       **{**self.options, "threads": threads}) for _ in range(q.shape[0])]
 
-    def _step(self, sequence: Sequence_, q: Tensor, k: Tensor, v: Tensor, o: Tensor, b: int,
-              begin: int) -> None:
-        tokens, error = self._tokens, ffi.new(_ERROR)
-        tokens.count = q.shape[2] - begin
-        tokens.dtype = DTYPES[str(q.dtype).removeprefix("torch.")]
-        for name, x in (("q", q), ("k", k), ("v", v), ("o", o)):
-            strides = x.stride()
-            address = x.data_ptr() + (b * strides[0] + begin * strides[2]) * x.element_size()
-            setattr(tokens, name, ffi.cast("float *" if name == "o" else "void *", address))
-            setattr(tokens, f"{name}_layout", _layout(x))
-        check(lib.plsh_cache_step(sequence.pointer, tokens, ffi.NULL, error), error)
+    def _step(self, first_rows: list[tuple[int, int]], q: Tensor, k: Tensor, v: Tensor,
+              o: Tensor) -> None:
+        """The steps of the sequences, from their first rows on, all at once."""
+        count, rows = len(first_rows), q.shape[2]
+        if not count:
+            return
+        caches = ffi.new(_CACHES, [self.sequences[b].pointer for b, _ in first_rows])
+        tokens, error = ffi.new(_TOKENS, count), ffi.new(_ERROR)
+        for token, (b, begin) in zip(tokens, first_rows):
+            token.count, token.dtype = rows - begin, DTYPES[str(q.dtype).removeprefix("torch.")]
+            token.q, token.q_layout = _address(_VOID, q, b, begin), _layout(q)
+            token.k, token.k_layout = _address(_VOID, k, b, begin), _layout(k)
+            token.v, token.v_layout = _address(_VOID, v, b, begin), _layout(v)
+            token.o, token.o_layout = _address(_FLOAT, o, b, begin), _layout(o)
+        size = self._bytes.get((count, rows))
+        if size is None:
+            found = ffi.new(_SIZE)
+            check(lib.plsh_cache_workspace(caches, count, rows, found, error), error)
+            size = self._bytes[count, rows] = int(found[0])
+        tokens[0].workspace, tokens[0].workspace_bytes = workspace(size), size
+        check(lib.plsh_cache_step_batch(caches, tokens, count, ffi.NULL, error), error)
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps the sequences of these numbers, in this order; one may be kept more than once."""
@@ -116,6 +127,11 @@ class Cache:
         """Forgets the last `count` tokens of every sequence."""
         for sequence in self.sequences:
             sequence.truncate(len(sequence) - count)
+
+
+def _address(kind: Any, x: Tensor, b: int, row: int) -> Any:
+    strides = x.stride()
+    return ffi.cast(kind, x.data_ptr() + (b * strides[0] + row * strides[2]) * x.element_size())
 
 
 def _layout(x: Tensor) -> tuple[int, int]:

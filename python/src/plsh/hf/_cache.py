@@ -25,7 +25,7 @@ def layer_of(key: Tensor) -> Optional[Layer]:
     return getattr(key, "plsh_layer", None)
 
 
-class Layer(CacheLayerMixin):  # type: ignore[misc]
+class Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's sequences. Keys given to `update` are appended when the layer attends."""
 
     is_sliding = False
@@ -33,7 +33,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
     supports_early_init = False
 
     def __init__(self, undo: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.undo, self.length = undo, 0
         self.waiting = False  # keys that no attention has come for
         self.cache: Optional[LayerCache] = None
@@ -157,7 +157,8 @@ class Cache(BaseCache):
     @property
     def nbytes(self) -> int:
         """Memory of the keys and values of all layers."""
-        return sum(x.cache.nbytes for x in self.layers if x.cache is not None)
+        return sum(x.cache.nbytes for x in self.layers
+                   if isinstance(x, Layer) and x.cache is not None)
 
 
 def chooses_cache(original: Any) -> Any:
