@@ -1,4 +1,4 @@
-/* plsh/weights.h - files of weights: safetensors, GGUF and PEFT adapters.
+/* plsh/weights.h - files of weights: safetensors, GGUF and PEFT adapters, read and written.
  *
  * Files are mapped into memory and stay as they are stored; nothing makes a float copy of a whole
  * model. Nothing in a file is trusted: one that is cut short, overlaps itself, overflows, is
@@ -180,6 +180,57 @@ PLSH_API plsh_status plsh_metadata_integers(const plsh_weights *weights, const c
 PLSH_API plsh_status plsh_metadata_numbers(const plsh_weights *weights, const char *key,
                                            double *out, plsh_error *error);
 
+/* ---- Writing ----
+ *
+ * Announce all metadata and all tensors, then append the tensors' rows in the same order: nothing
+ * but a few rows is ever held. The file is written beside its place and put there at the end.
+ * After a failure only plsh_weights_writer_abandon is left to do. */
+
+typedef struct plsh_weights_writer plsh_weights_writer;
+
+PLSH_API plsh_status plsh_weights_writer_create(plsh_weights_writer **out, const char *path,
+                                                plsh_weights_form form, plsh_error *error);
+
+/* GGUF only. Strings and arrays of strings; numbers of any kind, in the machine's layout. */
+PLSH_API plsh_status plsh_weights_writer_string(plsh_weights_writer *writer, const char *key,
+                                                const char *bytes, size_t length,
+                                                plsh_error *error);
+PLSH_API plsh_status plsh_weights_writer_strings(plsh_weights_writer *writer, const char *key,
+                                                 const plsh_string *strings, size_t count,
+                                                 plsh_error *error);
+PLSH_API plsh_status plsh_weights_writer_value(plsh_weights_writer *writer, const char *key,
+                                               plsh_metadata_type type, const void *value,
+                                               plsh_error *error);
+PLSH_API plsh_status plsh_weights_writer_values(plsh_weights_writer *writer, const char *key,
+                                                plsh_metadata_type type, const void *values,
+                                                size_t count, plsh_error *error);
+PLSH_API plsh_status plsh_weights_writer_copy(plsh_weights_writer *writer,
+                                              const plsh_metadata *metadata, plsh_error *error);
+
+/* Announces a tensor (its data is not looked at). A safetensors file holds no q type. */
+PLSH_API plsh_status plsh_weights_writer_declare(plsh_weights_writer *writer,
+                                                 const plsh_tensor *tensor, plsh_error *error);
+
+/* Appends rows to the tensor whose turn it is: float32 that is rounded to its type (F32, F16, BF16,
+ * Q8_0, Q4_1), or bytes as they are. */
+PLSH_API plsh_status plsh_weights_writer_rows(plsh_weights_writer *writer, const float *values,
+                                              int64_t rows, plsh_error *error);
+PLSH_API plsh_status plsh_weights_writer_bytes(plsh_weights_writer *writer, const void *bytes,
+                                               size_t size, plsh_error *error);
+
+/* Puts the file in its place; refuses one that misses rows. Frees the writer in any case. */
+PLSH_API plsh_status plsh_weights_writer_commit(plsh_weights_writer *writer, plsh_error *error);
+PLSH_API void plsh_weights_writer_abandon(plsh_weights_writer *writer);
+
+/* Bytes of the tensors announced so far; the file beside its place that holds the bytes until
+ * then, or NULL (plsh/io.h). */
+PLSH_API size_t plsh_weights_writer_size(const plsh_weights_writer *writer);
+PLSH_API const char *plsh_weights_writer_temporary(const plsh_weights_writer *writer);
+
+/* A safetensors file of tensors in memory, at once. */
+PLSH_API plsh_status plsh_safetensors_save(const char *path, const plsh_tensor *tensors,
+                                           size_t count, plsh_error *error);
+
 /* ---- PEFT adapters (LoRA) ----
  *
  * y = W x + scale B (A x) for the linear layers named; scale = alpha / r, or alpha / sqrt(r) with
@@ -203,6 +254,22 @@ PLSH_API size_t plsh_adapter_count(const plsh_adapter *adapter);
 PLSH_API const plsh_adapter_layer *plsh_adapter_at(const plsh_adapter *adapter, size_t index);
 PLSH_API const plsh_adapter_layer *plsh_adapter_find(const plsh_adapter *adapter,
                                                      const char *module);
+
+/* What an adapter is written with. All layers have one rank; scale = alpha / rank. */
+typedef struct plsh_adapter_settings {
+    const char *base;           /* base_model_name_or_path; NULL: none */
+    const char *task;           /* "CAUSAL_LM" where NULL */
+    const char *const *targets; /* "q_proj", .. */
+    size_t target_count;
+    int64_t rank;
+    double alpha, dropout;
+    bool rslora;
+} plsh_adapter_settings;
+
+/* Both files into an existing folder. Of the layers module, a and b are used; F32, F16 or BF16. */
+PLSH_API plsh_status plsh_adapter_save(const char *folder, const plsh_adapter_settings *settings,
+                                       const plsh_adapter_layer *layers, size_t count,
+                                       plsh_error *error);
 
 #ifdef __cplusplus
 }
