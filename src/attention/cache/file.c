@@ -1,4 +1,4 @@
-/* attention: decoding caches in files.
+/* attention/cache: decoding caches in files.
  *
  *     8 bytes   "PLSHKV01"
  *     records   the config: (name, 64-bit value) pairs, those of make_records
@@ -13,14 +13,14 @@
  * that number says. */
 #include "attention/cache/cache.h"
 
+#include "base/mapping.h"
 #include "base/memory.h"
+#include "base/reader.h"
 #include "base/status.h"
 #include "plsh/io.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char MAGIC[8] = "PLSHKV01";
 
@@ -241,67 +241,20 @@ plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_erro
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-typedef struct source {
-    FILE *file;
-    const char *path;
-    size_t left; /* bytes of the file before its digest that are not in the buffer yet */
-    uint64_t digest;
-    size_t used, held;
-    char buffer[BUFFER];
-} source;
-
-static plsh_status fail_short(const source *from, plsh_error *error) {
-    return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file ends too early", from->path);
-}
-
-static plsh_status take(source *from, void *to, size_t size, plsh_error *error) {
-    for (char *at = to; size > 0;) {
-        if (from->used == from->held) {
-            from->used = 0;
-            from->held = from->left < BUFFER ? from->left : BUFFER;
-            if (from->held == 0 || fread(from->buffer, 1, from->held, from->file) != from->held)
-                return fail_short(from, error);
-            from->left -= from->held;
-            from->digest = digest_add(from->digest, from->buffer, from->held);
-        }
-        size_t part = from->held - from->used < size ? from->held - from->used : size;
-        memcpy(at, from->buffer + from->used, part);
-        from->used += part, at += part, size -= part;
-    }
-    return PLSH_STATUS_OK;
-}
-
-static plsh_status open_source(source *from, const char *path, plsh_error *error) {
-    struct stat about;
-    from->path = path;
-    from->digest = DIGEST_START;
-    from->file = fopen(path, "rb");
-    if (from->file == NULL || fstat(fileno(from->file), &about) != 0)
-        return plsh_fail(error, PLSH_STATUS_IO, "%.150s: cannot open: %s", path, strerror(errno));
-    if (!S_ISREG(about.st_mode))
-        return plsh_fail(error, PLSH_STATUS_IO, "%.150s: not a regular file", path);
-    if ((size_t)about.st_size < sizeof from->digest) return fail_short(from, error);
-    from->left = (size_t)about.st_size - sizeof from->digest;
-    return PLSH_STATUS_OK;
-}
-
 /* Magic and config. */
-static plsh_status take_config(source *from, const plsh_cache_setup *setup, plsh_error *error) {
-    char magic[sizeof MAGIC];
-    plsh_status status = take(from, magic, sizeof magic, error);
-    if (status) return status;
-    if (memcmp(magic, MAGIC, sizeof magic) != 0)
+static plsh_status take_config(plsh_reader *from, const plsh_cache_setup *setup,
+                               plsh_error *error) {
+    const void *magic = plsh_reader_take(from, sizeof MAGIC, "the magic number");
+    if (magic == NULL || memcmp(magic, MAGIC, sizeof MAGIC) != 0)
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: not a cache file of this version",
-                         from->path);
-    record *ours;
-    void *memory = NULL;
-    status = make_records(setup, &ours, error);
+                         from->name);
     size_t count = record_count(setup);
-    if (!status) status = plsh_allocate(&memory, count, sizeof(record), "a cache file", error);
-    if (!status) status = take(from, memory, count * sizeof(record), error);
-    if (!status) status = compare_records(setup, ours, memory, from->path, error);
+    const void *theirs = plsh_reader_take(from, count * sizeof(record), "the config");
+    if (theirs == NULL) return plsh_reader_status(from, error);
+    record *ours;
+    plsh_status status = make_records(setup, &ours, error);
+    if (!status) status = compare_records(setup, ours, theirs, from->name, error);
     plsh_release(ours);
-    plsh_release(memory);
     return status;
 }
 
@@ -314,30 +267,28 @@ static bool is_first_possible(const plsh_cache *cache, int64_t kv, int64_t first
     return true;
 }
 
-static plsh_status take_numbers(source *from, plsh_cache *cache, plsh_error *error) {
-    int64_t numbers[2] = {0}, most = plsh_cache_setup_most_tokens(cache->setup);
-    plsh_status status = take(from, numbers, sizeof numbers, error);
-    if (status) return status;
-    if (numbers[0] < 0 || numbers[0] > most || numbers[1] < 0 || numbers[1] > numbers[0])
-        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: a length of %lld is impossible",
-                         from->path, (long long)numbers[0]);
-    cache->length = numbers[0];
-    cache->swept = numbers[1];
+static plsh_status take_numbers(plsh_reader *from, plsh_cache *cache) {
+    int64_t most = plsh_cache_setup_most_tokens(cache->setup);
+    int64_t length = (int64_t)plsh_reader_u64(from, "the length");
+    int64_t swept = (int64_t)plsh_reader_u64(from, "the length");
+    if (length < 0 || length > most || swept < 0 || swept > length)
+        return plsh_reader_fail(from, PLSH_STATUS_FORMAT, "a length of %lld is impossible",
+                                (long long)length);
+    cache->length = length;
+    cache->swept = swept;
     for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
-        int64_t first = 0;
-        status = take(from, &first, sizeof first, error);
-        if (status) return status;
+        int64_t first = (int64_t)plsh_reader_u64(from, "the first positions");
         if (!is_first_possible(cache, kv, first))
-            return plsh_fail(error, PLSH_STATUS_FORMAT,
-                             "%.100s: kv head %lld cannot begin at position %lld", from->path,
-                             (long long)kv, (long long)first);
+            return plsh_reader_fail(from, PLSH_STATUS_FORMAT,
+                                    "kv head %lld cannot begin at position %lld", (long long)kv,
+                                    (long long)first);
         cache->store[kv].first = first / PLSH_PAGE_KEYS;
     }
-    return PLSH_STATUS_OK;
+    return plsh_reader_status(from, NULL);
 }
 
 /* Do the rows that are announced fill the rest of the file exactly? */
-static plsh_status check_size(const source *from, const plsh_cache *cache, plsh_error *error) {
+static plsh_status check_size(plsh_reader *from, const plsh_cache *cache) {
     const plsh_cache_page_layout *layout = &cache->setup->page[0];
     size_t row = (size_t)(layout->head_dim + layout->value_dim) * layout->element, sum = 0, part;
     bool fits = true;
@@ -345,56 +296,68 @@ static plsh_status check_size(const source *from, const plsh_cache *cache, plsh_
         int64_t rows = cache->length - cache->store[kv].first * PLSH_PAGE_KEYS;
         fits = fits && plsh_multiply((size_t)rows, row, &part) && plsh_add(sum, part, &sum);
     }
-    size_t there = from->left + from->held - from->used;
-    if (fits && sum == there) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_FORMAT,
-                     "%.100s: %lld tokens do not make a file of this size (%zu bytes of rows)",
-                     from->path, (long long)cache->length, there);
+    if (fits && sum == plsh_reader_left(from)) return PLSH_STATUS_OK;
+    return plsh_reader_fail(from, PLSH_STATUS_FORMAT,
+                            "%lld tokens do not make a file of this size (%zu bytes of rows)",
+                            (long long)cache->length, plsh_reader_left(from));
 }
 
-static plsh_status take_rows(source *from, plsh_cache *cache, int64_t kv, plsh_error *error) {
+static plsh_status take_rows(plsh_reader *from, plsh_cache *cache, int64_t kv, plsh_error *error) {
     const plsh_cache_page_layout *layout = plsh_cache_setup_pages(cache->setup, kv);
     plsh_cache_store *store = &cache->store[kv];
     int64_t first = store->first * PLSH_PAGE_KEYS;
     plsh_status status = plsh_cache_store_reserve(store, layout, first, cache->length, error);
+    if (status) return status;
     for (int values = 0; values < 2; values++) {
         column c = column_of(layout, values);
-        for (int64_t at = first; at < cache->length && !status; at++)
-            status = take(from, row_at(store, c, at), c.row, error);
+        for (int64_t at = first; at < cache->length; at++) {
+            const void *row = plsh_reader_take(from, c.row, "a row");
+            if (row == NULL) return plsh_reader_status(from, error);
+            memcpy(row_at(store, c, at), row, c.row);
+        }
     }
-    if (!status) plsh_cache_store_bound(store, layout, cache->length);
-    return status;
+    plsh_cache_store_bound(store, layout, cache->length);
+    return PLSH_STATUS_OK;
 }
 
-static plsh_status take_all(source *from, plsh_cache *cache, plsh_error *error) {
+/* The file is `from` and the digest behind it. */
+static plsh_status take_all(plsh_reader *from, plsh_cache *cache, plsh_error *error) {
     const plsh_cache_setup *setup = cache->setup;
+    uint64_t digest;
+    memcpy(&digest, from->bytes + from->size, sizeof digest);
     plsh_status status = take_config(from, setup, error);
-    if (!status) status = take_numbers(from, cache, error);
-    if (!status) status = check_size(from, cache, error);
+    if (status) return status;
+    if (take_numbers(from, cache) || check_size(from, cache))
+        return plsh_reader_status(from, error);
+    if (digest != digest_add(DIGEST_START, from->bytes, from->size))
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file is damaged: wrong digest",
+                         from->name);
     for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++)
         status = take_rows(from, cache, kv, error);
     for (int64_t h = 0; h < setup->heads && !status; h++)
         status = plsh_cache_mask_state_reserve(&cache->mask_state[h], &setup->mask[h],
                                                cache->length, error);
+    return status;
+}
+
+static plsh_status load(plsh_cache *cache, const char *path, plsh_error *error) {
+    plsh_mapping file;
+    plsh_status status = plsh_mapping_open(&file, path, error);
     if (status) return status;
-    uint64_t digest;
-    if (fread(&digest, sizeof digest, 1, from->file) != 1) return fail_short(from, error);
-    if (digest != from->digest)
-        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file is damaged: wrong digest",
-                         from->path);
-    return PLSH_STATUS_OK;
+    if (file.size < sizeof(uint64_t)) {
+        status = plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file ends too early", path);
+    } else {
+        plsh_reader from = plsh_reader_make(file.bytes, file.size - sizeof(uint64_t), path);
+        status = take_all(&from, cache, error);
+    }
+    plsh_mapping_close(&file);
+    return status;
 }
 
 plsh_status plsh_cache_load(const plsh_cache_config *config, const char *path, plsh_cache **cache,
                             plsh_error *error) {
-    void *memory = NULL;
     plsh_status status = plsh_cache_create(config, cache, error);
-    if (!status) status = plsh_allocate(&memory, 1, sizeof(source), "a cache file", error);
-    source *from = memory;
-    if (!status) status = open_source(from, path, error);
-    if (!status) status = take_all(from, *cache, error);
-    if (from && from->file) fclose(from->file);
-    plsh_release(memory);
+    if (!status) status = load(*cache, path, error);
     if (status) {
         plsh_cache_destroy(*cache);
         *cache = NULL;

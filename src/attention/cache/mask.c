@@ -2,7 +2,7 @@
 #include "attention/cache/mask.h"
 
 #include "attention/cache/page.h"
-#include "base/memory.h"
+#include "base/arena.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -82,11 +82,11 @@ plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_
 }
 
 /* A tail sum at every page: exactly what comes, for any decay, to the end of the table. */
-static void fill_tail(plsh_cache_mask_state *state, const plsh_decay *decay) {
+static void fill_tail(plsh_cache_decay *table, const plsh_decay *decay) {
     double sum = 0;
-    for (int64_t t = state->decay_size - 1; t >= 0; t--) {
+    for (int64_t t = table->size - 1; t >= 0; t--) {
         sum += plsh_decay_value(decay, t);
-        if (t % PLSH_PAGE_KEYS == 0) state->tail_sum[t / PLSH_PAGE_KEYS] = sum * (1 + 1e-9);
+        if (t % PLSH_PAGE_KEYS == 0) table->tail_sum[t / PLSH_PAGE_KEYS] = sum * (1 + 1e-9);
     }
 }
 
@@ -96,30 +96,45 @@ static bool needs_tail(const plsh_cache_mask *mask) {
            (kind == PLSH_DECAY_KERPLE_POWER || kind == PLSH_DECAY_TABLE);
 }
 
-static plsh_status grow_tables(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
-                               int64_t size, plsh_error *error) {
-    void *table, *tail = NULL;
-    plsh_status status = plsh_allocate(&table, (size_t)size, sizeof(float), "a decay", error);
+static void decay_release(plsh_cache_decay *table) {
+    if (table == NULL) return;
+    if (atomic_fetch_sub_explicit(&table->references, 1, memory_order_acq_rel) == 1)
+        plsh_release(table);
+}
+
+static plsh_cache_decay *decay_place(const plsh_cache_mask *mask, int64_t size, plsh_arena *arena) {
+    plsh_cache_decay *table = plsh_arena_take(arena, 1, sizeof *table);
+    float *log2_decay = plsh_arena_floats(arena, (size_t)size);
+    size_t tails = needs_tail(mask) ? (size_t)(size / PLSH_PAGE_KEYS) : 0;
+    double *tail_sum = plsh_arena_take(arena, tails, sizeof *tail_sum);
+    if (table == NULL) return NULL;
+    table->size = size;
+    table->log2 = log2_decay;
+    table->tail_sum = tails > 0 ? tail_sum : NULL;
+    atomic_init(&table->references, 1);
+    return table;
+}
+
+/* A longer table in the place of the one there is. */
+static plsh_status grow_decay(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
+                              int64_t size, plsh_error *error) {
+    plsh_arena arena = {0};
+    decay_place(mask, size, &arena);
+    if (arena.overflow)
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the table of a decay overflows");
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, 1, arena.used, "a decay", error);
     if (status) return status;
-    if (needs_tail(mask)) {
-        status =
-            plsh_allocate(&tail, (size_t)(size / PLSH_PAGE_KEYS), sizeof(double), "tails", error);
-        if (status) {
-            plsh_release(table);
-            return status;
-        }
-    }
-    float *log2_decay = table;
-    int64_t old = state->decay_size;
-    if (old) memcpy(log2_decay, state->log2_decay, (size_t)old * sizeof(float));
+    arena = (plsh_arena){.memory = memory};
+    plsh_cache_decay *table = decay_place(mask, size, &arena);
+    const plsh_decay *decay = &mask->head.partition.decay;
+    int64_t old = state->decay ? state->decay->size : 0;
+    if (old) memcpy(table->log2, state->decay->log2, (size_t)old * sizeof(float));
     for (int64_t t = old; t < size; t++)
-        log2_decay[t] = (float)(plsh_decay_log(&mask->head.partition.decay, t) * LOG2_E);
-    plsh_release(state->log2_decay);
-    plsh_release(state->tail_sum);
-    state->log2_decay = log2_decay;
-    state->tail_sum = tail;
-    state->decay_size = size;
-    if (tail) fill_tail(state, &mask->head.partition.decay);
+        table->log2[t] = (float)(plsh_decay_log(decay, t) * LOG2_E);
+    if (table->tail_sum) fill_tail(table, decay);
+    decay_release(state->decay);
+    state->decay = table;
     return PLSH_STATUS_OK;
 }
 
@@ -129,21 +144,20 @@ plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const pl
     int64_t needed = length;
     if (mask->head.method == PLSH_METHOD_WINDOW && mask->head.window < needed)
         needed = mask->head.window;
-    if (needed <= state->decay_size) return PLSH_STATUS_OK;
-    int64_t size = state->decay_size ? state->decay_size : 4 * PLSH_PAGE_KEYS;
+    int64_t size = state->decay ? state->decay->size : 0;
+    if (needed <= size) return PLSH_STATUS_OK;
+    if (size == 0) size = 4 * PLSH_PAGE_KEYS;
     while (size < needed) size *= 2;
-    return grow_tables(state, mask, size, error);
+    return grow_decay(state, mask, size, error);
 }
 
 plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
                                        const plsh_cache_mask_state *state,
                                        const plsh_cache_mask *mask, plsh_error *error) {
     plsh_status status = plsh_cache_mask_state_make(fork, mask, error);
-    if (!status && state->decay_size) status = grow_tables(fork, mask, state->decay_size, error);
-    if (status) {
-        plsh_cache_mask_state_clear(fork);
-        return status;
-    }
+    if (status) return status;
+    fork->decay = state->decay;
+    if (fork->decay) atomic_fetch_add_explicit(&fork->decay->references, 1, memory_order_relaxed);
     if (mask->kind != PLSH_MASK_COUNTS) return PLSH_STATUS_OK;
     plsh_cache_blocks_copy(&fork->query, &state->query, &mask->head.partition);
     plsh_cache_blocks_copy(&fork->oldest, &state->oldest, &mask->head.partition);
@@ -153,15 +167,16 @@ plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
 void plsh_cache_mask_state_clear(plsh_cache_mask_state *state) {
     plsh_cache_blocks_clear(&state->query);
     plsh_cache_blocks_clear(&state->oldest);
-    plsh_release(state->log2_decay);
-    plsh_release(state->tail_sum);
+    decay_release(state->decay);
     *state = (plsh_cache_mask_state){0};
 }
 
 size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state,
                                    const plsh_cache_mask *mask) {
-    size_t bytes = (size_t)state->decay_size * sizeof(float);
-    if (state->tail_sum) bytes += (size_t)(state->decay_size / PLSH_PAGE_KEYS) * sizeof(double);
+    size_t bytes = 0;
+    if (state->decay) bytes += (size_t)state->decay->size * sizeof(float);
+    if (state->decay && state->decay->tail_sum)
+        bytes += (size_t)(state->decay->size / PLSH_PAGE_KEYS) * sizeof(double);
     return bytes + plsh_cache_blocks_bytes(&state->query, &mask->head.partition) +
            plsh_cache_blocks_bytes(&state->oldest, &mask->head.partition);
 }
@@ -227,7 +242,7 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
         return;
     }
     case PLSH_MASK_TABLE:
-        for (int j = 0; j < count; j++) s[j] = row->state->log2_decay[t - j];
+        for (int j = 0; j < count; j++) s[j] = row->state->decay->log2[t - j];
         return;
     case PLSH_MASK_COUNTS:
         if (row->sample >= 0) /* mean: the range is the block */
@@ -240,11 +255,11 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
 }
 
 double plsh_cache_mask_row_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
-    const plsh_cache_mask_state *state = row->state;
-    if (state->tail_sum == NULL)
+    const plsh_cache_decay *table = row->state->decay;
+    if (table == NULL || table->tail_sum == NULL)
         return plsh_decay_tail(&row->mask->head.partition.decay, t0, count);
     int64_t first = t0 / PLSH_PAGE_KEYS, after = (t0 + count + PLSH_PAGE_KEYS - 1) / PLSH_PAGE_KEYS;
-    double all = state->tail_sum[first];
-    if (after >= state->decay_size / PLSH_PAGE_KEYS) return all;
-    return all - state->tail_sum[after] * (1 - 3e-9);
+    double all = table->tail_sum[first];
+    if (after >= table->size / PLSH_PAGE_KEYS) return all;
+    return all - table->tail_sum[after] * (1 - 3e-9);
 }

@@ -5,6 +5,8 @@
 #include "attention/cache/blocks.h"
 #include "plsh/attention.h"
 
+#include <stdatomic.h>
+
 /* How the log2 weights of a row of keys come about. */
 typedef enum plsh_cache_mask_kind {
     PLSH_MASK_FLAT,   /* 0 */
@@ -36,12 +38,18 @@ static inline bool plsh_cache_mask_is_sampled(const plsh_cache_mask *mask) {
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
                               int64_t position);
 
+/* Tables of a decay, for all distances below `size`. Constant once made, and shared by forks. */
+typedef struct plsh_cache_decay {
+    atomic_int references;
+    int64_t size;     /* multiple of PLSH_PAGE_KEYS */
+    float *log2;      /* [size], log2 k(t) */
+    double *tail_sum; /* exact: sum of k(t) from t = PLSH_PAGE_KEYS x to the end; or NULL */
+} plsh_cache_decay;
+
 /* The part of a mask that follows the sequence. */
 typedef struct plsh_cache_mask_state {
     plsh_cache_blocks query, oldest; /* for attending; for what can be dropped */
-    float *log2_decay;               /* MASK_TABLE: [decay_size], log2 k(t) */
-    double *tail_sum;   /* exact with such a table: sum of k(t) from t = 64 x to the end */
-    int64_t decay_size; /* multiple of PLSH_PAGE_KEYS */
+    plsh_cache_decay *decay;         /* MASK_TABLE, once there is a token */
 } plsh_cache_mask_state;
 
 plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
