@@ -458,6 +458,34 @@ static void test_exact_reads_little(void **state) {
 }
 
 /* A larger eps reads less and errs at most 2 max|v| eps / (1 - eps). */
+/* Where the decay has long underflowed, one far key with a huge score still takes all the weight.
+ */
+static void test_exact_sees_far_giants(void **state) {
+    (void)state;
+    enum { TOKENS = 3000 };
+    plsh_error error;
+    static const plsh_decay faded[] = {{.kind = PLSH_DECAY_ALIBI, .a = 2},
+                                       {.kind = PLSH_DECAY_KERPLE_POWER, .a = 0.5, .b = 1},
+                                       {.kind = PLSH_DECAY_KERPLE_POWER, .a = 20, .b = 0.5}};
+    for (size_t i = 0; i < sizeof faded / sizeof *faded; i++) {
+        assert_true(plsh_decay_value(&faded[i], TOKENS - 1) < 1e-300);
+        plsh_head head = {.method = PLSH_METHOD_EXACT, .partition.decay = faded[i]};
+        plsh_cache_config config = {
+            .heads = 1, .head_dim = 2, .scale = 1, .head = &head, .head_count = 1, .threads = 1};
+        plsh_cache *cache;
+        assert_ok(plsh_cache_create(&config, &cache, &error));
+        for (int64_t at = 0; at < TOKENS; at++) {
+            float q[2] = {50, 0}, k[2] = {at == 0 ? 50 : 0, 0}, v[2] = {at == 0, 1}, o[2];
+            plsh_tokens token = {.count = 1, .q = q, .k = k, .v = v, .o = o};
+            assert_ok(plsh_cache_step(cache, &token, NULL, &error));
+            if (o[0] != 1 || o[1] != 1)
+                fail_msg("decay %zu, token %lld: o = %g, %g", i, (long long)at, (double)o[0],
+                         (double)o[1]);
+        }
+        plsh_cache_destroy(cache);
+    }
+}
+
 static void test_exact_keeps_its_eps(void **state) {
     (void)state;
     plsh_error error;
@@ -605,6 +633,7 @@ int main(void) {
         cmocka_unit_test(test_truncation_names_the_shortest),
         cmocka_unit_test(test_failed_allocations_change_nothing),
         cmocka_unit_test(test_exact_reads_little),
+        cmocka_unit_test(test_exact_sees_far_giants),
         cmocka_unit_test(test_exact_keeps_its_eps),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_bad_arguments),

@@ -26,9 +26,8 @@ static double budget_log2(const plsh_cache_query *query) {
 /* log2 of a bound of the keys of the pages begin..end-1, none longer than `longest`. */
 static double group_log2(const plsh_cache_query *query, int64_t begin, int64_t end, float longest) {
     int64_t nearest = query->mask_row.position - (end * PLSH_PAGE_KEYS - 1);
-    double tail =
-        plsh_cache_mask_row_tail(&query->mask_row, nearest, (end - begin) * PLSH_PAGE_KEYS);
-    return query->norm * (double)longest + log2(tail);
+    return query->norm * (double)longest +
+           plsh_cache_mask_row_log2_tail(&query->mask_row, nearest, (end - begin) * PLSH_PAGE_KEYS);
 }
 
 /* Do the pages before `end` weigh less than the budget? */

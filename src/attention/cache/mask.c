@@ -254,7 +254,8 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
     }
 }
 
-double plsh_cache_mask_row_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
+/* sum of k(t) for t0 <= t < t0 + count, or more; 0 where it underflows. */
+static double tail_of(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
     const plsh_cache_decay *table = row->state->decay;
     if (table == NULL || table->tail_sum == NULL)
         return plsh_decay_tail(&row->mask->head.partition.decay, t0, count);
@@ -262,4 +263,13 @@ double plsh_cache_mask_row_tail(const plsh_cache_mask_row *row, int64_t t0, int6
     double all = table->tail_sum[first];
     if (after >= table->size / PLSH_PAGE_KEYS) return all;
     return all - table->tail_sum[after] * (1 - 3e-9);
+}
+
+/* A decay that underflows is not 0: one far key with a huge score may outweigh it. All kinds but
+ * tables decrease, and tables hold what they mean. */
+double plsh_cache_mask_row_log2_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
+    const plsh_decay *decay = &row->mask->head.partition.decay;
+    double tail = tail_of(row, t0, count);
+    if (tail > 1e-290 || decay->kind == PLSH_DECAY_TABLE) return log2(tail);
+    return plsh_decay_log(decay, t0) * LOG2_E + log2((double)count) + 1e-9;
 }

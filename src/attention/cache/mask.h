@@ -75,7 +75,7 @@ typedef struct plsh_cache_mask_row {
 /* s[0..count) = log2 of the weights of the keys at from..from + count - 1. */
 void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, int count, float *s);
 
-/* sum of k(t) for t0 <= t < t0 + count, or more. */
-double plsh_cache_mask_row_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count);
+/* log2 of the sum of k(t) for t0 <= t < t0 + count, or more. */
+double plsh_cache_mask_row_log2_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count);
 
 #endif
