@@ -1,7 +1,7 @@
 /* tests: collision counts by events against the question asked for every pair. */
 #include "support/support.h"
 
-#include "attention/sampled/counting.h"
+#include "attention/counting/counting.h"
 #include "base/memory.h"
 #include "partition/draw.h"
 

@@ -4,33 +4,42 @@
 #include <omp.h>
 #include <string.h>
 
+#include "attention/forward/select.h"
+#include "attention/forward/summary.h"
+#include "attention/forward/walk.h"
 #include "attention/plan/arrays.h"
 #include "base/memory.h"
-
-/* The workspace: bounds of the keys as in the forward pass, whose turn it is, d_decay of every
- * tile, and the threads' tiles. */
-typedef struct areas {
-    size_t turns, decays, threads, thread, all;
-    int64_t tiles;
-} areas;
 
 static int64_t count_chains(const plsh_plan *plan) {
     return plan->shape.kv_heads * plan->sequences;
 }
 
-static areas lay_out(const plsh_plan *plan) {
+/* The workspace: summaries of the keys as in the forward pass, whose turn it is, d_decay of every
+ * tile, and the threads' tiles. */
+typedef struct areas {
+    char *summaries, *threads;
+    double *decays; /* [tiles][2] */
+    plsh_turns turns;
+    size_t thread; /* bytes */
+    int64_t tiles;
+} areas;
+
+static size_t lay_out(areas *at, const plsh_plan *plan, void *workspace) {
     plsh_backward_tile unused;
-    areas at = {.tiles = plan->first_item[plan->shape.heads]};
-    at.turns = plan->bounds_bytes * (size_t)plan->shape.kv_heads;
-    at.decays = at.turns + plsh_turns_size(count_chains(plan), at.tiles);
-    at.threads = at.decays + ((size_t)at.tiles * 2 * sizeof(double) + PLSH_ALIGNMENT - 1) /
-                                 PLSH_ALIGNMENT * PLSH_ALIGNMENT;
-    at.thread = plsh_backward_layout(plan, &unused, NULL);
-    at.all = at.threads + at.thread * (size_t)plan->threads;
-    return at;
+    plsh_arena tile = {0}, arena = {.memory = workspace};
+    plsh_backward_layout(&unused, plan, &tile);
+    *at = (areas){.tiles = plan->first_item[plan->shape.heads], .thread = tile.used};
+    at->summaries = plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plan->bounds_bytes);
+    plsh_turns_layout(&at->turns, count_chains(plan), at->tiles, &arena);
+    at->decays = plsh_arena_take(&arena, (size_t)at->tiles, 2 * sizeof(double));
+    at->threads = plsh_arena_take(&arena, (size_t)plan->threads, at->thread);
+    return arena.used;
 }
 
-size_t plsh_plan_backward_workspace(const plsh_plan *plan) { return lay_out(plan).all; }
+size_t plsh_plan_backward_workspace(const plsh_plan *plan) {
+    areas unused;
+    return lay_out(&unused, plan, NULL);
+}
 
 /* ---- Chains --------------------------------------------------------------------------------- */
 
@@ -52,8 +61,8 @@ static void make_chains(const plsh_plan *plan, plsh_turns *turns) {
 }
 
 /* The tile of a turn: the heads of the group one after the other, the last tiles first. */
-static void place(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
-                  plsh_bounds *bounds) {
+static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
+                        plsh_bounds *bounds) {
     plsh_tile *tile = &b->tile;
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
@@ -61,7 +70,7 @@ static void place(plsh_backward_tile *b, const plsh_backward *arrays, char *boun
     int64_t h = kv * (shape->heads / shape->kv_heads), index = b->turn.tile;
     while (index >= tiles_of(plan, h, x)) index -= tiles_of(plan, h++, x);
     plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
-    plsh_tile_place(tile, &inputs, bounds_memory, bounds, h, x, tiles_of(plan, h, x) - 1 - index);
+    plsh_tile_select(tile, &inputs, bounds_memory, bounds, h, x, tiles_of(plan, h, x) - 1 - index);
     int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
     ptrdiff_t q = h * shape->q.head_stride + row * shape->q.row_stride;
     ptrdiff_t o = h * shape->o.head_stride + row * shape->o.row_stride;
@@ -108,7 +117,7 @@ static void sum_decays(const plsh_plan *plan, const plsh_turns *turns, const dou
 static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
                      double *part) {
     plsh_bounds bounds;
-    place(b, arrays, bounds_memory, &bounds);
+    select_tile(b, arrays, bounds_memory, &bounds);
     b->d_decay[0] = b->d_decay[1] = 0.0;
     if (b->tile.rows > 0 && plsh_method_is_sampled(b->tile.head->head.method)) {
         plsh_backward_sample(b);
@@ -121,30 +130,29 @@ static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *b
 
 static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *workspace) {
     const plsh_attention *shape = &plan->shape;
-    areas at = lay_out(plan);
-    double *part = (double *)(void *)(workspace + at.decays);
     const plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
     int64_t pairs = 0;
-    plsh_turns turns;
-    plsh_turns_begin(&turns, workspace + at.turns, count_chains(plan), at.tiles);
-    make_chains(plan, &turns);
+    areas at;
+    lay_out(&at, plan, workspace);
+    plsh_turns_begin(&at.turns);
+    make_chains(plan, &at.turns);
 #pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
     {
-        plsh_backward_tile b = {.turns = &turns, .turn = {.chain = -1}};
-        plsh_backward_layout(plan, &b,
-                             workspace + at.threads + (size_t)omp_get_thread_num() * at.thread);
+        plsh_backward_tile b = {.turns = &at.turns, .turn = {.chain = -1}};
+        plsh_arena arena = {.memory = at.threads + (size_t)omp_get_thread_num() * at.thread};
+        plsh_backward_layout(&b, plan, &arena);
         b.tile.pass = &plsh_pass_backward;
         clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
         clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
-        plsh_bounds_summarise(plan, &inputs, NULL, workspace, b.tile.k_wide, NULL);
-        while (plsh_turns_take(&turns, &b.turn)) {
-            int64_t number = turns.chain[b.turn.chain].first + b.turn.tile;
-            run_tile(&b, arrays, workspace, part + 2 * number);
-            plsh_turns_end(&turns, &b.turn);
+        plsh_summary_make(plan, &inputs, NULL, at.summaries, b.tile.k_wide, NULL);
+        while (plsh_turns_take(&at.turns, &b.turn)) {
+            int64_t number = at.turns.chain[b.turn.chain].first + b.turn.tile;
+            run_tile(&b, arrays, at.summaries, at.decays + 2 * number);
+            plsh_turns_end(&at.turns, &b.turn);
         }
         pairs += b.tile.pairs;
     }
-    if (arrays->d_decay) sum_decays(plan, &turns, part, arrays->d_decay);
+    if (arrays->d_decay) sum_decays(plan, &at.turns, at.decays, arrays->d_decay);
     return pairs;
 }
 

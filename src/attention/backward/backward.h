@@ -11,9 +11,11 @@
 
 #include "attention/backward/turns.h"
 #include "attention/forward/tile.h"
+#include "attention/sampled/sampled.h"
 
 typedef struct plsh_backward_tile {
     plsh_tile tile; /* first: walks know no more than that */
+    plsh_sampled_buffers sampled;
     plsh_turns *turns;
     plsh_turn turn;
 
@@ -50,8 +52,8 @@ typedef struct plsh_backward_tile {
     uint32_t visited[PLSH_TILE_KEYS]; /* of the step: which groups, bit by bit */
 } plsh_backward_tile;
 
-/* Bytes of the buffers, and the buffers at `memory` (NULL: only the size). */
-size_t plsh_backward_layout(const plsh_plan *plan, plsh_backward_tile *tile, char *memory);
+/* Takes the buffers. */
+void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_arena *arena);
 
 extern const plsh_pass plsh_pass_backward;
 

@@ -6,35 +6,34 @@
 
 _Static_assert(PLSH_TILE_QUERIES <= 32 * 4, "a bit per group of at least four queries");
 
-size_t plsh_backward_layout(const plsh_plan *plan, plsh_backward_tile *tile, char *memory) {
-    size_t used = plsh_tile_layout(plan, &tile->tile, memory);
+void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
+    plsh_tile_layout(&tile->tile, plan, arena);
+    plsh_sampled_layout(&tile->sampled, plan, arena);
+    tile->tile.sampled = &tile->sampled;
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
     bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
-    tile->packed_o = plsh_take_floats(memory, &used, group * dv);
-    tile->packed_do = plsh_take_floats(memory, &used, rows * dv);
-    tile->sum_q = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)d));
-    used =
-        plsh_stretches_layout(plan, &tile->q_stretches, plsh_kernels_columns((int)d), memory, used);
-    tile->p = plsh_take_floats(memory, &used, rows * PLSH_TILE_KEYS);
-    tile->ds = plsh_take_floats(memory, &used, rows * PLSH_TILE_KEYS);
-    tile->log2_lse = plsh_take_floats(memory, &used, rows);
-    tile->lse_low = plsh_take_floats(memory, &used, rows);
-    tile->residue = plsh_take_floats(memory, &used, rows);
-    tile->delta = plsh_take_floats(memory, &used, rows);
-    tile->one = plsh_take_floats(memory, &used, group);
-    tile->rest = plsh_take_floats(memory, &used, group);
-    tile->k_row = plsh_take_floats(memory, &used, d);
-    tile->centre = plsh_take_floats(memory, &used, d);
-    tile->q_wide = plsh_take_floats(memory, &used, halves ? rows * d : 0);
+    tile->packed_o = plsh_arena_floats(arena, group * dv);
+    tile->packed_do = plsh_arena_floats(arena, rows * dv);
+    tile->sum_q = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)d));
+    plsh_stretches_layout(&tile->q_stretches, plan, plsh_kernels_columns((int)d), arena);
+    tile->p = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
+    tile->ds = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
+    tile->log2_lse = plsh_arena_floats(arena, rows);
+    tile->lse_low = plsh_arena_floats(arena, rows);
+    tile->residue = plsh_arena_floats(arena, rows);
+    tile->delta = plsh_arena_floats(arena, rows);
+    tile->one = plsh_arena_floats(arena, group);
+    tile->rest = plsh_arena_floats(arena, group);
+    tile->k_row = plsh_arena_floats(arena, d);
+    tile->centre = plsh_arena_floats(arena, d);
+    tile->q_wide = plsh_arena_floats(arena, halves ? rows * d : 0);
     for (int i = 0; i < 2; i++) {
-        tile->slope[i] = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
+        tile->slope[i] = plsh_arena_floats(arena, rows + PLSH_TILE_KEYS);
     }
     bool gathers = false;
     for (int64_t h = 0; h < plan->shape.heads; h++) gathers |= plan->head[h].gathering != NULL;
-    tile->gathered =
-        plsh_take_floats(memory, &used, gathers ? PLSH_TILE_KEYS * (d > dv ? d : dv) : 0);
-    return used;
+    tile->gathered = plsh_arena_floats(arena, gathers ? PLSH_TILE_KEYS * (d > dv ? d : dv) : 0);
 }
 
 /* Are dP and dS asked for, or P alone? */
@@ -222,7 +221,7 @@ static void add_product(plsh_backward_tile *b, float *out, ptrdiff_t out_stride,
     memset(b->gathered, 0, sizeof(float) * (size_t)(count * d));
     kernel->spread(kernel->group, b->gathered, d, a, a_stride, rows, stride, count, queries, d);
     for (int j = 0; j < count; j++) {
-        float *to = out + tile->key_gathered[key + j] * out_stride;
+        float *to = out + tile->sampled->key_gathered[key + j] * out_stride;
         for (int x = 0; x < d; x++) to[x] += b->gathered[(ptrdiff_t)j * d + x];
     }
 }

@@ -7,26 +7,20 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/memory.h"
-
 enum { UNIT = 32, SPINS = 200 };
 static const int64_t MOST = INT32_MAX;
 
-static size_t round_up(size_t bytes) {
-    return (bytes + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+void plsh_turns_layout(plsh_turns *turns, int64_t chains, int64_t tiles, plsh_arena *arena) {
+    *turns = (plsh_turns){.room = chains, .tiles = tiles};
+    turns->chain = plsh_arena_take(arena, (size_t)chains, sizeof(plsh_chain));
+    turns->ahead = plsh_arena_take(arena, (size_t)tiles, sizeof *turns->ahead);
 }
 
-size_t plsh_turns_size(int64_t chains, int64_t tiles) {
-    return round_up((size_t)chains * sizeof(plsh_chain)) +
-           round_up((size_t)tiles * sizeof(_Atomic uint64_t));
-}
-
-void plsh_turns_begin(plsh_turns *turns, void *memory, int64_t chains, int64_t tiles) {
-    memset(memory, 0, plsh_turns_size(chains, tiles));
+void plsh_turns_begin(plsh_turns *turns) {
+    memset(turns->chain, 0, (size_t)turns->room * sizeof *turns->chain);
+    memset((void *)turns->ahead, 0, (size_t)turns->tiles * sizeof *turns->ahead);
     turns->chains = 0;
     atomic_init(&turns->started, 0);
-    turns->chain = memory;
-    turns->ahead = (void *)((char *)memory + round_up((size_t)chains * sizeof(plsh_chain)));
 }
 
 void plsh_turns_add(plsh_turns *turns, int64_t tiles) {

@@ -20,23 +20,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
+
 typedef struct plsh_chain {
     int64_t first, tiles;        /* its tiles among those of all chains */
     _Atomic int64_t taken, done; /* given out; finished, all of them up to there */
 } plsh_chain;
 
-/* In the workspace: plsh_turns_size bytes. */
 typedef struct plsh_turns {
+    int64_t room, tiles; /* of the arrays */
     int64_t chains;
     _Atomic int64_t started; /* chains that somebody took a tile of */
     plsh_chain *chain;
     _Atomic uint64_t *ahead; /* per tile: what it has before it, see turns.c */
 } plsh_turns;
 
-size_t plsh_turns_size(int64_t chains, int64_t tiles);
+/* Takes its arrays, for that many chains with that many tiles together. */
+void plsh_turns_layout(plsh_turns *turns, int64_t chains, int64_t tiles, plsh_arena *arena);
 
-/* Begins with empty chains; then plsh_turns_add for each, expensive ones first. */
-void plsh_turns_begin(plsh_turns *turns, void *memory, int64_t chains, int64_t tiles);
+/* Begins without chains; then plsh_turns_add for each, expensive ones first. */
+void plsh_turns_begin(plsh_turns *turns);
 void plsh_turns_add(plsh_turns *turns, int64_t tiles);
 
 /* Tile number `tile` of chain number `chain`. */

@@ -6,7 +6,8 @@
  * plsh_plan_forward on arrays, to the bit. */
 #include "attention/cache/prefill.h"
 
-#include "attention/forward/tile.h"
+#include "attention/run/create.h"
+#include "attention/run/forward.h"
 #include "base/arena.h"
 
 /* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens, d = 64. */

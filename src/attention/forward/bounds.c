@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/forward/tile.h"
+#include "attention/forward/bounds.h"
 #include "base/memory.h"
 
 enum { PIECES = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
@@ -18,97 +18,6 @@ typedef enum side { LEFT, RIGHT } side;
 /* The larger, and NaN once there is one. */
 static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
-plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory) {
-    size_t pieces = (size_t)plan->first_piece[plan->sequences];
-    float *at = (float *)(void *)memory;
-    return (plsh_bounds){
-        .norm = at,
-        .norm_before = at + pieces,
-        .norm_after = at + pieces * 2,
-        .v_range = at + pieces * 3,
-        .radius = at + pieces * 4,
-        .mean = at + pieces * 5,
-        .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
-}
-
-void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                      int64_t sequence, float *wide) {
-    enum { SAMPLES = 64 };
-    int64_t begin = plan->key_offset[sequence], keys = plan->key_offset[sequence + 1] - begin;
-    int64_t d = plan->shape.head_dim, count = keys < SAMPLES ? keys : SAMPLES;
-    float *mean = bounds->mean + sequence * d;
-    bool finite = true;
-    memset(mean, 0, (size_t)d * sizeof(float));
-    for (int64_t i = 0; i < count; i++) {
-        ptrdiff_t unused;
-        int64_t row = begin + (2 * i + 1) * keys / (2 * count);
-        const float *key = plsh_row_source_take(k, &plan->kernel, row, 1, wide, &unused);
-        for (int64_t x = 0; x < d; x++) mean[x] += key[x] / (float)count;
-    }
-    for (int64_t x = 0; x < d; x++) finite &= isfinite(mean[x]);
-    if (!finite) memset(mean, 0, (size_t)d * sizeof(float));
-}
-
-void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                       int64_t sequence, int64_t piece, float *wide) {
-    int64_t d = plan->shape.head_dim, place = piece - plan->first_piece[sequence];
-    int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
-    int64_t left = plan->key_offset[sequence + 1] - first;
-    int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
-    ptrdiff_t stride;
-    const float *keys = plsh_row_source_take(k, &plan->kernel, first, rows, wide, &stride);
-    float unused[2 * PLSH_DIM_MAX], square[2];
-    float *box = bounds->box ? bounds->box + piece * 2 * d : unused;
-    plan->kernel.box(plan->kernel.group, box, square, keys, stride, bounds->mean + sequence * d,
-                     rows, (int)d);
-    /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
-    const float slack = 1.0f + (float)d * 0x1p-22f;
-    bounds->norm[piece] = sqrtf(square[0]) * slack;
-    bounds->radius[piece] = sqrtf(square[1]) * slack;
-}
-
-/* Widens the range of every column by the row of V, and returns the widest. */
-static float widen_ranges(const float *row, int columns, float *low, float *high) {
-    float widest = 0.0f;
-    for (int c = 0; c < columns; c++) {
-        low[c] = row[c] >= low[c] ? low[c] : row[c];
-        high[c] = row[c] <= high[c] ? high[c] : row[c];
-        widest = larger(widest, high[c] - low[c]);
-    }
-    return widest;
-}
-
-void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
-                        int64_t sequence, float *wide) {
-    const int64_t begin = plan->key_offset[sequence], end = plan->key_offset[sequence + 1];
-    float low[PLSH_DIM_MAX], high[PLSH_DIM_MAX], widest = 0.0f;
-    for (int c = 0; c < v->dim; c++) {
-        low[c] = INFINITY;
-        high[c] = -INFINITY;
-    }
-    for (int64_t j = begin; j < end; j++) {
-        ptrdiff_t unused;
-        const float *row = plsh_row_source_take(v, &plan->kernel, j, 1, wide, &unused);
-        widest = larger(widest, widen_ranges(row, v->dim, low, high));
-        bounds->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
-            widest * (1.0f + 0x1p-22f);
-    }
-}
-
-void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
-    for (int64_t x = 0; x < plan->sequences; x++) {
-        int64_t begin = plan->first_piece[x], end = plan->first_piece[x + 1];
-        float most = 0.0f;
-        for (int64_t t = begin; t < end; t++) {
-            bounds->norm_before[t] = most = larger(most, bounds->norm[t]);
-        }
-        most = 0.0f;
-        for (int64_t t = end - 1; t >= begin; t--) {
-            bounds->norm_after[t] = most = larger(most, bounds->norm[t]);
-        }
-    }
-}
-
 void plsh_bounds_begin(plsh_tile *tile) {
     int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
     const float *mean = tile->bounds->mean + tile->sequence * d;
@@ -116,13 +25,13 @@ void plsh_bounds_begin(plsh_tile *tile) {
     for (int x = 0; x < d; x++) square += mean[x] * mean[x];
     /* q.mean is off by at most d 2^-24 |q| |mean|. */
     const float slack = (float)d * 0x1p-22f * sqrtf(square);
-    memset(tile->left_out, 0, sizeof(float) * (size_t)(tile->groups * group));
-    memset(tile->left_out_by_norm, 0, sizeof(float) * (size_t)tile->groups);
-    memset(tile->q_norm, 0, sizeof(float) * (size_t)(tile->groups * group));
+    memset(tile->exact.left_out, 0, sizeof(float) * (size_t)(tile->groups * group));
+    memset(tile->exact.left_out_by_norm, 0, sizeof(float) * (size_t)tile->groups);
+    memset(tile->exact.q_norm, 0, sizeof(float) * (size_t)(tile->groups * group));
     for (int g = 0; g < tile->groups; g++) {
         const float *q = tile->packed + (ptrdiff_t)g * group * d;
-        float *norm = tile->q_norm + (ptrdiff_t)g * group;
-        float *along = tile->q_mean + (ptrdiff_t)g * group;
+        float *norm = tile->exact.q_norm + (ptrdiff_t)g * group;
+        float *along = tile->exact.q_mean + (ptrdiff_t)g * group;
         tile->kernel->scores(group, along, largest, q, mean, d, 1, d, NULL, false);
         for (int x = 0; x < d; x++) {
             for (int r = 0; r < group; r++) norm[r] += q[x * group + r] * q[x * group + r];
@@ -158,12 +67,12 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
     float first = where == LEFT ? 0.0f : slope * (float)(state.rows - 1);
     float step = where == LEFT ? slope : -slope;
     for (int r = 0; r < state.rows; r++) {
-        float sum = log_sum(tile->m[lane + r], tile->l[lane + r]) - tile->q_mean[lane + r];
-        tile->shift[r] = sum + first + step * (float)r;
+        float sum = log_sum(tile->m[lane + r], tile->l[lane + r]) - tile->exact.q_mean[lane + r];
+        tile->exact.shift[r] = sum + first + step * (float)r;
     }
     for (int r = 0; r < state.rows; r++) {
-        state.least_shift = -larger(-state.least_shift, -tile->shift[r]);
-        state.most_norm = larger(state.most_norm, tile->q_norm[lane + r]);
+        state.least_shift = -larger(-state.least_shift, -tile->exact.shift[r]);
+        state.most_norm = larger(state.most_norm, tile->exact.q_norm[lane + r]);
     }
     return state;
 }
@@ -183,9 +92,9 @@ static float log_piece(const plsh_head_plan *head, int64_t t, int count) {
 
 /* The largest of |q| norm - shift over the rows, or NaN. */
 static float worst_row(const plsh_tile *tile, int g, int rows, float norm) {
-    const float *q_norm = tile->q_norm + (ptrdiff_t)g * tile->kernel->group;
+    const float *q_norm = tile->exact.q_norm + (ptrdiff_t)g * tile->kernel->group;
     float worst = -INFINITY;
-    for (int r = 0; r < rows; r++) worst = larger(worst, q_norm[r] * norm - tile->shift[r]);
+    for (int r = 0; r < rows; r++) worst = larger(worst, q_norm[r] * norm - tile->exact.shift[r]);
     return worst;
 }
 
@@ -196,7 +105,7 @@ static float log_quarter(const plsh_tile *tile) {
 
 /* Charges 2^log to every row of group g, for what norms alone leave out. Only certificates ask. */
 static void charge_group(plsh_tile *tile, int g, float log) {
-    if (tile->certificate_out) tile->left_out_by_norm[g] += exp2f(log);
+    if (tile->certificate_out) tile->exact.left_out_by_norm[g] += exp2f(log);
 }
 
 static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
@@ -226,8 +135,8 @@ bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin) {
 /* Charges what piece i of those last bounded may weigh; false where the charge does not fit. */
 static bool charge(plsh_tile *tile, int g, int rows, int i) {
     int group = tile->kernel->group;
-    float *left_out = tile->left_out + (ptrdiff_t)g * group;
-    const float *e = tile->bound + (ptrdiff_t)i * group;
+    float *left_out = tile->exact.left_out + (ptrdiff_t)g * group;
+    const float *e = tile->exact.piece + (ptrdiff_t)i * group;
     const float budget = 0.5f * (float)tile->head->head.eps;
     bool fits = true;
     for (int r = 0; r < rows; r++) fits &= left_out[r] + e[r] <= budget;
@@ -274,11 +183,11 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         last = look[i] ? i : last;
     }
     if (last < 0) return;
-    tile->kernel->bounds(group, tile->bound, tile->packed + (ptrdiff_t)g * group * d,
+    tile->kernel->bounds(group, tile->exact.piece, tile->packed + (ptrdiff_t)g * group * d,
                          bounds->box + (base + first) * 2 * d, bounds->norm + base + first,
                          bounds->radius + base + first, bias + first,
-                         tile->q_norm + (ptrdiff_t)g * group, tile->shift, last - first + 1,
-                         (int)d);
+                         tile->exact.q_norm + (ptrdiff_t)g * group, tile->exact.shift,
+                         last - first + 1, (int)d);
     for (int i = first; i <= last; i++) {
         if (look[i]) keep[i] = !charge(tile, g, state.rows, i - first);
     }

@@ -29,3 +29,28 @@ const float *plsh_row_source_take(const plsh_row_source *source, const plsh_kern
     *stride = source->dim;
     return wide;
 }
+
+static const char *head_of(const void *array, const plsh_layout *layout, int64_t head,
+                           plsh_dtype dtype) {
+    return (const char *)array + head * layout->head_stride * (int64_t)plsh_dtype_size(dtype);
+}
+
+plsh_row_source plsh_row_source_keys(const plsh_plan *plan, const plsh_forward *arrays,
+                                     const plsh_pages *pages, int64_t kv) {
+    if (pages) return pages->k[kv];
+    const plsh_attention *shape = &plan->shape;
+    return (plsh_row_source){.dtype = shape->dtype,
+                             .dim = (int)shape->head_dim,
+                             .stride = shape->k.row_stride,
+                             .base = head_of(arrays->k, &shape->k, kv, shape->dtype)};
+}
+
+plsh_row_source plsh_row_source_values(const plsh_plan *plan, const plsh_forward *arrays,
+                                       const plsh_pages *pages, int64_t kv) {
+    if (pages) return pages->v[kv];
+    const plsh_attention *shape = &plan->shape;
+    return (plsh_row_source){.dtype = shape->dtype,
+                             .dim = (int)shape->value_dim,
+                             .stride = shape->v.row_stride,
+                             .base = head_of(arrays->v, &shape->v, kv, shape->dtype)};
+}

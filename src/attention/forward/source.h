@@ -3,7 +3,7 @@
 #ifndef PLSH_ATTENTION_FORWARD_SOURCE_H
 #define PLSH_ATTENTION_FORWARD_SOURCE_H
 
-#include "attention/kernels/kernels.h"
+#include "attention/plan/plan.h"
 
 typedef struct plsh_row_source {
     plsh_dtype dtype;
@@ -32,5 +32,16 @@ void plsh_row_source_copy(const plsh_row_source *source, const plsh_kernels *ker
  * *stride: floats from one to the next. */
 const float *plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
                                   int64_t first, int count, float *wide, ptrdiff_t *stride);
+
+/* K and V in pages: [kv_heads] each. */
+typedef struct plsh_pages {
+    const plsh_row_source *k, *v;
+} plsh_pages;
+
+/* K of a kv head, or V: of the pages, or if they are NULL of the arrays. */
+plsh_row_source plsh_row_source_keys(const plsh_plan *plan, const plsh_forward *arrays,
+                                     const plsh_pages *pages, int64_t kv);
+plsh_row_source plsh_row_source_values(const plsh_plan *plan, const plsh_forward *arrays,
+                                       const plsh_pages *pages, int64_t kv);
 
 #endif

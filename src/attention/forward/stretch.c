@@ -4,17 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/forward/tile.h"
 #include "base/clones.h"
 
-size_t plsh_stretches_layout(const plsh_plan *plan, plsh_stretches *all, int columns, char *memory,
-                             size_t used) {
+void plsh_stretches_layout(plsh_stretches *all, const plsh_plan *plan, int columns,
+                           plsh_arena *arena) {
     all->group = plan->kernel.group;
     all->columns = columns;
-    all->past = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES * (size_t)columns);
-    all->past_low = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES * (size_t)columns);
-    all->m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    return used;
+    all->past = plsh_arena_floats(arena, PLSH_TILE_QUERIES * (size_t)columns);
+    all->past_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES * (size_t)columns);
+    all->m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
 }
 
 void plsh_stretches_begin(plsh_stretches *all) {

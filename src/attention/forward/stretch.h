@@ -8,6 +8,7 @@
 #define PLSH_ATTENTION_STRETCH_H
 
 #include "attention/plan/plan.h"
+#include "base/arena.h"
 
 enum { PLSH_STRETCH_STEPS = 16 };
 
@@ -19,10 +20,9 @@ typedef struct plsh_stretches {
     bool closed[PLSH_TILE_QUERIES]; /* per group: there are stretches that are over */
 } plsh_stretches;
 
-/* Bytes used after the buffers for rows of `columns` floats, and the buffers at memory + used
- * (memory NULL: only the size). */
-size_t plsh_stretches_layout(const plsh_plan *plan, plsh_stretches *all, int columns, char *memory,
-                             size_t used);
+/* Takes the buffers, for rows of `columns` floats. */
+void plsh_stretches_layout(plsh_stretches *all, const plsh_plan *plan, int columns,
+                           plsh_arena *arena);
 
 /* No stretch is over. */
 void plsh_stretches_begin(plsh_stretches *all);

@@ -4,45 +4,32 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/forward/certificate.h"
-#include "attention/sampled/sampled.h"
-#include "base/memory.h"
-
-float *plsh_take_floats(char *memory, size_t *used, size_t count) {
-    float *at = memory ? (float *)(void *)(memory + *used) : NULL;
-    *used += (count * sizeof(float) + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
-    return at;
-}
-
-size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory) {
-    size_t used = 0, d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
+void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
+    size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
     bool wide = plan->paged || plan->shape.dtype != PLSH_DTYPE_FLOAT32;
     tile->plan = plan;
     tile->kernel = &plan->kernel;
-    tile->packed = plsh_take_floats(memory, &used, rows * d);
-    tile->o = plsh_take_floats(memory, &used, rows * (size_t)plsh_kernels_columns((int)dv));
-    tile->m = plsh_take_floats(memory, &used, rows);
-    tile->l = plsh_take_floats(memory, &used, rows);
-    tile->l_low = plsh_take_floats(memory, &used, rows);
-    used = plsh_stretches_layout(plan, &tile->o_stretches, plsh_kernels_columns((int)dv), memory,
-                                 used);
-    tile->q_norm = plsh_take_floats(memory, &used, rows);
-    tile->q_mean = plsh_take_floats(memory, &used, rows);
-    tile->left_out = plsh_take_floats(memory, &used, rows);
-    tile->left_out_by_norm = plsh_take_floats(memory, &used, rows / group + 1);
-    tile->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
-    tile->top = plsh_take_floats(memory, &used, group);
-    tile->alpha = plsh_take_floats(memory, &used, group);
-    tile->shift = plsh_take_floats(memory, &used, group);
-    tile->bias = plsh_take_floats(memory, &used, rows + PLSH_TILE_KEYS);
-    tile->bound = plsh_take_floats(memory, &used, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
-    tile->k_wide = plsh_take_floats(memory, &used, wide ? PLSH_TILE_KEYS * d : 0);
-    tile->v_wide = plsh_take_floats(memory, &used, wide ? PLSH_TILE_KEYS * dv : 0);
+    tile->packed = plsh_arena_floats(arena, rows * d);
+    tile->o = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)dv));
+    tile->m = plsh_arena_floats(arena, rows);
+    tile->l = plsh_arena_floats(arena, rows);
+    tile->l_low = plsh_arena_floats(arena, rows);
+    plsh_stretches_layout(&tile->o_stretches, plan, plsh_kernels_columns((int)dv), arena);
+    tile->exact.q_norm = plsh_arena_floats(arena, rows);
+    tile->exact.q_mean = plsh_arena_floats(arena, rows);
+    tile->exact.left_out = plsh_arena_floats(arena, rows);
+    tile->exact.left_out_by_norm = plsh_arena_floats(arena, rows / group + 1);
+    tile->s = plsh_arena_floats(arena, PLSH_TILE_KEYS * group);
+    tile->top = plsh_arena_floats(arena, group);
+    tile->alpha = plsh_arena_floats(arena, group);
+    tile->exact.shift = plsh_arena_floats(arena, group);
+    tile->bias = plsh_arena_floats(arena, rows + PLSH_TILE_KEYS);
+    tile->exact.piece = plsh_arena_floats(arena, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
+    tile->k_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * d : 0);
+    tile->v_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * dv : 0);
     tile->pairs = 0;
     tile->ahead = (plsh_ahead){0};
-    used = plsh_certificate_layout(plan, tile, memory, used);
-    return plsh_sampled_layout(plan, tile, memory, used);
 }
 
 void plsh_tile_pack(plsh_tile *tile) {
@@ -216,6 +203,26 @@ void plsh_tile_join(plsh_tile *tile) {
         plsh_stretches_end(&tile->o_stretches, g, tile->o + g * group * columns,
                            tile->m + g * group);
     }
+}
+
+void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
+                              const int32_t *row) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const plsh_kernels *kernel = tile->kernel;
+    const int group = kernel->group, d = (int)shape->head_dim, dv = (int)shape->value_dim;
+    const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
+    const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
+    const float *k = tile->k_rows + at * tile->k_stride, *v = tile->v_rows + at * tile->v_stride;
+    float *o = tile->o + lane * plsh_kernels_columns(dv), *m = tile->m + lane;
+    kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, k, tile->k_stride, count, d,
+                   NULL, false);
+    if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
+    kernel->softmax_weighted(group, tile->s, tile->top, w, row, m, tile->l + lane,
+                             tile->l_low + lane, tile->alpha, count);
+    (tile->guarded ? kernel->accumulate_masked : kernel->accumulate)(
+        group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows, true, &tile->ahead);
+    plsh_stretches_step(&tile->o_stretches, g, o, m);
+    tile->pairs += (int64_t)rows * count;
 }
 
 void plsh_tile_finish(plsh_tile *tile) {

@@ -12,13 +12,9 @@
 #include "attention/forward/source.h"
 #include "attention/forward/stretch.h"
 #include "attention/plan/plan.h"
+#include "base/arena.h"
 
 typedef struct plsh_tile plsh_tile;
-
-/* K and V in pages: [kv_heads] each. */
-typedef struct plsh_pages {
-    const plsh_row_source *k, *v;
-} plsh_pages;
 
 /* What is done where a walk leads: the forward pass, or the backward pass. */
 typedef struct plsh_pass {
@@ -33,14 +29,15 @@ typedef struct plsh_pass {
     void (*finish)(plsh_tile *tile);
 } plsh_pass;
 
-/* How far the weights M of a run are from the decay L, for certificates: sums 2^m l over keys, as
- * those of the softmax. */
-typedef struct plsh_gap_sums {
-    float *over_m, *over_l, *over_low;    /* [groups][group], of A (M - L) where M > L */
-    float *under_m, *under_l, *under_low; /* of A (L - M) where M < L */
-    float *rest;                          /* log2 of what of it was not scored, at most */
-    float *s;                             /* [PLSH_TILE_KEYS][group], scores */
-} plsh_gap_sums;
+/* What is known of the queries where keys are bounded rather than scored. */
+typedef struct plsh_exact_rows {
+    float *q_norm;           /* [groups][group], |q| in the units of packed */
+    float *q_mean;           /* [groups][group], q.mean of the keys, rounded up */
+    float *left_out;         /* [groups][group], share of the weight boxes left out, at most */
+    float *left_out_by_norm; /* [groups], the same of norms, counted for certificates only */
+    float *shift;            /* [group], what a group's decisions compare with */
+    float *piece;            /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group], what pieces may weigh */
+} plsh_exact_rows;
 
 struct plsh_tile {
     const plsh_pass *pass;
@@ -60,35 +57,26 @@ struct plsh_tile {
     plsh_row_source k, v;
     float *o_out, *lse_out, *certificate_out; /* NULL where not asked for; all in backward */
 
-    /* Buffers. */
+    /* The queries, and what was summed up for them so far. */
     float *packed; /* [groups][d][group] */
     float *o;      /* [groups][group][columns] */
     float *m, *l;  /* [groups][group] */
     float *l_low;  /* [groups][group], what l lacks after rounding */
     plsh_stretches o_stretches;
-    float *q_norm;   /* [groups][group], `exact`: |q| in the units of packed */
-    float *q_mean;   /* [groups][group], `exact`: q.mean of the keys, rounded up */
-    float *left_out; /* [groups][group], `exact`: share of the weight boxes left out, at most */
-    float *left_out_by_norm;        /* [groups], the same of norms, counted for certificates only */
-    float *s;                       /* [PLSH_TILE_KEYS][group] */
-    float *top, *alpha, *shift;     /* [group] */
-    float *bias;                    /* of the step, [groups * group + PLSH_TILE_KEYS] */
-    float *bound;                   /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group] */
-    void *counts;                   /* plsh, masks, mean: events of the tile */
-    float *w;                       /* [groups][PLSH_TILE_KEYS][group], their weights, rows of */
-    int32_t *w_row;                 /* [groups][PLSH_TILE_KEYS] */
-    double *o_sum, *m_sum, *l_sum;  /* like o, m, l: sums over the passes of masks and mean */
-    int32_t *key_gathered;          /* [PLSH_TILE_KEYS], which they are */
-    float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
-    double *spread;    /* the same of l squared, then the standard deviation of l over their mean */
-    plsh_gap_sums gap; /* certificates */
-    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
 
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
     int count;
     const float *k_rows, *v_rows;
     ptrdiff_t k_stride, v_stride;
+    float *bias;        /* [groups * group + PLSH_TILE_KEYS], of every difference of positions */
+    float *s;           /* [PLSH_TILE_KEYS][group] */
+    float *top, *alpha; /* [group] */
+    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
+
+    plsh_exact_rows exact;                /* what `exact` and certificates know of the queries */
+    struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
+    struct plsh_gap_sums *gap;            /* of certificates, see certificate/certificate.h */
 
     plsh_ahead ahead; /* what the tile before this one will want, see plsh_tile_look_ahead */
     bool guarded;     /* keys of weight 0 may be large, or not finite */
@@ -98,16 +86,8 @@ struct plsh_tile {
 /* plsh_tile_begin, plsh_tile_visit, and so on. */
 extern const plsh_pass plsh_pass_forward;
 
-/* The next `count` floats of the workspace, on a cache line; NULL for no memory. */
-float *plsh_take_floats(char *memory, size_t *used, size_t count);
-
-/* Makes it tile number `index` of a sequence of a head, with q, k, v and the bounds of its kv head
- * (those of all kv heads are at bounds_memory). */
-void plsh_tile_place(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
-                     plsh_bounds *bounds, int64_t h, int64_t x, int64_t index);
-
-/* Bytes of the buffers, and the buffers at `memory` (NULL: only the size). */
-size_t plsh_tile_layout(const plsh_plan *plan, plsh_tile *tile, char *memory);
+/* Takes the buffers, all but those of the sampled methods. */
+void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena);
 
 void plsh_tile_begin(plsh_tile *tile);
 void plsh_tile_pack(plsh_tile *tile);
@@ -137,6 +117,10 @@ plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float
 /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
 
+/* The same under weights: those of key j are w[row[j] * group + r]. */
+void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
+                              const int32_t *row);
+
 void plsh_tile_finish(plsh_tile *tile);
 
 /* Position of the first query of group g, and one past its last. */
@@ -147,51 +131,5 @@ static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
     int64_t end = plsh_tile_group_begin(tile, g + 1), last = tile->position + tile->rows;
     return end < last ? end : last;
 }
-
-/* A tile of dense, exact, window, fixed or none, from begin to finish. */
-void plsh_tile_walk(plsh_tile *tile);
-
-/* The forward pass of a plan that is `paged` over K and V in pages; the number of pairs. k and v of
- * `arrays` are not looked at, and there is no certificate. One sequence. Pages that no query can
- * reach need not be there, where no head of their kv head is `exact`. */
-int64_t plsh_plan_forward_pages(const plsh_plan *plan, const plsh_forward *arrays,
-                                const plsh_pages *pages, void *workspace);
-
-/* ---- Bounds, for `exact` ----------------------------------------------------------------------
- */
-
-/* Where the summaries of a kv head lie in its part of the workspace. */
-plsh_bounds plsh_bounds_at(const plsh_plan *plan, char *memory);
-
-/* The mean of a few keys of a sequence, then the summary of one piece, and then the running
- * maxima, of a kv head whose keys are at k. wide: a buffer of bound_keys * head_dim floats. */
-void plsh_bounds_mean(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                      int64_t sequence, float *wide);
-void plsh_bounds_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                       int64_t sequence, int64_t piece, float *wide);
-
-/* The range of a sequence's values, which only certificates need. wide: value_dim floats. */
-void plsh_bounds_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
-                        int64_t sequence, float *wide);
-void plsh_bounds_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
-
-/* All of that that the plan's heads (and a certificate, if arrays has one) need, for all kv heads,
- * by the threads of a parallel region; memory: bounds_bytes per kv head. */
-void plsh_bounds_summarise(const plsh_plan *plan, const plsh_forward *arrays,
-                           const plsh_pages *pages, char *memory, float *wide, float *v_wide);
-
-/* log2 of the sum of k over the distances t, t + 1, ..., at most. */
-float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t);
-
-/* Begins the walk of a tile: norms of its queries. */
-void plsh_bounds_begin(plsh_tile *tile);
-
-/* Which pieces of the keys first .. end - 1 may group g not leave out? Has the pass visit
- * the runs of those that it must score. */
-void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end);
-
-/* Can group g stop: is all before key `end` (left), or from key `begin` on (right), negligible? */
-bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end);
-bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin);
 
 #endif

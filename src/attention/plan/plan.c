@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/forward/tile.h"
+#include "attention/plan/draws.h"
 #include "attention/plan/predict.h"
-#include "attention/sampled/sampled.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -133,7 +132,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     head->decay_known = knows_decay(&head->head);
     plsh_status status = set_decay(plan, h, error);
     if (!status && plsh_method_is_sampled(method)) {
-        status = plsh_sampled_prepare(plan, head, error);
+        status = plsh_draws_prepare(plan, head, error);
     }
     head->cost = plsh_predict_keys(plan, &head->head, method);
     return status;
@@ -189,7 +188,7 @@ static plsh_status set_heads(plsh_plan *plan, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* ---- Workspace ------------------------------------------------------------------------------ */
+/* ---- Summaries ------------------------------------------------------------------------------ */
 
 static int64_t count_pieces(plsh_plan *plan) {
     for (int64_t x = 0; x < plan->sequences; x++) {
@@ -217,20 +216,6 @@ static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-static plsh_status size_workspace(plsh_plan *plan, plsh_error *error) {
-    plsh_status status = size_bounds(plan, error);
-    if (status) return status;
-    plsh_tile unused;
-    plan->thread_bytes = plsh_tile_layout(plan, &unused, NULL);
-    size_t bounds, tiles;
-    bool fits = plsh_multiply(plan->bounds_bytes, (size_t)plan->shape.kv_heads, &bounds) &&
-                plsh_multiply(plan->thread_bytes, (size_t)plan->threads, &tiles) &&
-                plsh_add(bounds, tiles, &plan->workspace_bytes);
-    if (fits) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of %lld keys is too large",
-                     (long long)plan->shape.keys);
-}
-
 static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_error *error) {
     plsh_status status = plsh_attention_check(attention, &plan->shape, error);
     if (!status) status = plsh_kernels_choose(&plan->kernel, attention->isa, error);
@@ -238,12 +223,12 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     plan->shape.isa = plan->kernel.name;
     if (!status) status = copy_offsets(plan, error);
     if (!status) status = set_heads(plan, error);
-    if (!status) status = size_workspace(plan, error);
+    if (!status) status = size_bounds(plan, error);
     return status;
 }
 
-static plsh_status create(const plsh_attention *attention, bool paged, plsh_plan **plan,
-                          plsh_error *error) {
+plsh_status plsh_plan_make(const plsh_attention *attention, bool paged, plsh_plan **plan,
+                           plsh_error *error) {
     *plan = NULL;
     plsh_plan *made;
     plsh_status status = allocate(&made, 1, sizeof(*made), "attention plan", error);
@@ -258,20 +243,11 @@ static plsh_status create(const plsh_attention *attention, bool paged, plsh_plan
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, plsh_error *error) {
-    return create(attention, false, plan, error);
-}
-
-plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **plan,
-                                   plsh_error *error) {
-    return create(attention, true, plan, error);
-}
-
 void plsh_plan_destroy(plsh_plan *plan) {
     if (!plan) return;
     for (int64_t i = 0; i < plan->table_count; i++) plsh_release(plan->table[i]);
     for (int64_t h = 0; plan->head && h < plan->shape.heads; h++) {
-        plsh_sampled_release(&plan->head[h]);
+        plsh_draws_release(&plan->head[h]);
     }
     plsh_release(plan->query_offset);
     plsh_release(plan->key_offset);
@@ -283,8 +259,6 @@ void plsh_plan_destroy(plsh_plan *plan) {
     plsh_release(plan->first_piece);
     plsh_release(plan);
 }
-
-size_t plsh_plan_workspace(const plsh_plan *plan) { return plan->workspace_bytes; }
 
 const char *plsh_plan_isa(const plsh_plan *plan) { return plan->kernel.name; }
 

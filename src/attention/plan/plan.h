@@ -5,10 +5,10 @@
 #ifndef PLSH_ATTENTION_PLAN_H
 #define PLSH_ATTENTION_PLAN_H
 
+#include "attention/counting/counting.h"
+#include "attention/counting/gathering.h"
 #include "attention/kernels/kernels.h"
 #include "attention/plan/check.h"
-#include "attention/sampled/counting.h"
-#include "attention/sampled/gathering.h"
 #include "plsh/attention.h"
 
 enum {
@@ -74,9 +74,21 @@ struct plsh_plan {
     int bound_keys;
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
     size_t bounds_bytes;  /* of one kv head */
-    size_t thread_bytes;  /* of one thread's tile */
     size_t workspace_bytes;
 };
+
+/* The largest i with first[i] <= item, i < count. */
+static inline int64_t plsh_offsets_find(const int64_t *first, int64_t count, int64_t item) {
+    int64_t low = 0, high = count;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (first[middle] <= item)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
 
 /* Rows of queries a tile of this head takes. */
 static inline int64_t plsh_head_tile_rows(const plsh_plan *plan, const plsh_head_plan *head) {
@@ -91,9 +103,9 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
     return (block + rows - 1) / rows;
 }
 
-/* A plan for plsh_plan_forward_pages alone. */
-plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **plan,
-                                   plsh_error *error);
+/* A plan, but for workspace_bytes. paged: K and V will be in pages. */
+plsh_status plsh_plan_make(const plsh_attention *attention, bool paged, plsh_plan **plan,
+                           plsh_error *error);
 
 /* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans
  * and caches have in common. */

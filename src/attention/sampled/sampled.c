@@ -17,42 +17,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-/* ---- the plan's part ------------------------------------------------------------------------ */
-
-static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, bool *contiguous,
-                                  plsh_error *error) {
-    const plsh_partition *set = &head->head.partition;
-    if (set->label_count < plan->longest)
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "%lld labels per draw, but a sequence has %lld keys",
-                         (long long)set->label_count, (long long)plan->longest);
-    *contiguous = plsh_counting_contiguous(set, plan->longest);
-    if (*contiguous) return PLSH_STATUS_OK;
-    return plsh_gathering_create(set, plan->longest, &head->gathering, error);
-}
-
-plsh_status plsh_sampled_prepare(const plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
-    const plsh_partition *set = &head->head.partition;
-    plsh_status status = PLSH_STATUS_OK;
-    if (plan->longest > PLSH_COUNTING_REACH)
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "a sequence of %lld keys; the sampled methods take 2^30",
-                         (long long)plan->longest);
-    bool fused = head->head.method == PLSH_METHOD_PLSH, contiguous = true;
-    if (set->scheme == PLSH_SCHEME_LABELS) status = prepare_labels(plan, head, &contiguous, error);
-    if (status || !contiguous) return status;
-    status = plsh_counting_create(set, fused, &head->counting, error);
-    if (status) return status;
-    head->counts_bytes = plsh_counts_size(head->counting, (int)plsh_head_tile_rows(plan, head),
-                                          plan->kernel.group, plan->shape.causal);
-    return PLSH_STATUS_OK;
-}
-
-void plsh_sampled_release(plsh_head_plan *head) {
-    plsh_counting_destroy(head->counting);
-    plsh_gathering_destroy(head->gathering);
-}
-
 /* ---- the tile's part ------------------------------------------------------------------------ */
 
 /* What the heads of a plan need, taken together. */
@@ -74,58 +38,31 @@ static needs needs_of(const plsh_plan *plan) {
     return all;
 }
 
-static void *take(char *memory, size_t *used, size_t bytes) {
-    void *at = memory ? memory + *used : NULL;
-    *used += (bytes + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
-    return at;
-}
-
-size_t plsh_sampled_layout(const plsh_plan *plan, plsh_tile *tile, char *memory, size_t used) {
+void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, plsh_arena *arena) {
     const needs all = needs_of(plan);
     const size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     const size_t rows = all.any ? PLSH_TILE_QUERIES : 0, passes = all.passes ? rows : 0;
-    const size_t keys = all.gather ? PLSH_TILE_KEYS : 0, size = sizeof(float);
-    tile->counts = take(memory, &used, all.counts);
-    tile->w = take(memory, &used, rows * PLSH_TILE_KEYS * size);
-    tile->w_row = take(memory, &used, rows * PLSH_TILE_KEYS * sizeof(int32_t));
-    tile->o_sum =
-        take(memory, &used, passes * (size_t)plsh_kernels_columns((int)dv) * sizeof(double));
-    tile->m_sum = take(memory, &used, passes * sizeof(double));
-    tile->l_sum = take(memory, &used, passes * sizeof(double));
-    tile->spread = take(memory, &used, passes * sizeof(double));
-    tile->key_gathered = take(memory, &used, keys * sizeof(int32_t));
-    tile->k_gathered = take(memory, &used, keys * d * size);
-    tile->v_gathered = take(memory, &used, keys * dv * size);
-    return used;
-}
-
-void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
-                              const int32_t *row) {
-    const plsh_attention *shape = &tile->plan->shape;
-    const plsh_kernels *kernel = tile->kernel;
-    const int group = kernel->group, d = (int)shape->head_dim, dv = (int)shape->value_dim;
-    const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
-    const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
-    const float *k = tile->k_rows + at * tile->k_stride, *v = tile->v_rows + at * tile->v_stride;
-    float *o = tile->o + lane * plsh_kernels_columns(dv), *m = tile->m + lane;
-    kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, k, tile->k_stride, count, d,
-                   NULL, false);
-    if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
-    kernel->softmax_weighted(group, tile->s, tile->top, w, row, m, tile->l + lane,
-                             tile->l_low + lane, tile->alpha, count);
-    (tile->guarded ? kernel->accumulate_masked : kernel->accumulate)(
-        group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows, true, &tile->ahead);
-    plsh_stretches_step(&tile->o_stretches, g, o, m);
-    tile->pairs += (int64_t)rows * count;
+    const size_t keys = all.gather ? PLSH_TILE_KEYS : 0;
+    const size_t columns = (size_t)plsh_kernels_columns((int)dv);
+    buffers->counts = plsh_arena_take(arena, all.counts, 1);
+    buffers->w = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
+    buffers->w_row = plsh_arena_take(arena, rows * PLSH_TILE_KEYS, sizeof(int32_t));
+    buffers->o_sum = plsh_arena_take(arena, passes * columns, sizeof(double));
+    buffers->m_sum = plsh_arena_take(arena, passes, sizeof(double));
+    buffers->l_sum = plsh_arena_take(arena, passes, sizeof(double));
+    buffers->spread = plsh_arena_take(arena, passes, sizeof(double));
+    buffers->key_gathered = plsh_arena_take(arena, keys, sizeof(int32_t));
+    buffers->k_gathered = plsh_arena_floats(arena, keys * d);
+    buffers->v_gathered = plsh_arena_floats(arena, keys * dv);
 }
 
 /* ---- contiguous blocks ---------------------------------------------------------------------- */
 
 plsh_counts *plsh_tile_count(plsh_tile *tile, int64_t first_draw, int64_t draws) {
-    const plsh_counts_tile place = {
+    const plsh_counts_tile where = {
         tile->position,           tile->keys, tile->rows, tile->kernel->group,
         tile->plan->shape.causal, first_draw, draws};
-    return plsh_counts_begin(tile->counts, tile->head->counting, &place);
+    return plsh_counts_begin(tile->sampled->counts, tile->head->counting, &where);
 }
 
 void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
@@ -136,15 +73,16 @@ void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, f
     for (int64_t first = keys.begin, end; first < keys.end; first = end) {
         end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
         plsh_tile_load(tile, first, (int)(end - first), false);
-        plsh_counts_fill(counts, first, (int)(end - first), factor, tile->w, stride, tile->w_row,
-                         PLSH_TILE_KEYS);
+        plsh_counts_fill(counts, first, (int)(end - first), factor, tile->sampled->w, stride,
+                         tile->sampled->w_row, PLSH_TILE_KEYS);
         for (int g = 0; g < tile->groups; g++) {
             plsh_block seen = plsh_counts_range(counts, g);
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             if (from >= to) continue;
-            tile->pass->visit_weighted(tile, g, from, (int)(to - from), tile->w + g * stride,
-                                       tile->w_row + g * PLSH_TILE_KEYS + (from - first));
+            tile->pass->visit_weighted(tile, g, from, (int)(to - from),
+                                       tile->sampled->w + g * stride,
+                                       tile->sampled->w_row + g * PLSH_TILE_KEYS + (from - first));
         }
         if (tile->pass->step) tile->pass->step(tile, 0, end < keys.end ? end : INT64_MAX);
     }
@@ -166,7 +104,7 @@ static void visit_gathered(gatherer *at) {
     tile->count = at->count;
     at->count = 0;
     if (tile->count == 0) return;
-    tile->pass->visit_weighted(tile, at->g, 0, tile->count, tile->w, tile->w_row);
+    tile->pass->visit_weighted(tile, at->g, 0, tile->count, tile->sampled->w, tile->sampled->w_row);
     if (tile->pass->step) tile->pass->step(tile, INT64_MAX, 0);
 }
 
@@ -175,15 +113,17 @@ static void gather_key(gatherer *at, int32_t key) {
     const plsh_attention *shape = &tile->plan->shape;
     const int group = tile->kernel->group;
     const ptrdiff_t j = at->count++;
-    plsh_row_source_copy(&tile->k, tile->kernel, key, 1, tile->k_gathered + j * tile->k.dim);
-    plsh_row_source_copy(&tile->v, tile->kernel, key, 1, tile->v_gathered + j * tile->v.dim);
-    float *w = tile->w + j * group;
+    plsh_row_source_copy(&tile->k, tile->kernel, key, 1,
+                         tile->sampled->k_gathered + j * tile->k.dim);
+    plsh_row_source_copy(&tile->v, tile->kernel, key, 1,
+                         tile->sampled->v_gathered + j * tile->v.dim);
+    float *w = tile->sampled->w + j * group;
     for (int r = 0; r < group; r++) {
         bool sees = r < at->rows && at->labels[at->first + r] == at->labels[key];
         w[r] = sees && !(shape->causal && key > at->first + r) ? 1.0f : 0.0f;
     }
-    tile->w_row[j] = (int32_t)j;
-    tile->key_gathered[j] = key;
+    tile->sampled->w_row[j] = (int32_t)j;
+    tile->sampled->key_gathered[j] = key;
     if (at->count == PLSH_TILE_KEYS) visit_gathered(at);
 }
 
@@ -203,8 +143,8 @@ static void gather_block(gatherer *at, int r) {
 void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw) {
     const plsh_gathering *gathering = tile->head->gathering;
     tile->first = 0;
-    tile->k_rows = tile->k_gathered;
-    tile->v_rows = tile->v_gathered;
+    tile->k_rows = tile->sampled->k_gathered;
+    tile->v_rows = tile->sampled->v_gathered;
     tile->k_stride = tile->plan->shape.head_dim;
     tile->v_stride = tile->plan->shape.value_dim;
     for (int g = 0; g < tile->groups; g++) {
@@ -228,27 +168,28 @@ void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw) {
 /* Adds a row of the pass: sum = sum 2^(m_sum - m') + x 2^(m - m'), m' the larger of the two. Sums
  * are doubles: there may be thousands of masks. */
 static void merge_row(plsh_tile *tile, int r, int columns) {
-    const double m = fmax(tile->m_sum[r], tile->m[r]);
-    const double before = exp2(tile->m_sum[r] - m), now = exp2(tile->m[r] - m), l = tile->l[r];
-    double *sum = tile->o_sum + (ptrdiff_t)r * columns;
+    const double m = fmax(tile->sampled->m_sum[r], tile->m[r]);
+    const double before = exp2(tile->sampled->m_sum[r] - m), now = exp2(tile->m[r] - m),
+                 l = tile->l[r];
+    double *sum = tile->sampled->o_sum + (ptrdiff_t)r * columns;
     const float *o = tile->o + (ptrdiff_t)r * columns;
     const bool mean = tile->head->head.method == PLSH_METHOD_MEAN;
     const double keep = mean ? 1 : before, add = !mean ? now : l == 0 ? 0 : 1 / l;
     for (int c = 0; c < columns; c++) sum[c] = sum[c] * keep + (double)o[c] * add;
-    tile->l_sum[r] = tile->l_sum[r] * before + l * now;
-    tile->spread[r] = tile->spread[r] * before * before + l * now * l * now;
-    tile->m_sum[r] = m;
+    tile->sampled->l_sum[r] = tile->sampled->l_sum[r] * before + l * now;
+    tile->sampled->spread[r] = tile->sampled->spread[r] * before * before + l * now * l * now;
+    tile->sampled->m_sum[r] = m;
 }
 
 /* The sums as plsh_tile_finish wants them: o / l is the output, m + log2 l the lse. */
 static void close_row(plsh_tile *tile, int r, int columns) {
-    const double s = (double)tile->head->head.partition.samples, l = tile->l_sum[r];
+    const double s = (double)tile->head->head.partition.samples, l = tile->sampled->l_sum[r];
     const double by = tile->head->head.method == PLSH_METHOD_MEAN ? s : l;
-    const double *sum = tile->o_sum + (ptrdiff_t)r * columns;
+    const double *sum = tile->sampled->o_sum + (ptrdiff_t)r * columns;
     float *o = tile->o + (ptrdiff_t)r * columns;
     for (int c = 0; c < columns; c++) o[c] = l == 0 ? 0.0f : (float)(sum[c] / by);
-    tile->spread[r] = sqrt(fmax(0, s * tile->spread[r] / (l * l) - 1));
-    tile->m[r] = (float)(tile->m_sum[r] + log2(l / s));
+    tile->sampled->spread[r] = sqrt(fmax(0, s * tile->sampled->spread[r] / (l * l) - 1));
+    tile->m[r] = (float)(tile->sampled->m_sum[r] + log2(l / s));
     tile->l[r] = 1.0f;
     tile->l_low[r] = 0.0f;
 }
@@ -265,10 +206,10 @@ static bool sums_hold(const plsh_tile *tile) {
 static bool run_passes(plsh_tile *tile) {
     bool hold = true;
     const int columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
-    memset(tile->o_sum, 0, sizeof(double) * (size_t)tile->rows * (size_t)columns);
+    memset(tile->sampled->o_sum, 0, sizeof(double) * (size_t)tile->rows * (size_t)columns);
     for (int r = 0; r < tile->rows; r++) {
-        tile->m_sum[r] = (double)PLSH_SOFTMAX_START;
-        tile->l_sum[r] = tile->spread[r] = 0;
+        tile->sampled->m_sum[r] = (double)PLSH_SOFTMAX_START;
+        tile->sampled->l_sum[r] = tile->sampled->spread[r] = 0;
     }
     for (int64_t m = 0; m < tile->head->head.partition.samples; m++) {
         plsh_tile_reset(tile);

@@ -2,17 +2,22 @@
 #ifndef PLSH_ATTENTION_SAMPLED_H
 #define PLSH_ATTENTION_SAMPLED_H
 
+#include "attention/counting/counting.h"
+#include "attention/counting/gathering.h"
 #include "attention/forward/tile.h"
-#include "attention/sampled/counting.h"
-#include "attention/sampled/gathering.h"
 
-/* What a sampled head needs besides: its draws, compiled, and how many groups a tile has. The
- * head's method, the plan's shape, kernel and longest sequence are set. */
-plsh_status plsh_sampled_prepare(const plsh_plan *plan, plsh_head_plan *head, plsh_error *error);
-void plsh_sampled_release(plsh_head_plan *head);
+/* A thread's buffers for these methods; tile->sampled points to them. */
+typedef struct plsh_sampled_buffers {
+    void *counts;                  /* events of the tile */
+    float *w;                      /* [groups][PLSH_TILE_KEYS][group], weights, rows of */
+    int32_t *w_row;                /* [groups][PLSH_TILE_KEYS] */
+    double *o_sum, *m_sum, *l_sum; /* like o, m, l: sums over the passes of masks and mean */
+    double *spread; /* the same of l squared, then the standard deviation of l over their mean */
+    int32_t *key_gathered;          /* [PLSH_TILE_KEYS], which they are */
+    float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
+} plsh_sampled_buffers;
 
-/* Lays out the tile's part for sampled heads behind `used` bytes, and returns where it ends. */
-size_t plsh_sampled_layout(const plsh_plan *plan, plsh_tile *tile, char *memory, size_t used);
+void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, plsh_arena *arena);
 
 /* The counts of the tile's queries under the rows first_draw .. first_draw + draws - 1 of its
  * head's table. */
@@ -23,15 +28,10 @@ plsh_counts *plsh_tile_count(plsh_tile *tile, int64_t first_draw, int64_t draws)
 void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor);
 
 /* The same under one draw whose blocks are not contiguous, weights 0 and 1. The steps are of
- * gathered keys, tile->key_gathered. */
+ * gathered keys, key_gathered. */
 void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw);
 
 /* A tile of plsh, masks or mean, from begin to finish. */
 void plsh_tile_sample(plsh_tile *tile);
-
-/* One group against keys first .. first + count - 1 of the step at hand, under the weights of
- * plsh_counts_fill: those of key j are w[row[j] * group + r]. */
-void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
-                              const int32_t *row);
 
 #endif

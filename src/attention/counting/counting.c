@@ -1,5 +1,5 @@
 /* attention: collision counts, by events. */
-#include "attention/sampled/counting.h"
+#include "attention/counting/counting.h"
 
 #include "base/memory.h"
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* attention: partitions whose blocks are not contiguous. */
-#include "attention/sampled/gathering.h"
+#include "attention/counting/gathering.h"
 
 #include <stdlib.h>
 

@@ -17,8 +17,16 @@
 
 #include "attention/forward/tile.h"
 
-/* Lays out the tile's part behind `used` bytes, and returns where it ends. */
-size_t plsh_certificate_layout(const plsh_plan *plan, plsh_tile *tile, char *memory, size_t used);
+/* A thread's sums of how far the weights M are from the decay L: 2^m l over keys, as those of the
+ * softmax; tile->gap points to them. */
+typedef struct plsh_gap_sums {
+    float *over_m, *over_l, *over_low;    /* [groups][group], of A (M - L) where M > L */
+    float *under_m, *under_l, *under_low; /* of A (L - M) where M < L */
+    float *rest;                          /* log2 of what of it was not scored, at most */
+    float *s;                             /* [PLSH_TILE_KEYS][group], scores */
+} plsh_gap_sums;
+
+void plsh_certificate_layout(plsh_gap_sums *gap, const plsh_plan *plan, plsh_arena *arena);
 
 /* Fills in tile->certificate_out. The tile is finished; its sums m, l are still there. */
 void plsh_tile_certify(plsh_tile *tile);

@@ -1,10 +1,11 @@
 /* attention: a proven bound on the error of every output row. */
-#include "attention/forward/certificate.h"
+#include "attention/certificate/certificate.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/forward/bounds.h"
 #include "attention/sampled/sampled.h"
 #include "base/clones.h"
 #include "base/memory.h"
@@ -16,18 +17,16 @@ static const float LOG_SMALL = -10, LOG_NOTHING = -24;
  * each logarithm relative to itself. */
 static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
-size_t plsh_certificate_layout(const plsh_plan *plan, plsh_tile *tile, char *memory, size_t used) {
+void plsh_certificate_layout(plsh_gap_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
     const size_t group = (size_t)plan->kernel.group;
-    plsh_gap_sums *gap = &tile->gap;
-    gap->over_m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->over_l = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->over_low = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->under_m = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->under_l = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->under_low = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->rest = plsh_take_floats(memory, &used, PLSH_TILE_QUERIES);
-    gap->s = plsh_take_floats(memory, &used, PLSH_TILE_KEYS * group);
-    return used;
+    gap->over_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->over_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->over_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->under_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->under_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->under_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->rest = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    gap->s = plsh_arena_floats(arena, PLSH_TILE_KEYS * group);
 }
 
 static int group_rows(const plsh_tile *tile, int g) {
@@ -106,7 +105,7 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
  * of the decay alone. */
 static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
     const plsh_kernels *kernel = tile->kernel;
-    const plsh_gap_sums *gap = &tile->gap;
+    const plsh_gap_sums *gap = tile->gap;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     const int rows = group_rows(tile, g);
     const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
@@ -158,19 +157,20 @@ static void add_missing(plsh_tile *tile, int g, int64_t window) {
         if (llabs(t + i) < window) bias[i] = -INFINITY;
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, tile->k_rows, tile->k_stride,
                    tile->count, d, bias, true);
-    kernel->softmax(group, tile->s, tile->top, tile->gap.under_m + lane, tile->gap.under_l + lane,
-                    tile->gap.under_low + lane, tile->alpha, tile->count);
+    kernel->softmax(group, tile->s, tile->top, tile->gap->under_m + lane, tile->gap->under_l + lane,
+                    tile->gap->under_low + lane, tile->alpha, tile->count);
 }
 
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
 static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r) {
-    return tile->q_mean[r] + tile->q_norm[r] * norm + plsh_bounds_log_rest(tile->head, t);
+    return tile->exact.q_mean[r] + tile->exact.q_norm[r] * norm +
+           plsh_bounds_log_rest(tile->head, t);
 }
 
 /* Is what group g has beyond this point small: keys up to `end` - 1 (left), or from `end` on
  * (right)? Then it is charged. */
 static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
-    const plsh_gap_sums *gap = &tile->gap;
+    const plsh_gap_sums *gap = tile->gap;
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const int64_t position = plsh_tile_group_begin(tile, g), edge = left ? end - 1 : end;
     const int64_t piece = tile->plan->first_piece[tile->sequence] + edge / tile->plan->bound_keys;
@@ -217,13 +217,14 @@ static void add_counted(plsh_tile *tile) {
     for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
         int64_t end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
         plsh_tile_load(tile, first, (int)(end - first), true);
-        plsh_counts_fill(counts, first, tile->count, factor, tile->w, stride, tile->w_row,
-                         PLSH_TILE_KEYS);
+        plsh_counts_fill(counts, first, tile->count, factor, tile->sampled->w, stride,
+                         tile->sampled->w_row, PLSH_TILE_KEYS);
         for (int g = 0; g < tile->groups; g++) {
             plsh_block seen = plsh_counts_range(counts, g);
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
-            support m = {.w = tile->w + g * stride, .row = tile->w_row + g * PLSH_TILE_KEYS};
+            support m = {.w = tile->sampled->w + g * stride,
+                         .row = tile->sampled->w_row + g * PLSH_TILE_KEYS};
             if (from < to) add_pairs(tile, g, from, (int)(to - from), &m);
         }
     }
@@ -271,7 +272,7 @@ static void add_window(plsh_tile *tile, int g) {
 /* Sums up A |L - M|. */
 static void measure(plsh_tile *tile) {
     const plsh_head_plan *head = tile->head;
-    const plsh_gap_sums *gap = &tile->gap;
+    const plsh_gap_sums *gap = tile->gap;
     plsh_head_plan plain = *head; /* the same decay, for all keys */
     plain.head.method = PLSH_METHOD_DENSE;
     plsh_bounds_begin(tile);
@@ -302,7 +303,7 @@ static double relative(double log, double log_row) {
 
 /* The share of the weight that is wrong or missing, at most, of what `measure` has summed up. */
 static double measured_share(const plsh_tile *tile, int r) {
-    const plsh_gap_sums *gap = &tile->gap;
+    const plsh_gap_sums *gap = tile->gap;
     const double row = log_sum(tile->m, tile->l, r);
     const double over = relative(log_sum(gap->over_m, gap->over_l, r), row);
     const double under =
@@ -310,7 +311,8 @@ static double measured_share(const plsh_tile *tile, int r) {
     const double right = fmax(0, 1 - over); /* sum A min(M, L) / D~; sums may overflow */
     const double missing = under > 0 ? 1 / (1 + right / under) : under;
     const double share = over >= missing || isnan(over) ? over : missing;
-    return tile->head->head.method == PLSH_METHOD_MEAN ? share + tile->spread[r] / 2 : share;
+    return tile->head->head.method == PLSH_METHOD_MEAN ? share + tile->sampled->spread[r] / 2
+                                                       : share;
 }
 
 /* The same of any method; NaN: cannot be told. */
@@ -320,8 +322,8 @@ static double share_of(const plsh_tile *tile, int r) {
     if (isnan(tile->m[r] + tile->l[r]) || !tile->head->decay_known) return NAN;
     if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r);
     /* E- / D~, as charged. */
-    const double by_norm = (double)tile->left_out_by_norm[r / tile->kernel->group];
-    const double under = ((double)tile->left_out[r] + by_norm) * (1 + 0x1p-10);
+    const double by_norm = (double)tile->exact.left_out_by_norm[r / tile->kernel->group];
+    const double under = ((double)tile->exact.left_out[r] + by_norm) * (1 + 0x1p-10);
     return under / (1 + under);
 }
 

@@ -1,0 +1,21 @@
+/* attention: what `exact` may leave out. */
+#ifndef PLSH_ATTENTION_BOUNDS_H
+#define PLSH_ATTENTION_BOUNDS_H
+
+#include "attention/forward/tile.h"
+
+/* log2 of the sum of k over the distances t, t + 1, ..., at most. */
+float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t);
+
+/* Begins the walk of a tile: norms of its queries. */
+void plsh_bounds_begin(plsh_tile *tile);
+
+/* Which pieces of the keys first .. end - 1 may group g not leave out? Has the pass visit
+ * the runs of those that it must score. */
+void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end);
+
+/* Can group g stop: is all before key `end` (left), or from key `begin` on (right), negligible? */
+bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end);
+bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin);
+
+#endif

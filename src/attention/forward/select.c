@@ -1,0 +1,49 @@
+/* attention: which tile of queries comes next. */
+#include "attention/forward/select.h"
+
+#include "attention/forward/summary.h"
+
+/* Rows of tile number `index` of its sequence. A `fixed` head's tiles begin with the blocks. */
+static void select_rows(plsh_tile *tile, int64_t index) {
+    const plsh_head_plan *head = tile->head;
+    int64_t rows = plsh_head_tile_rows(tile->plan, head), start = tile->keys - tile->queries;
+    int64_t begin = start + index * rows, end = begin + rows;
+    if (head->head.method == PLSH_METHOD_FIXED) {
+        int64_t each = plsh_head_block_tiles(tile->plan, head, tile->keys);
+        int64_t block = start / head->head.block + index / each;
+        int64_t block_end =
+            head->head.block < tile->keys ? (block + 1) * head->head.block : tile->keys;
+        begin = block * head->head.block + index % each * rows;
+        end = begin + rows < block_end ? begin + rows : block_end;
+        begin = begin < start ? start : begin;
+    }
+    end = end < tile->keys ? end : tile->keys;
+    tile->position = begin;
+    tile->row = begin - start;
+    tile->rows = end > begin ? (int)(end - begin) : 0;
+}
+
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
+                      plsh_bounds *bounds, int64_t h, int64_t x, int64_t index) {
+    const plsh_plan *plan = tile->plan;
+    const plsh_attention *shape = &plan->shape;
+    int64_t kv = h / (shape->heads / shape->kv_heads);
+    tile->head = &plan->head[h];
+    tile->head_index = h;
+    tile->sequence = x;
+    tile->queries = plan->query_offset[x + 1] - plan->query_offset[x];
+    tile->keys = plan->key_offset[x + 1] - plan->key_offset[x];
+    select_rows(tile, index);
+    int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
+    int64_t size = (int64_t)plsh_dtype_size(shape->dtype);
+    tile->q =
+        (const char *)arrays->q + (h * shape->q.head_stride + row * shape->q.row_stride) * size;
+    tile->k = plsh_row_source_keys(plan, arrays, tile->pages, kv);
+    tile->v = plsh_row_source_values(plan, arrays, tile->pages, kv);
+    if (first > 0) { /* rows count from the sequence's first */
+        tile->k.base += first * shape->k.row_stride * size;
+        tile->v.base += first * shape->v.row_stride * size;
+    }
+    *bounds = plsh_summary_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
+    tile->bounds = bounds;
+}

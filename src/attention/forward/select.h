@@ -1,0 +1,12 @@
+/* attention: which tile of queries comes next. */
+#ifndef PLSH_ATTENTION_SELECT_H
+#define PLSH_ATTENTION_SELECT_H
+
+#include "attention/forward/tile.h"
+
+/* Makes it tile number `index` of a sequence of a head, with q, k, v and the bounds of its kv head
+ * (those of all kv heads are at bounds_memory). */
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
+                      plsh_bounds *bounds, int64_t h, int64_t x, int64_t index);
+
+#endif

@@ -1,0 +1,38 @@
+/* attention: the draws of a sampled head, compiled. */
+#include "attention/plan/draws.h"
+
+#include "base/status.h"
+
+static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, bool *contiguous,
+                                  plsh_error *error) {
+    const plsh_partition *set = &head->head.partition;
+    if (set->label_count < plan->longest)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%lld labels per draw, but a sequence has %lld keys",
+                         (long long)set->label_count, (long long)plan->longest);
+    *contiguous = plsh_counting_contiguous(set, plan->longest);
+    if (*contiguous) return PLSH_STATUS_OK;
+    return plsh_gathering_create(set, plan->longest, &head->gathering, error);
+}
+
+plsh_status plsh_draws_prepare(const plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
+    const plsh_partition *set = &head->head.partition;
+    plsh_status status = PLSH_STATUS_OK;
+    if (plan->longest > PLSH_COUNTING_REACH)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "a sequence of %lld keys; the sampled methods take 2^30",
+                         (long long)plan->longest);
+    bool fused = head->head.method == PLSH_METHOD_PLSH, contiguous = true;
+    if (set->scheme == PLSH_SCHEME_LABELS) status = prepare_labels(plan, head, &contiguous, error);
+    if (status || !contiguous) return status;
+    status = plsh_counting_create(set, fused, &head->counting, error);
+    if (status) return status;
+    head->counts_bytes = plsh_counts_size(head->counting, (int)plsh_head_tile_rows(plan, head),
+                                          plan->kernel.group, plan->shape.causal);
+    return PLSH_STATUS_OK;
+}
+
+void plsh_draws_release(plsh_head_plan *head) {
+    plsh_counting_destroy(head->counting);
+    plsh_gathering_destroy(head->gathering);
+}

@@ -1,0 +1,125 @@
+/* attention: the forward pass. */
+#include "attention/run/forward.h"
+
+#include <math.h>
+#include <omp.h>
+
+#include "attention/certificate/certificate.h"
+#include "attention/forward/select.h"
+#include "attention/forward/summary.h"
+#include "attention/forward/walk.h"
+#include "attention/plan/arrays.h"
+#include "attention/sampled/sampled.h"
+
+/* The largest entry; NaN where there is one. */
+static double largest(const float *certificate, int64_t count) {
+    double most = 0.0;
+    for (int64_t i = 0; certificate && i < count; i++) {
+        if (!((double)certificate[i] <= most)) most = (double)certificate[i];
+        if (isnan(most)) break;
+    }
+    return most;
+}
+
+/* What a thread works with. */
+typedef struct worker {
+    plsh_tile tile;
+    plsh_bounds bounds; /* of the tile's kv head */
+    plsh_sampled_buffers sampled;
+    plsh_gap_sums gap;
+} worker;
+
+static void lay_out(worker *w, const plsh_plan *plan, plsh_arena *arena) {
+    *w = (worker){.tile = {.sampled = &w->sampled, .gap = &w->gap}};
+    plsh_tile_layout(&w->tile, plan, arena);
+    plsh_sampled_layout(&w->sampled, plan, arena);
+    plsh_certificate_layout(&w->gap, plan, arena);
+}
+
+static size_t worker_bytes(const plsh_plan *plan) {
+    worker unused;
+    plsh_arena arena = {0};
+    lay_out(&unused, plan, &arena);
+    return arena.used;
+}
+
+bool plsh_forward_size(const plsh_plan *plan, size_t *bytes) {
+    plsh_arena arena = {0};
+    plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plan->bounds_bytes);
+    plsh_arena_take(&arena, (size_t)plan->threads, worker_bytes(plan));
+    *bytes = arena.used;
+    return !arena.overflow;
+}
+
+/* Which tile an item is: heads in the plan's order, the last tiles first, which are the longest
+ * of a causal head. */
+static void select_item(worker *w, const plsh_forward *arrays, char *bounds_memory, int64_t item) {
+    plsh_tile *tile = &w->tile;
+    const plsh_plan *plan = tile->plan;
+    const plsh_attention *shape = &plan->shape;
+    int64_t i = plsh_offsets_find(plan->first_item, shape->heads, item), h = plan->order[i];
+    int64_t index = plan->first_item[i + 1] - 1 - item;
+    int64_t x = plsh_offsets_find(plan->head[h].first_tile, plan->sequences, index);
+    plsh_tile_select(tile, arrays, bounds_memory, &w->bounds, h, x,
+                     index - plan->head[h].first_tile[x]);
+    int64_t row = plan->query_offset[x] + tile->row;
+    tile->o_out = arrays->o + h * shape->o.head_stride + row * shape->o.row_stride;
+    tile->lse_out = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
+    tile->certificate_out =
+        arrays->certificate ? arrays->certificate + h * shape->queries + row : NULL;
+}
+
+static void run_tile(worker *w) {
+    plsh_tile *tile = &w->tile;
+    if (tile->rows == 0) return;
+    if (plsh_method_is_sampled(tile->head->head.method)) {
+        plsh_tile_sample(tile);
+    } else {
+        plsh_tile_walk(tile);
+    }
+    if (tile->certificate_out) plsh_tile_certify(tile);
+}
+
+static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
+                   char *workspace) {
+    char *workers = workspace + plan->bounds_bytes * (size_t)plan->shape.kv_heads;
+    int64_t items = plan->first_item[plan->shape.heads], pairs = 0;
+    size_t bytes = worker_bytes(plan);
+#pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
+    {
+        worker w;
+        plsh_arena arena = {.memory = workers + (size_t)omp_get_thread_num() * bytes};
+        lay_out(&w, plan, &arena);
+        w.tile.pass = &plsh_pass_forward;
+        w.tile.pages = pages;
+        plsh_summary_make(plan, arrays, pages, workspace, w.tile.k_wide, w.tile.v_wide);
+/* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
+#pragma omp for schedule(dynamic, 1 + items / (64 * (int64_t)plan->threads))
+        for (int64_t item = 0; item < items; item++) {
+            select_item(&w, arrays, workspace, item);
+            run_tile(&w);
+        }
+        pairs += w.tile.pairs;
+    }
+    return pairs;
+}
+
+plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays, void *workspace,
+                              plsh_report *report, plsh_error *error) {
+    if (report) *report = (plsh_report){0};
+    if (plan->shape.queries == 0) return PLSH_STATUS_OK;
+    plsh_status status = plsh_forward_check(plan, arrays, workspace, error);
+    if (status) return status;
+    int64_t pairs = run(plan, arrays, NULL, workspace);
+    if (report) {
+        *report = (plsh_report){
+            .pairs = pairs,
+            .error_bound = largest(arrays->certificate, plan->shape.heads * plan->shape.queries)};
+    }
+    return PLSH_STATUS_OK;
+}
+
+int64_t plsh_plan_forward_pages(const plsh_plan *plan, const plsh_forward *arrays,
+                                const plsh_pages *pages, void *workspace) {
+    return plan->shape.queries == 0 ? 0 : run(plan, arrays, pages, workspace);
+}
