@@ -11,4 +11,8 @@ extern const cli_command cli_command_error;
 extern const cli_command cli_command_info;
 extern const cli_command cli_command_norms;
 
+#if PLSH_WITH_LM
+extern const cli_command cli_command_tokenize;
+#endif
+
 #endif

@@ -17,6 +17,9 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
                                            &cli_command_error,
                                            &cli_command_info,
                                            &cli_command_norms,
+#if PLSH_WITH_LM
+                                           &cli_command_tokenize,
+#endif
                                            NULL};
 
 const cli_command *cli_command_find(const char *name) {

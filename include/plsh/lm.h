@@ -7,6 +7,7 @@
 
 #include "plsh/model.h"
 #include "plsh/plsh.h"
+#include "plsh/tokenizer.h"
 #include "plsh/weights.h"
 
 #endif

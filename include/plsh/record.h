@@ -33,6 +33,9 @@ PLSH_API void plsh_json_unsigned(plsh_json *json, const char *key, uint64_t valu
 PLSH_API void plsh_json_boolean(plsh_json *json, const char *key, bool value);
 PLSH_API void plsh_json_text(plsh_json *json, const char *key, const char *value);
 
+/* The same for text of `length` bytes, zero bytes too. */
+PLSH_API void plsh_json_bytes(plsh_json *json, const char *key, const char *bytes, size_t length);
+
 /* The document so far, zero-terminated, with a final newline once every begin has its end
  * (an error otherwise). It belongs to `json` and lives until the next call on it. */
 PLSH_API plsh_status plsh_json_finish(plsh_json *json, const char **text, size_t *length,

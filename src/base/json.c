@@ -35,11 +35,12 @@ static void put(plsh_json *json, const char *text) {
     plsh_text_append(&json->text, text, strlen(text));
 }
 
-/* Bytes of the UTF-8 sequence at `s` (zero-terminated), 0 where there is no valid one. */
-static size_t utf8_length(const unsigned char *s) {
+/* Bytes of the UTF-8 sequence at `s`, of which `left` > 0 are there; 0 where there is no valid one.
+ */
+static size_t utf8_length(const unsigned char *s, size_t left) {
     if (s[0] < 0x80) return 1;
     size_t length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
+    if (s[0] < 0xc2 || s[0] > 0xf4 || length > left) return 0;
     for (size_t i = 1; i < length; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
     if (s[0] == 0xe0 && s[1] < 0xa0) return 0; /* overlong */
@@ -49,10 +50,11 @@ static size_t utf8_length(const unsigned char *s) {
     return length;
 }
 
-static void put_string(plsh_json *json, const char *value) {
+static void put_bytes(plsh_json *json, const char *value, size_t size) {
     put(json, "\"");
-    for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
-        size_t length = utf8_length(s);
+    for (size_t i = 0; i < size;) {
+        const unsigned char *s = (const unsigned char *)value + i;
+        size_t length = utf8_length(s, size - i);
         if (length == 0)
             put(json, "\\ufffd");
         else if (*s == '"' || *s == '\\')
@@ -63,9 +65,13 @@ static void put_string(plsh_json *json, const char *value) {
             plsh_text_print(&json->text, "\\u%04x", *s);
         else
             plsh_text_append(&json->text, (const char *)s, length);
-        s += length > 0 ? length : 1;
+        i += length > 0 ? length : 1;
     }
     put(json, "\"");
+}
+
+static void put_string(plsh_json *json, const char *value) {
+    put_bytes(json, value, strlen(value));
 }
 
 /* The comma before a value, and its key. Values directly inside the outermost two levels stand
@@ -135,6 +141,11 @@ void plsh_json_text(plsh_json *json, const char *key, const char *value) {
         put(json, "null");
     else
         put_string(json, value);
+}
+
+void plsh_json_bytes(plsh_json *json, const char *key, const char *bytes, size_t length) {
+    begin_value(json, key);
+    put_bytes(json, bytes, length);
 }
 
 plsh_status plsh_json_finish(plsh_json *json, const char **text, size_t *length,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool reserve(plsh_text *text, size_t more) {
+bool plsh_text_reserve(plsh_text *text, size_t more) {
     if (text->failure.status != PLSH_STATUS_OK) return false;
     size_t needed;
     if (!plsh_add(text->length, more, &needed) || !plsh_add(needed, 1, &needed)) {
@@ -28,8 +28,8 @@ static bool reserve(plsh_text *text, size_t more) {
 }
 
 void plsh_text_append(plsh_text *text, const char *bytes, size_t length) {
-    if (!reserve(text, length)) return;
-    memcpy(text->bytes + text->length, bytes, length);
+    if (!plsh_text_reserve(text, length)) return;
+    if (length > 0) memcpy(text->bytes + text->length, bytes, length);
     text->length += length;
     text->bytes[text->length] = '\0';
 }
@@ -39,7 +39,7 @@ void plsh_text_print(plsh_text *text, const char *format, ...) {
     va_start(args, format);
     int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (length < 0 || !reserve(text, (size_t)length)) return;
+    if (length < 0 || !plsh_text_reserve(text, (size_t)length)) return;
     va_start(args, format);
     vsnprintf(text->bytes + text->length, (size_t)length + 1, format, args);
     va_end(args);

@@ -1,0 +1,126 @@
+/* plsh/tokenizer.h - text to token ids and back, as the Hugging Face tokenizers library does it.
+ *
+ * A tokenizer is read from a tokenizer.json or from a GGUF file. The families: byte-level BPE
+ * (GPT-2, Llama 3, Qwen, SmolLM, BLOOM, Falcon, ..), BPE over characters with byte fallback (Llama
+ * 2, Mistral), WordPiece (BERT, MiniLM, Jina). What a file asks for and the library does not have
+ * (another model, normalizer, pre-tokenizer, post-processor, decoder, a dropout) is refused by its
+ * name. "truncation" and "padding" of a tokenizer.json are about batches and are not applied here:
+ * a text gives all of its ids and no others.
+ *
+ *     plsh_tokenizer *tokenizer;
+ *     plsh_token_ids ids = {0};
+ *     plsh_tokenizer_open(&tokenizer, "model/tokenizer.json", &error);
+ *     plsh_tokenizer_encode(tokenizer, "Hello", 5, true, &ids, &error);
+ *
+ * A tokenizer is constant once made: any number of threads may use one at the same time. Lists of
+ * ids, texts and streams belong to one thread at a time. */
+#ifndef PLSH_TOKENIZER_H
+#define PLSH_TOKENIZER_H
+
+#include "plsh/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct plsh_tokenizer plsh_tokenizer;
+
+/* `path` is a folder with a tokenizer.json, such a file, or a .gguf. A tokenizer_config.json beside
+ * a tokenizer.json names the tokens that begin, end and pad a text. On failure *out is NULL, and
+ * the message names the file and what in it is refused. */
+PLSH_API plsh_status plsh_tokenizer_open(plsh_tokenizer **out, const char *path, plsh_error *error);
+
+/* The same from a tokenizer.json in memory; `name` is for messages. */
+PLSH_API plsh_status plsh_tokenizer_parse(plsh_tokenizer **out, const void *json, size_t size,
+                                          const char *name, plsh_error *error);
+
+/* NULL is fine. */
+PLSH_API void plsh_tokenizer_free(plsh_tokenizer *tokenizer);
+
+/* ---- Text to ids ---- */
+
+/* A list that calls append to: zero it first, free it at last. */
+typedef struct plsh_token_ids {
+    int32_t *ids;
+    size_t count, capacity;
+} plsh_token_ids;
+
+PLSH_API void plsh_token_ids_free(plsh_token_ids *ids);
+
+/* Appends the ids of a text of `length` bytes, which may hold zero bytes. Added tokens ("<s>",
+ * "<|im_start|>") that stand in the text become their ids in any case; `special` adds those that
+ * the file's post-processor puts around a text ([CLS] and [SEP], <s>). The text is UTF-8; every
+ * maximal part of it that is not becomes U+FFFD, as Python's errors="replace" has it.
+ *
+ * Takes about length * log(length) at worst, and memory in proportion to the text. Fails where a
+ * character has no token and the file's unknown token is missing. */
+PLSH_API plsh_status plsh_tokenizer_encode(const plsh_tokenizer *tokenizer, const char *text,
+                                           size_t length, bool special, plsh_token_ids *out,
+                                           plsh_error *error);
+
+/* ---- Ids to text ---- */
+
+/* Bytes that calls append to, with a zero behind them: zero it first, free it at last. */
+typedef struct plsh_token_text {
+    char *bytes; /* NULL while nothing was appended */
+    size_t length, capacity;
+} plsh_token_text;
+
+PLSH_API void plsh_token_text_free(plsh_token_text *text);
+
+/* Appends the text of ids; `skip_special` leaves the special tokens out. Ids that name no token
+ * give nothing. The text is valid UTF-8: bytes that are not become U+FFFD, one per maximal part
+ * (byte-level), or one per byte of a run (byte fallback). */
+PLSH_API plsh_status plsh_tokenizer_decode(const plsh_tokenizer *tokenizer, const int32_t *ids,
+                                           size_t count, bool skip_special, plsh_token_text *out,
+                                           plsh_error *error);
+
+/* Decoding one id at a time, while a model makes them: characters whose bytes are not all there
+ * yet are held back. The pieces together are the text of all ids, but for broken bytes: what was
+ * handed out stays, where decoding all at once would have seen that the byte behind it spoils it.
+ * Keeps the tokenizer, which has to outlive it. */
+typedef struct plsh_token_stream plsh_token_stream;
+
+PLSH_API plsh_status plsh_token_stream_create(plsh_token_stream **out,
+                                              const plsh_tokenizer *tokenizer, bool skip_special,
+                                              plsh_error *error);
+PLSH_API void plsh_token_stream_free(plsh_token_stream *stream);
+
+/* Appends what this id makes known of the text: often a word, sometimes nothing. */
+PLSH_API plsh_status plsh_token_stream_next(plsh_token_stream *stream, int32_t id,
+                                            plsh_token_text *out, plsh_error *error);
+
+/* Appends what is still held back, and begins a new text. */
+PLSH_API plsh_status plsh_token_stream_finish(plsh_token_stream *stream, plsh_token_text *out,
+                                              plsh_error *error);
+
+/* ---- The vocabulary ---- */
+
+/* One above the largest id. */
+PLSH_API int64_t plsh_tokenizer_size(const plsh_tokenizer *tokenizer);
+
+/* The id of a token as the file spells it ("\xC4\xA0the" for " the" of a byte-level vocabulary), or
+ * -1. */
+PLSH_API int32_t plsh_tokenizer_find(const plsh_tokenizer *tokenizer, const char *token,
+                                     size_t length);
+
+/* The other way; NULL: no such id. It belongs to the tokenizer, and no zero byte ends it. */
+PLSH_API const char *plsh_tokenizer_token(const plsh_tokenizer *tokenizer, int32_t id,
+                                          size_t *length);
+
+/* Is it one of the tokens that decoding skips? */
+PLSH_API bool plsh_tokenizer_is_special(const plsh_tokenizer *tokenizer, int32_t id);
+
+/* Tokens with a role, -1 where the files name none: from the GGUF, or from tokenizer_config.json.
+ */
+typedef struct plsh_token_roles {
+    int32_t begin, end, pad, unknown;
+} plsh_token_roles;
+
+PLSH_API plsh_token_roles plsh_tokenizer_roles(const plsh_tokenizer *tokenizer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

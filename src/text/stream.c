@@ -1,0 +1,103 @@
+/* text: decoding one id at a time.
+ *
+ * The ids of the last piece that was handed out stay (`prefix` is their text): what a token is
+ * depends on the one before it (a blank at its front, whether it goes on). New text is what
+ * decoding all of them has behind the prefix; while it ends in U+FFFD, a character may lack bytes.
+ */
+#include "text/tokenizer.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+/* A character has at most 4 bytes, so that no more ids than that can wait for the rest of one; a
+ * model that only makes broken bytes must not be decoded again and again from the beginning. */
+enum { MOST_WAITING = 64 };
+
+struct plsh_token_stream {
+    const plsh_tokenizer *tokenizer;
+    bool skip_special;
+    plsh_token_ids ids;
+    size_t prefix_ids; /* of these, the ones that the prefix is the text of */
+    plsh_token_text prefix, text;
+};
+
+plsh_status plsh_token_stream_create(plsh_token_stream **out, const plsh_tokenizer *tokenizer,
+                                     bool skip_special, plsh_error *error) {
+    plsh_status status = plsh_allocate((void **)out, 1, sizeof **out, "a stream", error);
+    if (status != PLSH_STATUS_OK) return status;
+    (*out)->tokenizer = tokenizer;
+    (*out)->skip_special = skip_special;
+    return PLSH_STATUS_OK;
+}
+
+void plsh_token_stream_free(plsh_token_stream *stream) {
+    if (stream == NULL) return;
+    plsh_token_ids_free(&stream->ids);
+    plsh_token_text_free(&stream->prefix);
+    plsh_token_text_free(&stream->text);
+    plsh_release(stream);
+}
+
+/* The text of the ids from number `begin` on. */
+static plsh_status decode_from(plsh_token_stream *s, size_t begin, plsh_token_text *out,
+                               plsh_error *error) {
+    out->length = 0;
+    return plsh_tokenizer_decode(s->tokenizer, s->ids.ids + begin, s->ids.count - begin,
+                                 s->skip_special, out, error);
+}
+
+static bool ends_broken(const plsh_token_text *text) {
+    return text->length >= 3 && memcmp(text->bytes + text->length - 3, "\xEF\xBF\xBD", 3) == 0;
+}
+
+static plsh_status append(plsh_token_text *out, const char *bytes, size_t length,
+                          plsh_error *error) {
+    plsh_text text = {.bytes = out->bytes, .length = out->length, .capacity = out->capacity};
+    plsh_text_append(&text, bytes, length);
+    *out = (plsh_token_text){text.bytes, text.length, text.capacity};
+    return plsh_text_status(&text, error);
+}
+
+/* Hands out the text behind the prefix. Where the prefix has become another text (bytes that were
+ * a character and are now part of a broken run), the new ids are decoded alone. */
+static plsh_status hand_out(plsh_token_stream *s, plsh_token_text *out, plsh_error *error) {
+    const size_t known = s->prefix.length;
+    if (s->text.length >= known &&
+        (known == 0 || memcmp(s->text.bytes, s->prefix.bytes, known) == 0))
+        return append(out, s->text.bytes + known, s->text.length - known, error);
+    const plsh_status status = decode_from(s, s->prefix_ids, &s->text, error);
+    return status == PLSH_STATUS_OK ? append(out, s->text.bytes, s->text.length, error) : status;
+}
+
+plsh_status plsh_token_stream_next(plsh_token_stream *s, int32_t id, plsh_token_text *out,
+                                   plsh_error *error) {
+    size_t length;
+    if (plsh_tokenizer_token(s->tokenizer, id, &length) == NULL) return PLSH_STATUS_OK;
+    if (s->skip_special && plsh_tokenizer_is_special(s->tokenizer, id)) return PLSH_STATUS_OK;
+    plsh_status status = plsh_ids_append(&s->ids, id, error);
+    if (status == PLSH_STATUS_OK) status = decode_from(s, 0, &s->text, error);
+    if (status != PLSH_STATUS_OK) return status;
+    const bool may_wait = s->ids.count - s->prefix_ids < MOST_WAITING;
+    if (may_wait && (s->text.length <= s->prefix.length || ends_broken(&s->text)))
+        return PLSH_STATUS_OK;
+    status = hand_out(s, out, error);
+    if (status != PLSH_STATUS_OK) return status;
+    /* What was new is the next prefix. */
+    s->ids.count -= s->prefix_ids;
+    memmove(s->ids.ids, s->ids.ids + s->prefix_ids, s->ids.count * sizeof *s->ids.ids);
+    s->prefix_ids = s->ids.count;
+    return decode_from(s, 0, &s->prefix, error);
+}
+
+plsh_status plsh_token_stream_finish(plsh_token_stream *s, plsh_token_text *out,
+                                     plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    if (s->ids.count > s->prefix_ids) {
+        status = decode_from(s, 0, &s->text, error);
+        if (status == PLSH_STATUS_OK) status = hand_out(s, out, error);
+    }
+    s->ids.count = s->prefix_ids = 0;
+    s->prefix.length = 0;
+    return status;
+}

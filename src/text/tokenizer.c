@@ -1,0 +1,242 @@
+/* text: text to ids and back. */
+#include "text/tokenizer.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+const char plsh_gpt2_expression[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+plsh_status plsh_tokenizer_create(plsh_tokenizer **out, plsh_error *error) {
+    plsh_status status = plsh_allocate((void **)out, 1, sizeof **out, "a tokenizer", error);
+    if (status == PLSH_STATUS_OK) (*out)->roles = (plsh_token_roles){-1, -1, -1, -1};
+    return status;
+}
+
+void plsh_tokenizer_free(plsh_tokenizer *t) {
+    if (t == NULL) return;
+    plsh_bpe_free(t->bpe);
+    plsh_wordpiece_free(&t->wordpiece);
+    plsh_vocabulary_free(&t->vocabulary);
+    plsh_added_free(&t->added);
+    plsh_normalizers_free(&t->normalizers);
+    plsh_splitters_free(&t->splitters);
+    plsh_token_ids_free(&t->template_ids);
+    plsh_decoders_free(&t->decoders);
+    plsh_release(t);
+}
+
+/* ---- lists ---- */
+
+plsh_status plsh_ids_reserve(plsh_token_ids *ids, size_t more, plsh_error *error) {
+    size_t needed;
+    if (!plsh_add(ids->count, more, &needed) || needed > SIZE_MAX / 8)
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "a list of ids: its length overflows");
+    if (needed <= ids->capacity) return PLSH_STATUS_OK;
+    const size_t capacity = needed < 32 ? 64 : needed + needed / 2;
+    int32_t *grown;
+    plsh_status status = plsh_allocate((void **)&grown, capacity, sizeof *grown, "ids", error);
+    if (status != PLSH_STATUS_OK) return status;
+    if (ids->count > 0) memcpy(grown, ids->ids, ids->count * sizeof *grown);
+    plsh_release(ids->ids);
+    ids->ids = grown;
+    ids->capacity = capacity;
+    return PLSH_STATUS_OK;
+}
+
+void plsh_token_ids_free(plsh_token_ids *ids) {
+    plsh_release(ids->ids);
+    *ids = (plsh_token_ids){0};
+}
+
+void plsh_token_text_free(plsh_token_text *text) {
+    plsh_release(text->bytes);
+    *text = (plsh_token_text){0};
+}
+
+/* ---- making ---- */
+
+plsh_status plsh_tokenizer_add(plsh_tokenizer *t, plsh_added_token token, const char *content,
+                               size_t length, plsh_error *error) {
+    if (length == 0) return PLSH_STATUS_OK;
+    token.id = plsh_tokenizer_find(t, content, length);
+    if (token.id == PLSH_NO_TOKEN) {
+        /* As the library counts: behind as many as the model has, gaps or not. */
+        const int64_t next = (int64_t)t->vocabulary.count + t->created++;
+        if (next > INT32_MAX) return plsh_fail(error, PLSH_STATUS_FORMAT, "too many tokens");
+        token.id = (int32_t)next;
+    }
+    const char *form = content;
+    size_t form_length = length;
+    bool moved;
+    plsh_normalize_work work = {0};
+    plsh_status status = PLSH_STATUS_OK;
+    if (token.normalized)
+        status = plsh_normalize(&t->normalizers, &work, &form, &form_length, &moved, error);
+    if (status == PLSH_STATUS_OK)
+        status = plsh_added_add(&t->added, token, content, length, form, form_length, error);
+    plsh_normalize_work_free(&work);
+    return status;
+}
+
+plsh_status plsh_tokenizer_split(plsh_tokenizer *t, plsh_splitter step, const char *expression,
+                                 size_t length, bool literal, const char *what, plsh_error *error) {
+    plsh_status status =
+        plsh_pattern_create(&step.pattern, expression, length, literal, what, error);
+    return status == PLSH_STATUS_OK ? plsh_splitters_add(&t->splitters, step, error) : status;
+}
+
+/* ---- text to ids ---- */
+
+/* One call of encode. */
+typedef struct encoding {
+    const plsh_tokenizer *tokenizer;
+    plsh_token_ids *out;
+    plsh_normalize_work normalize;
+    plsh_split_work split;
+    plsh_bpe_work bpe;
+    plsh_text scratch;
+    bool first; /* the piece that is worked on begins where the text does */
+    plsh_error *error;
+} encoding;
+
+static plsh_status encode_word(void *context, const char *bytes, size_t length) {
+    encoding *e = context;
+    const plsh_tokenizer *t = e->tokenizer;
+    if (t->bpe != NULL) return plsh_bpe_encode(t->bpe, &e->bpe, bytes, length, e->out, e->error);
+    return plsh_wordpiece_encode(&t->wordpiece, &e->scratch, bytes, length, e->out, e->error);
+}
+
+/* Between tokens that were found in the normalised text. */
+static plsh_status encode_normalized(void *context, const char *bytes, size_t begin, size_t end,
+                                     int32_t id) {
+    encoding *e = context;
+    if (id != PLSH_NO_TOKEN) return plsh_ids_append(e->out, id, e->error);
+    return plsh_split(&e->tokenizer->splitters, &e->split, bytes + begin, end - begin,
+                      e->first && begin == 0, encode_word, e, e->error);
+}
+
+/* Between tokens that were found in the text as it came. */
+static plsh_status encode_piece(void *context, const char *bytes, size_t begin, size_t end,
+                                int32_t id) {
+    encoding *e = context;
+    const plsh_tokenizer *t = e->tokenizer;
+    if (id != PLSH_NO_TOKEN) return plsh_ids_append(e->out, id, e->error);
+    bool moved;
+    const char *piece = bytes + begin;
+    size_t length = end - begin;
+    plsh_status status =
+        plsh_normalize(&t->normalizers, &e->normalize, &piece, &length, &moved, e->error);
+    if (status != PLSH_STATUS_OK) return status;
+    e->first = begin == 0 && !moved;
+    return plsh_added_cut(&t->added, &t->added.normalized, piece, length, encode_normalized, e);
+}
+
+static plsh_status encode_text(const plsh_tokenizer *t, const char *text, size_t length,
+                               plsh_token_ids *out, plsh_error *error) {
+    size_t invalid = 0;
+    plsh_text valid = {0};
+    if (plsh_utf8_valid(text, length, &invalid) < length) {
+        plsh_utf8_append_lossy(&valid, text, length);
+        const plsh_status status = plsh_text_status(&valid, error);
+        if (status != PLSH_STATUS_OK) return plsh_text_free(&valid), status;
+        text = valid.bytes;
+        length = valid.length;
+    }
+    encoding e = {.tokenizer = t, .out = out, .error = error};
+    plsh_status status = plsh_added_cut(&t->added, &t->added.plain, text, length, encode_piece, &e);
+    plsh_normalize_work_free(&e.normalize);
+    plsh_split_work_free(&e.split);
+    plsh_bpe_work_free(&e.bpe);
+    plsh_text_free(&e.scratch);
+    plsh_text_free(&valid);
+    return status;
+}
+
+plsh_status plsh_tokenizer_encode(const plsh_tokenizer *t, const char *text, size_t length,
+                                  bool special, plsh_token_ids *out, plsh_error *error) {
+    const size_t before = out->count;
+    const size_t pieces = t->template_ids.count;
+    plsh_status status = PLSH_STATUS_OK;
+    size_t begin = 0, count = 0; /* of the text's ids, once they are there */
+    bool encoded = false;
+    if (text == NULL && length > 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "text is NULL, its length %zu", length);
+    for (size_t i = 0; i < (pieces > 0 ? pieces : 1) && status == PLSH_STATUS_OK; i++) {
+        const int32_t id = pieces > 0 ? t->template_ids.ids[i] : PLSH_TEMPLATE_TEXT;
+        if (id != PLSH_TEMPLATE_TEXT) {
+            if (special) status = plsh_ids_append(out, id, error);
+        } else if (!encoded) {
+            begin = out->count;
+            status = encode_text(t, text, length, out, error);
+            count = out->count - begin;
+            encoded = true;
+        } else { /* a template that repeats the text */
+            status = plsh_ids_reserve(out, count, error);
+            if (status != PLSH_STATUS_OK) break;
+            memcpy(out->ids + out->count, out->ids + begin, count * sizeof *out->ids);
+            out->count += count;
+        }
+    }
+    if (status != PLSH_STATUS_OK) out->count = before;
+    return status;
+}
+
+/* ---- ids to text ---- */
+
+static plsh_status decode_text(const plsh_tokenizer *t, const int32_t *ids, size_t count,
+                               bool skip_special, plsh_token_list *tokens, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < count && status == PLSH_STATUS_OK; i++) {
+        size_t length;
+        const char *token = plsh_tokenizer_token(t, ids[i], &length);
+        if (token == NULL) continue;
+        if (skip_special && plsh_tokenizer_is_special(t, ids[i])) continue;
+        plsh_text_append(&tokens->bytes, token, length);
+        status = plsh_token_list_end(tokens, error);
+    }
+    return status == PLSH_STATUS_OK ? plsh_decode(&t->decoders, tokens, error) : status;
+}
+
+plsh_status plsh_tokenizer_decode(const plsh_tokenizer *t, const int32_t *ids, size_t count,
+                                  bool skip_special, plsh_token_text *out, plsh_error *error) {
+    plsh_token_list tokens = {0};
+    plsh_text text = {.bytes = out->bytes, .length = out->length, .capacity = out->capacity};
+    plsh_status status = decode_text(t, ids, count, skip_special, &tokens, error);
+    if (status == PLSH_STATUS_OK) {
+        plsh_text_append(&text, tokens.bytes.bytes, tokens.bytes.length);
+        status = plsh_text_status(&text, error);
+        *out = (plsh_token_text){text.bytes, text.length, text.capacity};
+    }
+    plsh_token_list_free(&tokens);
+    return status;
+}
+
+/* ---- the vocabulary ---- */
+
+int64_t plsh_tokenizer_size(const plsh_tokenizer *t) {
+    int64_t size = t->vocabulary.count > 0 ? (int64_t)t->vocabulary.largest + 1 : 0;
+    for (size_t i = 0; i < t->added.count; i++)
+        if (t->added.tokens[i].id >= size) size = (int64_t)t->added.tokens[i].id + 1;
+    return size;
+}
+
+int32_t plsh_tokenizer_find(const plsh_tokenizer *t, const char *token, size_t length) {
+    const int32_t id = plsh_vocabulary_find(&t->added.contents, token, length);
+    return id != PLSH_NO_TOKEN ? id : plsh_vocabulary_find(&t->vocabulary, token, length);
+}
+
+const char *plsh_tokenizer_token(const plsh_tokenizer *t, int32_t id, size_t *length) {
+    const char *added = plsh_added_written(&t->added, id, length);
+    return added != NULL ? added : plsh_vocabulary_token(&t->vocabulary, id, length);
+}
+
+bool plsh_tokenizer_is_special(const plsh_tokenizer *t, int32_t id) {
+    size_t length;
+    const char *token = plsh_tokenizer_token(t, id, &length);
+    return token != NULL && plsh_vocabulary_find(&t->added.specials, token, length) >= 0;
+}
+
+plsh_token_roles plsh_tokenizer_roles(const plsh_tokenizer *t) { return t->roles; }
