@@ -134,8 +134,8 @@ static int encode(const settings *given, const plsh_tokenizer *tokenizer, const 
     if (code == CLI_DONE && options->out != NULL) {
         const int64_t shape[1] = {(int64_t)ids.count};
         static const int32_t nothing;
-        code =
-            cli_output_array(&output, PLSH_NPY_INT32, 1, shape, ids.count > 0 ? ids.ids : &nothing);
+        code = cli_output_array(&output, PLSH_DTYPE_INT32, 1, shape,
+                                ids.count > 0 ? ids.ids : &nothing);
         if (code == CLI_DONE) code = cli_outputs_commit(&output, 1);
         if (code == CLI_DONE) cli_note("%s: %zu ids", options->out, ids.count);
     }

@@ -18,6 +18,7 @@
 #define PLSH_TOKENIZER_H
 
 #include "plsh/status.h"
+#include "plsh/weights.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +34,10 @@ PLSH_API plsh_status plsh_tokenizer_open(plsh_tokenizer **out, const char *path,
 /* The same from a tokenizer.json in memory; `name` is for messages. */
 PLSH_API plsh_status plsh_tokenizer_parse(plsh_tokenizer **out, const void *json, size_t size,
                                           const char *name, plsh_error *error);
+
+/* The same from a GGUF file that is open already; nothing of it is kept. */
+PLSH_API plsh_status plsh_tokenizer_read_gguf(plsh_tokenizer **out, const plsh_weights *weights,
+                                              const char *name, plsh_error *error);
 
 /* NULL is fine. */
 PLSH_API void plsh_tokenizer_free(plsh_tokenizer *tokenizer);

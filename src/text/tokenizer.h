@@ -39,7 +39,7 @@ plsh_status plsh_tokenizer_split(plsh_tokenizer *tokenizer, plsh_splitter step,
                                  const char *expression, size_t length, bool literal,
                                  const char *what, plsh_error *error);
 
-/* From metadata of a GGUF file. */
+/* From the metadata of a GGUF file. */
 plsh_status plsh_tokenizer_open_gguf(plsh_tokenizer **out, const char *path, plsh_error *error);
 
 #endif

@@ -161,8 +161,9 @@ static plsh_status translate_other(translation *t) {
                         letter == 'b' ? "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))"
                                       : "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))",
                         w, w, w, w);
+        const plsh_status status = plsh_text_status(&word, t->error);
         plsh_text_free(&word);
-        return PLSH_STATUS_OK;
+        return status;
     }
     if (letter == 'R')
         return emit(t, "(?>\\r\\n|[\\n-\\r\\x85\\x{2028}\\x{2029}])"), PLSH_STATUS_OK;
@@ -239,8 +240,11 @@ static plsh_status take_posix(translation *t, set *s, bool *taken) {
     } else if (known) {
         plsh_text_append(&s->items, items.bytes, items.length);
     }
+    plsh_status status = plsh_text_status(&items, t->error);
+    if (status == PLSH_STATUS_OK) status = plsh_text_status(&whole, t->error);
     plsh_text_free(&items);
     plsh_text_free(&whole);
+    if (status != PLSH_STATUS_OK) return status;
     if (!known) return refuse(t, "an unknown [:class:]");
     t->at += length + 2;
     return PLSH_STATUS_OK;
@@ -279,6 +283,8 @@ static plsh_status take_member(translation *t, set *s, bool *single, uint32_t *c
         *single = true;
         *c = take_character(t);
     }
+    if (status == PLSH_STATUS_OK) status = plsh_text_status(&items, t->error);
+    if (status == PLSH_STATUS_OK) status = plsh_text_status(&whole, t->error);
     plsh_text_free(&items);
     plsh_text_free(&whole);
     return status;
@@ -340,6 +346,9 @@ static plsh_status translate_class(translation *t, plsh_text *out, bool *simple,
         set_free(&whole);
         whole = (set){0};
         set_add_complex(&whole, &both);
+        if (status == PLSH_STATUS_OK) status = plsh_text_status(&both, t->error);
+        if (status == PLSH_STATUS_OK) status = plsh_text_status(&other.items, t->error);
+        if (status == PLSH_STATUS_OK) status = plsh_text_status(&other.complex, t->error);
         plsh_text_free(&both);
         set_free(&other);
     }
@@ -439,6 +448,7 @@ static plsh_status translate_escape(translation *t) {
     if (status == PLSH_STATUS_OK && kind == ESCAPE_CHARACTER) emit_character(t->out, c);
     if (status == PLSH_STATUS_OK && kind == ESCAPE_SET)
         plsh_text_print(t->out, negated ? "[^%s]" : "[%s]", text_of(&items));
+    if (status == PLSH_STATUS_OK) status = plsh_text_status(&items, t->error);
     plsh_text_free(&items);
     return status;
 }
@@ -450,6 +460,7 @@ static plsh_status translate_atom(translation *t) {
         plsh_text whole = {0}, items = {0};
         plsh_status status = translate_class(t, &whole, &simple, &items);
         plsh_text_append(t->out, text_of(&whole), whole.length);
+        if (status == PLSH_STATUS_OK) status = plsh_text_status(&whole, t->error);
         plsh_text_free(&whole);
         plsh_text_free(&items);
         return status;
@@ -551,6 +562,7 @@ static plsh_status translate_alternatives(translation *t) {
         }
         const size_t begin = t->out->length;
         status = translate_atom(t);
+        if (status == PLSH_STATUS_OK) status = plsh_text_status(t->out, t->error);
         skip_blanks(t);
         if (status == PLSH_STATUS_OK && t->out->length > begin) translate_repeats(t, begin);
     }
