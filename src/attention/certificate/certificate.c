@@ -174,7 +174,7 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const int64_t position = plsh_tile_group_begin(tile, g), edge = left ? end - 1 : end;
     const int64_t piece = tile->plan->first_piece[tile->sequence] + edge / tile->plan->bound_keys;
-    const float norm = (left ? tile->bounds->norm_before : tile->bounds->norm_after)[piece];
+    const float norm = (left ? tile->summary->norm_before : tile->summary->norm_after)[piece];
     float rest[PLSH_GROUP_MAX];
     for (int r = 0; r < group_rows(tile, g); r++) {
         rest[r] = log_rest(tile, llabs(position + r - edge), norm, lane + r);
@@ -334,7 +334,7 @@ void plsh_tile_certify(plsh_tile *tile) {
         measure(tile);
     for (int r = 0; r < tile->rows; r++) {
         const int64_t last = tile->plan->shape.causal ? tile->position + r : tile->keys - 1;
-        const float range = tile->bounds->v_range[*first_piece + last / tile->plan->bound_keys];
+        const float range = tile->summary->v_range[*first_piece + last / tile->plan->bound_keys];
         const double share = share_of(tile, r);
         const float bound = (float)((double)range * (share > 1 ? 1 : share));
         tile->certificate_out[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;

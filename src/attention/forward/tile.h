@@ -11,6 +11,7 @@
 
 #include "attention/forward/source.h"
 #include "attention/forward/stretch.h"
+#include "attention/forward/summary.h"
 #include "attention/plan/plan.h"
 #include "base/arena.h"
 
@@ -44,13 +45,15 @@ struct plsh_tile {
     const plsh_plan *plan;
     const plsh_kernels *kernel; /* the plan's */
     const plsh_pages *pages;    /* of K and V; NULL: they are in the user's arrays */
+
+    /* Which tile it is, see plsh_tile_select. */
     const plsh_head_plan *head;
     int64_t head_index, sequence;
-    int64_t queries, keys;     /* of the sequence */
-    int64_t row;               /* of the tile's first query within its sequence */
-    int64_t position;          /* of that query: row + keys - queries */
-    int rows, groups;          /* in this tile */
-    const plsh_bounds *bounds; /* of its kv head, or NULL */
+    int64_t queries, keys;       /* of the sequence */
+    int64_t row;                 /* of the tile's first query within its sequence */
+    int64_t position;            /* of that query: row + keys - queries */
+    int rows, groups;            /* in this tile */
+    const plsh_summary *summary; /* of its kv head, or NULL */
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
     const char *q;
@@ -86,7 +89,7 @@ struct plsh_tile {
 /* plsh_tile_begin, plsh_tile_visit, and so on. */
 extern const plsh_pass plsh_pass_forward;
 
-/* Takes the buffers, all but those of the sampled methods. */
+/* Takes the buffers, all but those of the sampled methods and of certificates. */
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena);
 
 void plsh_tile_begin(plsh_tile *tile);
