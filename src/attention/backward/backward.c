@@ -122,7 +122,7 @@ static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *s
     if (b->tile.rows > 0 && plsh_method_is_sampled(b->tile.head->head.method)) {
         plsh_backward_sample(b);
     } else if (b->tile.rows > 0) {
-        plsh_tile_walk(&b->tile);
+        plsh_walk_run(&b->tile);
     }
     part[0] = b->d_decay[0];
     part[1] = b->d_decay[1];
@@ -141,7 +141,7 @@ static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *wor
         plsh_backward_tile b = {.turns = &at.turns, .turn = {.chain = -1}};
         plsh_arena arena = {.memory = at.threads + (size_t)omp_get_thread_num() * at.thread};
         plsh_backward_layout(&b, plan, &arena);
-        b.tile.pass = &plsh_pass_backward;
+        b.tile.pass = &plsh_backward_pass;
         clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
         clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
         plsh_summary_make(plan, &inputs, NULL, at.summaries, b.tile.k_wide, NULL);

@@ -123,7 +123,7 @@ void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const 
     for (int64_t i = 0; i < kv_heads * pieces; i++) {
         int64_t kv = i / pieces, piece = i % pieces;
         plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
-        int64_t sequence = plsh_offsets_find(plan->first_piece, plan->sequences, piece);
+        int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
         plsh_row_source k = plsh_row_source_keys(plan, arrays, pages, kv);
         if (is_whole(&k)) summarise_piece(plan, &summary, &k, sequence, piece, wide);
     }

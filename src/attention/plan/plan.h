@@ -64,7 +64,7 @@ struct plsh_plan {
 };
 
 /* The largest i with first[i] <= item, i < count. */
-static inline int64_t plsh_offsets_find(const int64_t *first, int64_t count, int64_t item) {
+static inline int64_t plsh_plan_find(const int64_t *first, int64_t count, int64_t item) {
     int64_t low = 0, high = count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
