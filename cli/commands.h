@@ -10,9 +10,12 @@ extern const cli_command cli_command_draw;
 extern const cli_command cli_command_error;
 extern const cli_command cli_command_info;
 extern const cli_command cli_command_norms;
-extern const cli_command cli_command_plan;
 
 #if PLSH_WITH_LM
+extern const cli_command cli_command_embed;
+extern const cli_command cli_command_forward;
+extern const cli_command cli_command_generate;
+extern const cli_command cli_command_perplexity;
 extern const cli_command cli_command_tokenize;
 #endif
 

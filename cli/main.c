@@ -17,8 +17,11 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
                                            &cli_command_error,
                                            &cli_command_info,
                                            &cli_command_norms,
-                                           &cli_command_plan,
 #if PLSH_WITH_LM
+                                           &cli_command_embed,
+                                           &cli_command_forward,
+                                           &cli_command_generate,
+                                           &cli_command_perplexity,
                                            &cli_command_tokenize,
 #endif
                                            NULL};

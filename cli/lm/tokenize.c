@@ -232,7 +232,7 @@ const cli_command cli_command_tokenize = {
         "Reads a text on stdin, byte for byte (a newline at its end is part of it), and prints "
         "its ids as the Hugging Face tokenizers library gives them; with --decode the other way "
         "round. Bytes that are no UTF-8 become U+FFFD.",
-    .example = "plsh tokenize --help",
+    .example = "plsh tokenize --tokenizer model < text.txt",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),

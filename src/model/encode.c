@@ -4,14 +4,14 @@
 #include "base/status.h"
 #include "model/attention.h"
 #include "model/layer.h"
+#include "model/sequence.h"
 
 enum { MLP_ROWS = 512 }; /* at once, so that the MLP's memory does not grow with the text */
 
 typedef struct encoder {
     const plsh_model *model;
     const plsh_encoding *encoding;
-    plsh_plan *plan; /* of the layer at hand */
-    void *workspace;
+    plsh_sequence_attention attention; /* of the layer at hand */
     int64_t *position;
 } encoder;
 
@@ -57,62 +57,19 @@ static void fill_positions(const plsh_encoding *e, int64_t *position) {
     }
 }
 
-static plsh_status make_plan(encoder *e, int64_t l, plsh_error *error) {
-    const plsh_model *model = e->model;
-    const plsh_model_config *c = &model->config;
-    const plsh_encoding *from = e->encoding;
-    plsh_head *head;
-    plsh_status status =
-        plsh_allocate((void **)&head, (size_t)c->heads, sizeof(*head), "heads", error);
-    if (status) return status;
-    plsh_model_attention_heads(
-        model, plsh_model_attention_at(from->attention, from->attention_count, l), l, head);
-    plsh_layout qkv = {.head_stride = model->qkv.head_stride, .row_stride = model->qkv.width};
-    plsh_attention attention = {
-        .heads = c->heads,
-        .kv_heads = c->kv_heads,
-        .queries = from->count,
-        .keys = from->count,
-        .head_dim = c->head_dim,
-        .sequences = from->offsets ? from->sequences : 0,
-        .query_offsets = from->offsets,
-        .key_offsets = from->offsets,
-        .scale = c->scale,
-        .q = qkv,
-        .k = qkv,
-        .v = qkv,
-        .o = {.head_stride = c->head_dim, .row_stride = c->heads * c->head_dim},
-        .head = head,
-        .head_count = c->heads,
-        .threads = model->threads,
-        .isa = model->isa};
-    status = plsh_plan_create(&attention, &e->plan, error);
-    plsh_release(head);
-    if (!status) {
-        status = plsh_allocate(&e->workspace, plsh_plan_workspace(e->plan), 1,
-                               "attention workspace", error);
-    }
-    return status;
-}
-
-static void drop_plan(encoder *e) {
-    plsh_plan_destroy(e->plan);
-    plsh_release(e->workspace);
-    e->plan = NULL;
-    e->workspace = NULL;
-}
-
 static plsh_status attend_all(void *context, const plsh_model_qkv *qkv, float *o,
                               plsh_error *error) {
     encoder *e = context;
-    plsh_forward arrays = {.q = qkv->q, .k = qkv->k, .v = qkv->v, .o = o};
-    return plsh_plan_forward(e->plan, &arrays, e->workspace, NULL, error);
+    return plsh_sequence_attention_forward(&e->attention, qkv, o, NULL, error);
 }
 
 static plsh_status run(encoder *e, const plsh_layer_buffers *b, const plsh_linear_engine *engine,
                        plsh_error *error) {
     const plsh_model *model = e->model;
     const plsh_encoding *from = e->encoding;
+    plsh_sequences sequences = {.rows = from->count,
+                                .count = from->offsets ? from->sequences : 0,
+                                .offsets = from->offsets};
     plsh_layer_pass pass = {.model = model,
                             .engine = engine,
                             .rows = from->count,
@@ -120,15 +77,18 @@ static plsh_status run(encoder *e, const plsh_layer_buffers *b, const plsh_linea
     plsh_layer_embed(model, from->ids, e->position, from->count, b->x, b->n);
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t l = 0; !status && l < model->config.layers; l++) {
-        if (!e->plan || from->attention_count > 1) {
-            drop_plan(e);
-            status = make_plan(e, l, error);
+        if (!e->attention.plan || from->attention_count > 1) {
+            plsh_sequence_attention_clear(&e->attention);
+            status = plsh_sequence_attention_make(
+                &e->attention, model,
+                plsh_model_attention_at(from->attention, from->attention_count, l), l, &sequences,
+                false, error);
         }
         if (!status) {
             status = plsh_layer_forward(&pass, l, b, error);
         }
     }
-    drop_plan(e);
+    plsh_sequence_attention_clear(&e->attention);
     return status;
 }
 

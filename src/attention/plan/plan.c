@@ -211,7 +211,7 @@ static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
         pieces = count_pieces(plan);
     }
     int64_t means = plan->sequences * plan->shape.head_dim * (int64_t)sizeof(float);
-    plan->summary_bytes =
+    plan->bounds_bytes =
         (size_t)(pieces * each + means + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
     return PLSH_STATUS_OK;
 }

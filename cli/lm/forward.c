@@ -1,0 +1,180 @@
+/* cli: plsh forward: one pass over given tokens. */
+#include "cli/commands.h"
+#include "cli/lm/score.h"
+#include "cli/message.h"
+#include "cli/output.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct forward_options {
+    const char *text, *ids, *logits, *hidden;
+    bool special;
+} forward_options;
+
+typedef struct settings {
+    forward_options forward;
+    cli_lm lm;
+} settings;
+
+static const cli_option forward_table[] = {
+    {.name = "ids",
+     .kind = CLI_FILE,
+     CLI_MEMBER(forward_options, ids),
+     .value = "FILE",
+     .help = "the tokens: int32 .npy [n] or [1, n]"},
+    {.name = "text",
+     .kind = CLI_FILE,
+     CLI_MEMBER(forward_options, text),
+     .value = "FILE",
+     .help = "a text instead; - is stdin"},
+    {.name = "special",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(forward_options, special),
+     .help = "with --text: add the tokens that the tokenizer puts around a text"},
+    {.name = "logits",
+     .kind = CLI_FILE,
+     CLI_MEMBER(forward_options, logits),
+     .value = "FILE",
+     .help = "all logits, float32 .npy [n, vocabulary]"},
+    {.name = "hidden",
+     .kind = CLI_FILE,
+     CLI_MEMBER(forward_options, hidden),
+     .value = "FILE",
+     .help = "the last hidden states, float32 .npy [n, hidden]"},
+};
+
+static const cli_group groups[] = {CLI_GROUP("Options", forward_table, settings, forward),
+                                   CLI_LM_GROUPS(settings)};
+
+enum { LOGITS, HIDDEN, OUTPUTS };
+
+typedef struct work {
+    cli_model model;
+    cli_ids ids;
+    float *logits, *hidden;
+    cli_scores scores;
+    double seconds;
+    cli_output outputs[OUTPUTS];
+} work;
+
+static float *make_rows(int64_t rows, int64_t columns) {
+    size_t size;
+    if (__builtin_mul_overflow((size_t)rows, (size_t)columns, &size) || size > SIZE_MAX / 8)
+        return NULL;
+    return malloc((size + 1) * sizeof(float));
+}
+
+static int prepare(const settings *given, work *w) {
+    const forward_options *options = &given->forward;
+    const plsh_model_facts *facts = &w->model.facts;
+    int code = cli_model_open(&given->lm, &w->model);
+    if (code == CLI_DONE)
+        code = cli_ids_read(&given->lm, &w->model, options->ids, options->text, options->special,
+                            &w->ids);
+    if (code == CLI_DONE && !facts->causal && options->logits != NULL)
+        code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
+    if (code != CLI_DONE) return code;
+    w->outputs[LOGITS].path = options->logits;
+    w->outputs[HIDDEN].path = options->hidden;
+    code = cli_outputs_open(w->outputs, OUTPUTS);
+    if (options->logits != NULL) w->logits = make_rows(w->ids.count, facts->vocabulary);
+    if (options->hidden != NULL || !facts->causal)
+        w->hidden = make_rows(w->ids.count, facts->hidden);
+    bool missing = (options->logits != NULL && w->logits == NULL) ||
+                   ((options->hidden != NULL || !facts->causal) && w->hidden == NULL);
+    if (code == CLI_DONE && missing)
+        code = cli_fail("out of memory for the outputs of %lld tokens", (long long)w->ids.count);
+    return code;
+}
+
+static double fed;
+static void count_fed(int64_t tokens) { cli_progress(fed += (double)tokens); }
+
+static int encode(work *w) {
+    plsh_error error;
+    plsh_encoding encoding = {.ids = w->ids.values,
+                              .count = w->ids.count,
+                              .attention = w->model.attention,
+                              .attention_count = w->model.attention_count,
+                              .hidden = w->hidden};
+    if (plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static int compute(const settings *given, work *w) {
+    double start = cli_seconds();
+    int code;
+    cli_progress_begin((double)w->ids.count, "tokens");
+    if (w->model.facts.causal)
+        code = cli_score_window(&given->lm, &w->model, w->ids.values, w->ids.count, 1, &w->scores,
+                                w->logits, w->hidden, count_fed);
+    else
+        code = encode(w);
+    cli_progress_end();
+    w->seconds = cli_seconds() - start;
+    return code;
+}
+
+static int save(work *w) {
+    const int64_t logits[] = {w->ids.count, w->model.facts.vocabulary};
+    const int64_t hidden[] = {w->ids.count, w->model.facts.hidden};
+    int code = cli_output_array(&w->outputs[LOGITS], PLSH_DTYPE_FLOAT32, 2, logits, w->logits);
+    if (code == CLI_DONE)
+        code = cli_output_array(&w->outputs[HIDDEN], PLSH_DTYPE_FLOAT32, 2, hidden, w->hidden);
+    return code == CLI_DONE ? cli_outputs_commit(w->outputs, OUTPUTS) : code;
+}
+
+static int report(const settings *given, const work *w) {
+    const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
+    plsh_json *json;
+    plsh_error error;
+    if (!given->lm.common.json) {
+        printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
+               (double)w->ids.count / w->seconds);
+        if (!isnan(loss)) printf(", loss %.7g", loss);
+        printf("; attention %s\n", w->model.said);
+        return CLI_DONE;
+    }
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_text(json, "model", given->lm.model.model);
+    plsh_json_text(json, "attention", w->model.said);
+    plsh_json_integer(json, "tokens", w->ids.count);
+    plsh_json_number(json, "loss", loss);
+    plsh_json_number(json, "seconds", w->seconds);
+    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
+    plsh_json_end(json);
+    int code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    work w = {0};
+    int code = prepare(options, &w);
+    if (code == CLI_DONE) code = compute(options, &w);
+    if (code == CLI_DONE) code = save(&w);
+    if (code == CLI_DONE) code = report(options, &w);
+    cli_outputs_abandon(w.outputs, OUTPUTS);
+    free(w.logits);
+    free(w.hidden);
+    free(w.ids.values);
+    cli_model_close(&w.model);
+    return code;
+}
+
+const cli_command cli_command_forward = {
+    .name = "forward",
+    .summary = "one pass of a model over given tokens",
+    .text = "Runs a model over tokens and writes what it says: the logits after every token, the "
+            "last hidden states, the mean loss of the next token. Encoders give hidden states.",
+    .example = "plsh forward --model model --text text.txt --hidden hidden.npy",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};

@@ -1,0 +1,300 @@
+/* cli: plsh generate: continues a prompt, streaming. */
+#include "cli/commands.h"
+#include "cli/lm/model.h"
+#include "cli/message.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct generate_options {
+    const char *prompt;
+    int64_t tokens;
+    double temperature, top_p;
+    int64_t top_k;
+    cli_words stop;
+    bool special;
+} generate_options;
+
+typedef struct settings {
+    generate_options generate;
+    cli_lm lm;
+} settings;
+
+static const cli_option generate_table[] = {
+    {.name = "prompt",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(generate_options, prompt),
+     .value = "TEXT",
+     .help = "what to continue; without it stdin"},
+    {.name = "tokens",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(generate_options, tokens),
+     .value = "N",
+     .help = "how many tokens at most",
+     .fallback = "128",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "temperature",
+     .kind = CLI_REAL,
+     CLI_MEMBER(generate_options, temperature),
+     .value = "T",
+     .help = "0: always the most likely token",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "top-k",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(generate_options, top_k),
+     .value = "K",
+     .help = "only the K most likely tokens; 0: all",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "top-p",
+     .kind = CLI_REAL,
+     CLI_MEMBER(generate_options, top_p),
+     .value = "P",
+     .help = "only the most likely tokens that have a probability of P together",
+     .fallback = "1",
+     .range = {.least = 0, .most = 1, .above = true}},
+    {.name = "stop",
+     .kind = CLI_WORDS,
+     CLI_MEMBER(generate_options, stop),
+     .value = "LIST",
+     .help = "texts at which to stop; they are not printed. The model's end token always stops"},
+    {.name = "special",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(generate_options, special),
+     .help = "add the tokens that the tokenizer puts around a text"},
+};
+
+static const cli_group groups[] = {CLI_GROUP("Options", generate_table, settings, generate),
+                                   CLI_LM_GROUPS(settings)};
+
+typedef struct work {
+    cli_model model;
+    plsh_session *session;
+    plsh_token_stream *stream;
+    plsh_token_ids prompt, made;
+    plsh_token_text text; /* of what was made */
+    size_t printed;       /* bytes of it */
+    float *logits;
+    double prefill, decode; /* seconds */
+} work;
+
+/* Ctrl-C ends the text, not the program: what was made is printed as ever. */
+static volatile sig_atomic_t interrupted;
+static void interrupt(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+static int read_prompt(const settings *given, work *w) {
+    const char *prompt = given->generate.prompt;
+    char *bytes = NULL;
+    size_t length = prompt != NULL ? strlen(prompt) : 0;
+    plsh_error error;
+    int code = cli_model_tokenizer(&given->lm, &w->model);
+    if (code == CLI_DONE && prompt == NULL) code = cli_text_read("-", &bytes, &length);
+    if (code != CLI_DONE) return code;
+    if (plsh_tokenizer_encode(w->model.tokenizer, prompt != NULL ? prompt : bytes, length,
+                              given->generate.special, &w->prompt, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    free(bytes);
+    if (code == CLI_DONE && w->prompt.count == 0) code = cli_fail("the prompt is empty");
+    return code;
+}
+
+static int prepare(const settings *given, work *w) {
+    plsh_error error;
+    int code = cli_model_open(&given->lm, &w->model);
+    if (code == CLI_DONE && !w->model.facts.causal)
+        code = cli_fail("%s: an encoder generates nothing; see plsh embed", given->lm.model.model);
+    if (code == CLI_DONE) code = read_prompt(given, w);
+    if (code != CLI_DONE) return code;
+    plsh_session_options options = cli_model_session(&given->lm, &w->model);
+    w->logits = malloc((size_t)w->model.facts.vocabulary * sizeof *w->logits);
+    if (w->logits == NULL) return cli_fail("out of memory");
+    if (plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
+        plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+/* The prompt in chunks, so that there is progress. */
+static int prefill(const settings *given, work *w) {
+    const int64_t count = (int64_t)w->prompt.count, chunk = given->lm.model.chunk;
+    double start = cli_seconds();
+    plsh_error error;
+    int code = CLI_DONE;
+    cli_progress_begin((double)count, "tokens of the prompt");
+    for (int64_t at = 0; code == CLI_DONE && at < count && !interrupted; at += chunk) {
+        int64_t tokens = count - at < chunk ? count - at : chunk;
+        plsh_step step = {.ids = w->prompt.ids + at, .count = tokens};
+        if (at + tokens == count) step.logits = w->logits;
+        if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
+            code = cli_fail_error(&error);
+        cli_progress((double)(at + tokens));
+    }
+    cli_progress_end();
+    w->prefill = cli_seconds() - start;
+    return code;
+}
+
+/* Where in the text that is not printed yet a stop begins, or may begin; its length otherwise. */
+static size_t find_stop(const settings *given, const work *w, bool *whole) {
+    const cli_words *stop = &given->generate.stop;
+    size_t earliest = w->text.length;
+    *whole = false;
+    for (size_t i = 0; i < stop->count; i++) {
+        size_t length = strlen(stop->values[i]);
+        for (size_t at = w->printed; length > 0 && at < earliest; at++) {
+            size_t have = w->text.length - at < length ? w->text.length - at : length;
+            if (memcmp(w->text.bytes + at, stop->values[i], have) != 0) continue;
+            earliest = at;
+            *whole = have == length;
+        }
+    }
+    return earliest;
+}
+
+/* Prints what cannot be the beginning of a stop. True: a stop was found. */
+static bool print_text(const settings *given, work *w, bool final) {
+    bool whole = false;
+    size_t end = w->text.length > 0 ? find_stop(given, w, &whole) : 0;
+    if (final && !whole) end = w->text.length;
+    if (!given->lm.common.json && end > w->printed) {
+        fwrite(w->text.bytes + w->printed, 1, end - w->printed, stdout);
+        fflush(stdout);
+    }
+    if (end > w->printed) w->printed = end;
+    if (whole) w->text.length = end;
+    return whole;
+}
+
+static int keep_id(work *w, int32_t id) {
+    if (w->made.count == w->made.capacity) {
+        size_t capacity = 2 * w->made.capacity + 64;
+        int32_t *grown = realloc(w->made.ids, capacity * sizeof *grown);
+        if (grown == NULL) return cli_fail("out of memory");
+        w->made.ids = grown;
+        w->made.capacity = capacity;
+    }
+    w->made.ids[w->made.count++] = id;
+    return CLI_DONE;
+}
+
+/* One token: chosen, printed, fed. *over: this was the last. */
+static int next_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
+    plsh_error error;
+    int32_t id;
+    uint64_t index = (uint64_t)w->prompt.count + w->made.count;
+    if (plsh_sampler_choose(sampler, w->logits, w->model.facts.vocabulary, index, &id, &error) !=
+        PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    if (id == plsh_tokenizer_roles(w->model.tokenizer).end) {
+        *over = true;
+        return CLI_DONE;
+    }
+    int code = keep_id(w, id);
+    if (code == CLI_DONE &&
+        plsh_token_stream_next(w->stream, id, &w->text, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    if (code != CLI_DONE) return code;
+    *over = print_text(given, w, false);
+    if (*over || (int64_t)w->made.count >= given->generate.tokens) return CLI_DONE;
+    plsh_step step = {.ids = &id, .count = 1, .logits = w->logits};
+    if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static int decode(const settings *given, work *w) {
+    const generate_options *options = &given->generate;
+    plsh_sampler sampler = {.temperature = options->temperature,
+                            .top_k = options->top_k,
+                            .top_p = options->top_p,
+                            .seed = given->lm.common.seed};
+    double start = cli_seconds();
+    bool over = false;
+    int code = CLI_DONE;
+    plsh_error error;
+    while (code == CLI_DONE && !over && !interrupted && (int64_t)w->made.count < options->tokens)
+        code = next_token(given, w, &sampler, &over);
+    w->decode = cli_seconds() - start;
+    if (code == CLI_DONE && !over &&
+        plsh_token_stream_finish(w->stream, &w->text, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    if (code == CLI_DONE) print_text(given, w, true);
+    return code;
+}
+
+static double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+static int report(const settings *given, const work *w) {
+    const double prompt = rate((double)w->prompt.count, w->prefill);
+    const double made = rate((double)w->made.count, w->decode);
+    const size_t bytes = plsh_session_cache_bytes(w->session);
+    plsh_json *json;
+    plsh_error error;
+    if (!given->lm.common.json) {
+        printf("\n");
+        cli_note("%zu tokens of prompt at %.4g per second, %zu new ones at %.4g; caches %.4g MB",
+                 w->prompt.count, prompt, w->made.count, made, (double)bytes / 1e6);
+        return CLI_DONE;
+    }
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_text(json, "model", given->lm.model.model);
+    plsh_json_text(json, "attention", w->model.said);
+    plsh_json_text(json, "text", w->text.bytes != NULL ? w->text.bytes : "");
+    plsh_json_begin_array(json, "ids");
+    for (size_t i = 0; i < w->made.count; i++) plsh_json_integer(json, NULL, w->made.ids[i]);
+    plsh_json_end(json);
+    plsh_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
+    plsh_json_number(json, "prefill_tokens_per_second", prompt);
+    plsh_json_number(json, "tokens_per_second", made);
+    plsh_json_integer(json, "cache_bytes", (int64_t)bytes);
+    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
+    plsh_json_boolean(json, "interrupted", interrupted != 0);
+    plsh_json_end(json);
+    int code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    work w = {0};
+    int code = prepare(options, &w);
+    struct sigaction action = {.sa_handler = interrupt};
+    if (code == CLI_DONE) sigaction(SIGINT, &action, NULL);
+    if (code == CLI_DONE) code = prefill(options, &w);
+    if (code == CLI_DONE && !interrupted) code = decode(options, &w);
+    if (code == CLI_DONE) {
+        if (w.text.bytes != NULL) w.text.bytes[w.text.length] = '\0';
+        code = report(options, &w);
+    }
+    plsh_token_stream_free(w.stream);
+    plsh_session_destroy(w.session);
+    plsh_token_ids_free(&w.prompt);
+    free(w.made.ids);
+    plsh_token_text_free(&w.text);
+    free(w.logits);
+    cli_model_close(&w.model);
+    return code;
+}
+
+const cli_command cli_command_generate = {
+    .name = "generate",
+    .summary = "continues a prompt",
+    .text = "Continues a prompt token after token and prints the text as it comes. With window or "
+            "plsh on every layer memory and time per token do not grow with the text. Ctrl-C ends "
+            "the text.",
+    .example = "plsh generate --model model --prompt 'The capital of France is' --tokens 20\n"
+               "plsh generate --model model --prompt 'Once upon a time' --temperature 0.8 "
+               "--top-p 0.95 --attention window --window 1024 --sigma 256",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};

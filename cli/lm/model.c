@@ -1,0 +1,311 @@
+/* cli: the options of every command that runs a model. */
+#include "cli/lm/model.h"
+
+#include "cli/message.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static const char *const *rope_choices(void) {
+    static const char *const names[] = {"keep", "drop", NULL};
+    return names;
+}
+
+static const char *const *kv_choices(void) {
+    static const char *const names[] = {"float32", "float16", "bfloat16", NULL};
+    return names;
+}
+
+const cli_option cli_model_table[CLI_MODEL_COUNT] = {
+    {.name = "model",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_model_options, model),
+     .value = "PATH",
+     .help = "a folder (config.json, safetensors, tokenizer.json) or a .gguf file",
+     .required = true},
+    {.name = "adapter",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_model_options, adapter),
+     .value = "DIR",
+     .help = "a PEFT adapter (LoRA) on top of it"},
+    {.name = "attention",
+     .kind = CLI_WORDS,
+     CLI_MEMBER(cli_model_options, attention),
+     .value = "LIST",
+     .help = "original (the model's own), or a method instead; one per layer, or one for all",
+     .fallback = "original"},
+    {.name = "rope",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_model_options, rope),
+     .value = "NAME",
+     .help = "what becomes of RoPE under another attention",
+     .fallback = "keep",
+     .choices = rope_choices},
+    {.name = "samples",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_model_options, samples),
+     .value = "S",
+     .help = "plsh, masks, mean: partitions per head",
+     .fallback = "20",
+     .range = CLI_BETWEEN(1, 16777216)},
+    {.name = "chunk",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_model_options, chunk),
+     .value = "N",
+     .help = "tokens of a prompt that go through the layers at once: memory is that of a chunk",
+     .fallback = "512",
+     .range = CLI_BETWEEN(1, 65536)},
+    {.name = "kv",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_model_options, kv),
+     .value = "NAME",
+     .help = "how keys and values are kept",
+     .fallback = "float32",
+     .choices = kv_choices},
+};
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+/* -1: original; -2: no such word. */
+static int find_method(const char *word) {
+    if (strcmp(word, "original") == 0) return -1;
+    plsh_method method;
+    return plsh_method_find(word, &method, NULL) == PLSH_STATUS_OK ? (int)method : -2;
+}
+
+static bool has_own_sigmas(const cli_lm *options, const cli_model *m) {
+    return m->facts.alibi && options->decays.sigma == NULL && options->decays.slopes.count == 0 &&
+           strcmp(options->decays.decay, "alibi") == 0;
+}
+
+/* The heads of one layer under a method. */
+static int make_heads(const cli_lm *options, cli_model *m, int method, int64_t layer,
+                      plsh_head *heads) {
+    plsh_error error;
+    size_t count = (size_t)m->facts.heads;
+    if (plsh_model_heads(m->model, (plsh_method)method, heads, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    int code = CLI_DONE;
+    for (size_t h = 0; code == CLI_DONE && h < count; h++) {
+        plsh_decay decay =
+            has_own_sigmas(options, m) ? heads[h].partition.decay : m->decays.values[h];
+        heads[h] = cli_head_make(method, &decay, &options->knobs);
+        if (!cli_method_samples(method)) continue;
+        code = cli_partition_make(&options->partitions, &m->labels, &decay, options->model.samples,
+                                  options->common.seed, (size_t)layer * count + h,
+                                  &heads[h].partition);
+    }
+    return code;
+}
+
+/* "exact" for one layer or all, as a session takes it. */
+static int make_layer(const cli_lm *options, cli_model *m, const char *word, int64_t layer,
+                      plsh_layer_attention *out) {
+    int method = find_method(word);
+    plsh_head *heads = m->heads + layer * m->facts.heads;
+    if (method == -2) return cli_usage("--attention: \"%s\" is no method, nor \"original\"", word);
+    *out = (plsh_layer_attention){.original = method == -1,
+                                  .drop_rope = options->model.rope == 1,
+                                  .head = heads,
+                                  .head_count = m->facts.heads};
+    return method == -1 ? CLI_DONE : make_heads(options, m, method, layer, heads);
+}
+
+/* Sampled methods draw anew for every layer, so that those have a choice each. */
+static bool one_for_all(const cli_model_options *options) {
+    return options->attention.count == 1 &&
+           !cli_method_samples(find_method(options->attention.values[0]));
+}
+
+static void describe(const cli_lm *options, cli_model *m) {
+    const cli_words *words = &options->model.attention;
+    size_t original = 0;
+    for (size_t i = 0; i < words->count; i++) original += strcmp(words->values[i], "original") == 0;
+    const char *own = m->facts.alibi ? "exact ALiBi" : m->facts.rope ? "RoPE" : "learned positions";
+    if (original == words->count) {
+        snprintf(m->said, sizeof m->said, "original: %s in all %lld layers", own,
+                 (long long)m->facts.layers);
+        return;
+    }
+    char list[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < words->count && used < sizeof list - 24; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%.20s", i > 0 ? "," : "",
+                                 words->values[i]);
+    snprintf(m->said, sizeof m->said, "%s%s in %s of %lld layers%s; the model's own is %s", list,
+             used >= sizeof list - 24 ? ",.." : "", words->count == 1 ? "each" : "turn",
+             (long long)m->facts.layers,
+             !m->facts.rope             ? ""
+             : options->model.rope == 1 ? ", RoPE dropped"
+                                        : ", RoPE kept",
+             own);
+    cli_note("attention: %s", m->said);
+}
+
+static int make_attention(const cli_lm *options, cli_model *m) {
+    const cli_words *words = &options->model.attention;
+    const size_t layers = (size_t)m->facts.layers;
+    if (words->count != 1 && words->count != layers)
+        return cli_usage("--attention: %zu methods for %zu layers; give one, or one per layer",
+                         words->count, layers);
+    m->attention_count = one_for_all(&options->model) ? 1 : (int64_t)layers;
+    m->heads = calloc(layers * (size_t)m->facts.heads, sizeof *m->heads);
+    m->attention = calloc(layers, sizeof *m->attention);
+    if (m->heads == NULL || m->attention == NULL) return cli_fail("out of memory");
+    int code = cli_decays_make(&options->decays, (size_t)m->facts.heads, &m->decays);
+    if (code == CLI_DONE) code = cli_labels_read(&options->partitions, &m->labels);
+    for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++) {
+        const char *word = words->values[words->count == 1 ? 0 : (size_t)l];
+        code = make_layer(options, m, word, l, &m->attention[l]);
+    }
+    if (code == CLI_DONE) describe(options, m);
+    return code;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+int cli_model_open(const cli_lm *options, cli_model *out) {
+    plsh_error error;
+    *out = (cli_model){0};
+    plsh_model_options given = {.adapter = options->model.adapter,
+                                .threads = (int)options->common.threads,
+                                .isa = options->common.isa};
+    if (plsh_model_open(&out->model, options->model.model, &given, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    out->facts = plsh_model_describe(out->model);
+    return make_attention(options, out);
+}
+
+void cli_model_close(cli_model *m) {
+    plsh_tokenizer_free(m->tokenizer);
+    plsh_model_close(m->model);
+    cli_decays_free(&m->decays);
+    cli_labels_free(&m->labels);
+    free(m->heads);
+    free(m->attention);
+    *m = (cli_model){0};
+}
+
+int cli_model_tokenizer(const cli_lm *options, cli_model *m) {
+    plsh_error error;
+    if (m->tokenizer != NULL) return CLI_DONE;
+    if (plsh_tokenizer_open(&m->tokenizer, options->model.model, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+plsh_session_options cli_model_session(const cli_lm *options, const cli_model *m) {
+    static const plsh_dtype kv[] = {PLSH_DTYPE_FLOAT32, PLSH_DTYPE_FLOAT16, PLSH_DTYPE_BFLOAT16};
+    return (plsh_session_options){.attention = m->attention,
+                                  .attention_count = m->attention_count,
+                                  .kv = kv[options->model.kv],
+                                  .chunk = options->model.chunk};
+}
+
+/* ---- Tokens ---------------------------------------------------------------------------------- */
+
+int cli_text_read(const char *path, char **bytes, size_t *length) {
+    bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    size_t capacity = 0;
+    int code = CLI_DONE;
+    *bytes = NULL;
+    *length = 0;
+    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    while (code == CLI_DONE) {
+        if (*length == capacity) {
+            capacity = capacity < 4096 ? 65536 : 2 * capacity;
+            char *grown = realloc(*bytes, capacity + 1);
+            if (grown == NULL) code = cli_fail("%s: out of memory", path);
+            if (grown != NULL) *bytes = grown;
+        }
+        if (code != CLI_DONE) break;
+        size_t got = fread(*bytes + *length, 1, capacity - *length, file);
+        *length += got;
+        if (got == 0) break;
+    }
+    if (code == CLI_DONE && ferror(file)) code = cli_fail("%s: %s", path, strerror(errno));
+    if (!standard) fclose(file);
+    if (code != CLI_DONE) free(*bytes);
+    if (code != CLI_DONE) *bytes = NULL;
+    return code;
+}
+
+static int read_ids(const char *path, cli_ids *out) {
+    plsh_npy array;
+    plsh_error error;
+    if (plsh_npy_read(path, &array, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    bool fits = array.rank == 1 || (array.rank == 2 && array.shape[0] == 1);
+    bool wide = array.type == PLSH_DTYPE_INT64;
+    int code = CLI_DONE;
+    if (!fits || (!wide && array.type != PLSH_DTYPE_INT32)) {
+        code = cli_fail("%s: rank %d of %s; ids are int32 [n] or [1, n]", path, array.rank,
+                        plsh_dtype_name(array.type));
+    } else if ((out->values = calloc(array.count + 1, sizeof *out->values)) == NULL) {
+        code = cli_fail("%s: out of memory", path);
+    }
+    for (size_t i = 0; code == CLI_DONE && i < array.count; i++) {
+        int64_t id = wide ? ((int64_t *)array.data)[i] : ((int32_t *)array.data)[i];
+        if (id < 0 || id > INT32_MAX)
+            code = cli_fail("%s: id %zu is %lld; not negative", path, i, (long long)id);
+        out->values[i] = (int32_t)id;
+    }
+    out->count = (int64_t)array.count;
+    plsh_npy_free(&array);
+    return code;
+}
+
+static int read_text(const cli_lm *options, cli_model *m, const char *path, bool special,
+                     cli_ids *out) {
+    char *bytes;
+    size_t length;
+    plsh_error error;
+    plsh_token_ids ids = {0};
+    int code = cli_model_tokenizer(options, m);
+    if (code == CLI_DONE) code = cli_text_read(path, &bytes, &length);
+    if (code != CLI_DONE) return code;
+    if (plsh_tokenizer_encode(m->tokenizer, bytes, length, special, &ids, &error) != PLSH_STATUS_OK)
+        code = cli_fail("%s: %s", path, error.message);
+    free(bytes);
+    if (code == CLI_DONE) {
+        out->values = calloc(ids.count + 1, sizeof *out->values);
+        out->count = (int64_t)ids.count;
+        if (out->values == NULL) code = cli_fail("%s: out of memory", path);
+    }
+    if (code == CLI_DONE && ids.count > 0)
+        memcpy(out->values, ids.ids, ids.count * sizeof *ids.ids);
+    plsh_token_ids_free(&ids);
+    return code;
+}
+
+int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const char *text,
+                 bool special, cli_ids *out) {
+    *out = (cli_ids){0};
+    if ((ids == NULL) == (text == NULL))
+        return cli_usage("give the tokens with --ids, or a text with --text");
+    int code = ids != NULL ? read_ids(ids, out) : read_text(options, m, text, special, out);
+    if (code == CLI_DONE && out->count == 0)
+        code = cli_fail("%s: there is no token in it", ids != NULL ? ids : text);
+    for (int64_t i = 0; code == CLI_DONE && i < out->count; i++)
+        if (out->values[i] >= m->facts.vocabulary)
+            code = cli_fail("%s: token %lld is %d; this model has %lld", ids != NULL ? ids : text,
+                            (long long)i, (int)out->values[i], (long long)m->facts.vocabulary);
+    return code;
+}
+
+/* ---- The process ----------------------------------------------------------------------------- */
+
+int64_t cli_peak_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+double cli_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}

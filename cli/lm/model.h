@@ -1,0 +1,78 @@
+/* cli: the options of every command that runs a model: which one, and how it attends. */
+#ifndef PLSH_CLI_LM_MODEL_H
+#define PLSH_CLI_LM_MODEL_H
+
+#include "cli/arrays.h"
+#include "cli/options.h"
+
+#include "plsh/lm.h"
+
+typedef struct cli_model_options {
+    const char *model, *adapter;
+    cli_words attention; /* "original", or methods: one, or one per layer */
+    int rope;            /* 0: keep, 1: drop */
+    int64_t samples, chunk;
+    int kv;
+} cli_model_options;
+
+/* What such a command asks for, the member `lm` of its settings. */
+typedef struct cli_lm {
+    cli_model_options model;
+    cli_knobs knobs;
+    cli_decays decays;
+    cli_partitions partitions;
+    cli_common common;
+} cli_lm;
+
+enum { CLI_MODEL_COUNT = 7 };
+extern const cli_option cli_model_table[CLI_MODEL_COUNT];
+
+#define CLI_LM_GROUPS(settings)                                                                    \
+    CLI_GROUP("Model", cli_model_table, settings, lm.model),                                       \
+        CLI_GROUP("Methods", cli_knobs_options, settings, lm.knobs),                               \
+        CLI_GROUP("Bias", cli_decays_options, settings, lm.decays),                                \
+        CLI_GROUP("Partitions", cli_partitions_options, settings, lm.partitions),                  \
+        CLI_GROUP("Common options", cli_common_options, settings, lm.common)
+
+/* A model that is open, and what its layers do. */
+typedef struct cli_model {
+    plsh_model *model;
+    plsh_model_facts facts;
+    plsh_tokenizer *tokenizer; /* NULL until it is asked for */
+    cli_decay_list decays;
+    cli_labels labels;
+    plsh_head *heads;
+    plsh_layer_attention *attention; /* one, or one per layer */
+    int64_t attention_count;
+    char said[256]; /* which attention runs, in words */
+} cli_model;
+
+/* Opens it, and says on stderr what its layers do where that is not their own. */
+int cli_model_open(const cli_lm *options, cli_model *out);
+void cli_model_close(cli_model *model);
+
+/* Its tokenizer: in the folder, or in the GGUF. */
+int cli_model_tokenizer(const cli_lm *options, cli_model *model);
+
+/* Options for a session: attention, cache type, chunk. */
+plsh_session_options cli_model_session(const cli_lm *options, const cli_model *model);
+
+/* Tokens from --ids (int32 .npy [n] or [1, n]) or from --text (a file, "-" for stdin), owned. */
+typedef struct cli_ids {
+    int32_t *values;
+    int64_t count;
+} cli_ids;
+
+int cli_ids_read(const cli_lm *options, cli_model *model, const char *ids, const char *text,
+                 bool special, cli_ids *out);
+
+/* All bytes of a file, or of stdin for "-". */
+int cli_text_read(const char *path, char **bytes, size_t *length);
+
+/* The largest memory this process had, in bytes. */
+int64_t cli_peak_bytes(void);
+
+/* Seconds of a clock that only goes forward. */
+double cli_seconds(void);
+
+#endif

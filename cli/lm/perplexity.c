@@ -1,0 +1,229 @@
+/* cli: plsh perplexity: how well a model foresees a text. */
+#include "cli/commands.h"
+#include "cli/lm/score.h"
+#include "cli/message.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct perplexity_options {
+    const char *text, *ids;
+    cli_integers context;
+    int64_t stride, limit;
+    bool same_tokens;
+} perplexity_options;
+
+typedef struct settings {
+    perplexity_options perplexity;
+    cli_lm lm;
+} settings;
+
+static const cli_option perplexity_table[] = {
+    {.name = "text",
+     .kind = CLI_FILE,
+     CLI_MEMBER(perplexity_options, text),
+     .value = "FILE",
+     .help = "the text, byte for byte; - is stdin"},
+    {.name = "ids",
+     .kind = CLI_FILE,
+     CLI_MEMBER(perplexity_options, ids),
+     .value = "FILE",
+     .help = "its tokens instead: int32 .npy [n] or [1, n]"},
+    {.name = "context",
+     .kind = CLI_INTEGERS,
+     CLI_MEMBER(perplexity_options, context),
+     .value = "LIST",
+     .help = "tokens per window",
+     .fallback = "1024",
+     .range = CLI_AT_LEAST(2)},
+    {.name = "stride",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(perplexity_options, stride),
+     .value = "N",
+     .help = "windows step by so many tokens, and their last N are scored; 0: by whole windows",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+    {.name = "same-tokens",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(perplexity_options, same_tokens),
+     .help = "every context scores the same tokens: segments of --stride (else of the shortest "
+             "context), each but its first token, with what fits before it"},
+    {.name = "limit-tokens",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(perplexity_options, limit),
+     .value = "N",
+     .help = "only the first N tokens of the text; 0: all",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
+};
+
+static const cli_group groups[] = {CLI_GROUP("Options", perplexity_table, settings, perplexity),
+                                   CLI_LM_GROUPS(settings)};
+
+/* Windows [first + k * step, + length), k < count, of which tokens from `from` on are scored. */
+typedef struct windows {
+    int64_t first, step, length, from, count;
+} windows;
+
+static int64_t extreme(const cli_integers *list, bool most) {
+    int64_t found = list->values[0];
+    for (size_t i = 1; i < list->count; i++) {
+        int64_t x = list->values[i];
+        if (most ? x > found : x < found) found = x;
+    }
+    return found;
+}
+
+/* Segment k, [k S, (k + 1) S), ends the window of every context; segments that the longest context
+ * cannot precede are left out for all. */
+static int same_windows(const perplexity_options *options, int64_t tokens, int64_t context,
+                        windows *out) {
+    int64_t shortest = extreme(&options->context, false),
+            longest = extreme(&options->context, true);
+    int64_t segment = options->stride > 0 ? options->stride : shortest;
+    if (segment > shortest || segment < 2)
+        return cli_usage("--stride: %lld tokens; 2 to the shortest context, %lld",
+                         (long long)segment, (long long)shortest);
+    int64_t skipped = (longest - 1) / segment; /* the first segments */
+    *out = (windows){.first = (skipped + 1) * segment - context,
+                     .step = segment,
+                     .length = context,
+                     .from = context - segment + 1,
+                     .count = tokens / segment - skipped};
+    if (out->count < 1)
+        return cli_fail("%lld tokens are too few for a context of %lld", (long long)tokens,
+                        (long long)longest);
+    return CLI_DONE;
+}
+
+static int plain_windows(const perplexity_options *options, int64_t tokens, int64_t context,
+                         windows *out) {
+    int64_t length = context < tokens ? context : tokens;
+    int64_t step = options->stride > 0 && options->stride < length ? options->stride : length;
+    *out = (windows){.step = step,
+                     .length = length,
+                     .from = step < length ? length - step : 1,
+                     .count = (tokens - length) / step + 1};
+    if (length < 2) return cli_fail("a text of %lld token; at least 2", (long long)tokens);
+    if (out->count * step + (length - step) < tokens)
+        cli_note("context %lld: the last %lld tokens fill no window and are left out",
+                 (long long)context, (long long)(tokens - (out->count * step + (length - step))));
+    return CLI_DONE;
+}
+
+static double fed; /* tokens, for the progress of the whole run */
+static void count_fed(int64_t tokens) { cli_progress(fed += (double)tokens); }
+
+static const plsh_column columns[] = {
+    {.name = "context", .kind = PLSH_CELL_INTEGER},
+    {.name = "stride", .kind = PLSH_CELL_INTEGER},
+    {.name = "tokens", .kind = PLSH_CELL_INTEGER},
+    {.name = "nll", .kind = PLSH_CELL_NUMBER, .digits = 7},
+    {.name = "perplexity", .kind = PLSH_CELL_NUMBER, .digits = 7},
+    {.name = "accuracy", .kind = PLSH_CELL_NUMBER, .digits = 4},
+    {.name = "top10", .kind = PLSH_CELL_NUMBER, .digits = 4},
+    {.name = "top100", .kind = PLSH_CELL_NUMBER, .digits = 4},
+    {.name = "mrr", .kind = PLSH_CELL_NUMBER, .digits = 4},
+    {.name = "entropy", .kind = PLSH_CELL_NUMBER, .digits = 5},
+    {.name = "tokens_per_second", .kind = PLSH_CELL_NUMBER, .heading = "tokens/s", .digits = 4},
+};
+
+static void add_row(plsh_table *table, int64_t context, const windows *w, const cli_scores *s,
+                    double speed) {
+    double n = (double)s->tokens;
+    plsh_cell row[] = {{.integer = context},
+                       {.integer = w->step},
+                       {.integer = s->tokens},
+                       {.number = s->nll / n},
+                       {.number = exp(s->nll / n)},
+                       {.number = (double)s->first / n},
+                       {.number = (double)s->top10 / n},
+                       {.number = (double)s->top100 / n},
+                       {.number = s->reciprocal / n},
+                       {.number = s->entropy / n},
+                       {.number = speed}};
+    plsh_table_add(table, row);
+}
+
+static int measure(const settings *given, const cli_model *model, const cli_ids *ids,
+                   int64_t context, plsh_table *table) {
+    const perplexity_options *options = &given->perplexity;
+    windows w = {0};
+    cli_scores scores = {0};
+    int code = options->same_tokens ? same_windows(options, ids->count, context, &w)
+                                    : plain_windows(options, ids->count, context, &w);
+    if (code != CLI_DONE) return code;
+    double start = cli_seconds();
+    fed = 0;
+    cli_progress_begin((double)(w.count * w.length), "tokens");
+    for (int64_t k = 0; code == CLI_DONE && k < w.count; k++)
+        code = cli_score_window(&given->lm, model, ids->values + w.first + k * w.step, w.length,
+                                w.from, &scores, NULL, NULL, count_fed);
+    cli_progress_end();
+    if (code == CLI_DONE)
+        add_row(table, context, &w, &scores,
+                (double)(w.count * w.length) / (cli_seconds() - start));
+    return code;
+}
+
+static int print(const settings *given, const cli_model *model, plsh_table *table) {
+    plsh_json *json;
+    plsh_error error;
+    if (!given->lm.common.json) return cli_print_table(table);
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_text(json, "model", given->lm.model.model);
+    plsh_json_text(json, "attention", model->said);
+    int code = CLI_DONE;
+    if (plsh_table_json(table, json, "rows", &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
+    plsh_json_end(json);
+    if (code == CLI_DONE) code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    cli_model model = {0};
+    cli_ids ids = {0};
+    plsh_table *table = NULL;
+    plsh_error error;
+    int code = cli_model_open(&options->lm, &model);
+    if (code == CLI_DONE && !model.facts.causal)
+        code = cli_fail("%s: an encoder foresees nothing", options->lm.model.model);
+    if (code == CLI_DONE)
+        code = cli_ids_read(&options->lm, &model, options->perplexity.ids, options->perplexity.text,
+                            false, &ids);
+    if (code == CLI_DONE && options->perplexity.limit > 0 && ids.count > options->perplexity.limit)
+        ids.count = options->perplexity.limit;
+    if (code == CLI_DONE &&
+        plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    const cli_integers *contexts = &options->perplexity.context;
+    for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
+        code = measure(options, &model, &ids, contexts->values[i], table);
+    if (code == CLI_DONE) code = print(options, &model, table);
+    plsh_table_free(table);
+    free(ids.values);
+    cli_model_close(&model);
+    return code;
+}
+
+const cli_command cli_command_perplexity = {
+    .name = "perplexity",
+    .summary = "how well a model foresees a text",
+    .text = "Feeds a text to a model in windows of --context tokens, each alone, and scores every "
+            "token by what the model said before it came: loss in nats, perplexity, how often the "
+            "most likely token was right (accuracy), how often it was among the first 10 and 100, "
+            "the mean reciprocal rank, and the entropy of what it said. With --attention, under "
+            "another attention than its own.",
+    .example = "plsh perplexity --model model --text text.txt --context 512,1024\n"
+               "plsh perplexity --model model --text text.txt --context 512,1024 "
+               "--same-tokens --attention exact --sigma 64",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};

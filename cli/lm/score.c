@@ -1,0 +1,99 @@
+/* cli: scoring a text: what a model says about every token that comes. */
+#include "cli/lm/score.h"
+
+#include "cli/message.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 64 }; /* rows of logits at once: [tokens, vocabulary] never is in memory */
+
+static void add_score(cli_scores *scores, plsh_score one) {
+    scores->tokens++;
+    scores->nll += one.nll;
+    scores->entropy += one.entropy;
+    scores->reciprocal += 1.0 / (double)(one.rank + 1);
+    scores->first += one.rank == 0;
+    scores->top10 += one.rank < 10;
+    scores->top100 += one.rank < 100;
+}
+
+typedef struct window {
+    const cli_model *model;
+    plsh_session *session;
+    const int32_t *ids;
+    int64_t count, from;
+    cli_scores *scores;
+    float *logits; /* of a block, or of everything */
+    bool keep;
+} window;
+
+/* The rows first .. first + rows - 1, whose hidden states are given. Row r tells about ids[r+1]. */
+static int score_rows(window *w, const float *hidden, int64_t first, int64_t rows) {
+    const int64_t vocabulary = w->model->facts.vocabulary, width = w->model->facts.hidden;
+    plsh_score score[BLOCK];
+    plsh_error error;
+    for (int64_t r = 0; r < rows; r += BLOCK) {
+        int64_t count = rows - r < BLOCK ? rows - r : BLOCK;
+        float *to = w->keep ? w->logits + (first + r) * vocabulary : w->logits;
+        bool needed = w->keep || first + r + count >= w->from;
+        if (!needed) continue;
+        if (plsh_session_logits(w->session, hidden + r * width, count, to, &error) !=
+            PLSH_STATUS_OK)
+            return cli_fail_error(&error);
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < count; i++) {
+            int64_t next = first + r + i + 1;
+            if (next < w->count && next >= w->from)
+                score[i] = plsh_model_score(to + i * vocabulary, vocabulary, w->ids[next]);
+        }
+        for (int64_t i = 0; i < count; i++) {
+            int64_t next = first + r + i + 1;
+            if (next < w->count && next >= w->from) add_score(w->scores, score[i]);
+        }
+    }
+    return CLI_DONE;
+}
+
+static int run(window *w, int64_t chunk, float *hidden, bool keep_hidden,
+               void (*done)(int64_t tokens)) {
+    plsh_error error;
+    int code = CLI_DONE;
+    for (int64_t at = 0; code == CLI_DONE && at < w->count; at += chunk) {
+        int64_t tokens = w->count - at < chunk ? w->count - at : chunk;
+        float *to = keep_hidden ? hidden + at * w->model->facts.hidden : hidden;
+        plsh_step step = {.ids = w->ids + at, .count = tokens, .hidden = to};
+        if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
+            code = cli_fail_error(&error);
+        if (code == CLI_DONE) code = score_rows(w, to, at, tokens);
+        if (done != NULL) done(tokens);
+    }
+    return code;
+}
+
+int cli_score_window(const cli_lm *options, const cli_model *model, const int32_t *ids,
+                     int64_t count, int64_t from, cli_scores *scores, float *logits, float *hidden,
+                     void (*done)(int64_t tokens)) {
+    plsh_session_options session = cli_model_session(options, model);
+    window w = {.model = model,
+                .ids = ids,
+                .count = count,
+                .from = from,
+                .scores = scores,
+                .logits = logits,
+                .keep = logits != NULL};
+    plsh_error error;
+    if (plsh_session_create(&w.session, model->model, &session, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    float *rows = hidden, *block = logits;
+    if (rows == NULL) rows = malloc((size_t)session.chunk * (size_t)model->facts.hidden * 4);
+    if (block == NULL) block = malloc((size_t)BLOCK * (size_t)model->facts.vocabulary * 4);
+    w.logits = block;
+    int code = rows == NULL || block == NULL ? cli_fail("out of memory for logits")
+                                             : run(&w, session.chunk, rows, hidden != NULL, done);
+    if (hidden == NULL) free(rows);
+    if (logits == NULL) free(block);
+    plsh_session_destroy(w.session);
+    return code;
+}

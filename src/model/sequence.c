@@ -1,0 +1,86 @@
+/* model: attention of a layer over whole sequences at once, forward and backward. */
+#include "model/sequence.h"
+
+#include "base/memory.h"
+#include "model/attention.h"
+
+static plsh_status make_plan(plsh_plan **plan, const plsh_model *model,
+                             const plsh_layer_attention *choice, int64_t l,
+                             const plsh_sequences *sequences, plsh_error *error) {
+    const plsh_model_config *c = &model->config;
+    plsh_head *head;
+    plsh_status status =
+        plsh_allocate((void **)&head, (size_t)c->heads, sizeof(*head), "heads", error);
+    if (status) return status;
+    plsh_model_attention_heads(model, choice, l, head);
+    plsh_layout qkv = {.head_stride = model->qkv.head_stride, .row_stride = model->qkv.width};
+    plsh_attention attention = {
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .queries = sequences->rows,
+        .keys = sequences->rows,
+        .head_dim = c->head_dim,
+        .sequences = sequences->count,
+        .query_offsets = sequences->offsets,
+        .key_offsets = sequences->offsets,
+        .causal = c->family->causal,
+        .scale = c->scale,
+        .q = qkv,
+        .k = qkv,
+        .v = qkv,
+        .o = {.head_stride = c->head_dim, .row_stride = c->heads * c->head_dim},
+        .head = head,
+        .head_count = c->heads,
+        .threads = model->threads,
+        .isa = model->isa};
+    status = plsh_plan_create(&attention, plan, error);
+    plsh_release(head);
+    return status;
+}
+
+plsh_status plsh_sequence_attention_make(plsh_sequence_attention *out, const plsh_model *model,
+                                         const plsh_layer_attention *choice, int64_t l,
+                                         const plsh_sequences *sequences, bool backward,
+                                         plsh_error *error) {
+    *out = (plsh_sequence_attention){0};
+    plsh_status status = make_plan(&out->plan, model, choice, l, sequences, error);
+    if (status) return status;
+    size_t bytes = plsh_plan_workspace(out->plan);
+    if (backward && plsh_plan_backward_workspace(out->plan) > bytes) {
+        bytes = plsh_plan_backward_workspace(out->plan);
+    }
+    status = plsh_allocate(&out->workspace, bytes, 1, "attention workspace", error);
+    if (status) plsh_sequence_attention_clear(out);
+    return status;
+}
+
+void plsh_sequence_attention_clear(plsh_sequence_attention *attention) {
+    plsh_plan_destroy(attention->plan);
+    plsh_release(attention->workspace);
+    *attention = (plsh_sequence_attention){0};
+}
+
+plsh_status plsh_sequence_attention_forward(const plsh_sequence_attention *attention,
+                                            const plsh_model_qkv *qkv, float *o, float *lse,
+                                            plsh_error *error) {
+    plsh_forward arrays = {.q = qkv->q, .k = qkv->k, .v = qkv->v, .o = o, .lse = lse};
+    return plsh_plan_forward(attention->plan, &arrays, attention->workspace, NULL, error);
+}
+
+plsh_status plsh_sequence_attention_backward(const plsh_sequence_attention *attention,
+                                             const plsh_qkv_layout *layout,
+                                             const plsh_model_qkv *qkv, const float *o,
+                                             const float *lse, const float *d_o, float *d_qkv,
+                                             double *d_decay, plsh_error *error) {
+    plsh_backward arrays = {.q = qkv->q,
+                            .k = qkv->k,
+                            .v = qkv->v,
+                            .o = o,
+                            .lse = lse,
+                            .d_o = d_o,
+                            .d_q = d_qkv + layout->q,
+                            .d_k = d_qkv + layout->k,
+                            .d_v = d_qkv + layout->v,
+                            .d_decay = d_decay};
+    return plsh_plan_backward(attention->plan, &arrays, attention->workspace, NULL, error);
+}

@@ -1,0 +1,41 @@
+/* model: attention of a layer over whole sequences at once, forward and backward: encoders and
+ * training. */
+#ifndef PLSH_MODEL_SEQUENCE_H
+#define PLSH_MODEL_SEQUENCE_H
+
+#include "model/model.h"
+
+typedef struct plsh_sequence_attention {
+    plsh_plan *plan;
+    void *workspace;
+} plsh_sequence_attention;
+
+/* Rows of all sequences, one after the other. */
+typedef struct plsh_sequences {
+    int64_t rows;
+    int64_t count;          /* 0: one sequence, no offsets */
+    const int64_t *offsets; /* [count + 1] */
+} plsh_sequences;
+
+/* For layer l with this choice (NULL: its own); backward: gradients will be asked for. The plan
+ * copies what it needs. */
+plsh_status plsh_sequence_attention_make(plsh_sequence_attention *out, const plsh_model *model,
+                                         const plsh_layer_attention *choice, int64_t l,
+                                         const plsh_sequences *sequences, bool backward,
+                                         plsh_error *error);
+void plsh_sequence_attention_clear(plsh_sequence_attention *attention);
+
+/* lse [heads][rows] or NULL. */
+plsh_status plsh_sequence_attention_forward(const plsh_sequence_attention *attention,
+                                            const plsh_model_qkv *qkv, float *o, float *lse,
+                                            plsh_error *error);
+
+/* The gradients of q, k and v, laid out in rows of d_qkv as q, k, v are in the rows of qkv; d_decay
+ * [heads][2] or NULL. */
+plsh_status plsh_sequence_attention_backward(const plsh_sequence_attention *attention,
+                                             const plsh_qkv_layout *layout,
+                                             const plsh_model_qkv *qkv, const float *o,
+                                             const float *lse, const float *d_o, float *d_qkv,
+                                             double *d_decay, plsh_error *error);
+
+#endif

@@ -1,0 +1,75 @@
+/* train: the head and the loss, together. */
+#include "train/loss.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clones.h"
+#include "model/rowmath.h"
+
+enum { SUMS = 16 };
+
+static float largest(const float *z, int64_t count) {
+    float top = z[0];
+    for (int64_t c = 1; c < count; c++) top = z[c] > top ? z[c] : top;
+    return top;
+}
+
+/* z = e^(z - top); their sum, in blocks that are added in double. */
+PLSH_CLONES static double exponentiate(float *z, float top, int64_t count) {
+    double total = 0.0;
+    for (int64_t first = 0; first < count; first += 1024) {
+        int64_t end = first + 1024 < count ? first + 1024 : count, c = first;
+        float sum[SUMS] = {0};
+        for (; c + SUMS <= end; c += SUMS) {
+            for (int i = 0; i < SUMS; i++) {
+                float e = plsh_rowmath_exp(z[c + i] - top);
+                z[c + i] = e;
+                sum[i] += e;
+            }
+        }
+        for (int i = 0; c < end; c++, i++) {
+            z[c] = plsh_rowmath_exp(z[c] - top);
+            sum[i] += z[c];
+        }
+        for (int i = 0; i < SUMS; i++) total += (double)sum[i];
+    }
+    return total;
+}
+
+/* The loss of a row, whose logits become their gradient. */
+static double row_loss(float *z, int64_t count, int32_t target, double divisor) {
+    if (target < 0) {
+        memset(z, 0, (size_t)count * sizeof(float));
+        return 0.0;
+    }
+    const float top = largest(z, count), own = z[target];
+    const double sum = exponentiate(z, top, count);
+    const float scale = (float)(1.0 / (sum * divisor));
+    for (int64_t c = 0; c < count; c++) z[c] *= scale;
+    z[target] -= (float)(1.0 / divisor);
+    return log(sum) - ((double)own - (double)top);
+}
+
+double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, const float *h,
+                     const int32_t *targets, int64_t rows, double divisor, float *dh, float *dw,
+                     float *logits) {
+    const int64_t width = head->in, vocabulary = head->out;
+    double total = 0.0, loss[PLSH_LOSS_ROWS];
+    for (int64_t first = 0; first < rows; first += PLSH_LOSS_ROWS) {
+        int64_t left = rows - first, count = left < PLSH_LOSS_ROWS ? left : PLSH_LOSS_ROWS;
+        plsh_const_matrix from = {h + first * width, width}, dz = {logits, vocabulary};
+        plsh_linear_forward(engine, head, count, from, (plsh_matrix){logits, vocabulary}, false);
+#pragma omp parallel for schedule(static) num_threads(engine->threads)
+        for (int64_t r = 0; r < count; r++) {
+            loss[r] = row_loss(logits + r * vocabulary, vocabulary, targets[first + r], divisor);
+        }
+        for (int64_t r = 0; r < count; r++) total += loss[r];
+        if (dh) {
+            plsh_linear_backward_input(engine, head, count, dz,
+                                       (plsh_matrix){dh + first * width, width}, false);
+        }
+        if (dw) plsh_linear_backward_weight(engine, count, vocabulary, width, dz, from, dw);
+    }
+    return total;
+}

@@ -1,0 +1,36 @@
+/* train: the parameters of a model: all of its weights, or those of adapters on top of them.
+ *
+ * A parameter is a float32 array with its gradient and the two moments of AdamW. The model's layers
+ * are made to read the arrays, so that a step changes the model. */
+#ifndef PLSH_TRAIN_PARAMETERS_H
+#define PLSH_TRAIN_PARAMETERS_H
+
+#include "model/backward.h"
+#include "plsh/train.h"
+
+typedef struct plsh_parameter {
+    char name[160];        /* as Hugging Face, or PEFT, calls it */
+    int64_t rows, columns; /* rows 0: a vector */
+    size_t first, count;   /* its numbers within the arrays below */
+    bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
+} plsh_parameter;
+
+typedef struct plsh_parameters {
+    plsh_parameter *list;
+    size_t count, capacity;
+    size_t numbers;                  /* of all */
+    float *value, *gradient, *m, *v; /* [numbers] */
+    plsh_layer_gradient *layer;      /* [layers]: where their gradients go */
+    plsh_norm_gradient tokens_norm, final_norm;
+    plsh_linear_gradient head;
+    float *tokens;          /* the gradient of the embedding; NULL: none */
+    plsh_tensor embedding;  /* what the model reads it from */
+    double *decay_gradient; /* [layers][heads][2], where slopes are learned */
+} plsh_parameters;
+
+/* Which: options->lora_rank = 0 means all weights. The model is changed to read from here. */
+plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
+                                 const plsh_train_options *options, plsh_error *error);
+void plsh_parameters_clear(plsh_parameters *parameters);
+
+#endif

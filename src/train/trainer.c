@@ -1,0 +1,282 @@
+/* train: trainers: making them, and the steps of AdamW. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "model/attention.h"
+#include "train/loss.h"
+
+enum { BLOCK = 4096 }; /* numbers whose squares one sum takes: blocks are then added in order */
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static plsh_status check_options(const plsh_train_options *o, plsh_error *error) {
+    bool sizes = o->context >= 2 && o->batch >= 1 && o->context <= (INT64_C(1) << 40) / o->batch;
+    if (!sizes) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "windows of %lld tokens, %lld at once; at least 2, and 1",
+                         (long long)o->context, (long long)o->batch);
+    }
+    if (o->lora_rank < 0 || o->lora_rank > 65536 || !(o->lora_alpha >= 0.0) ||
+        !(o->lora_dropout >= 0.0 && o->lora_dropout < 1.0) || !(o->dropout < 1.0)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "LoRA of rank %lld, alpha %g, dropout %g, and dropout %g of hidden states",
+                         (long long)o->lora_rank, o->lora_alpha, o->lora_dropout, o->dropout);
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* One choice per layer with heads of its own, so that every head has its draws. */
+static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, plsh_error *error) {
+    const plsh_model_config *c = &t->model->config;
+    plsh_status status =
+        plsh_model_attention_check(t->model, o->attention, o->attention_count, error);
+    if (status || o->attention_count == 0) return status;
+    status = plsh_allocate((void **)&t->attention, (size_t)c->layers, sizeof(*t->attention),
+                           "layers", error);
+    if (!status) {
+        status = plsh_allocate((void **)&t->heads, (size_t)(c->layers * c->heads),
+                               sizeof(*t->heads), "heads", error);
+    }
+    for (int64_t l = 0; !status && l < c->layers; l++) {
+        const plsh_layer_attention *from =
+            plsh_model_attention_at(o->attention, o->attention_count, l);
+        plsh_model_attention_heads(t->model, from, l, t->heads + l * c->heads);
+        t->attention[l] = *from;
+        t->attention[l].head = t->heads + l * c->heads;
+        t->attention[l].head_count = c->heads;
+    }
+    return status;
+}
+
+/* What a layer keeps for its backward pass. */
+static void take_kept(plsh_arena *arena, const plsh_model *model, size_t n, plsh_layer_buffers *b) {
+    const plsh_model_config *c = &model->config;
+    const plsh_layer *layer = &model->layer[0];
+    size_t up = 0;
+    for (int i = 0; i < layer->up_count; i++) up += (size_t)layer->up[i].base.out;
+    b->mid = plsh_arena_floats(arena, n * (size_t)c->hidden);
+    b->qkv = plsh_arena_floats(arena, n * (size_t)model->qkv.width);
+    b->o = plsh_arena_floats(arena, n * (size_t)(c->heads * c->head_dim));
+    b->lse = plsh_arena_floats(arena, n * (size_t)c->heads);
+    b->u = plsh_arena_floats(arena, n * up);
+}
+
+/* What all layers use one after the other. */
+static plsh_layer_buffers take_shared(plsh_arena *arena, const plsh_trainer *t, size_t n) {
+    const plsh_model *model = t->model;
+    const plsh_model_config *c = &model->config;
+    const size_t hidden = (size_t)c->hidden;
+    plsh_layer_buffers b = {.n = plsh_arena_floats(arena, n * hidden),
+                            .qk = plsh_arena_floats(arena, n * (size_t)model->qkv.width),
+                            .a = plsh_arena_floats(arena, n * (size_t)c->intermediate),
+                            .rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
+                            .mlp_rows = (int64_t)n};
+    if (c->family->position == PLSH_POSITION_ROPE) {
+        b.rope = plsh_arena_floats(arena, n * (size_t)c->head_dim);
+    }
+    size_t widest = hidden > (size_t)c->intermediate ? hidden : (size_t)c->intermediate;
+    size_t attention = (size_t)(c->heads * c->head_dim);
+    b.wide = plsh_arena_floats(arena, n * hidden);
+    b.drop = plsh_arena_floats(
+        arena, t->options.lora_dropout > 0.0 ? n * (widest > attention ? widest : attention) : 0);
+    return b;
+}
+
+static void lay_out(plsh_trainer *t, plsh_arena *arena) {
+    const plsh_model *model = t->model;
+    const plsh_model_config *c = &model->config;
+    const size_t n = (size_t)(t->options.context * t->options.batch), hidden = (size_t)c->hidden;
+    plsh_trainer_buffers *b = &t->buffers;
+    t->engine.workspace = plsh_arena_take(arena, plsh_linear_workspace(model->threads), 1);
+    b->layer = plsh_arena_take(arena, (size_t)c->layers, sizeof(*b->layer));
+    b->x = plsh_arena_floats(arena, ((size_t)c->layers + 1) * n * hidden);
+    plsh_layer_buffers shared = take_shared(arena, t, n);
+    if (t->options.recompute) take_kept(arena, model, n, &shared);
+    for (int64_t l = 0; l < c->layers; l++) {
+        if (!t->options.recompute) take_kept(arena, model, n, &shared);
+        shared.x = b->x ? b->x + (size_t)l * n * hidden : NULL;
+        shared.y = b->x ? b->x + (size_t)(l + 1) * n * hidden : NULL;
+        if (b->layer) b->layer[l] = shared;
+    }
+    b->backward = plsh_backward_buffers_take(arena, model, (int64_t)n, true);
+    b->h = plsh_arena_floats(arena, n * hidden);
+    b->scratch = plsh_arena_floats(arena, n * hidden);
+    b->logits = plsh_arena_floats(arena, PLSH_LOSS_ROWS * (size_t)c->vocabulary);
+    b->target = plsh_arena_take(arena, n, sizeof(int32_t));
+    b->offsets = plsh_arena_take(arena, (size_t)t->options.batch + 1, sizeof(int64_t));
+    t->partial = plsh_arena_take(arena, t->parameters.numbers / BLOCK + 1, sizeof(double));
+}
+
+static plsh_status make_buffers(plsh_trainer *t, plsh_error *error) {
+    plsh_arena arena = {0};
+    lay_out(t, &arena);
+    if (arena.overflow) {
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "batches of %lld windows of %lld tokens",
+                         (long long)t->options.batch, (long long)t->options.context);
+    }
+    plsh_status status =
+        plsh_allocate((void **)&t->memory, arena.used, 1, "the activations of a batch", error);
+    if (status) return status;
+    arena = (plsh_arena){.memory = t->memory};
+    lay_out(t, &arena);
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_options *options,
+                         plsh_error *error) {
+    plsh_model_options open = {
+        .adapter = options->adapter, .threads = options->threads, .isa = options->isa};
+    plsh_status status = check_options(options, error);
+    if (!status) status = plsh_model_open(&t->model, path, &open, error);
+    if (status) return status;
+    if (!t->model->config.family->causal) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: encoders are not trained here",
+                         t->model->config.family->name);
+    }
+    t->options = *options;
+    t->engine = (plsh_linear_engine){.kernels = t->model->kernels, .threads = t->model->threads};
+    status = plsh_allocate((void **)&t->layer, (size_t)t->model->config.layers, sizeof(*t->layer),
+                           "layers", error);
+    if (!status) status = copy_attention(t, options, error);
+    if (!status) status = plsh_parameters_make(&t->parameters, t->model, options, error);
+    if (!status) status = make_buffers(t, error);
+    return status;
+}
+
+plsh_status plsh_trainer_create(plsh_trainer **out, const char *path,
+                                const plsh_train_options *options, plsh_error *error) {
+    plsh_trainer *t;
+    *out = NULL;
+    plsh_status status = plsh_allocate((void **)&t, 1, sizeof(*t), "trainer", error);
+    if (status) return status;
+    status = build(t, path, options, error);
+    if (status) {
+        plsh_trainer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return PLSH_STATUS_OK;
+}
+
+void plsh_trainer_destroy(plsh_trainer *t) {
+    if (!t) return;
+    for (int64_t l = 0; t->layer && l < t->model->config.layers; l++) {
+        plsh_sequence_attention_clear(&t->layer[l]);
+    }
+    plsh_release(t->layer);
+    plsh_parameters_clear(&t->parameters);
+    plsh_release(t->attention);
+    plsh_release(t->heads);
+    plsh_release(t->memory);
+    plsh_model_close(t->model);
+    plsh_release(t);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t context,
+                                    int64_t windows, double *loss, plsh_error *error) {
+    if (context < 2 || windows < 1 || context > t->options.context || windows > t->options.batch) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%lld windows of %lld tokens; 1 to %lld, of 2 to %lld", (long long)windows,
+                         (long long)context, (long long)t->options.batch,
+                         (long long)t->options.context);
+    }
+    plsh_status status = plsh_layer_check_ids(t->model, ids, context * windows, error);
+    if (!status) status = plsh_trainer_pass(t, ids, context, windows, loss, error);
+    t->passes++;
+    return status;
+}
+
+/* The norm of all gradients: sums of blocks, added in order. */
+static double gradient_norm(const plsh_trainer *t, double divisor) {
+    const plsh_parameters *p = &t->parameters;
+    const int64_t blocks = (int64_t)((p->numbers + BLOCK - 1) / BLOCK);
+    double total = 0.0;
+#pragma omp parallel for schedule(static) num_threads(t->engine.threads)
+    for (int64_t b = 0; b < blocks; b++) {
+        size_t first = (size_t)b * BLOCK, end = first + BLOCK;
+        double sum = 0.0;
+        for (size_t i = first; i < end && i < p->numbers; i++) {
+            sum += (double)p->gradient[i] * (double)p->gradient[i];
+        }
+        t->partial[b] = sum;
+    }
+    for (int64_t b = 0; b < blocks; b++) total += t->partial[b];
+    return sqrt(total) / divisor;
+}
+
+/* What one step of AdamW does to every number, see plsh_update. */
+typedef struct rates {
+    float scale; /* of gradients */
+    float keep;  /* 1 - rate * decay */
+    float beta1, beta2, step, root, eps;
+} rates;
+
+static void update_numbers(const plsh_parameters *p, const plsh_parameter *which, const rates *r) {
+    float *value = p->value + which->first, *gradient = p->gradient + which->first;
+    float *m = p->m + which->first, *v = p->v + which->first;
+    for (size_t i = 0; i < which->count; i++) {
+        float g = gradient[i] * r->scale;
+        m[i] = r->beta1 * m[i] + (1.0f - r->beta1) * g;
+        v[i] = r->beta2 * v[i] + (1.0f - r->beta2) * g * g;
+        value[i] = value[i] * r->keep - r->step * m[i] / (sqrtf(v[i]) * r->root + r->eps);
+        gradient[i] = 0.0f;
+    }
+}
+
+static rates make_rates(const plsh_trainer *t, const plsh_update *u, double scale) {
+    const double beta1 = u->beta1 > 0.0 ? u->beta1 : 0.9, beta2 = u->beta2 > 0.0 ? u->beta2 : 0.999;
+    const double step = (double)(t->steps + 1);
+    return (rates){.scale = (float)scale,
+                   .keep = (float)(1.0 - u->learning_rate * u->weight_decay),
+                   .beta1 = (float)beta1,
+                   .beta2 = (float)beta2,
+                   .step = (float)(u->learning_rate / (1.0 - pow(beta1, step))),
+                   .root = (float)(1.0 / sqrt(1.0 - pow(beta2, step))),
+                   .eps = (float)(u->eps > 0.0 ? u->eps : 1e-8)};
+}
+
+plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *norm,
+                                plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    const double divisor = u->accumulated > 0 ? (double)u->accumulated : 1.0;
+    *norm = gradient_norm(t, divisor);
+    t->passes = 0;
+    if (!isfinite(*norm)) {
+        memset(p->gradient, 0, p->numbers * sizeof(float));
+        return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g", *norm);
+    }
+    double clip = u->clip > 0.0 ? fmin(1.0, u->clip / (*norm + 1e-6)) : 1.0;
+    rates decayed = make_rates(t, u, clip / divisor), plain = decayed;
+    plain.keep = 1.0f;
+#pragma omp parallel for schedule(dynamic) num_threads(t->engine.threads)
+    for (size_t i = 0; i < p->count; i++) {
+        bool bare = u->decay_matrices_only && !p->list[i].matrix;
+        update_numbers(p, &p->list[i], bare ? &plain : &decayed);
+    }
+    t->steps++;
+    return PLSH_STATUS_OK;
+}
+
+/* ---- What it holds --------------------------------------------------------------------------- */
+
+const plsh_model *plsh_trainer_model(const plsh_trainer *t) { return t->model; }
+int64_t plsh_trainer_steps(const plsh_trainer *t) { return t->steps; }
+size_t plsh_trainer_count(const plsh_trainer *t) { return t->parameters.count; }
+
+plsh_trained plsh_trainer_at(const plsh_trainer *t, size_t index) {
+    const plsh_parameters *p = &t->parameters;
+    const plsh_parameter *which = &p->list[index];
+    return (plsh_trained){.name = which->name,
+                          .rows = which->rows,
+                          .columns = which->columns,
+                          .value = p->value + which->first,
+                          .gradient = p->gradient + which->first,
+                          .m = p->m + which->first,
+                          .v = p->v + which->first};
+}

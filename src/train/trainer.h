@@ -1,0 +1,39 @@
+/* train: the insides of a trainer. */
+#ifndef PLSH_TRAIN_TRAINER_H
+#define PLSH_TRAIN_TRAINER_H
+
+#include "train/parameters.h"
+
+/* What one pass over a batch works in, for up to `rows` rows. */
+typedef struct plsh_trainer_buffers {
+    plsh_layer_buffers *layer; /* [layers]; with recomputation they share all but x */
+    plsh_backward_buffers backward;
+    float *x;         /* [layers + 1][rows][hidden]: what goes into each, and out of the last */
+    float *h;         /* [rows][hidden], after the last norm */
+    float *logits;    /* [PLSH_LOSS_ROWS][vocabulary] */
+    float *scratch;   /* [rows][hidden], for the norm of the embedding */
+    int32_t *target;  /* [rows] */
+    int64_t *offsets; /* [batch + 1] */
+} plsh_trainer_buffers;
+
+struct plsh_trainer {
+    plsh_model *model;
+    plsh_train_options options; /* pointers into copies */
+    plsh_layer_attention *attention;
+    plsh_head *heads; /* [layers][heads]: what they do; draws of this step are made from them */
+    plsh_parameters parameters;
+    plsh_linear_engine engine;
+    plsh_trainer_buffers buffers;
+    char *memory;
+    plsh_sequence_attention *layer; /* [layers], kept from one pass to the next */
+    int64_t planned_rows, planned_windows, planned_step;
+    int64_t steps;   /* of the optimiser */
+    int64_t passes;  /* within this step */
+    double *partial; /* of norms: [blocks of numbers] */
+};
+
+/* One pass: the mean loss of the windows, and its gradients added. */
+plsh_status plsh_trainer_pass(plsh_trainer *trainer, const int32_t *ids, int64_t context,
+                              int64_t windows, double *loss, plsh_error *error);
+
+#endif

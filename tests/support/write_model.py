@@ -1,0 +1,99 @@
+"""Writes a tiny language model with random weights as people have them: a folder with config.json,
+model.safetensors and tokenizer.json (bytes as tokens), for transcripts of the command line.
+Usage: write_model.py FOLDER [llama|bert]"""
+import json
+import random
+import struct
+import sys
+from pathlib import Path
+
+HIDDEN, LAYERS, HEADS, WIDE, VOCABULARY = 32, 2, 4, 64, 257
+
+
+def bytes_as_characters() -> list[str]:
+    """The character that stands for each byte in a byte-level vocabulary."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b if b in plain else next(others)) for b in range(256)]
+
+
+def llama() -> tuple[dict, dict]:
+    config = {
+        "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": WIDE,
+        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": 2,
+        "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "tie_word_embeddings": True, "hidden_act": "silu", "max_position_embeddings": 2048,
+    }
+    tensors = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}."
+        tensors |= {
+            at + "input_layernorm.weight": (HIDDEN,),
+            at + "post_attention_layernorm.weight": (HIDDEN,),
+            at + "self_attn.q_proj.weight": (HIDDEN, HIDDEN),
+            at + "self_attn.k_proj.weight": (HIDDEN // 2, HIDDEN),
+            at + "self_attn.v_proj.weight": (HIDDEN // 2, HIDDEN),
+            at + "self_attn.o_proj.weight": (HIDDEN, HIDDEN),
+            at + "mlp.gate_proj.weight": (WIDE, HIDDEN),
+            at + "mlp.up_proj.weight": (WIDE, HIDDEN),
+            at + "mlp.down_proj.weight": (HIDDEN, WIDE),
+        }
+    return config, tensors
+
+
+def bert() -> tuple[dict, dict]:
+    config = {
+        "model_type": "bert", "hidden_size": HIDDEN, "intermediate_size": WIDE,
+        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "vocab_size": VOCABULARY,
+        "position_embedding_type": "alibi", "feed_forward_type": "geglu", "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+    }
+    tensors = {
+        "embeddings.word_embeddings.weight": (VOCABULARY, HIDDEN),
+        "embeddings.token_type_embeddings.weight": (2, HIDDEN),
+        "embeddings.LayerNorm.weight": (HIDDEN,), "embeddings.LayerNorm.bias": (HIDDEN,),
+    }
+    for layer in range(LAYERS):
+        at = f"encoder.layer.{layer}."
+        for name in ("attention.self.query", "attention.self.key", "attention.self.value",
+                     "attention.output.dense"):
+            tensors |= {at + name + ".weight": (HIDDEN, HIDDEN), at + name + ".bias": (HIDDEN,)}
+        for name in ("attention.output.LayerNorm", "mlp.layernorm"):
+            tensors |= {at + name + ".weight": (HIDDEN,), at + name + ".bias": (HIDDEN,)}
+        tensors |= {at + "mlp.gated_layers.weight": (2 * WIDE, HIDDEN),
+                    at + "mlp.wo.weight": (HIDDEN, WIDE), at + "mlp.wo.bias": (HIDDEN,)}
+    return config, tensors
+
+
+def write(folder: Path, config: dict, tensors: dict) -> None:
+    draw = random.Random(7)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    header, numbers, offset = {}, [], 0
+    for name, shape in tensors.items():
+        count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        middle = 1.0 if len(shape) == 1 and "bias" not in name else 0.0
+        values = [draw.gauss(middle, 0.2) for _ in range(count)]
+        header[name] = {"dtype": "F32", "shape": list(shape),
+                        "data_offsets": [offset, offset + 4 * count]}
+        numbers.append(struct.pack(f"<{count}f", *values))
+        offset += 4 * count
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(numbers))
+    vocabulary = {c: i for i, c in enumerate(bytes_as_characters())}
+    end = {"id": 256, "content": "<end>", "special": True, "normalized": False,
+           "single_word": False, "lstrip": False, "rstrip": False}
+    tokenizer = {
+        "version": "1.0", "added_tokens": [end], "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                          "use_regex": True},
+        "post_processor": None, "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), *{"llama": llama, "bert": bert}[(sys.argv + ["llama"])[2]]())
