@@ -18,8 +18,9 @@
  *
  * For repeated calls: plsh_plan_create once, then plsh_plan_forward with a
  * workspace of plsh_plan_workspace bytes; it allocates nothing. A plan is
- * constant after creation: threads may share it, each with its own workspace.
- * The result is the same to the bit for any number of threads. */
+ * constant after creation: threads may share it, each with its own workspace. It
+ * serves calls that are shorter, too (plsh_extent). The result is the same to the
+ * bit for any number of threads. */
 #ifndef PLSH_ATTENTION_H
 #define PLSH_ATTENTION_H
 
@@ -129,6 +130,19 @@ typedef struct plsh_report {
     double error_bound; /* largest certificate entry, where one was asked for */
 } plsh_report;
 
+/* The lengths of one call, for a plan made for at least as many: one plan serves a prompt in chunks
+ * of any size over keys that grow, or packed sequences of other lengths. queries and keys (with
+ * offsets as in plsh_attention, or sequences = 0 for a single one) are at most the plan's, no
+ * sequence is longer than the plan's longest, and there are no more of them. The result has the
+ * bits of a plan made for just these lengths (`auto` chooses once, by the plan's). A layout of
+ * zeros in the plan is that of the call's own rows; lse and certificate are [heads, queries] of the
+ * call's. */
+typedef struct plsh_extent {
+    int64_t queries, keys;
+    int64_t sequences;
+    const int64_t *query_offsets, *key_offsets;
+} plsh_extent;
+
 typedef struct plsh_forward {
     const void *q, *k, *v;
     float *o;
@@ -143,6 +157,7 @@ typedef struct plsh_forward {
      * which moves a row by at most R sum_j p_j (e^delta_j - 1) + 2^-23 n max |v|, where p are its
      * exact weights, n the keys it sees and R the largest max - min of a column of their values. */
     float *certificate;
+    const plsh_extent *extent; /* NULL: the plan's own lengths */
 } plsh_forward;
 
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
@@ -162,6 +177,7 @@ typedef struct plsh_backward {
     const float *o, *lse, *d_o;
     float *d_q, *d_k, *d_v;
     double *d_decay;
+    const plsh_extent *extent; /* NULL: the plan's own lengths */
 } plsh_backward;
 
 PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays,

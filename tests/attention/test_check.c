@@ -346,7 +346,7 @@ static void test_extreme_sizes(void **state) {
                 void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
                 float certificate[HEADS * ROWS];
                 plsh_report report;
-                const plsh_forward given = {in.q, in.k, in.v, out.o, out.lse, certificate};
+                const plsh_forward given = {in.q, in.k, in.v, out.o, out.lse, certificate, NULL};
                 assert_ok(plsh_plan_forward(plan, &given, workspace, &report, &error));
                 const int64_t all = causal ? ROWS * (ROWS + 1) / 2 : ROWS * ROWS;
                 assert_int_equal(report.pairs, HEADS * all);
@@ -497,7 +497,7 @@ static plsh_status forward(const plsh_attention *a, const float *q, const float 
     plsh_status status = plsh_plan_create(a, &plan, error);
     if (status) return status;
     void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
-    const plsh_forward given = {q, k, v, o, lse, certificate};
+    const plsh_forward given = {q, k, v, o, lse, certificate, NULL};
     status = plsh_plan_forward(plan, &given, workspace, NULL, error);
     free(workspace);
     plsh_plan_destroy(plan);

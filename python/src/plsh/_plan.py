@@ -157,7 +157,7 @@ class Plan:
 
     def forward(self, *addresses: int) -> Outcome:
         """Runs the plan on the addresses of plsh_forward; 0 for what is not asked for."""
-        arrays = ffi.from_buffer(_FORWARD, _pack_6(*addresses))
+        arrays = ffi.from_buffer(_FORWARD, _pack_7(*addresses, 0))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), report,
                                        error)
@@ -167,7 +167,7 @@ class Plan:
 
     def backward(self, *addresses: int) -> Outcome:
         """Gradients of sum(o * d_o), on the addresses of plsh_backward."""
-        arrays = ffi.from_buffer(_BACKWARD, _pack_10(*addresses))
+        arrays = ffi.from_buffer(_BACKWARD, _pack_11(*addresses, 0))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
         status = lib.plsh_plan_backward(self.pointer, arrays, scratch, report, error)
@@ -192,7 +192,7 @@ class Plan:
 # takes a quarter of the time of one cast for each.
 _FORWARD, _BACKWARD = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_backward *")
 _REPORT, _ERROR = ffi.typeof("plsh_report *"), ffi.typeof("plsh_error *")
-_pack_6, _pack_10 = struct.Struct("6P").pack, struct.Struct("10P").pack
+_pack_7, _pack_11 = struct.Struct("7P").pack, struct.Struct("11P").pack
 
 
 _local = threading.local()

@@ -8,6 +8,7 @@
 #include "attention/forward/summary.h"
 #include "attention/forward/walk.h"
 #include "attention/plan/arrays.h"
+#include "attention/plan/extent.h"
 #include "base/memory.h"
 
 static int64_t count_chains(const plsh_plan *plan) {
@@ -29,16 +30,18 @@ static size_t lay_out(areas *at, const plsh_plan *plan, void *workspace) {
     plsh_arena tile = {0}, arena = {.memory = workspace};
     plsh_backward_layout(&unused, plan, &tile);
     *at = (areas){.tiles = plan->first_item[plan->shape.heads], .thread = tile.used};
-    at->summaries = plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plan->bounds_bytes);
-    plsh_turns_layout(&at->turns, count_chains(plan), at->tiles, &arena);
-    at->decays = plsh_arena_take(&arena, (size_t)at->tiles, 2 * sizeof(double));
+    at->summaries =
+        plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plsh_extent_most_bounds(plan));
+    plsh_turns_layout(&at->turns, plan->shape.kv_heads * plan->most_sequences, plan->most_tiles,
+                      &arena);
+    at->decays = plsh_arena_take(&arena, (size_t)plan->most_tiles, 2 * sizeof(double));
     at->threads = plsh_arena_take(&arena, (size_t)plan->threads, at->thread);
     return arena.used;
 }
 
 size_t plsh_plan_backward_workspace(const plsh_plan *plan) {
     areas unused;
-    return lay_out(&unused, plan, NULL);
+    return plsh_extent_bytes(plan) + lay_out(&unused, plan, NULL);
 }
 
 /* ---- Chains --------------------------------------------------------------------------------- */
@@ -166,14 +169,18 @@ static void run_empty(const plsh_plan *plan, const plsh_backward *arrays) {
 
 plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays, void *workspace,
                                plsh_report *report, plsh_error *error) {
+    plsh_plan call;
     if (report) *report = (plsh_report){0};
-    if (plan->shape.queries == 0) {
-        run_empty(plan, arrays);
+    plsh_status status = plsh_extent_take(plan, arrays->extent, &call, error);
+    if (status) return status;
+    if (call.shape.queries == 0) {
+        run_empty(&call, arrays);
         return PLSH_STATUS_OK;
     }
-    plsh_status status = plsh_backward_check(plan, arrays, workspace, error);
+    status = plsh_backward_check(&call, arrays, workspace, error);
     if (status) return status;
-    int64_t pairs = run(plan, arrays, workspace);
+    char *rest = plsh_extent_fit(&call, arrays->extent, workspace);
+    int64_t pairs = run(&call, arrays, rest);
     if (report) *report = (plsh_report){.pairs = pairs};
     return PLSH_STATUS_OK;
 }

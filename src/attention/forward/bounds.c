@@ -78,7 +78,8 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
 }
 
 float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t) {
-    if (head->log_k) return head->log_tail[t];
+    if (head->log_k)
+        return plsh_log2_sum_up(head->log_tail[t], head->tail_rest[plsh_tail_octave(t)]);
     return head->log_total - (float)(head->slope * (double)t) * (1.0f - 0x1p-20f);
 }
 

@@ -10,7 +10,8 @@ static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, b
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%lld labels per draw, but a sequence has %lld keys",
                          (long long)set->label_count, (long long)plan->longest);
-    *contiguous = plsh_counting_contiguous(set, plan->longest);
+    /* All of them, so that the length of a call does not choose the way. */
+    *contiguous = plsh_counting_contiguous(set, set->label_count);
     if (*contiguous) return PLSH_STATUS_OK;
     return plsh_gathering_create(set, plan->longest, &head->gathering, error);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attention/plan/draws.h"
+#include "attention/plan/extent.h"
 #include "attention/plan/predict.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -63,23 +64,33 @@ static float round_up(double x) {
     return (double)y < x ? nextafterf(y, INFINITY) : y;
 }
 
-/* log2 k(t), then log2 of its sums from the far end, where k itself may underflow; each rounded to
- * float, the sums up. */
+/* k(t) >= k(t+1) for all t, at any length? Only a table may rise. */
+static bool is_decreasing(const plsh_decay *decay) {
+    if (decay->kind != PLSH_DECAY_TABLE) return true;
+    for (size_t t = 1; t < decay->table_size; t++)
+        if (decay->table[t] > decay->table[t - 1]) return false;
+    return true;
+}
+
+/* log2 k(t), then log2 of its sums to the end of t's octave, where k itself may underflow; each
+ * rounded to float, the sums up. */
 static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
-    int64_t n = plan->longest + 1;
+    int64_t n = (INT64_C(256) << plsh_tail_octave(plan->longest)) + 1;
     float *table;
     plsh_status status = allocate(&table, 2 * n, sizeof(float), "decay tables", error);
     if (status) return status;
     plan->table[plan->table_count++] = table;
     const plsh_decay *decay = &head->head.partition.decay;
     double sum = -INFINITY;
-    head->decreasing = true;
     for (int64_t t = n - 1; t >= 0; t--) {
+        int octave = plsh_tail_octave(t);
+        if (t == INT64_C(256) << octave) sum = -INFINITY; /* its last */
         table[t] = (float)(plsh_decay_log(decay, t) * log2_e);
         sum = log2_sum(sum, (double)table[t]);
         table[n + t] = round_up(sum + 1e-5);
-        if (t < n - 1 && table[t] < table[t + 1]) head->decreasing = false;
+        head->octave_sum[octave] = table[n + t];
     }
+    head->decreasing = is_decreasing(decay);
     head->log_k = table;
     head->log_tail = table + n;
     return PLSH_STATUS_OK;
@@ -100,6 +111,7 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
         if (other->log_k && same_decay(&other->head.partition.decay, decay)) {
             head->log_k = other->log_k;
             head->log_tail = other->log_tail;
+            memcpy(head->octave_sum, other->octave_sum, sizeof head->octave_sum);
             head->decreasing = other->decreasing;
             return PLSH_STATUS_OK;
         }
@@ -138,18 +150,6 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     return status;
 }
 
-/* Tiles of one sequence. `fixed` begins a tile at every block. */
-static int64_t count_tiles(const plsh_plan *plan, const plsh_head_plan *head, int64_t sequence) {
-    int64_t queries = plan->query_offset[sequence + 1] - plan->query_offset[sequence];
-    int64_t keys = plan->key_offset[sequence + 1] - plan->key_offset[sequence];
-    int64_t rows = plsh_head_tile_rows(plan, head);
-    if (queries == 0) return 0;
-    if (head->head.method != PLSH_METHOD_FIXED) return (queries + rows - 1) / rows;
-    int64_t block = head->head.block;
-    int64_t blocks = (keys - 1) / block - (keys - queries) / block + 1;
-    return blocks * plsh_head_block_tiles(plan, head, keys);
-}
-
 /* Heads by falling cost, by insertion: there are few. */
 static void sort_heads(plsh_plan *plan) {
     for (int64_t i = 0; i < plan->shape.heads; i++) {
@@ -174,45 +174,18 @@ static plsh_status set_heads(plsh_plan *plan, plsh_error *error) {
     if (status) return status;
     plan->shape.head = NULL; /* the copies in plan->head are the truth */
     sort_heads(plan);
-    for (int64_t h = 0; h < heads; h++) {
-        int64_t *first = plan->tiles + h * entries;
-        for (int64_t x = 0; x < plan->sequences; x++) {
-            first[x + 1] = first[x] + count_tiles(plan, &plan->head[h], x);
-        }
-        plan->head[h].first_tile = first;
-    }
-    for (int64_t i = 0; i < heads; i++) {
-        const int64_t *first = plan->head[plan->order[i]].first_tile;
-        plan->first_item[i + 1] = plan->first_item[i] + first[plan->sequences];
-    }
     return PLSH_STATUS_OK;
 }
 
-/* ---- Summaries ------------------------------------------------------------------------------ */
+/* ---- Lengths -------------------------------------------------------------------------------- */
 
-static int64_t count_pieces(plsh_plan *plan) {
-    for (int64_t x = 0; x < plan->sequences; x++) {
-        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
-        plan->first_piece[x + 1] =
-            plan->first_piece[x] + (keys + plan->bound_keys - 1) / plan->bound_keys;
-    }
-    return plan->first_piece[plan->sequences];
-}
-
-static plsh_status size_bounds(plsh_plan *plan, plsh_error *error) {
-    plan->bound_keys = PLSH_BOUND_KEYS;
+static plsh_status cut(plsh_plan *plan, plsh_error *error) {
     plsh_status status =
         allocate(&plan->first_piece, plan->sequences + 1, sizeof(int64_t), "pieces", error);
     if (status) return status;
-    int64_t each = ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 5) * (int64_t)sizeof(float);
-    int64_t pieces = count_pieces(plan);
-    while (pieces * each > PLSH_BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
-        plan->bound_keys *= 2;
-        pieces = count_pieces(plan);
-    }
-    int64_t means = plan->sequences * plan->shape.head_dim * (int64_t)sizeof(float);
-    plan->bounds_bytes =
-        (size_t)(pieces * each + means + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+    plsh_extent_cut(plan);
+    plan->most_tiles = plsh_extent_most_tiles(plan);
+    plan->most_sequences = plan->sequences;
     return PLSH_STATUS_OK;
 }
 
@@ -220,10 +193,14 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     plsh_status status = plsh_attention_check(attention, &plan->shape, error);
     if (!status) status = plsh_kernels_choose(&plan->kernel, attention->isa, error);
     plan->threads = plsh_thread_count(attention->threads);
+    plan->asked[0] = attention->q;
+    plan->asked[1] = attention->k;
+    plan->asked[2] = attention->v;
+    plan->asked[3] = attention->o;
     plan->shape.isa = plan->kernel.name;
     if (!status) status = copy_offsets(plan, error);
     if (!status) status = set_heads(plan, error);
-    if (!status) status = size_bounds(plan, error);
+    if (!status) status = cut(plan, error);
     return status;
 }
 

@@ -5,6 +5,8 @@
 #ifndef PLSH_ATTENTION_PLAN_H
 #define PLSH_ATTENTION_PLAN_H
 
+#include <math.h>
+
 #include "attention/counting/counting.h"
 #include "attention/counting/gathering.h"
 #include "attention/kernels/kernels.h"
@@ -19,23 +21,27 @@ enum {
     PLSH_TILE_KEYS = 128,
     PLSH_BOUND_KEYS = 32,
     /* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
-    PLSH_BOX_BYTES = 8 << 20
+    PLSH_BOX_BYTES = 8 << 20,
+    PLSH_TAIL_OCTAVES = 34 /* of distances up to PLSH_ROWS_MAX */
 };
 
 /* One head, as it runs. */
 typedef struct plsh_head_plan {
     plsh_head head; /* method resolved, eps set */
     const char *reason;
-    char reason_text[240];   /* of `auto` */
-    int groups;              /* of queries per tile */
-    double slope;            /* ALiBi: the bias is -slope * t, in units of log2 */
-    const float *log_k;      /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
-    const float *log_tail;   /* with them: log2 of the sum of k(u), u >= t, rounded up */
-    bool decreasing;         /* k(t) >= k(t+1) for all t */
-    float log_total;         /* ALiBi: log2 sum of k(t), t >= 0, rounded up */
-    bool decay_known;        /* the five above are set: not for `none`, nor without a decay */
-    float log_eps;           /* log2 of head.eps */
-    plsh_counting *counting; /* plsh, masks, mean: their draws */
+    char reason_text[240]; /* of `auto` */
+    int groups;            /* of queries per tile */
+    double slope;          /* ALiBi: the bias is -slope * t, in units of log2 */
+    const float *log_k;    /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
+    /* With them, log2 of sums of k, rounded up. Octave i of the distances ends with 256 2^i: */
+    const float *log_tail;               /* k(u), t <= u <= the end of t's octave */
+    float octave_sum[PLSH_TAIL_OCTAVES]; /* a whole octave */
+    float tail_rest[PLSH_TAIL_OCTAVES];  /* all beyond an octave, to that of the longest sequence */
+    bool decreasing;                     /* k(t) >= k(t+1) for all t */
+    float log_total;                     /* ALiBi: log2 sum of k(t), t >= 0, rounded up */
+    bool decay_known;          /* the five above are set: not for `none`, nor without a decay */
+    float log_eps;             /* log2 of head.eps */
+    plsh_counting *counting;   /* plsh, masks, mean: their draws */
     plsh_gathering *gathering; /* instead, where blocks are not contiguous */
     size_t counts_bytes;
     double cost;               /* keys per query, about: big heads go first */
@@ -58,6 +64,7 @@ typedef struct plsh_bounds {
 
 struct plsh_plan {
     plsh_attention shape; /* zeros replaced by what they stand for; pointers to copies */
+    plsh_layout asked[4]; /* the layouts of q, k, v, o with their zeros */
     plsh_kernels kernel;
     int threads;
     int64_t sequences;
@@ -75,6 +82,7 @@ struct plsh_plan {
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
     size_t bounds_bytes;  /* of one kv head */
     size_t workspace_bytes;
+    int64_t most_tiles, most_sequences; /* of any call: for the workspace of the backward pass */
 };
 
 /* The largest i with first[i] <= item, i < count. */
@@ -88,6 +96,21 @@ static inline int64_t plsh_offsets_find(const int64_t *first, int64_t count, int
             high = middle;
     }
     return low;
+}
+
+/* The octave of a distance: 0 for 0..256, 1 for 257..512, ... The tails of a decay are sums to the
+ * end of the octave of the longest sequence, so that they do not depend on how much longer a plan
+ * is than a call. */
+static inline int plsh_tail_octave(int64_t t) {
+    return t <= 256 ? 0 : 64 - __builtin_clzll((unsigned long long)(t - 1) >> 8);
+}
+
+/* log2(2^a + 2^b), rounded up. */
+static inline float plsh_log2_sum_up(float a, float b) {
+    const float most = a > b ? a : b, least = a > b ? b : a;
+    if (least == -INFINITY) return most;
+    const float sum = most + log2f(1.0f + exp2f(least - most));
+    return sum + (1e-6f + fabsf(sum) * 0x1p-22f);
 }
 
 /* Rows of queries a tile of this head takes. */

@@ -9,6 +9,7 @@
 #include "attention/forward/summary.h"
 #include "attention/forward/walk.h"
 #include "attention/plan/arrays.h"
+#include "attention/plan/extent.h"
 #include "attention/sampled/sampled.h"
 
 /* The largest entry; NaN where there is one. */
@@ -44,8 +45,8 @@ static size_t worker_bytes(const plsh_plan *plan) {
 }
 
 bool plsh_forward_size(const plsh_plan *plan, size_t *bytes) {
-    plsh_arena arena = {0};
-    plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plan->bounds_bytes);
+    plsh_arena arena = {.used = plsh_extent_bytes(plan)};
+    plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plsh_extent_most_bounds(plan));
     plsh_arena_take(&arena, (size_t)plan->threads, worker_bytes(plan));
     *bytes = arena.used;
     return !arena.overflow;
@@ -106,15 +107,18 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh
 
 plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays, void *workspace,
                               plsh_report *report, plsh_error *error) {
+    plsh_plan call;
     if (report) *report = (plsh_report){0};
-    if (plan->shape.queries == 0) return PLSH_STATUS_OK;
-    plsh_status status = plsh_forward_check(plan, arrays, workspace, error);
+    plsh_status status = plsh_extent_take(plan, arrays->extent, &call, error);
+    if (status || call.shape.queries == 0) return status;
+    status = plsh_forward_check(&call, arrays, workspace, error);
     if (status) return status;
-    int64_t pairs = run(plan, arrays, NULL, workspace);
+    char *rest = plsh_extent_fit(&call, arrays->extent, workspace);
+    int64_t pairs = run(&call, arrays, NULL, rest);
     if (report) {
         *report = (plsh_report){
             .pairs = pairs,
-            .error_bound = largest(arrays->certificate, plan->shape.heads * plan->shape.queries)};
+            .error_bound = largest(arrays->certificate, call.shape.heads * call.shape.queries)};
     }
     return PLSH_STATUS_OK;
 }

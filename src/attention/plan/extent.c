@@ -1,0 +1,203 @@
+/* attention: the lengths of a call, and all of a plan that depends on them. */
+#include "attention/plan/extent.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+/* ---- Cutting -------------------------------------------------------------------------------- */
+
+/* Tiles of one sequence. `fixed` begins a tile at every block. */
+static int64_t count_tiles(const plsh_plan *plan, const plsh_head_plan *head, int64_t sequence) {
+    int64_t queries = plan->query_offset[sequence + 1] - plan->query_offset[sequence];
+    int64_t keys = plan->key_offset[sequence + 1] - plan->key_offset[sequence];
+    int64_t rows = plsh_head_tile_rows(plan, head);
+    if (queries == 0) return 0;
+    if (head->head.method != PLSH_METHOD_FIXED) return (queries + rows - 1) / rows;
+    int64_t block = head->head.block;
+    int64_t blocks = (keys - 1) / block - (keys - queries) / block + 1;
+    return blocks * plsh_head_block_tiles(plan, head, keys);
+}
+
+static void cut_tiles(plsh_plan *plan) {
+    int64_t heads = plan->shape.heads;
+    for (int64_t h = 0; h < heads; h++) {
+        int64_t *first = plan->tiles + h * (plan->sequences + 1);
+        first[0] = 0;
+        for (int64_t x = 0; x < plan->sequences; x++) {
+            first[x + 1] = first[x] + count_tiles(plan, &plan->head[h], x);
+        }
+        plan->head[h].first_tile = first;
+    }
+    plan->first_item[0] = 0;
+    for (int64_t i = 0; i < heads; i++) {
+        const int64_t *first = plan->head[plan->order[i]].first_tile;
+        plan->first_item[i + 1] = plan->first_item[i] + first[plan->sequences];
+    }
+}
+
+/* Bytes of a piece's summary, and of a kv head's bounds. */
+static int64_t piece_bytes(const plsh_plan *plan) {
+    return ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 5) * (int64_t)sizeof(float);
+}
+
+static size_t bounds_bytes(const plsh_plan *plan, int64_t pieces, int64_t sequences) {
+    int64_t means = sequences * plan->shape.head_dim * (int64_t)sizeof(float);
+    int64_t bytes = pieces * piece_bytes(plan) + means + PLSH_ALIGNMENT - 1;
+    return (size_t)bytes / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+}
+
+static int64_t count_pieces(plsh_plan *plan) {
+    plan->first_piece[0] = 0;
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
+        plan->first_piece[x + 1] =
+            plan->first_piece[x] + (keys + plan->bound_keys - 1) / plan->bound_keys;
+    }
+    return plan->first_piece[plan->sequences];
+}
+
+static void cut_pieces(plsh_plan *plan) {
+    plan->bound_keys = PLSH_BOUND_KEYS;
+    int64_t pieces = count_pieces(plan);
+    while (pieces * piece_bytes(plan) > PLSH_BOX_BYTES && plan->bound_keys < PLSH_TILE_KEYS) {
+        plan->bound_keys *= 2;
+        pieces = count_pieces(plan);
+    }
+    plan->bounds_bytes = bounds_bytes(plan, pieces, plan->sequences);
+}
+
+/* What the octaves beyond each one sum up to, as far as the octave of the longest sequence. */
+static void cut_tails(plsh_plan *plan) {
+    const int last = plsh_tail_octave(plan->longest);
+    for (int64_t h = 0; h < plan->shape.heads; h++) {
+        plsh_head_plan *head = &plan->head[h];
+        if (!head->log_k) continue;
+        float rest = -INFINITY;
+        for (int i = last; i >= 0; i--) {
+            head->tail_rest[i] = rest;
+            rest = plsh_log2_sum_up(rest, head->octave_sum[i]);
+        }
+    }
+}
+
+void plsh_extent_cut(plsh_plan *plan) {
+    plan->longest = 0;
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
+        if (keys > plan->longest) plan->longest = keys;
+    }
+    cut_tiles(plan);
+    cut_pieces(plan);
+    cut_tails(plan);
+}
+
+/* ---- The most of any call ------------------------------------------------------------------- */
+
+/* Every sequence may have a tile that is not full; of a `fixed` head, two blocks that are not. */
+int64_t plsh_extent_most_tiles(const plsh_plan *plan) {
+    int64_t most = 0;
+    for (int64_t h = 0; h < plan->shape.heads; h++) {
+        const plsh_head_plan *head = &plan->head[h];
+        int64_t queries = plan->shape.queries, rows = plsh_head_tile_rows(plan, head);
+        if (head->head.method == PLSH_METHOD_FIXED) {
+            most += (queries / head->head.block + 2 * plan->sequences) *
+                    plsh_head_block_tiles(plan, head, plan->longest);
+        } else {
+            most += queries / rows + plan->sequences;
+        }
+    }
+    return most;
+}
+
+/* Shorter calls may have finer pieces: of b keys each, as long as their boxes do not take more than
+ * PLSH_BOX_BYTES; the coarsest have no limit. */
+size_t plsh_extent_most_bounds(const plsh_plan *plan) {
+    int64_t most = 0;
+    for (int64_t b = PLSH_BOUND_KEYS; b <= PLSH_TILE_KEYS; b *= 2) {
+        int64_t pieces = plan->shape.keys / b + plan->sequences;
+        int64_t limit = PLSH_BOX_BYTES / piece_bytes(plan);
+        if (b < PLSH_TILE_KEYS && pieces > limit) pieces = limit;
+        if (pieces > most) most = pieces;
+    }
+    return bounds_bytes(plan, most, plan->sequences);
+}
+
+/* ---- A call --------------------------------------------------------------------------------- */
+
+/* The arrays of a plan that is cut to a call, with room for `sequences`. */
+static void place(plsh_plan *call, int64_t sequences, plsh_arena *arena) {
+    size_t heads = (size_t)call->shape.heads, entries = (size_t)sequences + 1;
+    call->query_offset = plsh_arena_take(arena, entries, sizeof(int64_t));
+    call->key_offset = plsh_arena_take(arena, entries, sizeof(int64_t));
+    call->first_piece = plsh_arena_take(arena, entries, sizeof(int64_t));
+    call->first_item = plsh_arena_take(arena, heads + 1, sizeof(int64_t));
+    call->tiles = plsh_arena_take(arena, heads * entries, sizeof(int64_t));
+    call->head = plsh_arena_take(arena, heads, sizeof(plsh_head_plan));
+}
+
+size_t plsh_extent_bytes(const plsh_plan *plan) {
+    plsh_plan unused = *plan;
+    plsh_arena measure = {0};
+    place(&unused, plan->sequences, &measure);
+    return measure.used;
+}
+
+static plsh_status check_fits(const plsh_plan *plan, const plsh_extent *e, plsh_error *error) {
+    if (e->queries > plan->shape.queries || e->keys > plan->shape.keys ||
+        e->sequences > plan->sequences) {
+        return plsh_fail(
+            error, PLSH_STATUS_INVALID,
+            "%lld queries, %lld keys, %lld sequences; the plan is for up to %lld, %lld "
+            "and %lld",
+            (long long)e->queries, (long long)e->keys, (long long)e->sequences,
+            (long long)plan->shape.queries, (long long)plan->shape.keys,
+            (long long)plan->sequences);
+    }
+    int64_t longest = e->sequences ? 0 : e->keys;
+    for (int64_t x = 0; x < e->sequences; x++) {
+        int64_t keys = e->key_offsets[x + 1] - e->key_offsets[x];
+        if (keys > longest) longest = keys;
+    }
+    if (longest <= plan->longest) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "a sequence of %lld keys; the plan's longest has %lld", (long long)longest,
+                     (long long)plan->longest);
+}
+
+plsh_status plsh_extent_take(const plsh_plan *plan, const plsh_extent *extent, plsh_plan *call,
+                             plsh_error *error) {
+    *call = *plan;
+    if (!extent) return PLSH_STATUS_OK;
+    plsh_status status = plsh_check_rows(extent->queries, extent->keys, extent->sequences,
+                                         extent->query_offsets, extent->key_offsets, error);
+    if (!status) status = check_fits(plan, extent, error);
+    if (status) return status;
+    call->shape.queries = extent->queries;
+    call->shape.keys = extent->keys;
+    call->shape.q = plan->asked[0];
+    call->shape.k = plan->asked[1];
+    call->shape.v = plan->asked[2];
+    call->shape.o = plan->asked[3];
+    return plsh_check_layouts(&call->shape, error);
+}
+
+char *plsh_extent_fit(plsh_plan *call, const plsh_extent *extent, char *workspace) {
+    if (!extent) return workspace + plsh_extent_bytes(call);
+    const plsh_head_plan *heads = call->head;
+    plsh_arena arena = {.memory = workspace};
+    place(call, call->sequences, &arena);
+    call->sequences = extent->sequences ? extent->sequences : 1;
+    call->query_offset[0] = call->key_offset[0] = 0;
+    call->query_offset[1] = extent->queries;
+    call->key_offset[1] = extent->keys;
+    for (int64_t x = 1; x <= extent->sequences; x++) {
+        call->query_offset[x] = extent->query_offsets[x];
+        call->key_offset[x] = extent->key_offsets[x];
+    }
+    memcpy(call->head, heads, (size_t)call->shape.heads * sizeof *heads);
+    plsh_extent_cut(call);
+    return workspace + arena.used;
+}
