@@ -47,11 +47,6 @@ PLSH_API plsh_status plsh_trainer_create(plsh_trainer **out, const char *path,
                                          const plsh_train_options *options, plsh_error *error);
 PLSH_API void plsh_trainer_destroy(plsh_trainer *trainer); /* NULL is fine */
 
-/* New weights as transformers makes them (normal numbers of the configuration's initializer_range,
- * norms 1, biases 0), written into a folder: config.json and model.safetensors. */
-PLSH_API plsh_status plsh_train_initialise(const char *config, uint64_t seed, const char *folder,
-                                           plsh_error *error);
-
 /* The model as it is trained, for evaluation. */
 PLSH_API const plsh_model *plsh_trainer_model(const plsh_trainer *trainer);
 
