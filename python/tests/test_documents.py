@@ -9,14 +9,14 @@ import runpy
 import pytest
 
 EXAMPLES = sorted((pathlib.Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
-NEEDS = {"plsh.torch": ("torch",), "plsh._torch_cache": ("torch",),
+NEEDS = {"plsh.torch": ("torch",), "plsh.flex": ("torch",), "plsh._torch_cache": ("torch",),
          "plsh.hf._cache": ("torch", "transformers"), "plsh.hf": ("torch", "transformers"),
          "train_transformer": ("torch",), "huggingface": ("torch", "transformers")}
 
 
 @pytest.mark.parametrize("name", [
     "plsh", "plsh._attention", "plsh._cache", "plsh._decay", "plsh._partition", "plsh._theory",
-    "plsh._torch_cache", "plsh.torch", "plsh.hf._cache",
+    "plsh._torch_cache", "plsh.torch", "plsh.flex", "plsh.hf._cache",
     "plsh.hf",
 ])
 def test_docstrings(name):

@@ -131,6 +131,26 @@ class Partition:
             check(lib.plsh_partition_labels(self._set, sample, n, base + sample * n, error), error)
         return out
 
+    def cu_seqlens(self, n: int, sample: int = 0) -> npt.NDArray[np.int32]:
+        """The edges of the blocks of one draw in 0..n-1, from 0 to n.
+
+        Kernels for sequences of varying length (FlashAttention's varlen, torch's) take them as they
+        are: each block is a sequence. :func:`plsh.torch.merge` joins the outputs of the draws.
+
+        >>> edges = Partition(8.0, samples=2).cu_seqlens(100)
+        >>> int(edges[0]), int(edges[-1])
+        (0, 100)
+        """
+        row = np.empty(n, dtype=np.int32)
+        error = ffi.new("plsh_error *")
+        check(lib.plsh_partition_labels(self._set, self._sample(sample), n,
+                                        ffi.from_buffer("int32_t[]", row), error), error)
+        begins = np.flatnonzero(np.diff(row)) + 1
+        if self._labels is not None and len(np.unique(row)) != len(begins) + 1:
+            raise ValueError(f"labels: those of draw {sample} recur, so that their blocks are not "
+                             "contiguous and have no edges")
+        return np.concatenate([[0], begins, [n]]).astype(np.int32)
+
     def mask(self, sample: int, n: int) -> npt.NDArray[np.bool_]:
         """[n, n]: 1 where two positions share a block in that draw."""
         row = self.labels(n)[self._sample(sample)]

@@ -13,6 +13,7 @@ fake kernels, so torch.compile takes them into its graphs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Optional, Union, overload
@@ -27,7 +28,8 @@ from plsh._decay import Decay, DecayLike, parse_decay
 from plsh._plan import DTYPES, Array, Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
 
-__all__ = ["ALiBiAttention", "Cache", "attention", "padding_spans", "segment_spans"]
+__all__ = ["ALiBiAttention", "Cache", "attention", "merge", "padding_spans",
+           "segment_spans"]
 
 Numbers = Union[float, Sequence[float], Tensor]
 Integers = Union[int, Sequence[int]]
@@ -408,6 +410,25 @@ def segment_spans(segments: Tensor) -> Tensor:
     return segments.to(torch.int64).unsqueeze(2)
 
 
+def merge(outputs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs of the s masks made one: o of M~, and its log-sum-exp.
+
+    `outputs` is [s, ..., n, dim] and `lses` [s, ..., n], the log-sum-exps of the rows: what s passes
+    of any attention without a bias give, one pass for the blocks of each draw
+    (:meth:`plsh.Partition.cu_seqlens`). With gradients.
+
+    >>> o, lse = merge(torch.ones(3, 2, 5, 8), torch.zeros(3, 2, 5))
+    >>> o.shape, lse.shape
+    (torch.Size([2, 5, 8]), torch.Size([2, 5]))
+    """
+    if outputs.shape[:-1] != lses.shape:
+        raise ValueError(f"lses: shape {tuple(lses.shape)}, must be that of outputs but for the last "
+                         f"dimension, {tuple(outputs.shape[:-1])}")
+    lse = lses.float().logsumexp(dim=0)
+    weight = (lses.float() - lse).exp().unsqueeze(-1)
+    return (weight * outputs).sum(dim=0).to(outputs.dtype), lse - math.log(lses.shape[0])
+
+
 class _Decays(NamedTuple):
     """What sigma, slopes, decay and parameters say together, as the operators take it."""
 
@@ -468,9 +489,8 @@ def _check_inputs(q: Any, k: Any, v: Any) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}: is {type(x).__name__}, must be a torch tensor")
-        if not (x.is_cpu or x.is_meta and q.is_meta and v.is_meta):
-            raise ValueError(f"{name}: on {x.device}, must be on the CPU; move it with "
-                             f"{name}.cpu()")
+        if x.device != q.device:
+            raise ValueError(f"{name}: on {x.device}, must be on {q.device} as q")
         if x.dim() not in (3, 4) or x.dim() != q.dim():
             raise ValueError(f"{name}: shape {tuple(x.shape)}, must be [batch, heads, n, dim], or "
                              "for all three [heads, n, dim]")
@@ -509,7 +529,9 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     query_offsets: Optional[Sequence[int]] = None, key_offsets: Optional[Sequence[int]] = None,
     threads: Optional[int] = None, return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """softmax(scale q k^T + log k(|i - j|)) v on CPU tensors, with gradients.
+    """softmax(scale q k^T + log k(|i - j|)) v, with gradients.
+
+    The library's kernels are for CPU tensors; others go through :mod:`plsh.flex`.
 
     Tensors are [batch, heads, n, dim] or [heads, n, dim]; strides, grouped heads, lengths and
     options are as in :func:`plsh.attention`. The output has the dtype of q.
@@ -529,6 +551,18 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
         _check_inputs(q, k, v)
     if squeeze:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    if not (q.is_cpu or q.is_meta):
+        if any(x is not None for x in (spans, query_offsets, key_offsets, parameters)):
+            raise NotImplementedError(f"q: on {q.device}, where spans, query_offsets, key_offsets and "
+                                      "parameters are not served; move it with q.cpu()")
+        import plsh.flex
+        found = plsh.flex.attention(
+            q, k, v, sigma=sigma, slopes=slopes, decay=decay, causal=causal, scale=scale,
+            method=method, window=window, block=block, scheme=scheme, design=design,
+            samples=samples, seed=seed, return_lse=return_lse)
+        both = found if return_lse else (found, found)
+        o, lse = (x.squeeze(0) for x in both) if squeeze else both
+        return (o, lse) if return_lse else o
     if spans is not None and (not isinstance(spans, Tensor) or spans.dtype != torch.int64 or
                               spans.dim() not in (2, 3) or spans.shape[-1] != (3 if spans.dim() == 2 else 1)):
         raise TypeError("spans: must be an int64 tensor, as padding_spans and segment_spans make it")

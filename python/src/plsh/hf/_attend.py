@@ -47,9 +47,10 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
     method, options = attention_mask.method, attention_mask.options
     if own and not {"sigma", "slopes", "decay"} & options.keys():
         options = {**own, **options}
-    layer = None if torch.compiler.is_compiling() else layer_of(key)
+    tracing = torch.compiler.is_compiling()
+    layer = None if tracing else layer_of(key)
     if attention_mask.window is not None and (
-            layer is not None or attention_mask.keys > attention_mask.window):
+            tracing or layer is not None or attention_mask.keys > attention_mask.window):
         options = dict(options)
         method, options["window"] = _slide(name, method, attention_mask.window,
                                            options.get("window"))

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.masking_utils import create_masks_for_generate
 from transformers.models.bloom import modeling_bloom as bloom
@@ -57,11 +58,12 @@ def _mpt(self: Any, hidden_states: Tensor, position_bias: Any, past_key_values: 
     return self.out_proj(o), None
 
 
-@functools.lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _falcon_sigmas(heads: int, head_dim: int) -> tuple[float, ...]:
     """Falcon adds its bias before it scales, and rounds its slopes to bfloat16."""
-    slopes = torch.from_numpy(alibi_slopes(heads)).to(torch.bfloat16).double()
-    return tuple((math.sqrt(head_dim) / slopes).tolist())
+    bits = alibi_slopes(heads).astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)  # to even
+    return tuple((math.sqrt(head_dim) / rounded.view(np.float32).astype(np.float64)).tolist())
 
 
 def _falcon(self: Any, hidden_states: Tensor, alibi: Any, attention_mask: Mask,
