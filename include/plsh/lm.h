@@ -5,6 +5,7 @@
 #ifndef PLSH_LM_H
 #define PLSH_LM_H
 
+#include "plsh/convert.h"
 #include "plsh/model.h"
 #include "plsh/plsh.h"
 #include "plsh/tokenizer.h"

@@ -106,7 +106,7 @@ PLSH_API plsh_weights_form plsh_weights_form_of(const plsh_weights *weights);
 PLSH_API const char *plsh_weights_path(const plsh_weights *weights);
 PLSH_API const char *plsh_weights_folder(const plsh_weights *weights);
 
-/* The tensors in the order of the file, and by name (NULL: there is none). */
+/* The tensors in the order of the file, one array, and by name (NULL: there is none). */
 PLSH_API size_t plsh_weights_count(const plsh_weights *weights);
 PLSH_API const plsh_tensor *plsh_weights_at(const plsh_weights *weights, size_t index);
 PLSH_API const plsh_tensor *plsh_weights_find(const plsh_weights *weights, const char *name);

@@ -21,7 +21,8 @@ struct plsh_weights {
     char *path, *folder;
     plsh_weights_part *parts;
     size_t part_count;
-    const plsh_tensor **order, **by_name; /* all tensors: of the parts in turn; sorted */
+    plsh_tensor *all;            /* the tensors of the parts in turn */
+    const plsh_tensor **by_name; /* the same, sorted */
     size_t count;
     const plsh_metadata **by_key; /* of the first part */
 };

@@ -45,22 +45,21 @@ static int compare_keys(const void *x, const void *y) {
 }
 
 static plsh_status sort_tensors(plsh_weights *weights, plsh_error *error) {
-    void *order = NULL, *by_name = NULL;
+    void *all = NULL, *by_name = NULL;
     for (size_t p = 0; p < weights->part_count; p++)
         weights->count += weights->parts[p].tensor_count;
-    plsh_status status =
-        plsh_allocate(&order, weights->count, sizeof(plsh_tensor *), "tensors", error);
-    weights->order = order;
+    plsh_status status = plsh_allocate(&all, weights->count, sizeof(plsh_tensor), "tensors", error);
+    weights->all = all;
     if (status == PLSH_STATUS_OK)
         status = plsh_allocate(&by_name, weights->count, sizeof(plsh_tensor *), "tensors", error);
     weights->by_name = by_name;
     if (status != PLSH_STATUS_OK) return status;
-    size_t next = 0;
+    plsh_tensor *next = weights->all;
     for (size_t p = 0; p < weights->part_count; p++) {
         const plsh_weights_part *part = &weights->parts[p];
-        for (size_t i = 0; i < part->tensor_count; i++) weights->order[next++] = &part->tensors[i];
+        for (size_t i = 0; i < part->tensor_count; i++) *next++ = part->tensors[i];
     }
-    memcpy(by_name, order, weights->count * sizeof(plsh_tensor *));
+    for (size_t i = 0; i < weights->count; i++) weights->by_name[i] = &weights->all[i];
     qsort(by_name, weights->count, sizeof(plsh_tensor *), compare_names);
     for (size_t i = 1; i < weights->count; i++) {
         const char *name = weights->by_name[i]->name;
@@ -231,7 +230,7 @@ void plsh_weights_close(plsh_weights *weights) {
     if (!weights) return;
     for (size_t i = 0; i < weights->part_count; i++) close_part(&weights->parts[i]);
     plsh_release(weights->parts);
-    plsh_release(weights->order);
+    plsh_release(weights->all);
     plsh_release(weights->by_name);
     plsh_release(weights->by_key);
     plsh_release(weights->path);
@@ -247,7 +246,7 @@ const char *plsh_weights_folder(const plsh_weights *weights) { return weights->f
 size_t plsh_weights_count(const plsh_weights *weights) { return weights->count; }
 
 const plsh_tensor *plsh_weights_at(const plsh_weights *weights, size_t index) {
-    return weights->order[index];
+    return &weights->all[index];
 }
 
 const plsh_tensor *plsh_weights_find(const plsh_weights *weights, const char *name) {
@@ -259,7 +258,7 @@ const plsh_tensor *plsh_weights_find(const plsh_weights *weights, const char *na
 
 size_t plsh_weights_bytes(const plsh_weights *weights) {
     size_t bytes = 0;
-    for (size_t i = 0; i < weights->count; i++) bytes += weights->order[i]->size;
+    for (size_t i = 0; i < weights->count; i++) bytes += weights->all[i].size;
     return bytes;
 }
 

@@ -21,7 +21,6 @@ static inline float v_total(vector x) {
 
 #define BLOCK_ROWS 6
 #define BLOCK_VECTORS 2
-#define DOT_OUTS 2
 
 #include "weights/kernels/template.h"
 

@@ -28,7 +28,6 @@ static inline float v_total(vector x) {
 
 #define BLOCK_ROWS 6
 #define BLOCK_VECTORS 4
-#define DOT_OUTS 2
 
 #include "weights/kernels/template.h"
 

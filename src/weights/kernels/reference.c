@@ -32,7 +32,6 @@ static inline float v_total(vector x) { return x; }
 
 #define BLOCK_ROWS 4
 #define BLOCK_VECTORS 4
-#define DOT_OUTS 1
 
 #include "weights/kernels/template.h"
 

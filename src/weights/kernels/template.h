@@ -6,7 +6,6 @@
  *     v_half_scalar(bits)        an IEEE half as a float
  *     v_total(x)                 the sum of the lanes, in a fixed order
  *     BLOCK_ROWS, BLOCK_VECTORS  register block of multiply
- *     DOT_OUTS                   rows of W that one x meets at a time
  * and makes its table with LINEAR_TABLE(name). */
 #ifndef PLSH_WEIGHTS_KERNELS_TEMPLATE_H
 #define PLSH_WEIGHTS_KERNELS_TEMPLATE_H
@@ -40,16 +39,15 @@ INLINE float half_at(const uint8_t *bytes) {
     return v_half_scalar(half);
 }
 
-/* The fifth bits: bit j of `high` at value 4 of lane j. */
+/* The fifth bits of LANES values: bit `first` + j of `high`, as 16 in lane j. */
 INLINE vint fifth_bits(uint32_t high, int first) {
 #if LANES == 1
     return (vint)(high >> first & 1) << 4;
 #else
-    uint32_t lane[LANES];
-    for (int i = 0; i < LANES; i++) lane[i] = high >> (first + i) << 4 & 16;
-    vint bits;
-    memcpy(&bits, lane, sizeof bits);
-    return bits;
+    typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
+    bits lane;
+    UNROLL for (int i = 0; i < LANES; i++) lane[i] = (uint32_t)i;
+    return (vint)(((bits){0} + (high >> first)) >> lane & 1) << 4;
 #endif
 }
 
@@ -104,22 +102,25 @@ INLINE void six_group(weight_group *group, const uint8_t *block, int g) {
     group->offset = 0.0f;
 }
 
-/* The group of number `at` of a row. */
-INLINE void read_group(weight_group *group, const plsh_weight_type type, const uint8_t *row,
-                       int64_t at) {
-    const bool super = type >= PLSH_WEIGHT_Q4_K;
-    const size_t bytes = type == PLSH_WEIGHT_Q8_0   ? 34
-                         : type == PLSH_WEIGHT_Q4_0 ? 18
-                         : type == PLSH_WEIGHT_Q4_1 ? 20
-                         : type == PLSH_WEIGHT_Q5_0 ? 22
-                         : type == PLSH_WEIGHT_Q5_1 ? 24
-                         : type == PLSH_WEIGHT_Q4_K ? 144
-                         : type == PLSH_WEIGHT_Q5_K ? 176
-                                                    : 210;
-    const uint8_t *block = row + (size_t)(super ? at / 8 : at) * bytes;
+INLINE bool is_super(const plsh_weight_type type) { return type >= PLSH_WEIGHT_Q4_K; }
+
+INLINE int block_bytes(const plsh_weight_type type) {
+    return type == PLSH_WEIGHT_Q8_0   ? 34
+           : type == PLSH_WEIGHT_Q4_0 ? 18
+           : type == PLSH_WEIGHT_Q4_1 ? 20
+           : type == PLSH_WEIGHT_Q5_0 ? 22
+           : type == PLSH_WEIGHT_Q5_1 ? 24
+           : type == PLSH_WEIGHT_Q4_K ? 144
+           : type == PLSH_WEIGHT_Q5_K ? 176
+                                      : 210;
+}
+
+/* Group g of a block: 0, or 0..7 in a block of 256. */
+INLINE void read_group(weight_group *group, const plsh_weight_type type, const uint8_t *block,
+                       const int g) {
     uint32_t high = 0;
     float d = 0.0f;
-    if (!super) d = half_at(block);
+    if (!is_super(type)) d = half_at(block);
     if (type == PLSH_WEIGHT_Q8_0) {
         UNROLL for (int i = 0; i < PARTS; i++) group->q[i] =
             v_float(v_signed(block + 2 + i * LANES));
@@ -139,9 +140,9 @@ INLINE void read_group(weight_group *group, const plsh_weight_type type, const u
         nibbles(group->q, block + 8, true, high);
         set_scale(group, d, half_at(block + 2));
     } else if (type == PLSH_WEIGHT_Q6_K) {
-        six_group(group, block, (int)(at % 8));
+        six_group(group, block, g);
     } else {
-        k_group(group, block, type == PLSH_WEIGHT_Q5_K, (int)(at % 8));
+        k_group(group, block, type == PLSH_WEIGHT_Q5_K, g);
     }
 }
 
@@ -154,6 +155,16 @@ INLINE vector load_plain(const plsh_weight_type type, const uint8_t *row, int64_
 
 /* ---- Stored values as floats ---------------------------------------------------------------- */
 
+INLINE void widen_group(const plsh_weight_type type, const uint8_t *block, const int g, float *to) {
+    weight_group group;
+    read_group(&group, type, block, g);
+    UNROLL for (int i = 0; i < PARTS; i++) {
+        vector scale = v_set(group.scale[i * 2 / PARTS]), value = scale * group.q[i];
+        if (has_offset(type)) value = v_fma(scale, group.q[i], v_set(group.offset));
+        v_store(to + i * LANES, value);
+    }
+}
+
 INLINE void widen(const plsh_weight_type type, const void *from, float *to, int64_t count) {
     if (type <= PLSH_WEIGHT_BF16) {
         int64_t whole = count / LANES * LANES;
@@ -164,114 +175,123 @@ INLINE void widen(const plsh_weight_type type, const void *from, float *to, int6
                                           to + whole, count - whole);
         return;
     }
-    for (int64_t g = 0; g < count / GROUP; g++) {
-        weight_group group;
-        read_group(&group, type, from, g);
-        vector offset = v_set(group.offset);
-        UNROLL for (int i = 0; i < PARTS; i++) {
-            vector scale = v_set(group.scale[i * 2 / PARTS]);
-            vector value = scale * group.q[i];
-            if (has_offset(type)) value = v_fma(scale, group.q[i], offset);
-            v_store(to + g * GROUP + i * LANES, value);
-        }
+    const int groups = is_super(type) ? 8 : 1;
+    const uint8_t *block = from;
+    for (int64_t i = 0; i < count; i += groups * GROUP, block += block_bytes(type)) {
+        UNROLL for (int g = 0; g < groups; g++) widen_group(type, block, g, to + i + g * GROUP);
     }
 }
 
 /* ---- Few rows: dot products on the stored type ---------------------------------------------- */
 
-/* sum[o][r] += the whole groups of O rows of W against R vectors. */
-INLINE void dot_groups(const plsh_weight_type type, const int O, const int R, vector (*sum)[4],
-                       float (*rest)[4], const plsh_linear_dot *dot, const uint8_t *row) {
-    const int64_t groups = dot->in / GROUP;
-    for (int64_t g = 0; g < groups; g++) {
-        const float *x = dot->x + g * GROUP;
-        weight_group group[DOT_OUTS];
-        UNROLL for (int o = 0; o < O; o++) {
-            __builtin_prefetch(row + (size_t)o * dot->row_bytes + 2048 +
-                               (size_t)g * (GROUP / 32 * 20));
-            read_group(&group[o], type, row + (size_t)o * dot->row_bytes, g);
-        }
-        UNROLL for (int r = 0; r < R; r++) {
-            vector part[PARTS];
-            UNROLL for (int i = 0; i < PARTS; i++) part[i] =
-                v_load(x + r * dot->x_stride + i * LANES);
-            UNROLL for (int o = 0; o < O; o++) {
-                vector p = group[o].q[0] * part[0];
-                UNROLL for (int i = 1; i < PARTS; i++) {
-                    if (type == PLSH_WEIGHT_Q6_K && i == PARTS / 2) {
-                        sum[o][r] = v_fma(v_set(group[o].scale[0]), p, sum[o][r]);
-                        p = group[o].q[i] * part[i];
-                    } else {
-                        p = v_fma(group[o].q[i], part[i], p);
-                    }
-                }
-                sum[o][r] = v_fma(v_set(group[o].scale[1]), p, sum[o][r]);
-                if (has_offset(type))
-                    rest[o][r] += group[o].offset * dot->sums[r * dot->sums_stride + g];
+/* How far ahead of the loads memory is asked for, in bytes: rows follow each other. */
+enum { AHEAD = 1024 };
+
+/* Sums that do not wait for each other, of q types and of plain numbers, and the most vectors that
+ * share what is read of W: 16 registers do not hold 4 x 4 sums. */
+enum { CHAINS = 2, PLAIN_CHAINS = 4, TOGETHER = PLSH_LINEAR_FEW_ROWS };
+
+typedef struct dot_sums {
+    vector lanes[TOGETHER][PLAIN_CHAINS];
+    float rest[TOGETHER];
+    const float *of_groups; /* sums of the groups of x */
+} dot_sums;
+
+/* Group `at` of the row against R vectors. */
+INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums, const int chain,
+                      const uint8_t *block, const int g, const plsh_linear_dot *dot, const float *x,
+                      int64_t at) {
+    weight_group group;
+    read_group(&group, type, block, g);
+    UNROLL for (int r = 0; r < R; r++) {
+        const float *xs = x + r * dot->x_stride + at * GROUP;
+        vector *sum = &sums->lanes[r][chain];
+        vector p = group.q[0] * v_load(xs);
+        UNROLL for (int i = 1; i < PARTS; i++) {
+            if (type == PLSH_WEIGHT_Q6_K && i == PARTS / 2) {
+                *sum = v_fma(v_set(group.scale[0]), p, *sum);
+                p = group.q[i] * v_load(xs + i * LANES);
+            } else {
+                p = v_fma(group.q[i], v_load(xs + i * LANES), p);
             }
         }
+        *sum = v_fma(v_set(group.scale[1]), p, *sum);
+        if (has_offset(type)) {
+            sums->rest[r] += group.offset * sums->of_groups[r * dot->sums_stride + at];
+        }
     }
+}
+
+INLINE void dot_groups(const plsh_weight_type type, const int R, dot_sums *sums, const uint8_t *row,
+                       const plsh_linear_dot *dot, const float *x) {
+    const int64_t groups = dot->in / GROUP;
+    const int step = is_super(type) ? 8 : CHAINS, bytes = block_bytes(type);
+    int64_t at = 0;
+    for (; at + step <= groups; at += step) {
+        UNROLL for (int i = 0; i < step; i++) {
+            const uint8_t *block = is_super(type) ? row : row + i * bytes;
+            if (!is_super(type) || i % 2 == 0) __builtin_prefetch(block + AHEAD + i * 16);
+            dot_group(type, R, sums, i % CHAINS, block, is_super(type) ? i : 0, dot, x, at + i);
+        }
+        row += is_super(type) ? bytes : step * bytes;
+    }
+    if (at < groups) dot_group(type, R, sums, 0, row, 0, dot, x, at);
 }
 
 /* The same for plain numbers, and what is left behind whole vectors. */
-INLINE void dot_plain(const plsh_weight_type type, const int O, const int R, vector (*sum)[4],
-                      float (*rest)[4], const plsh_linear_dot *dot, const uint8_t *row) {
-    const int64_t whole = dot->in / LANES * LANES;
-    for (int64_t k = 0; k < whole; k += LANES) {
-        vector w[DOT_OUTS];
-        UNROLL for (int o = 0; o < O; o++) w[o] =
-            load_plain(type, row + (size_t)o * dot->row_bytes, k);
-        UNROLL for (int r = 0; r < R; r++) {
-            vector x = v_load(dot->x + r * dot->x_stride + k);
-            UNROLL for (int o = 0; o < O; o++) sum[o][r] = v_fma(w[o], x, sum[o][r]);
+INLINE void dot_plain(const plsh_weight_type type, const int R, dot_sums *sums, const uint8_t *row,
+                      const plsh_linear_dot *dot, const float *x) {
+    const int bytes = type == PLSH_WEIGHT_F32 ? 4 : 2;
+    int64_t k = 0;
+    for (; k + PLAIN_CHAINS * LANES <= dot->in; k += PLAIN_CHAINS * LANES) {
+        __builtin_prefetch(row + k * bytes + AHEAD);
+        if (PLAIN_CHAINS * LANES * bytes > 64) __builtin_prefetch(row + k * bytes + AHEAD + 64);
+        UNROLL for (int i = 0; i < PLAIN_CHAINS; i++) {
+            vector w = load_plain(type, row, k + i * LANES);
+            UNROLL for (int r = 0; r < R; r++) {
+                vector *sum = &sums->lanes[r][i];
+                *sum = v_fma(w, v_load(x + r * dot->x_stride + k + i * LANES), *sum);
+            }
         }
     }
-    for (int64_t k = whole; k < dot->in; k++) {
-        UNROLL for (int o = 0; o < O; o++) {
-            float w;
-            const uint8_t *at = row + (size_t)o * dot->row_bytes;
-            plsh_weight_kinds[type].widen(at + (size_t)k * (type == PLSH_WEIGHT_F32 ? 4 : 2), &w,
-                                          1);
-            UNROLL for (int r = 0; r < R; r++) rest[o][r] += w * dot->x[r * dot->x_stride + k];
-        }
+    for (; k < dot->in; k++) {
+        float w;
+        plsh_weight_kinds[type].widen(row + k * bytes, &w, 1);
+        UNROLL for (int r = 0; r < R; r++) sums->rest[r] += w * x[r * dot->x_stride + k];
     }
 }
 
-INLINE void dot_block(const plsh_weight_type type, const int O, const int R,
-                      const plsh_linear_dot *dot, int64_t first) {
-    const uint8_t *row = (const uint8_t *)dot->weight + (size_t)first * dot->row_bytes;
-    vector sum[DOT_OUTS][4];
-    float rest[DOT_OUTS][4] = {{0.0f}};
-    UNROLL for (int o = 0; o < O; o++) {
-        UNROLL for (int r = 0; r < R; r++) sum[o][r] = v_set(0.0f);
+/* y[r .. r + R)[o]. */
+INLINE void dot_one(const plsh_weight_type type, const int R, const plsh_linear_dot *dot, int64_t o,
+                    int r) {
+    const uint8_t *row = (const uint8_t *)dot->weight + (size_t)o * dot->row_bytes;
+    const float *x = dot->x + r * dot->x_stride;
+    const int chains = type <= PLSH_WEIGHT_BF16 ? PLAIN_CHAINS : CHAINS;
+    dot_sums sums = {.of_groups = dot->sums + r * dot->sums_stride};
+    UNROLL for (int i = 0; i < R; i++) {
+        UNROLL for (int c = 0; c < chains; c++) sums.lanes[i][c] = v_set(0.0f);
     }
     if (type <= PLSH_WEIGHT_BF16)
-        dot_plain(type, O, R, sum, rest, dot, row);
+        dot_plain(type, R, &sums, row, dot, x);
     else
-        dot_groups(type, O, R, sum, rest, dot, row);
-    UNROLL for (int o = 0; o < O; o++) {
-        UNROLL for (int r = 0; r < R; r++) {
-            float start = dot->start ? dot->start[r * dot->start_stride + first + o] : 0.0f;
-            dot->y[r * dot->y_stride + first + o] = start + (v_total(sum[o][r]) + rest[o][r]);
-        }
+        dot_groups(type, R, &sums, row, dot, x);
+    UNROLL for (int i = 0; i < R; i++) {
+        vector *lanes = sums.lanes[i], total = lanes[0] + lanes[1];
+        if (chains == 4) total = total + (lanes[2] + lanes[3]);
+        float start = dot->start ? dot->start[(r + i) * dot->start_stride + o] : 0.0f;
+        dot->y[(r + i) * dot->y_stride + o] = start + (v_total(total) + sums.rest[i]);
     }
 }
 
-INLINE void dot_rows(const plsh_weight_type type, const int R, const plsh_linear_dot *dot) {
-    int64_t o = 0;
-    for (; o + DOT_OUTS <= dot->outs; o += DOT_OUTS) dot_block(type, DOT_OUTS, R, dot, o);
-    for (; o < dot->outs; o++) dot_block(type, 1, R, dot, o);
-}
-
+/* Row by row of W, so that memory is read in order. */
 INLINE void dot_any(const plsh_weight_type type, const plsh_linear_dot *dot) {
-    if (dot->rows == 1)
-        dot_rows(type, 1, dot);
-    else if (dot->rows == 2)
-        dot_rows(type, 2, dot);
-    else if (dot->rows == 3)
-        dot_rows(type, 3, dot);
-    else
-        dot_rows(type, 4, dot);
+    const bool four = type > PLSH_WEIGHT_BF16 || LANES == 16;
+    for (int64_t o = 0; o < dot->outs; o++) {
+        int r = 0;
+        for (; four && r + 4 <= dot->rows; r += 4) dot_one(type, 4, dot, o, r);
+        for (; r + 2 <= dot->rows; r += 2) dot_one(type, 2, dot, o, r);
+        if (r < dot->rows) dot_one(type, 1, dot, o, r);
+    }
 }
 
 /* ---- Many rows: a panel of W as floats ------------------------------------------------------ */

@@ -34,7 +34,6 @@ INLINE_WIDE float v_total(vector x) {
 
 #define BLOCK_ROWS 12
 #define BLOCK_VECTORS 2
-#define DOT_OUTS 4
 
 #include "weights/kernels/template.h"
 

@@ -1,0 +1,132 @@
+/* cli: plsh convert: weights from one form to another. */
+#include "cli/commands.h"
+#include "cli/message.h"
+#include "cli/options.h"
+
+#include "plsh/convert.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct convert_options {
+    const char *model;
+    const char *adapter;
+    const char *out;
+    int type;
+} convert_options;
+
+typedef struct settings {
+    convert_options convert;
+    cli_common common;
+} settings;
+
+static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_1", NULL};
+
+static const cli_option convert_table[] = {
+    {.name = "model",
+     .kind = CLI_FILE,
+     CLI_MEMBER(convert_options, model),
+     .value = "PATH",
+     .help = "a folder (config.json, safetensors) or a .gguf file",
+     .required = true},
+    {.name = "adapter",
+     .kind = CLI_FILE,
+     CLI_MEMBER(convert_options, adapter),
+     .value = "DIR",
+     .help = "a PEFT adapter that is merged in: W += scale B A"},
+    {.name = "type",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(convert_options, type),
+     .value = "TYPE",
+     .help = "how the weights are stored; q8_0 and q4_1 in a .gguf only",
+     .choices = types,
+     .required = true},
+    {.name = "out",
+     .kind = CLI_FILE,
+     CLI_MEMBER(convert_options, out),
+     .value = "PATH",
+     .help = "a file that ends in .gguf, or else a folder",
+     .required = true},
+};
+
+static const cli_group groups[] = {
+    CLI_GROUP("Options", convert_table, settings, convert),
+    CLI_GROUP("Common options", cli_common_options, settings, common),
+};
+
+/* A signal stops the conversion, which removes what is not in its place; then it is raised again. */
+static volatile sig_atomic_t caught;
+
+static void remember(int number) { caught = number; }
+
+static void catch_signals(void) {
+    static const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+    struct sigaction before, ours = {.sa_handler = remember, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < CLI_COUNT(numbers); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(numbers[i], &ours, NULL);
+}
+
+static bool show(void *begun, size_t done, size_t total) {
+    if (!*(bool *)begun) cli_progress_begin((double)total * 1e-6, "MB");
+    *(bool *)begun = true;
+    cli_progress((double)done * 1e-6);
+    return caught == 0;
+}
+
+static int print_json(const plsh_converted *converted) {
+    plsh_json *json;
+    plsh_error error;
+    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    plsh_json_begin_object(json, NULL);
+    plsh_json_integer(json, "tensors", (int64_t)converted->tensors);
+    plsh_json_integer(json, "bytes", (int64_t)converted->bytes);
+    plsh_json_integer(json, "as_f16", (int64_t)converted->as_f16);
+    plsh_json_end(json);
+    int code = cli_print_json(json);
+    plsh_json_free(json);
+    return code;
+}
+
+static int run(const void *given) {
+    const settings *options = given;
+    const convert_options *c = &options->convert;
+    plsh_weight_type type;
+    plsh_error error;
+    plsh_converted converted;
+    bool begun = false;
+    if (plsh_weight_type_find(types[c->type], &type, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    catch_signals();
+    const plsh_convert_options wanted = {.model = c->model,
+                                         .adapter = c->adapter,
+                                         .type = type,
+                                         .out = c->out,
+                                         .progress = show,
+                                         .context = &begun};
+    plsh_status status = plsh_convert(&wanted, &converted, &error);
+    if (begun) cli_progress_end();
+    if (caught) raise(caught);
+    if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (converted.as_f16 > 0)
+        cli_note("%zu matrices are f16: their rows are no whole blocks of %s", converted.as_f16,
+                 types[c->type]);
+    if (options->common.json) return print_json(&converted);
+    cli_note("%s: %zu tensors, %.1f MB", c->out, converted.tensors, (double)converted.bytes * 1e-6);
+    return CLI_DONE;
+}
+
+const cli_command cli_command_convert = {
+    .name = "convert",
+    .summary = "weights from one form to another",
+    .text = "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
+            "a GGUF file, in another type of numbers, with an adapter merged in where one is given. "
+            "Between the two forms it carries Llama, Mistral and Qwen3.",
+    .example = "plsh convert --help",
+    .groups = groups,
+    .group_count = CLI_COUNT(groups),
+    .settings_size = sizeof(settings),
+    .run = run,
+};

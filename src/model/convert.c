@@ -1,0 +1,419 @@
+/* model: weights from one form to another, row by row. */
+#include "model/convert.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mapping.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "model/model.h"
+#include "weights/path.h"
+
+/* One tensor of the output. */
+typedef struct item {
+    const plsh_tensor *from;           /* NULL: `values` */
+    const float *values;               /* one row, made here */
+    plsh_tensor to;                    /* name, type, shape */
+    char name[160];                    /* of `to` */
+    bool permuted_from, permuted_to;   /* rows of q and k in the order of a llama GGUF */
+    const plsh_adapter_layer *adapter; /* to be merged; NULL: none */
+} item;
+
+typedef struct conversion {
+    const plsh_convert_options *options;
+    plsh_weights *weights;
+    plsh_adapter *adapter;
+    plsh_model_config from, to; /* `to` differs in its form, and in the family Mistral */
+    bool to_gguf, known;        /* known: the family is one that this code can carry over */
+    bool prefixed;
+    item *items;
+    size_t count, merged;
+    float *rope_factors; /* [head_dim / 2], where the frequencies are scaled as Llama 3's */
+    plsh_weights_writer *writer;
+    plsh_converted done;
+    size_t written;
+} conversion;
+
+/* ---- What is converted into what ------------------------------------------------------------ */
+
+static bool is_carried(const plsh_family *family) {
+    static const char *const types[] = {"llama", "mistral", "qwen3"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(family->model_type, types[i]) == 0) return true;
+    return false;
+}
+
+static plsh_status read_folder_config(conversion *c, plsh_error *error) {
+    char *path;
+    plsh_mapping mapping;
+    plsh_status status =
+        plsh_path_join(&path, plsh_weights_folder(c->weights), "config.json", error);
+    if (status) return status;
+    status = plsh_mapping_open(&mapping, path, error);
+    if (!status) {
+        status = plsh_model_config_json((const char *)mapping.bytes, mapping.size, path, &c->from,
+                                        error);
+        plsh_mapping_close(&mapping);
+    }
+    plsh_release(path);
+    return status;
+}
+
+/* The family is only needed where the form changes, or an adapter's names do. */
+static plsh_status read_config(conversion *c, plsh_error *error) {
+    const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
+    if (from_gguf == c->to_gguf && !(from_gguf && c->adapter)) return PLSH_STATUS_OK;
+    plsh_status status =
+        from_gguf
+            ? plsh_model_config_gguf(c->weights, plsh_weights_path(c->weights), &c->from, error)
+            : read_folder_config(c, error);
+    if (status) return status;
+    c->known = is_carried(c->from.family);
+    if (!c->known)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: the family %s is not carried between a GGUF and a folder; Llama, "
+                         "Mistral and Qwen3 are",
+                         plsh_weights_path(c->weights), c->from.family->name);
+    c->to = c->from;
+    c->to.gguf = c->to_gguf;
+    /* In a GGUF, Mistral is a Llama. */
+    if (c->to_gguf && !c->from.family->architecture) c->to.family = &plsh_families[0];
+    char name[160];
+    plsh_model_tensor_name(&c->from, true, PLSH_ROLE_TOKENS, 0, "weight", name, sizeof name);
+    c->prefixed = plsh_weights_find(c->weights, name) != NULL;
+    return PLSH_STATUS_OK;
+}
+
+static bool is_permuted(const plsh_model_config *config, plsh_role role) {
+    return config->gguf && config->family->permuted_gguf &&
+           (role == PLSH_ROLE_Q || role == PLSH_ROLE_K);
+}
+
+/* Vectors of a GGUF stay float32; numbers that are no floats stay what they are. */
+static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor) {
+    if (tensor->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED) return tensor->type;
+    if (!c->to_gguf) return c->options->type;
+    if (tensor->rank < 2) return PLSH_WEIGHT_F32;
+    if (plsh_tensor_columns(tensor) % plsh_weight_type_block(c->options->type) != 0)
+        return PLSH_WEIGHT_F16;
+    return c->options->type;
+}
+
+static item *add_item(conversion *c, const plsh_tensor *from, const char *name) {
+    item *added = &c->items[c->count++];
+    *added = (item){.from = from, .to = *from};
+    snprintf(added->name, sizeof added->name, "%s", name);
+    added->to.name = added->name;
+    added->to.type = type_of(c, from);
+    if (added->to.type != c->options->type && from->rank >= 2 && added->to.type == PLSH_WEIGHT_F16)
+        c->done.as_f16++;
+    return added;
+}
+
+static void add_adapter(conversion *c, item *to, const char *module) {
+    to->adapter = c->adapter ? plsh_adapter_find(c->adapter, module) : NULL;
+    if (to->adapter) c->merged++;
+}
+
+/* The tensor of a role, under its names on both sides; and its rows' order. */
+static bool add_role(conversion *c, plsh_role role, int64_t layer, const char *part) {
+    char name[160], module[160];
+    bool has_name =
+        c->from.gguf ? plsh_family_gguf_names[role] != NULL : c->from.family->name_of[role] != NULL;
+    if (!has_name || !c->from.family->name_of[role]) return false;
+    plsh_model_tensor_name(&c->from, c->prefixed, role, layer, part, name, sizeof name);
+    const plsh_tensor *from = plsh_weights_find(c->weights, name);
+    if (!from) return false;
+    plsh_model_tensor_name(&c->to, true, role, layer, part, name, sizeof name);
+    item *added = add_item(c, from, name);
+    added->permuted_from = is_permuted(&c->from, role);
+    added->permuted_to = is_permuted(&c->to, role);
+    plsh_model_module_name(&c->from, role, layer, module, sizeof module);
+    if (strcmp(part, "weight") == 0) add_adapter(c, added, module);
+    return true;
+}
+
+static size_t add_roles(conversion *c) {
+    static const char *const parts[] = {"weight", "bias"};
+    for (int role = 0; role < PLSH_ROLE_COUNT; role++) {
+        int64_t layers = role < PLSH_ROLE_LAYER ? 1 : c->from.layers;
+        for (int64_t l = 0; l < layers; l++)
+            for (int p = 0; p < 2; p++) add_role(c, (plsh_role)role, l, parts[p]);
+    }
+    return c->count;
+}
+
+/* Every tensor has been given a place, or may be left out. */
+static plsh_status check_all(const conversion *c, plsh_error *error) {
+    for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
+        const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
+        size_t at = 0;
+        while (at < c->count && c->items[at].from != tensor) at++;
+        if (at == c->count && !plsh_family_ignores(c->from.family, tensor->name))
+            return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                             "%s: the tensor %s has no place in the other form",
+                             plsh_weights_path(c->weights), tensor->name);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status add_same(conversion *c) {
+    for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
+        const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
+        char module[160];
+        item *added = add_item(c, tensor, tensor->name);
+        snprintf(module, sizeof module, "%s", tensor->name);
+        char *end = strrchr(module, '.');
+        if (!end || strcmp(end, ".weight") != 0) continue;
+        *end = '\0';
+        add_adapter(c, added, module);
+    }
+    return PLSH_STATUS_OK;
+}
+
+/* Llama 3: low frequencies are divided by the factor, high ones kept, between: a mix. */
+static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
+    const plsh_rope_config *rope = &c->from.rope;
+    const int64_t half = c->from.head_dim / 2;
+    if (rope->scaling != PLSH_ROPE_LLAMA3) return PLSH_STATUS_OK;
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, (size_t)half, sizeof(float), "factors", error);
+    if (status) return status;
+    c->rope_factors = memory;
+    for (int64_t i = 0; i < half; i++) {
+        double frequency = pow(rope->theta, -(double)i / (double)half);
+        double turns = (double)rope->original_context * frequency / (2.0 * M_PI);
+        double mix = (turns - rope->low_frequency) / (rope->high_frequency - rope->low_frequency);
+        mix = mix < 0.0 ? 0.0 : mix > 1.0 ? 1.0 : mix;
+        c->rope_factors[i] = (float)(1.0 / ((1.0 - mix) / rope->factor + mix));
+    }
+    item *added = &c->items[c->count++];
+    *added = (item){.values = c->rope_factors,
+                    .to = {.type = PLSH_WEIGHT_F32, .rank = 1, .shape = {half}}};
+    strcpy(added->name, "rope_freqs.weight");
+    added->to.name = added->name;
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status plan(conversion *c, plsh_error *error) {
+    const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, plsh_weights_count(c->weights) + 1, sizeof(item),
+                                       "the tensors to convert", error);
+    c->items = memory;
+    if (status) return status;
+    for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
+        const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
+        if (strlen(tensor->name) >= sizeof c->items->name)
+            return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                             "the tensor %.100s..: its name is long", tensor->name);
+    }
+    if (!c->known) {
+        add_same(c);
+    } else {
+        add_roles(c);
+        status = check_all(c, error);
+        if (!status && c->to_gguf && !from_gguf) status = add_rope_factors(c, error);
+    }
+    if (!status && c->adapter && c->merged != plsh_adapter_count(c->adapter))
+        status = plsh_fail(error, PLSH_STATUS_FORMAT,
+                           "%s: %zu of the adapter's %zu layers are not in the model",
+                           c->options->adapter, plsh_adapter_count(c->adapter) - c->merged,
+                           plsh_adapter_count(c->adapter));
+    return status;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------- */
+
+/* Within a head, row 2i of a llama GGUF is row i of Hugging Face, row 2i + 1 is row i + d/2. */
+static int64_t row_in_folder(int64_t row, int64_t dim) {
+    int64_t in_head = row % dim;
+    return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
+}
+
+static int64_t row_in_gguf(int64_t row, int64_t dim) {
+    int64_t in_head = row % dim, half = dim / 2;
+    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+}
+
+/* An adapter's layer as floats. */
+typedef struct merge {
+    float *a, *b; /* [rank][in], one row of B */
+    float scale;
+} merge;
+
+static plsh_status begin_merge(merge *m, const item *it, plsh_error *error) {
+    const plsh_adapter_layer *layer = it->adapter;
+    *m = (merge){0};
+    if (!layer) return PLSH_STATUS_OK;
+    int64_t in = plsh_tensor_columns(it->from);
+    if (layer->a->shape[1] != in || layer->b->shape[0] != plsh_tensor_rows(it->from))
+        return plsh_fail(error, PLSH_STATUS_FORMAT,
+                         "the adapter's layer %s does not fit the tensor %s [%lld, %lld]",
+                         layer->module, it->from->name, (long long)plsh_tensor_rows(it->from),
+                         (long long)in);
+    void *memory;
+    size_t count = (size_t)(layer->rank * in + layer->rank);
+    plsh_status status = plsh_allocate(&memory, count, sizeof(float), "an adapter", error);
+    if (status) return status;
+    m->a = memory;
+    m->b = m->a + layer->rank * in;
+    m->scale = layer->scale;
+    plsh_tensor_to_float(layer->a, 0, layer->rank, m->a);
+    return PLSH_STATUS_OK;
+}
+
+/* row += scale B[at] A */
+static void merge_row(const merge *m, const item *it, int64_t at, float *row) {
+    const int64_t in = plsh_tensor_columns(it->from);
+    plsh_tensor_to_float(it->adapter->b, at, 1, m->b);
+    for (int64_t k = 0; k < in; k++) {
+        float sum = 0.0f;
+        for (int64_t r = 0; r < it->adapter->rank; r++) sum += m->b[r] * m->a[r * in + k];
+        row[k] += m->scale * sum;
+    }
+}
+
+static void make_row(const conversion *c, const item *it, const merge *m, int64_t row, float *to) {
+    const int64_t dim = c->from.head_dim;
+    const int64_t folder_row = it->permuted_to ? row_in_folder(row, dim) : row;
+    const int64_t from = it->permuted_from ? row_in_gguf(folder_row, dim) : folder_row;
+    plsh_tensor_to_float(it->from, from, 1, to);
+    if (it->adapter) merge_row(m, it, folder_row, to);
+}
+
+static plsh_status report(conversion *c, size_t more, plsh_error *error) {
+    c->written += more;
+    const plsh_convert_options *o = c->options;
+    if (!o->progress || o->progress(o->context, c->written, plsh_weights_writer_size(c->writer)))
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_IO, "stopped before the end");
+}
+
+static plsh_status write_rows(conversion *c, const item *it, const merge *m, plsh_error *error) {
+    enum { AT_ONCE = 1 << 18 }; /* values, or one row */
+    const int64_t rows = plsh_tensor_rows(it->from), columns = plsh_tensor_columns(it->from);
+    const int64_t step = columns > 0 && columns < AT_ONCE ? AT_ONCE / columns : 1;
+    if (rows == 0 || columns == 0) return PLSH_STATUS_OK;
+    void *memory;
+    plsh_status status =
+        plsh_allocate(&memory, (size_t)(step * columns), sizeof(float), "rows", error);
+    float *values = memory;
+    for (int64_t r = 0; r < rows && !status; r += step) {
+        const int64_t some = rows - r < step ? rows - r : step;
+        for (int64_t i = 0; i < some; i++) make_row(c, it, m, r + i, values + i * columns);
+        status = plsh_weights_writer_rows(c->writer, values, some, error);
+        size_t bytes = (size_t)(some * columns / plsh_weight_type_block(it->to.type)) *
+                       plsh_weight_type_bytes(it->to.type);
+        if (!status) status = report(c, bytes, error);
+    }
+    plsh_release(memory);
+    return status;
+}
+
+static plsh_status write_item(conversion *c, const item *it, plsh_error *error) {
+    if (it->values) return plsh_weights_writer_rows(c->writer, it->values, 1, error);
+    const bool as_is =
+        it->to.type == it->from->type && !it->adapter && it->permuted_from == it->permuted_to;
+    if (as_is) {
+        plsh_status status =
+            plsh_weights_writer_bytes(c->writer, it->from->data, it->from->size, error);
+        return status ? status : report(c, it->from->size, error);
+    }
+    merge m;
+    plsh_status status = begin_merge(&m, it, error);
+    if (!status) status = write_rows(c, it, &m, error);
+    plsh_release(m.a);
+    return status;
+}
+
+/* ---- Files ---------------------------------------------------------------------------------- */
+
+/* Of a GGUF into another one: all but what the types change. */
+static plsh_status copy_metadata(conversion *c, plsh_error *error) {
+    static const char *const changed[] = {"general.file_type", "general.quantization_version",
+                                          "general.alignment"};
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < plsh_metadata_count(c->weights) && !status; i++) {
+        const plsh_metadata *metadata = plsh_metadata_at(c->weights, i);
+        size_t k = 0;
+        while (k < 3 && strcmp(metadata->key, changed[k]) != 0) k++;
+        if (k == 3) status = plsh_weights_writer_copy(c->writer, metadata, error);
+    }
+    return status ? status : plsh_convert_type_metadata(c->writer, c->options->type, error);
+}
+
+static plsh_status write_metadata(conversion *c, plsh_error *error) {
+    if (!c->to_gguf) return PLSH_STATUS_OK;
+    if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF) return copy_metadata(c, error);
+    const char *folder = plsh_weights_folder(c->weights);
+    plsh_status status =
+        plsh_convert_model_metadata(c->writer, &c->to, folder, c->options->type, error);
+    return status ? status : plsh_convert_tokenizer(c->writer, &c->to, folder, error);
+}
+
+static plsh_status write_weights(conversion *c, const char *path, plsh_error *error) {
+    plsh_status status = plsh_weights_writer_create(
+        &c->writer, path, c->to_gguf ? PLSH_WEIGHTS_GGUF : PLSH_WEIGHTS_SAFETENSORS, error);
+    if (status) return status;
+    status = write_metadata(c, error);
+    for (size_t i = 0; i < c->count && !status; i++)
+        status = plsh_weights_writer_declare(c->writer, &c->items[i].to, error);
+    c->done.bytes = plsh_weights_writer_size(c->writer);
+    c->done.tensors = c->count;
+    for (size_t i = 0; i < c->count && !status; i++) status = write_item(c, &c->items[i], error);
+    if (!status) {
+        status = plsh_weights_writer_commit(c->writer, error);
+    } else {
+        plsh_weights_writer_abandon(c->writer);
+    }
+    return status;
+}
+
+static plsh_status write_folder(conversion *c, plsh_error *error) {
+    const char *out = c->options->out;
+    if (mkdir(out, 0777) != 0 && !plsh_path_is_folder(out))
+        return plsh_fail(error, PLSH_STATUS_IO, "cannot make the folder %s", out);
+    char *path;
+    plsh_status status = plsh_path_join(&path, out, "model.safetensors", error);
+    if (status) return status;
+    status = write_weights(c, path, error);
+    plsh_release(path);
+    if (status) return status;
+    if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF)
+        return plsh_convert_write_config(c->weights, &c->from, c->options->type, out, error);
+    return plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out, error);
+}
+
+static plsh_status check_options(const plsh_convert_options *options, bool to_gguf,
+                                 plsh_error *error) {
+    const plsh_weight_type type = options->type;
+    bool plain = type <= PLSH_WEIGHT_BF16;
+    if (plain || (to_gguf && (type == PLSH_WEIGHT_Q8_0 || type == PLSH_WEIGHT_Q4_1)))
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "type %s: a %s is written in %s",
+                     plsh_weight_type_name(type), to_gguf ? "GGUF" : "folder",
+                     to_gguf ? "f32, f16, bf16, q8_0 or q4_1" : "f32, f16 or bf16");
+}
+
+plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *converted,
+                         plsh_error *error) {
+    conversion c = {.options = options, .to_gguf = plsh_path_ends(options->out, ".gguf")};
+    plsh_status status = check_options(options, c.to_gguf, error);
+    if (!status) status = plsh_weights_open(&c.weights, options->model, error);
+    if (!status && options->adapter)
+        status = plsh_adapter_open(&c.adapter, options->adapter, error);
+    if (!status) status = read_config(&c, error);
+    if (!status) status = plan(&c, error);
+    if (!status)
+        status = c.to_gguf ? write_weights(&c, options->out, error) : write_folder(&c, error);
+    if (!status && converted) *converted = c.done;
+    plsh_release(c.items);
+    plsh_release(c.rope_factors);
+    plsh_adapter_close(c.adapter);
+    plsh_weights_close(c.weights);
+    return status;
+}

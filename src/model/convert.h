@@ -1,0 +1,27 @@
+/* model: weights from one form to another: what the files of the conversion share. */
+#ifndef PLSH_MODEL_CONVERT_H
+#define PLSH_MODEL_CONVERT_H
+
+#include "model/config.h"
+#include "plsh/convert.h"
+
+/* config.json of a GGUF's configuration, and the files of a folder that go with its weights, into
+ * another folder. */
+plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_model_config *config,
+                                      plsh_weight_type type, const char *out, plsh_error *error);
+plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
+                                    plsh_error *error);
+
+/* The metadata of a GGUF: the model's, and the tokenizer's from tokenizer.json, where there is one.
+ */
+plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
+                                        const plsh_model_config *config, const char *folder,
+                                        plsh_weight_type type, plsh_error *error);
+plsh_status plsh_convert_tokenizer(plsh_weights_writer *writer, const plsh_model_config *config,
+                                   const char *folder, plsh_error *error);
+
+/* general.file_type and general.quantization_version of a GGUF of this type. */
+plsh_status plsh_convert_type_metadata(plsh_weights_writer *writer, plsh_weight_type type,
+                                       plsh_error *error);
+
+#endif

@@ -1,0 +1,128 @@
+/* model: conversions: config.json, and the files that lie beside weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mapping.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "model/convert.h"
+#include "plsh/io.h"
+#include "weights/json.h"
+#include "weights/path.h"
+
+static const char *dtype_of(plsh_weight_type type) {
+    return type == PLSH_WEIGHT_F16 ? "float16" : type == PLSH_WEIGHT_BF16 ? "bfloat16" : "float32";
+}
+
+/* 15 digits: 1e-05 stays 1e-05. */
+static plsh_status save_json(const json_t *root, const char *path, plsh_error *error) {
+    char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (!dump) return plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory for its text", path);
+    plsh_status status = plsh_file_save(path, dump, strlen(dump), error);
+    free(dump);
+    return status;
+}
+
+/* ---- From the metadata of a GGUF ------------------------------------------------------------ */
+
+static void set_token(json_t *root, const char *field, const plsh_weights *weights,
+                      const char *key) {
+    int64_t id = -1;
+    if (plsh_metadata_integer(weights, key, 0, INT32_MAX, &id, NULL) == PLSH_STATUS_OK && id >= 0)
+        json_object_set_new(root, field, json_integer(id));
+}
+
+static json_t *make_config(const plsh_weights *weights, const plsh_model_config *c,
+                           plsh_weight_type type) {
+    const bool qwen = strcmp(c->family->model_type, "qwen3") == 0;
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:s, s:s}",
+        "architectures", qwen ? "Qwen3ForCausalLM" : "LlamaForCausalLM", "model_type",
+        c->family->model_type, "hidden_size", (json_int_t)c->hidden, "intermediate_size",
+        (json_int_t)c->intermediate, "num_hidden_layers", (json_int_t)c->layers,
+        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
+        "head_dim", (json_int_t)c->head_dim, "vocab_size", (json_int_t)c->vocabulary,
+        "max_position_embeddings", (json_int_t)(c->context ? c->context : 2048), "rms_norm_eps",
+        c->norm_eps, "rope_theta", c->rope.theta, "tie_word_embeddings", (int)c->tied,
+        "attention_bias", (int)c->attention_bias, "hidden_act", "silu", "torch_dtype",
+        dtype_of(type));
+    if (!root) return NULL;
+    if (!qwen) json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
+    if (c->rope.scaling == PLSH_ROPE_LINEAR)
+        json_object_set_new(
+            root, "rope_scaling",
+            json_pack("{s:s, s:f}", "rope_type", "linear", "factor", c->rope.factor));
+    set_token(root, "bos_token_id", weights, "tokenizer.ggml.bos_token_id");
+    set_token(root, "eos_token_id", weights, "tokenizer.ggml.eos_token_id");
+    return root;
+}
+
+plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_model_config *config,
+                                      plsh_weight_type type, const char *out, plsh_error *error) {
+    char *path;
+    plsh_status status = plsh_path_join(&path, out, "config.json", error);
+    if (status) return status;
+    json_t *root = make_config(weights, config, type);
+    status = root ? save_json(root, path, error)
+                  : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory for it", path);
+    json_decref(root);
+    plsh_release(path);
+    return status;
+}
+
+/* ---- From another folder -------------------------------------------------------------------- */
+
+static plsh_status copy_bytes(const plsh_mapping *mapping, const char *to, plsh_error *error) {
+    return plsh_file_save(to, mapping->bytes, mapping->size, error);
+}
+
+/* The same configuration with the type of its numbers. */
+static plsh_status copy_config(const plsh_mapping *mapping, const char *from, const char *to,
+                               plsh_weight_type type, plsh_error *error) {
+    json_t *root;
+    plsh_status status =
+        plsh_weights_json_parse((const char *)mapping->bytes, mapping->size, from, &root, error);
+    if (status) return status;
+    const char *field = json_object_get(root, "dtype") ? "dtype" : "torch_dtype";
+    const char *now = json_string_value(json_object_get(root, field));
+    if (now && strcmp(now, dtype_of(type)) == 0) {
+        status = copy_bytes(mapping, to, error);
+    } else {
+        json_object_set_new(root, field, json_string(dtype_of(type)));
+        status = save_json(root, to, error);
+    }
+    json_decref(root);
+    return status;
+}
+
+static plsh_status copy_file(const char *from, const char *to, const char *name,
+                             plsh_weight_type type, plsh_error *error) {
+    plsh_mapping mapping;
+    if (!plsh_path_exists(from)) return PLSH_STATUS_OK;
+    plsh_status status = plsh_mapping_open(&mapping, from, error);
+    if (status) return status;
+    status = strcmp(name, "config.json") == 0 ? copy_config(&mapping, from, to, type, error)
+                                              : copy_bytes(&mapping, to, error);
+    plsh_mapping_close(&mapping);
+    return status;
+}
+
+plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
+                                    plsh_error *error) {
+    static const char *const names[] = {
+        "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
+        "vocab.json",      "special_tokens_map.json", "merges.txt",     "vocab.txt",
+        "tokenizer.model", "chat_template.jinja",
+    };
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
+        char *from = NULL, *to = NULL;
+        status = plsh_path_join(&from, folder, names[i], error);
+        if (!status) status = plsh_path_join(&to, out, names[i], error);
+        if (!status) status = copy_file(from, to, names[i], type, error);
+        plsh_release(from);
+        plsh_release(to);
+    }
+    return status;
+}
