@@ -12,6 +12,7 @@ extern const cli_command cli_command_info;
 extern const cli_command cli_command_norms;
 
 #if PLSH_WITH_LM
+extern const cli_command cli_command_convert;
 extern const cli_command cli_command_embed;
 extern const cli_command cli_command_forward;
 extern const cli_command cli_command_generate;

@@ -23,6 +23,8 @@ typedef struct settings {
 
 static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_1", NULL};
 
+static const char *const *list_types(void) { return types; }
+
 static const cli_option convert_table[] = {
     {.name = "model",
      .kind = CLI_FILE,
@@ -40,8 +42,8 @@ static const cli_option convert_table[] = {
      CLI_MEMBER(convert_options, type),
      .value = "TYPE",
      .help = "how the weights are stored; q8_0 and q4_1 in a .gguf only",
-     .choices = types,
-     .required = true},
+     .fallback = "f16",
+     .choices = list_types},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(convert_options, out),
@@ -55,7 +57,8 @@ static const cli_group groups[] = {
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
-/* A signal stops the conversion, which removes what is not in its place; then it is raised again. */
+/* A signal stops the conversion, which removes what is not in its place; then it is raised again.
+ */
 static volatile sig_atomic_t caught;
 
 static void remember(int number) { caught = number; }
@@ -121,9 +124,10 @@ static int run(const void *given) {
 const cli_command cli_command_convert = {
     .name = "convert",
     .summary = "weights from one form to another",
-    .text = "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
-            "a GGUF file, in another type of numbers, with an adapter merged in where one is given. "
-            "Between the two forms it carries Llama, Mistral and Qwen3.",
+    .text =
+        "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
+        "a GGUF file, in another type of numbers, with an adapter merged in where one is given. "
+        "Between the two forms it carries Llama, Mistral and Qwen3.",
     .example = "plsh convert --help",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

@@ -6,6 +6,7 @@
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "weights/adapter.h"
 #include "weights/json.h"
 #include "weights/path.h"
 
@@ -16,8 +17,7 @@ struct plsh_adapter {
     plsh_adapter_layer *layers; /* sorted by module */
     size_t count;
     char *modules; /* the names, one after the other */
-    int64_t rank;
-    double scale;
+    plsh_adapter_config config;
 };
 
 static const char prefix[] = "base_model.model.";
@@ -60,7 +60,7 @@ static plsh_status refuse_what_is_missing(json_t *config, const char *what, plsh
     return PLSH_STATUS_OK;
 }
 
-static plsh_status read_config(plsh_adapter *adapter, json_t *config, const char *what,
+static plsh_status read_config(plsh_adapter_config *adapter, json_t *config, const char *what,
                                plsh_error *error) {
     const char *kind = "";
     double alpha = 0.0;
@@ -88,17 +88,23 @@ static plsh_status read_config(plsh_adapter *adapter, json_t *config, const char
     return PLSH_STATUS_OK;
 }
 
+plsh_status plsh_adapter_config_parse(const char *text, size_t length, const char *what,
+                                      plsh_adapter_config *config, plsh_error *error) {
+    json_t *root;
+    plsh_status status = plsh_weights_json_parse(text, length, what, &root, error);
+    if (status != PLSH_STATUS_OK) return status;
+    status = read_config(config, root, what, error);
+    json_decref(root);
+    return status;
+}
+
 static plsh_status open_config(plsh_adapter *adapter, const char *path, plsh_error *error) {
     plsh_mapping mapping;
     plsh_status status = plsh_mapping_open(&mapping, path, error);
     if (status != PLSH_STATUS_OK) return status;
-    json_t *config;
-    status =
-        plsh_weights_json_parse((const char *)mapping.bytes, mapping.size, path, &config, error);
+    status = plsh_adapter_config_parse((const char *)mapping.bytes, mapping.size, path,
+                                       &adapter->config, error);
     plsh_mapping_close(&mapping);
-    if (status != PLSH_STATUS_OK) return status;
-    status = read_config(adapter, config, path, error);
-    json_decref(config);
     return status;
 }
 
@@ -115,12 +121,13 @@ static size_t module_length(const char *name, const char *ending) {
 static plsh_status check_layer(const plsh_adapter *adapter, const plsh_adapter_layer *layer,
                                plsh_error *error) {
     const plsh_tensor *a = layer->a, *b = layer->b;
-    if (a->rank != 2 || b->rank != 2 || a->shape[0] != adapter->rank ||
-        b->shape[1] != adapter->rank || a->type > PLSH_WEIGHT_BF16 || b->type > PLSH_WEIGHT_BF16)
+    if (a->rank != 2 || b->rank != 2 || a->shape[0] != adapter->config.rank ||
+        b->shape[1] != adapter->config.rank || a->type > PLSH_WEIGHT_BF16 ||
+        b->type > PLSH_WEIGHT_BF16)
         return plsh_fail(error, PLSH_STATUS_FORMAT,
                          "%.100s: '%.60s' needs float matrices A [%lld, in] and B [out, %lld]",
                          plsh_weights_path(adapter->weights), layer->module,
-                         (long long)adapter->rank, (long long)adapter->rank);
+                         (long long)adapter->config.rank, (long long)adapter->config.rank);
     return PLSH_STATUS_OK;
 }
 
@@ -134,8 +141,8 @@ static plsh_status add_layer(plsh_adapter *adapter, const plsh_tensor *a, size_t
     *layer = (plsh_adapter_layer){.module = module,
                                   .a = a,
                                   .b = plsh_weights_find(adapter->weights, module),
-                                  .rank = adapter->rank,
-                                  .scale = (float)adapter->scale};
+                                  .rank = adapter->config.rank,
+                                  .scale = (float)adapter->config.scale};
     memmove(module, module + sizeof prefix - 1, length);
     module[length] = '\0';
     *names += strlen(a->name) + 1;

@@ -1,0 +1,218 @@
+/* model: conversions there and back, adapters merged, and the same logits from both forms. */
+#include "plsh/convert.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plsh/io.h"
+#include "plsh/model.h"
+#include "support/support.h"
+
+static char folder[] = "convert-XXXXXX";
+
+static const char *in_folder(const char *name) {
+    static char paths[8][300];
+    static int turn;
+    char *path = paths[turn++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static plsh_converted convert(const char *model, const char *adapter, plsh_weight_type type,
+                              const char *out) {
+    plsh_converted converted;
+    plsh_error error;
+    const plsh_convert_options options = {
+        .model = model, .adapter = adapter, .type = type, .out = out};
+    assert_ok(plsh_convert(&options, &converted, &error));
+    return converted;
+}
+
+/* Every tensor of one model is in the other one, byte for byte. */
+static void assert_same_weights(const char *one, const char *other) {
+    plsh_weights *a, *b;
+    plsh_error error;
+    assert_ok(plsh_weights_open(&a, one, &error));
+    assert_ok(plsh_weights_open(&b, other, &error));
+    assert_int_equal(plsh_weights_count(a), plsh_weights_count(b));
+    for (size_t i = 0; i < plsh_weights_count(a); i++) {
+        const plsh_tensor *x = plsh_weights_at(a, i), *y = plsh_weights_find(b, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->size, y->size);
+        if (memcmp(x->data, y->data, x->size) != 0) fail_msg("%s differs", x->name);
+    }
+    plsh_weights_close(a);
+    plsh_weights_close(b);
+}
+
+/* The logits behind the last of `count` ids. */
+static void run_model(const char *path, const int32_t *ids, int64_t count, float *logits) {
+    plsh_model *model;
+    plsh_session *session;
+    plsh_error error;
+    assert_ok(plsh_model_open(&model, path, NULL, &error));
+    assert_ok(plsh_session_create(&session, model, NULL, &error));
+    plsh_step step = {.ids = ids, .count = count, .logits = logits};
+    assert_ok(plsh_session_step(session, &step, &error));
+    plsh_session_destroy(session);
+    plsh_model_close(model);
+}
+
+static void assert_near(const float *a, const float *b, int count, double allowed) {
+    for (int i = 0; i < count; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= allowed))
+            fail_msg("logit %d: %g and %g", i, (double)a[i], (double)b[i]);
+}
+
+enum { VOCABULARY = 512 };
+
+static void there_and_back(const char *name, int vocabulary) {
+    const char *model = test_shared(name), *gguf = in_folder("m.gguf"), *back = in_folder("back");
+    static const int32_t ids[] = {1, 17, 200, 45, 33, 7, 300, 99};
+    float first[VOCABULARY], second[VOCABULARY], third[VOCABULARY];
+    convert(model, NULL, PLSH_WEIGHT_F32, gguf);
+    convert(gguf, NULL, PLSH_WEIGHT_F32, back);
+    assert_same_weights(model, back);
+    run_model(model, ids, 8, first);
+    run_model(gguf, ids, 8, second);
+    run_model(back, ids, 8, third);
+    assert_near(first, second, vocabulary, 2e-5);
+    assert_memory_equal(first, third, (size_t)vocabulary * sizeof *first);
+}
+
+static void test_there_and_back(void **unused) {
+    (void)unused;
+    there_and_back("golden/models/llama", 320);
+    there_and_back("golden/models/qwen3", 320);
+    there_and_back("golden/models/mistral", 320);
+    there_and_back("data/models/stories260k", 512);
+}
+
+/* Every type, and vectors that stay float32 in a GGUF; 172 columns are no blocks of 32. */
+static void test_types(void **unused) {
+    (void)unused;
+    const char *model = test_shared("data/models/stories260k");
+    static const plsh_weight_type types[] = {PLSH_WEIGHT_F16, PLSH_WEIGHT_BF16, PLSH_WEIGHT_Q8_0,
+                                             PLSH_WEIGHT_Q4_1};
+    static const int32_t ids[] = {1, 403, 407, 261, 378};
+    float exact[VOCABULARY], rough[VOCABULARY];
+    run_model(model, ids, 5, exact);
+    for (int i = 0; i < 4; i++) {
+        plsh_converted done = convert(model, NULL, types[i], in_folder("t.gguf"));
+        assert_int_equal(done.as_f16, i < 2 ? 0 : 5);
+        run_model(in_folder("t.gguf"), ids, 5, rough);
+        assert_near(exact, rough, VOCABULARY, i == 3 ? 8.0 : 0.5);
+        plsh_weights *weights;
+        plsh_error error;
+        assert_ok(plsh_weights_open(&weights, in_folder("t.gguf"), &error));
+        assert_int_equal(plsh_weights_find(weights, "output_norm.weight")->type, PLSH_WEIGHT_F32);
+        assert_int_equal(plsh_weights_find(weights, "blk.0.attn_q.weight")->type, types[i]);
+        assert_int_equal(plsh_metadata_length(weights, "tokenizer.ggml.tokens"), 512);
+        plsh_weights_close(weights);
+    }
+    /* From a GGUF to another one: metadata stays. */
+    plsh_converted done = convert(in_folder("t.gguf"), NULL, PLSH_WEIGHT_F16, in_folder("u.gguf"));
+    plsh_weights *weights;
+    plsh_error error;
+    int64_t type = -1;
+    assert_ok(plsh_weights_open(&weights, in_folder("u.gguf"), &error));
+    assert_int_equal(plsh_weights_count(weights), done.tensors);
+    assert_ok(plsh_metadata_integer(weights, "general.file_type", 0, 100, &type, &error));
+    assert_int_equal(type, 1);
+    assert_int_equal(plsh_metadata_length(weights, "tokenizer.ggml.tokens"), 512);
+    plsh_weights_close(weights);
+}
+
+/* The adapter of the reference data, merged into a folder, a GGUF, and into that GGUF. */
+static void test_adapter(void **unused) {
+    (void)unused;
+    const char *model = test_shared("golden/models/mistral"), *lora = test_shared("golden/lora");
+    plsh_npy ids = test_shared_npy("golden/models/mistral/input_ids.npy");
+    plsh_npy merged = test_shared_npy("golden/lora/logits_merged.npy");
+    const float *golden = (const float *)merged.data + 47 * 320;
+    float logits[VOCABULARY];
+    convert(model, lora, PLSH_WEIGHT_F32, in_folder("merged"));
+    run_model(in_folder("merged"), ids.data, 48, logits);
+    assert_near(golden, logits, 320, 5e-5);
+    convert(model, lora, PLSH_WEIGHT_F32, in_folder("m.gguf"));
+    run_model(in_folder("m.gguf"), ids.data, 48, logits);
+    assert_near(golden, logits, 320, 5e-5);
+    convert(model, NULL, PLSH_WEIGHT_F32, in_folder("t.gguf"));
+    convert(in_folder("t.gguf"), lora, PLSH_WEIGHT_F32, in_folder("u.gguf"));
+    run_model(in_folder("u.gguf"), ids.data, 48, logits);
+    assert_near(golden, logits, 320, 5e-5);
+    plsh_npy_free(&ids);
+    plsh_npy_free(&merged);
+}
+
+static bool stop(void *context, size_t done, size_t total) {
+    (void)context;
+    return done < total / 2;
+}
+
+static void test_refused(void **unused) {
+    (void)unused;
+    plsh_error error;
+    plsh_convert_options options = {.model = test_shared("golden/models/bloom"),
+                                    .type = PLSH_WEIGHT_F32,
+                                    .out = in_folder("r.gguf")};
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_UNSUPPORTED, "BLOOM");
+    options.type = PLSH_WEIGHT_Q4_1;
+    options.out = in_folder("r");
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_INVALID, "f32, f16 or bf16");
+    options.type = PLSH_WEIGHT_Q5_0;
+    options.out = in_folder("r.gguf");
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_INVALID, "q5_0");
+    options.model = test_shared("golden/models/qwen3");
+    options.type = PLSH_WEIGHT_F16;
+    options.adapter = test_shared("golden/lora");
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_FORMAT, "does not fit");
+    options.adapter = NULL;
+    options.progress = stop;
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_IO, "stopped");
+    assert_int_not_equal(access(in_folder("r.gguf"), F_OK), 0);
+    options.progress = NULL;
+    options.model = "no/such/model";
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_IO, "no/such/model");
+}
+
+typedef struct paths {
+    const char *model, *out;
+} paths;
+
+static plsh_status convert_once(void *context, plsh_error *error) {
+    const paths *p = context;
+    const plsh_convert_options options = {
+        .model = p->model, .type = PLSH_WEIGHT_F16, .out = p->out};
+    return plsh_convert(&options, NULL, error);
+}
+
+static void test_allocations(void **unused) {
+    (void)unused;
+    paths p = {test_shared("golden/models/llama"), in_folder("t.gguf")};
+    test_every_allocation(convert_once, &p, 20);
+}
+
+static int make_folder(void **unused) {
+    (void)unused;
+    return mkdtemp(folder) ? 0 : 1;
+}
+
+static int remove_folder(void **unused) {
+    (void)unused;
+    char command[300];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_adapter),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_allocations),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
