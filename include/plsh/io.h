@@ -11,9 +11,10 @@ extern "C" {
 /* ---- Files written whole or not at all ----
  *
  * The bytes go to a new file beside `path`, which replaces `path` in one step when everything is
- * on the disk. Until then, and after any failure, `path` is what it was. A path that is no
- * regular file (a pipe, a terminal, /dev/null) is written to directly; a symbolic link is
- * followed, also to a file that does not exist yet. */
+ * on the disk; it has the owner and the permissions of the file that was there before. Until then,
+ * and after any failure, `path` is what it was. A path that is no regular file (a pipe, a terminal,
+ * /dev/null, /dev/stdout in a pipeline) is written to directly; a symbolic link is followed, also
+ * to a file that does not exist yet. */
 
 typedef struct plsh_file plsh_file;
 

@@ -7,7 +7,6 @@
  *         plsh_trainer_accumulate(trainer, windows[step], 1024, 1, &loss, &error);
  *         plsh_trainer_update(trainer, &(plsh_update){.learning_rate = 1e-4, .clip = 1.0}, &norm);
  *     }
- *     plsh_trainer_save(trainer, "adapter", &error);
  *
  * float32 throughout; the same bits for any number of threads. Llama, Mistral, Qwen3, BLOOM, MPT
  * and Falcon. Attention by any method; sampled masks are drawn anew in every step, or kept. Link

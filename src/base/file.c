@@ -63,24 +63,49 @@ static plsh_status follow_links(plsh_file *file, const char *path, plsh_error *e
     return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot write: %s", path, strerror(ELOOP));
 }
 
+/* The new file has the owner and the permissions of the one it replaces, as far as we may. */
+static plsh_status keep_permissions(plsh_file *file, const struct stat *old, plsh_error *error) {
+    if (fchown(file->descriptor, old->st_uid, old->st_gid) != 0 && errno != EPERM)
+        return fail(file, "keep its owner", error);
+    if (fchmod(file->descriptor, old->st_mode & 07777) != 0)
+        return fail(file, "keep its permissions", error);
+    return PLSH_STATUS_OK;
+}
+
+/* The file that is there, by its own name: links followed. */
+static plsh_status open_replacing(plsh_file *file, const char *path, const struct stat *old,
+                                  plsh_error *error) {
+    if (realpath(path, file->path) == NULL) return fail(file, "look at it", error);
+    if (access(file->path, W_OK) != 0) return fail(file, "write", error);
+    file->beside = true;
+    plsh_status status = open_beside(file, 0600, error);
+    if (status == PLSH_STATUS_OK) status = keep_permissions(file, old, error);
+    if (status != PLSH_STATUS_OK && file->descriptor >= 0) {
+        close(file->descriptor);
+        unlink(file->temporary);
+    }
+    return status;
+}
+
+/* What is no regular file is opened as it is named: a pipe behind /dev/stdout or /dev/fd/63 has no
+ * name that links would lead to. */
 static plsh_status open_file(plsh_file *file, const char *path, plsh_error *error) {
     struct stat about;
-    if (realpath(path, file->path) == NULL) {
+    file->descriptor = -1;
+    if (stat(path, &about) != 0 && errno == ENOENT) {
         file->beside = true;
         plsh_status status = follow_links(file, path, error);
         return status == PLSH_STATUS_OK ? open_beside(file, 0666, error) : status;
     }
-    if (stat(file->path, &about) != 0) return fail(file, "look at it", error);
+    if (strlen(path) >= PATH_MAX) return too_long(path, error);
+    memcpy(file->path, path, strlen(path) + 1);
+    if (stat(path, &about) != 0) return fail(file, "write", error);
     if (S_ISDIR(about.st_mode)) {
         errno = EISDIR;
         return fail(file, "write", error);
     }
-    file->beside = S_ISREG(about.st_mode);
-    if (file->beside) {
-        if (access(file->path, W_OK) != 0) return fail(file, "write", error);
-        return open_beside(file, about.st_mode & 0777, error);
-    }
-    file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC);
+    if (S_ISREG(about.st_mode)) return open_replacing(file, path, &about, error);
+    file->descriptor = open(path, O_WRONLY | O_CLOEXEC);
     return file->descriptor >= 0 ? PLSH_STATUS_OK : fail(file, "open", error);
 }
 
