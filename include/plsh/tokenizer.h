@@ -101,7 +101,7 @@ PLSH_API plsh_status plsh_token_stream_finish(plsh_token_stream *stream, plsh_to
 
 /* ---- The vocabulary ---- */
 
-/* One above the largest id. */
+/* One above the largest id that encoding may give. */
 PLSH_API int64_t plsh_tokenizer_size(const plsh_tokenizer *tokenizer);
 
 /* The id of a token as the file spells it ("\xC4\xA0the" for " the" of a byte-level vocabulary), or

@@ -4,7 +4,7 @@
 
 #include "plsh/tokenizer.h"
 
-/* Room for `more` ids; false after a failure, which is in `error`. */
+/* Room for `more` ids. */
 plsh_status plsh_ids_reserve(plsh_token_ids *ids, size_t more, plsh_error *error);
 
 static inline plsh_status plsh_ids_append(plsh_token_ids *ids, int32_t id, plsh_error *error) {

@@ -220,6 +220,8 @@ int64_t plsh_tokenizer_size(const plsh_tokenizer *t) {
     int64_t size = t->vocabulary.count > 0 ? (int64_t)t->vocabulary.largest + 1 : 0;
     for (size_t i = 0; i < t->added.count; i++)
         if (t->added.tokens[i].id >= size) size = (int64_t)t->added.tokens[i].id + 1;
+    for (size_t i = 0; i < t->template_ids.count; i++) /* a file may name ids without a token */
+        if (t->template_ids.ids[i] >= size) size = (int64_t)t->template_ids.ids[i] + 1;
     return size;
 }
 
