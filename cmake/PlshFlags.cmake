@@ -21,6 +21,11 @@ if(PLSH_SANITIZE)
     add_link_options(-fsanitize=${PLSH_SANITIZE})
 endif()
 
+option(PLSH_FUZZ "build the fuzz targets with libFuzzer (needs clang)" OFF)
+if(PLSH_FUZZ)
+    list(APPEND plsh_flags -fsanitize=fuzzer-no-link)
+endif()
+
 function(plsh_apply_flags target)
     target_compile_options(${target} PRIVATE ${plsh_flags})
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
