@@ -1,5 +1,4 @@
-# Which files of src/attention/kernels this processor can compile, and with what flags.
-# Also used on its own by the cross build of the kernel tests.
+# Which files of a room's kernels this processor can compile, and with what flags.
 
 set(plsh_kernel_flags -ffp-contract=fast -fno-trapping-math)
 if(PLSH_SANITIZE) # gcc takes minutes for the instrumented templates at -O2, seconds at -O1
@@ -11,7 +10,8 @@ set(plsh_flags_wide ${plsh_flags_avx2} -Wno-psabi)
 set(plsh_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 set(plsh_flags_neon "")
 
-# plsh_select_kernels(VARIABLE files...): keeps what this processor has, and sets the flags.
+# plsh_select_kernels(VARIABLE files...): keeps what this processor has, and sets the flags. What only
+# the tests' build has, 16 lanes on AVX2, comes in VARIABLE_testing.
 function(plsh_select_kernels variable)
     set(kept)
     foreach(file IN LISTS ARGN)
@@ -31,5 +31,9 @@ function(plsh_select_kernels variable)
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")
         list(APPEND kept ${file})
     endforeach()
+    set(testing ${kept})
+    list(FILTER kept EXCLUDE REGEX "/wide\\.c$")
+    list(FILTER testing INCLUDE REGEX "/wide\\.c$")
     set(${variable} ${kept} PARENT_SCOPE)
+    set(${variable}_testing ${testing} PARENT_SCOPE)
 endfunction()

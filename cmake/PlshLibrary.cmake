@@ -51,6 +51,19 @@ if(plsh_has_arpack)
     target_compile_definitions(plsh_objects PRIVATE PLSH_WITH_ARPACK=1)
 endif()
 
+# plsh_add_testing_objects(name sources...): the few files that differ in the tests' build, which can
+# switch CPU features off and make allocations fail, and has one more table of kernels. A test links
+# them before the library as it is shipped, which it so takes everything else from.
+function(plsh_add_testing_objects name)
+    plsh_add_objects(${name} ${ARGN})
+    target_compile_definitions(${name} PRIVATE PLSH_TESTING=1)
+endfunction()
+if(PLSH_BUILD_TESTS)
+    plsh_add_testing_objects(plsh_testing_objects
+        "${PROJECT_SOURCE_DIR}/src/base/cpu.c" "${PROJECT_SOURCE_DIR}/src/base/memory.c"
+        "${PROJECT_SOURCE_DIR}/src/attention/kernels/choose.c" ${plsh_kernels_testing})
+endif()
+
 # plsh_add_library(target kind output objects...): one of our libraries, made of those objects.
 function(plsh_add_library target kind output)
     list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")

@@ -31,6 +31,10 @@ plsh_sources(plsh_lm_sources weights text model train)
 file(GLOB plsh_lm_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/weights/kernels/*.c")
 plsh_select_kernels(plsh_lm_kernels ${plsh_lm_kernel_files})
 plsh_add_objects(plsh_lm_objects ${plsh_lm_sources} ${plsh_lm_kernels})
+if(PLSH_BUILD_TESTS)
+    plsh_add_testing_objects(plsh_lm_testing_objects
+        "${PROJECT_SOURCE_DIR}/src/weights/choose.c" ${plsh_lm_kernels_testing})
+endif()
 set(plsh_lm_libraries PkgConfig::PLSH_jansson PkgConfig::PLSH_libpcre2_8
     PkgConfig::PLSH_libutf8proc PkgConfig::PLSH_openblas)
 target_link_libraries(plsh_lm_objects PRIVATE ${plsh_lm_libraries})

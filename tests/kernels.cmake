@@ -14,9 +14,7 @@ find_program(PLSH_CROSS_COMPILER aarch64-linux-gnu-gcc)
 find_program(PLSH_CROSS_EMULATOR NAMES qemu-aarch64 qemu-aarch64-static)
 if(PLSH_CROSS_COMPILER AND PLSH_CROSS_EMULATOR AND NOT PLSH_SANITIZE)
     set(sources ../src/attention/kernels/neon.c ../src/attention/kernels/reference.c
-                ../src/attention/kernels/choose.c ../src/base/status.c
-                ../src/attention/kernels/decode_neon.c ../src/attention/kernels/decode_choose.c
-                ../src/attention/kernels/decode_reference.c)
+                ../src/attention/kernels/choose.c ../src/base/cpu.c ../src/base/status.c)
     list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
     file(GLOB headers "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.h"
          "${PROJECT_SOURCE_DIR}/src/base/simd/*.h")

@@ -1,4 +1,4 @@
-/* base: which instruction sets this machine has, and which one is to be used. */
+/* base: what this processor can do, and which instruction set is to be used. */
 #include "base/cpu.h"
 
 #include <stdio.h>
@@ -8,35 +8,95 @@
 #include "base/status.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 
-/* __builtin_cpu_supports also asks whether the system saves the registers (XGETBV). It has no
- * word for F16C in every compiler; whoever saves the AVX registers has all F16C needs. */
-static bool has_f16c(void) {
+/* ---- Features ------------------------------------------------------------------------------- */
+
+static unsigned machine_features(void) {
+    unsigned has = 0;
+#if defined(__x86_64__)
+    /* __builtin_cpu_supports also asks whether the system saves the registers (XGETBV). It has no
+     * word for F16C in every compiler; whoever saves the AVX registers has all F16C needs. */
     unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    if (__builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
+        has |= PLSH_CPU_F16C;
+    if (__builtin_cpu_supports("fma")) has |= PLSH_CPU_FMA;
+    if (__builtin_cpu_supports("avx2")) has |= PLSH_CPU_AVX2;
+    if (__builtin_cpu_supports("avx512f")) has |= PLSH_CPU_AVX512F;
+    if (__builtin_cpu_supports("avx512bw")) has |= PLSH_CPU_AVX512BW;
+    if (__builtin_cpu_supports("avx512dq")) has |= PLSH_CPU_AVX512DQ;
+    if (__builtin_cpu_supports("avx512vl")) has |= PLSH_CPU_AVX512VL;
+#elif defined(__aarch64__)
+    has = PLSH_CPU_NEON; /* part of the architecture */
+#endif
+    return has;
 }
 
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
-
-static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#ifdef PLSH_TESTING
+/* The features that PLSH_TEST_CPU_OFF names. */
+static unsigned features_off(void) {
+    static const char *const names[] = {"f16c",     "fma",      "avx2",     "avx512f",
+                                        "avx512bw", "avx512dq", "avx512vl", "neon"};
+    const char *at = getenv("PLSH_TEST_CPU_OFF");
+    unsigned off = 0;
+    while (at && *at) {
+        size_t length = strcspn(at, ","), i = 0, count = sizeof names / sizeof *names;
+        while (i < count && (strlen(names[i]) != length || memcmp(names[i], at, length) != 0)) i++;
+        if (i == count) {
+            fprintf(stderr, "PLSH_TEST_CPU_OFF: no feature is called '%.*s'\n", (int)length, at);
+            abort();
+        }
+        off |= 1u << i;
+        at += length + (at[length] == ',');
+    }
+    return off;
 }
 #endif
+
+unsigned plsh_cpu_features(void) {
+#ifdef PLSH_TESTING
+    return machine_features() & ~features_off();
+#else
+    return machine_features();
+#endif
+}
+
+/* ---- Instruction sets ----------------------------------------------------------------------- */
+
+enum {
+    NEEDS_AVX2 = PLSH_CPU_AVX2 | PLSH_CPU_FMA | PLSH_CPU_F16C,
+    NEEDS_AVX512 =
+        NEEDS_AVX2 | PLSH_CPU_AVX512F | PLSH_CPU_AVX512BW | PLSH_CPU_AVX512DQ | PLSH_CPU_AVX512VL
+};
+
+/* The best first. Each needs all that those after it need. */
+static const char *const names[] = {
+#if defined(__x86_64__)
+    "avx512", "avx2",
+#ifdef PLSH_TESTING
+    "wide",
+#endif
+#elif defined(__aarch64__)
+    "neon",
+#endif
+    "reference", NULL};
+
+static const unsigned needs[] = {
+#if defined(__x86_64__)
+    NEEDS_AVX512, NEEDS_AVX2,
+#ifdef PLSH_TESTING
+    NEEDS_AVX2,
+#endif
+#elif defined(__aarch64__)
+    PLSH_CPU_NEON,
+#endif
+    0};
 
 const char *const *plsh_cpu_isas(void) {
-#if defined(__x86_64__)
-    static const char *const names[] = {"avx512", "avx2", "wide", "reference", NULL};
-    return names + (has_avx512() ? 0 : has_avx2() ? 1 : 3);
-#elif defined(__aarch64__)
-    static const char *const names[] = {"neon", "reference", NULL};
-    return names;
-#else
-    static const char *const names[] = {"reference", NULL};
-    return names;
-#endif
+    const unsigned has = plsh_cpu_features();
+    int i = 0;
+    while (needs[i] & ~has) i++;
+    return names + i;
 }
 
 plsh_status plsh_cpu_choose(const char **isa, const char *name, plsh_error *error) {

@@ -1,11 +1,32 @@
-/* base: which instruction sets this machine has, and which one is to be used. */
+/* base: what this processor can do, and which instruction set is to be used.
+ *
+ * An instruction set is a name ("avx512", "avx2", "neon", "reference") for the features that
+ * kernels compiled for it need. A room with kernels has a table of them per name. */
 #ifndef PLSH_BASE_CPU_H
 #define PLSH_BASE_CPU_H
 
 #include "plsh/status.h"
 
-/* The names of those that this machine can run, the best first, NULL at the end; "reference", plain
- * C, is always the last. */
+/* Features of a processor, as far as kernels here ask for them. Those of x86 count only where the
+ * system saves the registers they work on. */
+typedef enum plsh_cpu_feature {
+    PLSH_CPU_F16C = 1 << 0,
+    PLSH_CPU_FMA = 1 << 1,
+    PLSH_CPU_AVX2 = 1 << 2,
+    PLSH_CPU_AVX512F = 1 << 3,
+    PLSH_CPU_AVX512BW = 1 << 4,
+    PLSH_CPU_AVX512DQ = 1 << 5,
+    PLSH_CPU_AVX512VL = 1 << 6,
+    PLSH_CPU_NEON = 1 << 7
+} plsh_cpu_feature;
+
+/* Those of this machine. In the tests' build without those that PLSH_TEST_CPU_OFF names, as in
+ * "avx512f,fma", so that one machine can test what others choose. */
+unsigned plsh_cpu_features(void);
+
+/* The names of the instruction sets that this machine can run, the best first, NULL at the end;
+ * "reference", plain C, is always the last. The tests' build also has "wide": 16 lanes in two AVX2
+ * registers each, slow. */
 const char *const *plsh_cpu_isas(void);
 
 /* One of these names: `name`, or what PLSH_ISA says where it is NULL, or else the best. Another one

@@ -3,11 +3,14 @@
 
 #include "base/status.h"
 
+#ifdef PLSH_TESTING
 #include <stdatomic.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
-/* Both serve the tests: "any allocation may fail" and "nothing leaks". */
+#ifdef PLSH_TESTING
+/* "Any allocation may fail" and "nothing leaks". */
 static atomic_long fail_after = -1;
 static atomic_long live;
 
@@ -15,6 +18,18 @@ static bool must_fail(void) {
     if (atomic_load_explicit(&fail_after, memory_order_relaxed) < 0) return false;
     return atomic_fetch_sub(&fail_after, 1) == 0;
 }
+
+static void count_live(long change) {
+    atomic_fetch_add_explicit(&live, change, memory_order_relaxed);
+}
+
+void plsh_memory_fail_after(long count) { atomic_store(&fail_after, count); }
+
+long plsh_memory_live(void) { return atomic_load(&live); }
+#else
+static bool must_fail(void) { return false; }
+static void count_live(long change) { (void)change; }
+#endif
 
 plsh_status plsh_allocate(void **out, size_t count, size_t size, const char *what,
                           plsh_error *error) {
@@ -28,17 +43,13 @@ plsh_status plsh_allocate(void **out, size_t count, size_t size, const char *wha
     if (memory == NULL)
         return plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory for %zu bytes", what, bytes);
     memset(memory, 0, padded);
-    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    count_live(1);
     *out = memory;
     return PLSH_STATUS_OK;
 }
 
 void plsh_release(void *pointer) {
     if (pointer == NULL) return;
-    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    count_live(-1);
     free(pointer);
 }
-
-void plsh_memory_fail_after(long count) { atomic_store(&fail_after, count); }
-
-long plsh_memory_live(void) { return atomic_load(&live); }

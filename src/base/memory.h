@@ -25,10 +25,11 @@ static inline bool plsh_add(size_t a, size_t b, size_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Tests only: the allocation after the next `count` ones fails, once;
- * a negative count switches that off. plsh_memory_live: allocations not yet
- * released. */
+#ifdef PLSH_TESTING
+/* The allocation after the next `count` ones fails, once; a negative count
+ * switches that off. plsh_memory_live: allocations not yet released. */
 void plsh_memory_fail_after(long count);
 long plsh_memory_live(void);
+#endif
 
 #endif

@@ -11,7 +11,9 @@ plsh_status plsh_linear_kernels_choose(const plsh_linear_kernels **out, const ch
 #if defined(__x86_64__)
         &plsh_linear_avx512,
         &plsh_linear_avx2,
+#ifdef PLSH_TESTING
         &plsh_linear_wide,
+#endif
 #elif defined(__aarch64__)
         &plsh_linear_neon,
 #endif

@@ -558,8 +558,7 @@ static void test_bad_arguments(void **state) {
     plsh_cache *cache;
     plsh_cache_config bad = good;
     bad.kv_heads = 3;
-    assert_fails(plsh_cache_create(&bad, &cache, &error), PLSH_STATUS_INVALID,
-                 "kv_heads is 3");
+    assert_fails(plsh_cache_create(&bad, &cache, &error), PLSH_STATUS_INVALID, "kv_heads is 3");
     assert_null(cache);
     bad = good, bad.head_dim = 513;
     assert_fails(plsh_cache_create(&bad, &cache, &error), PLSH_STATUS_INVALID, "head_dim is 513");

@@ -1,6 +1,7 @@
 /* tests: what every test program needs besides cmocka. */
 #include "support/support.h"
 
+#include "base/cpu.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -11,6 +12,14 @@
 void test_message_holds(const char *message, const char *text) {
     if (strstr(message, text) == NULL)
         fail_msg("the message is \"%s\" and does not hold \"%s\"", message, text);
+}
+
+bool test_has_isa(const char *name) {
+    plsh_error error;
+    const char *isa;
+    bool has = plsh_cpu_choose(&isa, name, &error) == PLSH_STATUS_OK;
+    if (!has) print_message("skipped: %s\n", error.message);
+    return has;
 }
 
 const char *test_shared(const char *file) {

@@ -28,6 +28,10 @@
 
 void test_message_holds(const char *message, const char *text);
 
+/* Can this machine run the instruction set of that name, or for NULL the one that PLSH_ISA names?
+ * If not, says so: a main that needs it returns 77, a test skips. */
+bool test_has_isa(const char *name);
+
 /* The path of a file of the reference data (PLSH_SHARED, or the build's default) in a buffer that
  * is reused after eight calls. Skips the test, with a message, where the file is absent. */
 const char *test_shared(const char *file);

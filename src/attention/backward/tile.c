@@ -11,7 +11,7 @@ void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_
     plsh_sampled_layout(&tile->sampled, plan, arena);
     tile->tile.sampled = &tile->sampled;
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
-    size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
+    size_t group = (size_t)plan->kernel->group, rows = PLSH_TILE_QUERIES;
     bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
     tile->packed_o = plsh_arena_floats(arena, group * dv);
     tile->packed_do = plsh_arena_floats(arena, rows * dv);

@@ -13,7 +13,7 @@ static size_t align(size_t bytes) {
 
 plsh_cache_page_layout plsh_cache_page_layout_make(plsh_dtype dtype, int64_t head_dim,
                                                    int64_t value_dim, bool bounded,
-                                                   const plsh_decode_kernels *kernels) {
+                                                   const plsh_kernels *kernels) {
     plsh_cache_page_layout layout = {
         .dtype = dtype, .head_dim = head_dim, .value_dim = value_dim, .kernels = kernels};
     layout.d = plsh_decode_columns(head_dim);

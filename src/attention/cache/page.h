@@ -5,7 +5,7 @@
 #ifndef PLSH_ATTENTION_CACHE_PAGE_H
 #define PLSH_ATTENTION_CACHE_PAGE_H
 
-#include "attention/kernels/decode.h"
+#include "attention/kernels/kernels.h"
 
 #include <stdatomic.h>
 
@@ -26,13 +26,13 @@ typedef struct plsh_cache_page_layout {
     int64_t d, dv;                   /* padded */
     size_t element;                  /* bytes of one */
     size_t box, keys, values, bytes; /* offsets within a page, and its size */
-    const plsh_decode_kernels *kernels;
+    const plsh_kernels *kernels;
 } plsh_cache_page_layout;
 
 /* bounded: with norms and boxes, for `exact`. */
 plsh_cache_page_layout plsh_cache_page_layout_make(plsh_dtype dtype, int64_t head_dim,
                                                    int64_t value_dim, bool bounded,
-                                                   const plsh_decode_kernels *kernels);
+                                                   const plsh_kernels *kernels);
 
 static inline bool plsh_cache_page_is_bounded(const plsh_cache_page_layout *layout) {
     return layout->keys != layout->box;

@@ -58,7 +58,7 @@ static plsh_status make_masks(plsh_cache_setup *setup, const plsh_cache_config *
 }
 
 static plsh_status make(plsh_cache_setup **out, const plsh_cache_config *config,
-                        const plsh_decode_kernels *kernels, plsh_error *error) {
+                        const plsh_kernels *kernels, plsh_error *error) {
     void *memory;
     plsh_status status = plsh_allocate(&memory, 1, sizeof(plsh_cache_setup), "a cache", error);
     if (status) return status;
@@ -91,8 +91,8 @@ static plsh_status make(plsh_cache_setup **out, const plsh_cache_config *config,
 plsh_status plsh_cache_setup_make(plsh_cache_setup **setup, const plsh_cache_config *config,
                                   plsh_error *error) {
     plsh_cache_config whole = *config;
-    const plsh_decode_kernels *kernels;
+    const plsh_kernels *kernels;
     plsh_status status = complete(&whole, error);
-    if (!status) status = plsh_decode_kernels_choose(&kernels, config->isa, error);
+    if (!status) status = plsh_kernels_choose(&kernels, config->isa, error);
     return status ? status : make(setup, &whole, kernels, error);
 }

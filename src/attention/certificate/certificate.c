@@ -18,7 +18,7 @@ static const float LOG_SMALL = -10, LOG_NOTHING = -24;
 static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
 void plsh_certificate_layout(plsh_gap_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
-    const size_t group = (size_t)plan->kernel.group;
+    const size_t group = (size_t)plan->kernel->group;
     gap->over_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
     gap->over_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
     gap->over_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);

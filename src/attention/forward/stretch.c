@@ -8,7 +8,7 @@
 
 void plsh_stretches_layout(plsh_stretches *all, const plsh_plan *plan, int columns,
                            plsh_arena *arena) {
-    all->group = plan->kernel.group;
+    all->group = plan->kernel->group;
     all->columns = columns;
     all->past = plsh_arena_floats(arena, PLSH_TILE_QUERIES * (size_t)columns);
     all->past_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES * (size_t)columns);

@@ -31,7 +31,7 @@ void plsh_summary_mean(const plsh_plan *plan, const plsh_bounds *bounds, const p
     for (int64_t i = 0; i < count; i++) {
         ptrdiff_t unused;
         int64_t row = begin + (2 * i + 1) * keys / (2 * count);
-        const float *key = plsh_row_source_take(k, &plan->kernel, row, 1, wide, &unused);
+        const float *key = plsh_row_source_take(k, plan->kernel, row, 1, wide, &unused);
         for (int64_t x = 0; x < d; x++) mean[x] += key[x] / (float)count;
     }
     for (int64_t x = 0; x < d; x++) finite &= isfinite(mean[x]);
@@ -45,11 +45,11 @@ void plsh_summary_piece(const plsh_plan *plan, const plsh_bounds *bounds, const 
     int64_t left = plan->key_offset[sequence + 1] - first;
     int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
     ptrdiff_t stride;
-    const float *keys = plsh_row_source_take(k, &plan->kernel, first, rows, wide, &stride);
+    const float *keys = plsh_row_source_take(k, plan->kernel, first, rows, wide, &stride);
     float unused[2 * PLSH_DIM_MAX], square[2];
     float *box = bounds->box ? bounds->box + piece * 2 * d : unused;
-    plan->kernel.box(plan->kernel.group, box, square, keys, stride, bounds->mean + sequence * d,
-                     rows, (int)d);
+    plan->kernel->box(plan->kernel->group, box, square, keys, stride, bounds->mean + sequence * d,
+                      rows, (int)d);
     /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
     const float slack = 1.0f + (float)d * 0x1p-22f;
     bounds->norm[piece] = sqrtf(square[0]) * slack;
@@ -77,7 +77,7 @@ void plsh_summary_values(const plsh_plan *plan, const plsh_bounds *bounds, const
     }
     for (int64_t j = begin; j < end; j++) {
         ptrdiff_t unused;
-        const float *row = plsh_row_source_take(v, &plan->kernel, j, 1, wide, &unused);
+        const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide, &unused);
         widest = larger(widest, widen_ranges(row, v->dim, low, high));
         bounds->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
             widest * (1.0f + 0x1p-22f);

@@ -6,10 +6,10 @@
 
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
-    size_t group = (size_t)plan->kernel.group, rows = PLSH_TILE_QUERIES;
+    size_t group = (size_t)plan->kernel->group, rows = PLSH_TILE_QUERIES;
     bool wide = plan->paged || plan->shape.dtype != PLSH_DTYPE_FLOAT32;
     tile->plan = plan;
-    tile->kernel = &plan->kernel;
+    tile->kernel = plan->kernel;
     tile->packed = plsh_arena_floats(arena, rows * d);
     tile->o = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)dv));
     tile->m = plsh_arena_floats(arena, rows);

@@ -3,11 +3,11 @@
  *     v_sum4(to, a, b, c, d)  to[0..3] = the sums of the lanes of four vectors
  *     DECODE_ROWS           rows per register block, a power of two
  *     DECODE_COLUMNS        vectors of columns per register block of DECODE_ROWS rows
- * and makes its table with DECODE_TABLE(name, narrow). */
+ * and has its attend functions in ATTEND. */
 #ifndef PLSH_KERNELS_DECODE_TEMPLATE_H
 #define PLSH_KERNELS_DECODE_TEMPLATE_H
 
-#include "attention/kernels/decode.h"
+#include "attention/kernels/kernels.h"
 #include "base/simd/vector_math.h"
 
 #include <math.h>
@@ -230,7 +230,7 @@ static void attend_bfloat(plsh_decode_row *const *rows, int count, const void *k
     attend_rows(rows, count, k, v, PLSH_DTYPE_BFLOAT16, keys, d, dv);
 }
 
-#define DECODE_TABLE(isa, narrow)                                                                  \
-    { .name = (isa), .attend = {attend_float, attend_half, attend_bfloat}, .narrow_half = (narrow) }
+#define ATTEND                                                                                     \
+    { attend_float, attend_half, attend_bfloat }
 
 #endif

@@ -1,4 +1,4 @@
-/* attention: the tile kernels, one table of them per instruction set.
+/* attention: the kernels, one table of them per instruction set.
  *
  * Queries sit in the lanes. A group is `group` queries of one head; its scores are computed
  * transposed, S[key][query], so that everything a softmax does is lane-wise:
@@ -21,11 +21,12 @@
  * touched. packed, s, p, o, m, l, alpha, top are the engine's own: 64-byte aligned, rows of
  * `group` floats, those of O of plsh_kernels_columns(dv).
  *
- * Every function takes the group of its table first; the reference works for any, so it can
- * stand in for what a table lacks. */
+ * Every tile function takes the group of its table first; the reference works for any, so that
+ * the tests can hold the others against it. */
 #ifndef PLSH_ATTENTION_KERNELS_H
 #define PLSH_ATTENTION_KERNELS_H
 
+#include "attention/kernels/decode.h"
 #include "plsh/attention.h"
 
 enum { PLSH_GROUP_MAX = 48 }; /* the largest group of any table */
@@ -146,14 +147,21 @@ typedef struct plsh_kernels {
     void (*bounds)(int group, float *e, const float *packed, const float *boxes,
                    const float *k_norm, const float *radius, const float *bias, const float *q_norm,
                    const float *shift, int tiles, int d);
+
+    /* Decoding: adds keys (1..PLSH_DECODE_KEYS) keys to every row's (m, l, o). A key whose weight
+     * in s is -inf counts for nothing, whatever q and k hold. By storage: index it with the
+     * plsh_dtype. */
+    void (*attend[3])(plsh_decode_row *const *rows, int count, const void *k, const void *v,
+                      int keys, int d, int dv);
+
+    /* to[0..count) = from, rounded to nearest even. */
+    void (*narrow_half)(uint16_t *to, const float *from, int64_t count);
 } plsh_kernels;
 
 /* Floats from one row of O to the next: dv rounded up to the widest vector. */
 static inline int plsh_kernels_columns(int dv) { return (dv + 15) & ~15; }
 
-/* *out = the table called name ("avx2", "avx512", "neon", "wide", "reference"), or for NULL the
- * one that PLSH_ISA names, or else the best of this machine, with what it lacks taken from the
- * reference. An unknown or unavailable name is an error that lists the available ones. */
-plsh_status plsh_kernels_choose(plsh_kernels *out, const char *name, plsh_error *error);
+/* *out = the table of the instruction set that plsh_cpu_choose takes for this name. */
+plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh_error *error);
 
 #endif

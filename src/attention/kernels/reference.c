@@ -5,6 +5,7 @@
 
 #include "attention/kernels/tables.h"
 #include "base/dtype.h"
+#include "base/simd/vector_plain.h"
 
 enum { REFERENCE_GROUP = 16 };
 
@@ -273,6 +274,21 @@ static double correlate(int group, const float *ds, const float *table, int keys
     return sum;
 }
 
+/* ---- Decoding, by the template ------------------------------------------------------------- */
+
+#define DECODE_ROWS 1
+#define DECODE_COLUMNS 1
+
+static inline void v_sum4(float *to, vector a, vector b, vector c, vector d) {
+    to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+}
+
+#include "attention/kernels/decode_template.h"
+
+static void narrow_half(uint16_t *to, const float *from, int64_t count) {
+    for (int64_t x = 0; x < count; x++) to[x] = plsh_float_to_half(from[x]);
+}
+
 const plsh_kernels plsh_kernels_reference = {
     .name = "reference",
     .group = REFERENCE_GROUP,
@@ -292,4 +308,6 @@ const plsh_kernels plsh_kernels_reference = {
     .dots = dots,
     .spread = spread,
     .correlate = correlate,
+    .attend = ATTEND,
+    .narrow_half = narrow_half,
 };

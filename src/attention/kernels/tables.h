@@ -4,9 +4,9 @@
 
 #include "attention/kernels/kernels.h"
 
-/* A function that a table lacks is NULL in it; the reference has them all. */
 extern const plsh_kernels plsh_kernels_reference;
-extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512, plsh_kernels_wide;
+extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512;
+extern const plsh_kernels plsh_kernels_wide; /* in the tests' build only */
 extern const plsh_kernels plsh_kernels_neon;
 
 #endif

@@ -4,7 +4,7 @@
  *     KEY_BLOCK            keys per register block of scores: KEY_BLOCK * GROUP_VECTORS sums
  *     ROW_BLOCK            rows per register block of accumulate, a divisor of the group
  *     COLUMN_BLOCK         vectors of columns in it, at most: ROW_BLOCK * COLUMN_BLOCK sums
- * and makes its table with KERNEL_TABLE(name). */
+ * and what decode_template.h asks for, and makes its table with KERNEL_TABLE(name, narrow). */
 #ifndef PLSH_KERNELS_TEMPLATE_H
 #define PLSH_KERNELS_TEMPLATE_H
 
@@ -192,12 +192,12 @@ INLINE void add_compensated(float *l, float *l_low, vector alpha, vector sum) {
 INLINE void softmax_rows(const bool weighted, float *s, const float *top, const float *w,
                          const int32_t *row, float *m, float *l, float *l_low, float *alpha,
                          int keys) {
-    enum { TOGETHER = 16 }; /* keys summed from zero: a sum of 128 like terms is off by 64 ulps */
+    enum { SUMMED = 16 }; /* keys from zero: a sum of 128 like terms may be off by 64 ulps */
     vector m_new[GROUP_VECTORS], sum[GROUP_VECTORS], total[GROUP_VECTORS];
     advance_maximum(m_new, top, m, alpha);
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = v_set(0.0f);
     for (int j = 0; j < keys;) {
-        const int end = j + TOGETHER < keys ? j + TOGETHER : keys;
+        const int end = j + SUMMED < keys ? j + SUMMED : keys;
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) sum[g] = v_set(0.0f);
         for (; j < end; j++) {
             UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
@@ -427,14 +427,16 @@ static void finish(int group, float *out, ptrdiff_t stride, const float *o, cons
 
 #include "attention/kernels/backward.h"
 #include "attention/kernels/boxes.h"
+#include "attention/kernels/decode_template.h"
 
-#define KERNEL_TABLE(isa)                                                                          \
+#define KERNEL_TABLE(isa, narrow)                                                                  \
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
         .softmax = softmax, .softmax_weighted = softmax_weighted, .mask = mask,                    \
         .accumulate = accumulate, .accumulate_masked = accumulate_masked, .finish = finish,        \
         .all_finite = all_finite, .box = box, .bounds = bounds, .gradient = gradient,              \
-        .dots = dots, .spread = spread, .correlate = correlate                                     \
+        .dots = dots, .spread = spread, .correlate = correlate, .attend = ATTEND,                  \
+        .narrow_half = narrow                                                                      \
     }
 
 #endif

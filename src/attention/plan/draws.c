@@ -29,7 +29,7 @@ plsh_status plsh_draws_prepare(const plsh_plan *plan, plsh_head_plan *head, plsh
     status = plsh_counting_create(set, fused, &head->counting, error);
     if (status) return status;
     head->counts_bytes = plsh_counts_size(head->counting, (int)plsh_head_tile_rows(plan, head),
-                                          plan->kernel.group, plan->shape.causal);
+                                          plan->kernel->group, plan->shape.causal);
     return PLSH_STATUS_OK;
 }
 

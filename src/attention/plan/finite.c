@@ -21,8 +21,8 @@ static int64_t first_bad(const plsh_plan *plan, const array *a) {
     int64_t all = a->heads * a->rows, bad = all;
 #pragma omp parallel for num_threads(plan->threads) schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < all; i++) {
-        if (i < bad && !plan->kernel.all_finite(plan->kernel.group, row_at(a, i), a->dtype, a->dim,
-                                                1, a->dim)) {
+        if (i < bad && !plan->kernel->all_finite(plan->kernel->group, row_at(a, i), a->dtype,
+                                                 a->dim, 1, a->dim)) {
             bad = i;
         }
     }
@@ -45,7 +45,8 @@ plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays,
         if (bad == a->heads * a->rows) continue;
         int column = 0;
         const char *row = row_at(a, bad);
-        while (plan->kernel.all_finite(plan->kernel.group, row, a->dtype, a->dim, 1, column + 1)) {
+        while (
+            plan->kernel->all_finite(plan->kernel->group, row, a->dtype, a->dim, 1, column + 1)) {
             column++;
         }
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE,

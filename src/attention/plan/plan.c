@@ -139,7 +139,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     head->reason = "as asked";
     if (head->head.method == PLSH_METHOD_AUTO) plsh_predict_choose(plan, head);
     plsh_method method = head->head.method;
-    head->groups = PLSH_TILE_QUERIES / plan->kernel.group;
+    head->groups = PLSH_TILE_QUERIES / plan->kernel->group;
     plan->boxes |= method == PLSH_METHOD_EXACT;
     head->decay_known = knows_decay(&head->head);
     plsh_status status = set_decay(plan, h, error);
@@ -197,7 +197,7 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     plan->asked[1] = attention->k;
     plan->asked[2] = attention->v;
     plan->asked[3] = attention->o;
-    plan->shape.isa = plan->kernel.name;
+    if (!status) plan->shape.isa = plan->kernel->name;
     if (!status) status = copy_offsets(plan, error);
     if (!status) status = set_heads(plan, error);
     if (!status) status = cut(plan, error);
@@ -237,7 +237,7 @@ void plsh_plan_destroy(plsh_plan *plan) {
     plsh_release(plan);
 }
 
-const char *plsh_plan_isa(const plsh_plan *plan) { return plan->kernel.name; }
+const char *plsh_plan_isa(const plsh_plan *plan) { return plan->kernel->name; }
 
 double plsh_plan_predicted_pairs(const plsh_plan *plan) {
     double keys = 0; /* per query, over all heads */

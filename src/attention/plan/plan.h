@@ -65,7 +65,7 @@ typedef struct plsh_bounds {
 struct plsh_plan {
     plsh_attention shape; /* zeros replaced by what they stand for; pointers to copies */
     plsh_layout asked[4]; /* the layouts of q, k, v, o with their zeros */
-    plsh_kernels kernel;
+    const plsh_kernels *kernel;
     int threads;
     int64_t sequences;
     int64_t *query_offset, *key_offset; /* sequences + 1 */
@@ -115,7 +115,7 @@ static inline float plsh_log2_sum_up(float a, float b) {
 
 /* Rows of queries a tile of this head takes. */
 static inline int64_t plsh_head_tile_rows(const plsh_plan *plan, const plsh_head_plan *head) {
-    return (int64_t)head->groups * plan->kernel.group;
+    return (int64_t)head->groups * plan->kernel->group;
 }
 
 /* Tiles per block of a `fixed` head; the last ones of a block may be empty. */

@@ -50,13 +50,13 @@ static double union_reach(const plsh_plan *plan, const plsh_decay *decay, double
  * |q| |k| scale, d scale for entries of variance 1, and the boxes take a part of that back. */
 static double exact_reach(const plsh_plan *plan, const plsh_head *head) {
     const double gap = 1.3 * (double)plan->shape.head_dim * fabs(plan->shape.scale);
-    const double rounding = PLSH_BOUND_KEYS + plan->kernel.group / 2.0;
+    const double rounding = PLSH_BOUND_KEYS + plan->kernel->group / 2.0;
     return (double)fading(plan, &head->partition.decay, head->eps * exp(-gap)) + rounding;
 }
 
 double plsh_predict_keys(const plsh_plan *plan, const plsh_head *head, plsh_method method) {
     const double sides = plan->shape.causal ? 1 : 2, all = (double)plan->longest;
-    const double group = (double)plan->kernel.group, s = (double)head->partition.samples;
+    const double group = (double)plan->kernel->group, s = (double)head->partition.samples;
     const plsh_decay *decay = &head->partition.decay;
     const bool labels = head->partition.scheme == PLSH_SCHEME_LABELS;
     double keys = sides * one_side(plan, all), reach;

@@ -74,12 +74,14 @@ enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
  * instruction set. */
 static int check_main(void (*check)(void)) {
     plsh_error error = {0};
-    plsh_status status = plsh_kernels_choose(&tested, NULL, &error);
-    if (status != PLSH_STATUS_OK) {
+    const plsh_kernels *table;
+    if (plsh_kernels_choose(&table, NULL, &error) != PLSH_STATUS_OK) {
         printf("skipped: %s\n", error.message);
         return 77;
     }
-    if (plsh_kernels_choose(&plain, "reference", &error) != PLSH_STATUS_OK) return 1;
+    tested = *table;
+    if (plsh_kernels_choose(&table, "reference", &error) != PLSH_STATUS_OK) return 1;
+    plain = *table;
     check();
     printf("%s: %d failures\n", tested.name, failures);
     return failures != 0;
