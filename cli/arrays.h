@@ -26,10 +26,10 @@ typedef struct cli_problem {
     cli_common common;
 } cli_problem;
 
-#define CLI_PROBLEM_GROUPS(settings)                                                               \
+#define CLI_PROBLEM_GROUPS(settings, partitions_table)                                             \
     CLI_GROUP("Arrays", cli_inputs_options, settings, problem.inputs),                             \
         CLI_GROUP("Bias", cli_decays_options, settings, problem.decays),                           \
-        CLI_GROUP("Partitions", cli_partitions_options, settings, problem.partitions),             \
+        CLI_GROUP("Partitions", partitions_table, settings, problem.partitions),                   \
         CLI_GROUP("Common options", cli_common_options, settings, problem.common)
 
 /* Arrays in memory. `attention` has their shape and type, causality, scale and threads; heads are

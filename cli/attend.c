@@ -77,7 +77,7 @@ static const cli_group groups[] = {
     CLI_GROUP("Options", attend_table, settings, attend),
     CLI_GROUP("Methods", cli_knobs_options, settings, knobs),
     CLI_GROUP("Gradients", cli_gradients_options, settings, gradients),
-    CLI_PROBLEM_GROUPS(settings),
+    CLI_PROBLEM_GROUPS(settings, cli_partitions_options),
 };
 
 enum { OUT, LSE, CERTIFY, GRADIENTS, OUTPUTS = GRADIENTS + 4 };

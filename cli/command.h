@@ -12,7 +12,7 @@ typedef enum cli_kind {
     CLI_REAL,     /* double */
     CLI_TEXT,     /* const char *; NULL where it was not given */
     CLI_FILE,     /* the same; completed as a file name */
-    CLI_CHOICE,   /* int: the index in `choices` */
+    CLI_CHOICE,   /* int: the index in `choices`; -1 where it was not given and has no fallback */
     CLI_INTEGERS, /* cli_integers */
     CLI_REALS,    /* cli_reals */
     CLI_WORDS     /* cli_words: comma separated, each one of `choices` where there are any */

@@ -10,6 +10,7 @@ extern const cli_command cli_command_draw;
 extern const cli_command cli_command_error;
 extern const cli_command cli_command_info;
 extern const cli_command cli_command_norms;
+extern const cli_command cli_command_plan;
 
 #if PLSH_WITH_LM
 extern const cli_command cli_command_convert;

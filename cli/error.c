@@ -11,6 +11,7 @@ typedef struct error_options {
     cli_integers samples;
     int64_t reps;
     int method;
+    bool paper;
     const char *out;
 } error_options;
 
@@ -32,13 +33,14 @@ static const cli_option error_table[] = {
      .kind = CLI_INTEGERS,
      CLI_MEMBER(error_options, samples),
      .value = "LIST",
-     .help = "partitions per head; without it 1,10,100,1000 (with --labels: theirs)",
+     .help = "partitions per head; without it 1,10,100,1000, with --paper also 10000,100000 (with "
+             "--labels: theirs)",
      .range = CLI_BETWEEN(1, 16777216)},
     {.name = "reps",
      .kind = CLI_INTEGER,
      CLI_MEMBER(error_options, reps),
      .value = "N",
-     .help = "repetitions with other draws; 0 is 10 (with --labels: 1)",
+     .help = "repetitions with other draws; 0 is 10, and 30 with --paper (with --labels: 1)",
      .fallback = "0",
      .range = CLI_BETWEEN(0, 1000000)},
     {.name = "method",
@@ -48,6 +50,10 @@ static const cli_option error_table[] = {
      .help = "how the partitions are used",
      .fallback = "plsh",
      .choices = list_sampled},
+    {.name = "paper",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(error_options, paper),
+     .help = "the paper's draws (binning, iid), sample counts and repetitions"},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(error_options, out),
@@ -57,7 +63,7 @@ static const cli_option error_table[] = {
 
 static const cli_group groups[] = {
     CLI_GROUP("Options", error_table, settings, error),
-    CLI_PROBLEM_GROUPS(settings),
+    CLI_PROBLEM_GROUPS(settings, cli_paper_partitions_options),
 };
 
 /* One sigma and number of samples: sums over heads and repetitions. */
@@ -146,17 +152,17 @@ static int measure_sigma(const settings *given, work *w, size_t i) {
 
 /* How often what is measured: labels say how many samples they have, and do not change. */
 static int plan_runs(const settings *given, work *w) {
-    static int64_t counts[] = {1, 10, 100, 1000};
-    const bool labels = given->problem.partitions.labels != NULL;
+    static int64_t counts[] = {1, 10, 100, 1000, 10000, 100000};
+    const bool labels = given->problem.partitions.labels != NULL, paper = given->error.paper;
     w->samples = given->error.samples;
-    w->reps = given->error.reps > 0 ? given->error.reps : labels ? 1 : 10;
-    if (labels && (w->samples.count > 0 || w->reps > 1))
-        return cli_usage("--labels says how many samples there are, once; --samples and --reps do "
-                         "not go with it");
+    w->reps = given->error.reps > 0 ? given->error.reps : labels ? 1 : paper ? 30 : 10;
+    if (labels && (w->samples.count > 0 || w->reps > 1 || paper))
+        return cli_usage("--labels says how many samples there are, once; --samples, --reps and "
+                         "--paper do not go with it");
     if (labels)
         w->samples = (cli_integers){1, &w->labels.samples};
     else if (w->samples.count == 0)
-        w->samples = (cli_integers){CLI_COUNT(counts), counts};
+        w->samples = (cli_integers){paper ? 6 : 4, counts};
     return CLI_DONE;
 }
 
@@ -253,11 +259,12 @@ static int report(const settings *given, const work *w) {
 }
 
 static int run(const void *given) {
-    const settings *options = given;
+    settings options = *(const settings *)given;
     work w = {0};
-    int code = prepare(options, &w);
-    if (code == CLI_DONE) code = measure(options, &w);
-    if (code == CLI_DONE) code = report(options, &w);
+    cli_partitions_settle(&options.problem.partitions, options.error.paper);
+    int code = prepare(&options, &w);
+    if (code == CLI_DONE) code = measure(&options, &w);
+    if (code == CLI_DONE) code = report(&options, &w);
     cli_outputs_abandon(&w.out, 1);
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);
@@ -275,7 +282,8 @@ const cli_command cli_command_error = {
         "and attention under the mean of s partitions, for every sigma and number of samples: "
         "the third curve of the paper's figure. Every sigma is given to all heads of the "
         "arrays; mean and standard deviation are over heads and repetitions. Repetition r has "
-        "the seed --seed + r.",
+        "the seed --seed + r. The partitions are those of every command, integer and stratified; "
+        "--paper takes the paper's.",
     .example = "plsh error --random 2,500,16 --sigma 4,32 --samples 1,10,100 --reps 3 --causal",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

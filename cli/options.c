@@ -276,8 +276,34 @@ const char *const *cli_schemes(void) {
     return (const char *const *)drawn;
 }
 
-const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] =
-    CLI_PARTITIONS_TABLE("integer", "stratified");
+#define SCHEME_OPTION                                                                              \
+    .name = "scheme", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, scheme), .value = "NAME",     \
+    .choices = cli_schemes
+#define DESIGN_OPTION                                                                              \
+    .name = "design", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, design), .value = "NAME",     \
+    .choices = plsh_design_names
+#define LABELS_OPTION                                                                              \
+    .name = "labels", .kind = CLI_FILE, CLI_MEMBER(cli_partitions, labels), .value = "FILE",       \
+    .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those of one "   \
+            "head serve all"
+
+const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
+    {SCHEME_OPTION, .help = "how positions are cut", .fallback = "integer"},
+    {DESIGN_OPTION, .help = "how the draws of a head are placed", .fallback = "stratified"},
+    {LABELS_OPTION},
+};
+
+const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT] = {
+    {SCHEME_OPTION, .help = "how positions are cut; without it integer, with --paper binning"},
+    {DESIGN_OPTION,
+     .help = "how the draws of a head are placed; without it stratified, with --paper iid"},
+    {LABELS_OPTION},
+};
+
+void cli_partitions_settle(cli_partitions *options, bool paper) {
+    if (options->scheme < 0) options->scheme = paper ? PLSH_SCHEME_BINNING : PLSH_SCHEME_INTEGER;
+    if (options->design < 0) options->design = paper ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
+}
 
 int cli_labels_read(const cli_partitions *options, cli_labels *out) {
     *out = (cli_labels){0};

@@ -59,41 +59,22 @@ void cli_decays_free(cli_decay_list *list);
 /* ---- partitions: draw, norms, attend, bench, error ---- */
 
 typedef struct cli_partitions {
-    int scheme; /* a plsh_scheme */
-    int design; /* a plsh_design */
+    int scheme; /* a plsh_scheme, */
+    int design; /* a plsh_design; -1: not given, and the table has no default */
     const char *labels;
 } cli_partitions;
 
-/* Their table, with the defaults of a command. */
-#define CLI_PARTITIONS_TABLE(scheme_fallback, design_fallback)                                     \
-    {                                                                                              \
-        {.name = "scheme",                                                                         \
-         .kind = CLI_CHOICE,                                                                       \
-         CLI_MEMBER(cli_partitions, scheme),                                                       \
-         .value = "NAME",                                                                          \
-         .help = "how positions are cut",                                                          \
-         .fallback = (scheme_fallback),                                                            \
-         .choices = cli_schemes},                                                                  \
-            {.name = "design",                                                                     \
-             .kind = CLI_CHOICE,                                                                   \
-             CLI_MEMBER(cli_partitions, design),                                                   \
-             .value = "NAME",                                                                      \
-             .help = "how the draws of a head are placed",                                         \
-             .fallback = (design_fallback),                                                        \
-             .choices = plsh_design_names},                                                        \
-            {.name = "labels",                                                                     \
-             .kind = CLI_FILE,                                                                     \
-             CLI_MEMBER(cli_partitions, labels),                                                   \
-             .value = "FILE",                                                                      \
-             .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those " \
-                     "of one head serve all"},                                                     \
-    }
+/* Their table; norms and error have one of their own, because --paper changes the defaults. */
+enum { CLI_PARTITIONS_COUNT = 3 };
+extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
+extern const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT];
+
+/* Puts the defaults where nothing was given to the second table: integer and stratified as
+ * everywhere, with --paper the paper's own draws, binning and iid. */
+void cli_partitions_settle(cli_partitions *options, bool paper);
 
 /* The names of plsh_scheme but for labels, NULL at the end. */
 const char *const *cli_schemes(void);
-
-enum { CLI_PARTITIONS_COUNT = 3 };
-extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
 
 /* User labels: int32 [heads, s, n]. values is NULL where the option was not given. */
 typedef struct cli_labels {

@@ -66,16 +66,39 @@ static bool in_range(const cli_range *range, double x) {
     return range->below ? x < range->most : x <= range->most;
 }
 
+/* "1e18", "2.5e3": in whole numbers, for a double would blur the digits beyond 2^53. */
+static bool parse_scientific(const char *text, long long *out) {
+    const char *digit = text + (*text == '-' || *text == '+');
+    long long value = 0, exponent = 0;
+    int digits = 0, after = -1; /* of the digits, behind the point */
+    for (; (*digit >= '0' && *digit <= '9') || (*digit == '.' && after < 0); digit++) {
+        after += *digit == '.' || after >= 0;
+        if (*digit == '.') continue;
+        digits++;
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, *digit - '0', &value))
+            return false;
+    }
+    char *end = NULL;
+    if (*digit == 'e' || *digit == 'E') exponent = strtoll(digit + 1, &end, 10);
+    if (digits == 0 || end == NULL || end == digit + 1 || *end != '\0') return false;
+    if (exponent < -18 || exponent > 18 + digits) return false;
+    for (exponent -= after > 0 ? after : 0; exponent < 0; exponent++, value /= 10)
+        if (value % 10 != 0) return false;
+    for (; exponent > 0; exponent--)
+        if (__builtin_mul_overflow(value, 10, &value)) return false;
+    *out = *text == '-' ? -value : value;
+    return true;
+}
+
 /* Accepts 4096, 1e6 and 64k (k = 1024), so that lengths can be written as people say them. */
 static int parse_integer(const cli_option *option, const char *text, int64_t *out) {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     bool whole = end != text && *end == '\0' && errno == 0;
-    if (!whole && end != text && (*end == 'e' || *end == 'E')) {
-        double real = strtod(text, &end);
-        whole = *end == '\0' && real == floor(real) && fabs(real) < 0x1p53;
-        value = whole ? (long long)real : 0;
+    if (!whole && strpbrk(text, "eE") != NULL) {
+        whole = parse_scientific(text, &value);
     } else if (!whole && errno == 0 && end != text && (*end == 'k' || *end == 'M') &&
                end[1] == '\0') {
         whole = !__builtin_mul_overflow(value, *end == 'k' ? 1024LL : 1048576LL, &value);
@@ -222,9 +245,11 @@ static int parse_fallbacks(const cli_command *command, void *settings) {
         const cli_group *group = &command->groups[g];
         for (size_t i = 0; i < group->count && code == CLI_DONE; i++) {
             const cli_option *option = &group->options[i];
+            void *member = member_of(group, option, settings);
             if (option->fallback != NULL)
-                code =
-                    cli_parse_value(option, option->fallback, member_of(group, option, settings));
+                code = cli_parse_value(option, option->fallback, member);
+            else if (option->kind == CLI_CHOICE)
+                *(int *)member = -1;
         }
     }
     return code;

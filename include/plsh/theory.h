@@ -1,16 +1,19 @@
 /* plsh/theory.h - how far M~ is from the bias matrix: measured, and bounded.
  *
  * L* is the n x n matrix k(|i - j|), M~ the mean of the s masks of a set
- * (plsh/partition.h). Theorem 2.1 of the paper bounds three things: the spectral
- * norm ||L* - M~||, the max norm ||L* - M~||_max and the largest block b_max.
- * Theorem 2.2 turns the first two into a bound on the attention output.
+ * (plsh/partition.h). What is bounded: the spectral norm ||L* - M~||, the max norm
+ * ||L* - M~||_max, the largest block b_max (the paper's Theorem 2.1), and with them
+ * the error of an attention output (its Theorem 2.2). The bounds here are sharper than
+ * the published ones, which stand beside them as plsh_paper_*.
  *
  *     plsh_partition set = plsh_partition_default(64.0, 20);
+ *     set.design = PLSH_DESIGN_IID;
  *     plsh_norms norms;
+ *     plsh_bounds bounds;
  *     plsh_error error;
  *     if (plsh_norms_measure(&set, 4096, NULL, &norms, &error)) puts(error.message);
- *     else printf("%g, at most %g in 99 of 100 draws\n", norms.spectral,
- *                 plsh_spectral_error(4096, 64.0, 20, 0.01));
+ *     else if (plsh_bounds_find(&set, 4096, 0.01, &bounds, &error)) puts(error.message);
+ *     else printf("%g, at most %g in 99 of 100 sets\n", norms.spectral, bounds.spectral);
  *
  * Nothing here builds an n x n matrix. Calls may run on several threads at once,
  * but the eigenvalue solver (ARPACK) is not reentrant: solves wait for each other. */
@@ -82,81 +85,145 @@ PLSH_API plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
                                         const plsh_norms_options *options, plsh_norms *norms,
                                         plsh_error *error);
 
-/* ---- Theorem 2.1: the bounds, with the constants of its proof --------------
+/* ---- Bounds ----------------------------------------------------------------
  *
- * For s independent draws (PLSH_DESIGN_IID) of ALiBi by binning or integer;
- * the max norm's holds for every scheme. n >= 1, sigma > 0, s >= 1, eps > 0 and
- * 0 < delta < 1; the functions return NAN otherwise, those that count samples 0.
- *
- * Spectral norm. Theorem 6.2 of Tropp (2012) with the proof's r = 2 Psi and
- * alpha^2 = 8 Psi^2 gives Pr[lambda_max(L* - M~) >= eps] <= n E, where
- *     E = exp(-s eps^2 / (16 Psi^2 + 4 Psi eps)).
- * The paper states n E for the norm. The norm is the larger of lambda_max and
- * -lambda_min, and Tropp's theorem bounds each of the two events by n E: what it proves
- * for the norm is 2 n E. The plain names give n E as published, those that end in
- * _two_sided 2 n E; everything derived further on (expectation, Theorem 2.2) uses the latter. */
+ * Proofs: docs/mathematics.md, sections 10 to 16. n >= 1, sigma > 0, s >= 1, eps > 0 and 0 < delta
+ * < 1; the functions return NAN otherwise, those that count samples 0 (and INT64_MAX where it
+ * would be more). A tail is a bound on the probability of the event, at most 1; an error is what
+ * is exceeded with probability at most delta; samples are the fewest whose error is at most eps. */
 
-/* Psi = 1 + sigma + (e^(1/sigma) + 1) / (e^(1/sigma) - 1). */
-PLSH_API double plsh_psi(double sigma);
+/* All that is known of one set on the positions 0 .. n-1, with the bounds below that hold for its
+ * scheme, design and decay. NAN: none is known. */
+typedef struct plsh_bounds {
+    double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
+    double spectral_expectation; /* at least E||L* - M~|| */
+    double max;                  /* exceeded by ||L* - M~||_max with probability at most delta, */
+    bool max_certain;            /* or never: stratified sets of binning and integer */
+    double largest_block;        /* exceeded by b_max with probability at most delta */
+} plsh_bounds;
 
-/* A bound on Pr[||L* - M~|| >= eps], at most 1. */
+PLSH_API plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
+                                      plsh_bounds *bounds, plsh_error *error);
+
+/* Spectral norm, s independent draws (PLSH_DESIGN_IID) of ALiBi by any scheme. With
+ * v = 1 / (2 sinh^2(1/(2 sigma))) <= 2 sigma^2, kappa = max(sigma, coth(1/(2 sigma)) / 3):
+ *     Pr[||L* - M~|| >= eps] <= delta  at  eps = sqrt(2 v l / s) + kappa l / s, l = ln(2n / delta);
+ *     E||L* - M~|| <= the same at l = ln(2n);   s = l (1 + sqrt(1 + 2 kappa eps / v))^2 v / (2
+ * eps^2).
+ */
 PLSH_API double plsh_spectral_tail(int64_t n, double sigma, int64_t s, double eps);
-PLSH_API double plsh_spectral_tail_two_sided(int64_t n, double sigma, int64_t s, double eps);
-
-/* The eps that is exceeded with probability at most delta:
- *     eps = 2 Psi (l + sqrt(l^2 + 4 s l)) / s, l = ln(n / delta). */
 PLSH_API double plsh_spectral_error(int64_t n, double sigma, int64_t s, double delta);
-PLSH_API double plsh_spectral_error_two_sided(int64_t n, double sigma, int64_t s, double delta);
-
-/* The fewest samples whose bound on Pr[||L* - M~|| >= eps] is at most delta:
- * s = l (16 Psi^2 + 4 Psi eps) / eps^2, rounded up. INT64_MAX where that is more. */
 PLSH_API int64_t plsh_spectral_samples(int64_t n, double sigma, double eps, double delta);
-PLSH_API int64_t plsh_spectral_samples_two_sided(int64_t n, double sigma, double eps, double delta);
-
-/* A bound on E||L* - M~||: the eps above at l = 1 + ln(2 n). Proof: E||X|| is the
- * integral of the tail, which is at most the mean of eps(ln(2n) + U) over U ~ Exp(1);
- * eps(l) is concave, so Jensen's inequality gives eps(ln(2n) + 1). It is at most
- * 4 Psi (sqrt(l / s) + l / s): the C of the paper's inequality is 4, with
- * 1 + ln(2n) for its log n. */
 PLSH_API double plsh_spectral_expectation(int64_t n, double sigma, int64_t s);
 
-/* Max norm: 2 n^2 exp(-2 s eps^2), at most 1; its eps = sqrt(ln(2 n^2 / delta) / (2 s)), and
- * the samples ln(2 n^2 / delta) / (2 eps^2), rounded up. */
+/* The same, tighter: the trace of the moment generating function as an integral over the
+ * frequencies, by quadrature, minimised over theta. 0.5 to 0.9 of the closed form; a millisecond,
+ * the samples some 30 of them. Never above the closed form. */
+PLSH_API double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, double eps);
+PLSH_API double plsh_spectral_error_integral(int64_t n, double sigma, int64_t s, double delta);
+PLSH_API int64_t plsh_spectral_samples_integral(int64_t n, double sigma, double eps, double delta);
+PLSH_API double plsh_spectral_expectation_integral(int64_t n, double sigma, int64_t s);
+
+/* The largest Euclidean norm of a row of L* - M~, s independent draws of ALiBi by any scheme: about
+ * sqrt(2 sigma ln(2n / delta) / s). It is at most the spectral norm, and all that an output needs.
+ */
+PLSH_API double plsh_row_error(int64_t n, double sigma, int64_t s, double delta);
+
+/* Max norm, s independent draws by any scheme, for any decay: n (n-1) exp(-2 s eps^2) (Hoeffding's
+ * inequality for each of the n (n-1) / 2 pairs). */
 PLSH_API double plsh_max_tail(int64_t n, int64_t s, double eps);
 PLSH_API double plsh_max_error(int64_t n, int64_t s, double delta);
 PLSH_API int64_t plsh_max_samples(int64_t n, double eps, double delta);
 
-/* Largest block: Pr[b_max > 1 + sigma (3 ln(s / delta) + 2)] < delta for
- * delta < 1/e (NAN above). Also for stratified sets: it needs no independence. The
- * tail is the delta that gives this size, at most 1 (also where it is above 1/e). */
-PLSH_API double plsh_block_bound(double sigma, int64_t s, double delta);
+/* Max norm of a stratified set by binning or integer: (strata + samples of the largest) / s, which
+ * is never exceeded, for any n and any decay. NAN for other sets. */
+PLSH_API double plsh_max_certain(const plsh_partition *set);
+
+/* Largest block, binning and integer, any design (it needs no independence):
+ *     Pr[b_max > 1 + sigma g] <= delta, g the quantile of Gamma(2, 1) at 1 - delta / s.
+ * For cuts it depends on n: 1 + sigma ln(s (1 + (n-1) (1 - e^(-1/sigma))) / delta). */
 PLSH_API double plsh_block_tail(double sigma, int64_t s, double size);
+PLSH_API double plsh_block_bound(double sigma, int64_t s, double delta);
+PLSH_API double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta);
 
-/* ---- Theorem 2.2: the output ---------------------------------------------- */
+/* ---- The output ----------------------------------------------------------- */
 
-/* What the theorem needs of an attention instance: P is the attention without
- * bias, rows summing to 1. */
+/* What is to be known of an attention instance, its largest and least rows: P is the attention
+ * without bias, P* the one with it, rows summing to 1. */
 typedef struct plsh_instance {
     double p_norm; /* ||P||_{2,inf}, the largest Euclidean norm of a row */
     double beta;   /* beta*_P = min_i sum_j P_ij L*_ij */
+    double spread; /* max_i sum_j P*_ij sqrt(1 / L*_ij - 1) */
 } plsh_instance;
 
-/* Both from q and k, [n, dim] floats without gaps, O(n^2 dim) in double.
+/* All from q and k, [n, dim] floats without gaps, O(n^2 dim) in double.
  * scale = 0 means 1 / sqrt(dim). */
 PLSH_API plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, int64_t dim,
                                            const float *q, const float *k, double scale,
                                            bool causal, int threads, plsh_instance *instance,
                                            plsh_error *error);
 
-/* Delta_P = min(||P||_{2,inf} spectral_error_two_sided(delta / 2), max_error(delta / 2)): with
- * probability 1 - delta both norms keep within, so for every instance at once. With s >= ln(4 n /
- * delta) it is at most 8 min(Psi ||P||_{2,inf}, 1) sqrt(ln(4 n / delta) / s): the theorem's C is 8.
- */
+/* Delta_P = min(||P||_{2,inf} row_error(delta / 2), max_error(delta / 2)): with probability 1 -
+ * delta sum_j P_ij |L*_ij - M~_ij| is at most that in every row, for every instance at once. */
 PLSH_API double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm);
 
-/* The theorem's second item, ||T* - T~*||_max <= 2 Delta_P / (beta - Delta_P) ||V||_max; INFINITY
- * where Delta_P >= beta, for which it says nothing. */
-PLSH_API double plsh_output_bound(double delta_p, double beta, double v_max);
+/* ||T* - T~*||_max <= min(Delta_P / beta, 1) range, range the largest max - min of a column of V
+ * (at most 2 ||V||_max). No condition: Theorem 2.2 needs Delta_P < beta. */
+PLSH_API double plsh_output_bound(double delta_p, double beta, double range);
+
+/* Before drawing: E|T~*_i - T*_i| <= spread range / sqrt(s) for every row and column, s independent
+ * draws. No n, no beta. For equal scores the spread is at most pi / 2. */
+PLSH_API double plsh_output_expectation(double spread, int64_t s, double range);
+
+/* ---- The paper's bounds, as published --------------------------------------
+ *
+ * Theorem 2.1 with the constants of its proof, to compare with. Spectral norm: n E,
+ * E = exp(-s eps^2 / (16 Psi^2 + 4 Psi eps)), Psi = 1 + sigma + coth(1/(2 sigma)). That is what its
+ * proof gives for one sign of the eigenvalues; for the norm it gives 2 n E: pass 2 n for n. */
+PLSH_API double plsh_paper_psi(double sigma);
+PLSH_API double plsh_paper_spectral_tail(int64_t n, double sigma, int64_t s, double eps);
+PLSH_API double plsh_paper_spectral_error(int64_t n, double sigma, int64_t s, double delta);
+PLSH_API int64_t plsh_paper_spectral_samples(int64_t n, double sigma, double eps, double delta);
+
+/* A bound on E||L* - M~||: the eps of 2 n E at l = 1 + ln(2n) in the place of ln(2n / delta). It is
+ * at most 4 Psi (sqrt(l / s) + l / s): the C of the paper's inequality is 4. */
+PLSH_API double plsh_paper_spectral_expectation(int64_t n, double sigma, int64_t s);
+
+/* Max norm: 2 n^2 exp(-2 s eps^2). Largest block: 1 + sigma (3 ln(s / delta) + 2) for
+ * delta < 1/e (NAN above). */
+PLSH_API double plsh_paper_max_error(int64_t n, int64_t s, double delta);
+PLSH_API double plsh_paper_block_bound(double sigma, int64_t s, double delta);
+
+/* Theorem 2.2: Delta_P = min(||P||_{2,inf} eps, max error), each at delta / 2 (at most
+ * 8 min(Psi ||P||_{2,inf}, 1) sqrt(ln(4 n / delta) / s) where s >= ln(4 n / delta): its C is 8),
+ * and
+ * ||T* - T~*||_max <= 2 Delta_P / (beta - Delta_P) ||V||_max; INFINITY where Delta_P >= beta. */
+PLSH_API double plsh_paper_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm);
+PLSH_API double plsh_paper_output_bound(double delta_p, double beta, double v_max);
+
+/* ---- How many samples, and which method ------------------------------------
+ *
+ * The error asked for is ||L* - M~|| / coth(1/(2 sigma)), the spectral norm relative to that of the
+ * bias matrix of a long context. */
+typedef struct plsh_advice {
+    int64_t samples_theorem; /* enough with probability 1 - delta, proven for iid draws */
+    int64_t samples_paper;   /* by the paper's constants (2 n E) */
+    int64_t
+        samples_measured; /* enough in 99 of 100 sets, by a law that was measured on sets of this
+                           * scheme and design (experiments/bounds), extrapolated beyond 4096 */
+    int64_t window;       /* keys on each side by which truncation has this error for certain */
+    double pairs_plsh;    /* per query: by plsh with samples_measured, */
+    double pairs_window;  /* by window, */
+    double pairs_dense;   /* by dense */
+    const char *method;   /* the one with the fewest */
+    char reason[160];
+} plsh_advice;
+
+/* scheme and design as of a set; causal: pairs on one side of the query only. 1 <= n < 2^31,
+ * 0 < sigma, 0 < eps < 1, 0 < delta < 1. */
+PLSH_API plsh_status plsh_advice_make(plsh_scheme scheme, plsh_design design, int64_t n,
+                                      double sigma, double eps, double delta, bool causal,
+                                      plsh_advice *advice, plsh_error *error);
 
 #ifdef __cplusplus
 }

@@ -28,17 +28,48 @@ def test_products(rng):
         plsh.decay_multiply(12.0, x.astype(np.float32))
 
 
-def test_bounds_hold_and_invert(rng):
-    bound = plsh.bounds(512, 8.0, 200)
+def test_bounds_hold_and_invert():
+    bound, paper = plsh.bounds(512, 8.0, 200, design="iid"), plsh.paper_bounds(512, 8.0, 200)
     found = plsh.norms(plsh.Partition(8.0, 200, design="iid"), 512)
-    assert found.spectral < bound.spectral < bound.spectral_two_sided
-    assert found.max < bound.max and found.largest_block < bound.largest_block
+    assert found.spectral < bound.spectral < paper.spectral / 5
+    assert found.max < bound.max < paper.max and not bound.max_certain
+    assert found.largest_block <= bound.largest_block < paper.largest_block
     spectral, largest = plsh.samples_needed(512, 8.0, 0.5)
-    assert plsh.bounds(512, 8.0, spectral).spectral <= 0.5
-    assert plsh.bounds(512, 8.0, largest).max <= 0.5 < plsh.bounds(512, 8.0, largest - 1).max
+    assert plsh.bounds(512, 8.0, spectral, design="iid").spectral <= 0.5
+    assert plsh.bounds(512, 8.0, largest, design="iid").max <= 0.5
+    assert plsh.bounds(512, 8.0, largest - 1, design="iid").max > 0.5
     for wrong in ({"n": 0}, {"sigma": 0.0}, {"samples": 0}, {"delta": 1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             plsh.bounds(**{"n": 512, "sigma": 8.0, "samples": 200, "delta": 0.01, **wrong})
+
+
+def test_bounds_say_none():
+    stratified = plsh.bounds(512, 8.0, 200)
+    assert stratified.spectral is None and stratified.spectral_expectation is None
+    found = plsh.norms(plsh.Partition(8.0, 200), 512, spectral=False)
+    assert stratified.max_certain and found.max < stratified.max < 0.25
+    other = plsh.bounds(512, plsh.Partition("kerple-log:1,0.5", 200, design="iid"))
+    assert other.spectral is None and other.largest_block is None and other.max > 0
+    labels = plsh.bounds(8, plsh.Partition(8.0, labels=np.zeros((2, 8), np.int32)))
+    assert labels == plsh.Bounds(None, None, None, False, None)
+
+
+def test_plan():
+    advice = plsh.plan(16384, 64.0, 0.01)
+    assert advice.samples_measured < advice.samples_theorem < advice.samples_paper / 30
+    assert plsh.plan(16384, 64.0, 0.01, design="iid").samples_measured > advice.samples_measured
+    with pytest.raises(plsh.InvalidError, match="error is 2"):
+        plsh.plan(16384, 64.0, 2.0)
+
+
+def test_error(rng):
+    q, k, v = (rng.standard_normal((2, 120, 8), dtype=np.float32) for _ in range(3))
+    rows = plsh.error(q, k, v, sigma=[4.0, 16.0], samples=[2, 512], reps=2)
+    assert [(row.sigma, row.samples) for row in rows] == [(4, 2), (4, 512), (16, 2), (16, 512)]
+    assert rows[1].mean < rows[0].mean / 4 and rows[0].max >= rows[0].mean
+    paper = plsh.error(q, k, v, sigma=4.0, samples=[64], reps=2, paper=True)
+    same = plsh.error(q, k, v, sigma=4.0, samples=[64], reps=2, scheme="binning", design="iid")
+    assert paper == same
 
 
 def test_instance(rng):
@@ -49,4 +80,9 @@ def test_instance(rng):
     found = plsh.instance(16.0, q, k)
     assert found.p_norm == pytest.approx(np.linalg.norm(p, axis=1).max(), rel=1e-5)
     assert found.beta == pytest.approx((p * bias).sum(axis=1).min(), rel=1e-5)
+    weights = np.tril(scores) * bias
+    spread = weights * np.sqrt(1 / bias - 1) / weights.sum(axis=1, keepdims=True)
+    assert found.spread == pytest.approx(spread.sum(axis=1).max(), rel=1e-5)
     assert plsh.output_bound(found, 80, 16.0, 10**9, 1.0) < 0.1
+    assert plsh.output_bound(found, 80, 16.0, 1, 1.0) == 1.0
+    assert plsh.paper_output_bound(found, 80, 16.0, 1, 1.0) == np.inf

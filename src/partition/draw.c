@@ -48,6 +48,8 @@ static inline double gamma2_quantile(double v) {
     return x > 0 ? x : 0;
 }
 
+double plsh_draw_gamma2_quantile(double v) { return gamma2_quantile(v); }
+
 PLSH_CLONES static void gamma2_quantiles(double *v, int64_t count) {
     for (int64_t m = 0; m < count; m++) v[m] = gamma2_quantile(v[m]);
 }
@@ -130,13 +132,14 @@ typedef struct place {
     int64_t first, count;   /* the stratum's samples */
 } place;
 
-/* The measured best number of strata is 1.2 s^0.46, and the best sizes r grow like v^(3/11) with
- * the survival quantile v: stratum k of q begins at s (k/q)^1.375. (More offsets per width mean
- * fewer widths; and the widths of a stratum of wide blocks differ most, so it has to be small.)
- * experiments/stratified has the measurements. Square roots alone: the same on every machine. */
+/* The measured best number of strata is 1.2 s^0.46 (more offsets per width mean fewer widths), and
+ * stratum k of q begins at s (1 - (1 - (k/q)^1.5)^1.5): small at both ends. The widest blocks
+ * differ most from each other, and they decide the spectral norm; of the narrowest, which decide
+ * the entries next to the diagonal, 1 - t/b differs most. experiments/stratified has the
+ * measurements. Square roots alone: the same on every machine. */
 static int64_t stratum_begin(int64_t s, int64_t q, int64_t k) {
-    double t = (double)k / (double)q;
-    return llround((double)s * (t * sqrt(sqrt(t * sqrt(t)))));
+    double t = (double)k / (double)q, rest = 1 - t * sqrt(t);
+    return llround((double)s * (1 - rest * sqrt(rest)));
 }
 
 static int64_t strata_count(int64_t s) {
@@ -146,7 +149,8 @@ static int64_t strata_count(int64_t s) {
 
 static place place_by_quantile(int64_t s, int64_t end, int64_t sample) {
     const int64_t q = strata_count(s);
-    int64_t k = (int64_t)((double)q * pow((double)sample / (double)s, 1 / 1.375));
+    double rest = cbrt(1 - (double)sample / (double)s), t = cbrt(1 - rest * rest);
+    int64_t k = (int64_t)((double)q * (t * t)); /* to a rounding: the loops put it right */
     while (k > 0 && stratum_begin(s, q, k) > sample) k--;
     while (stratum_begin(s, q, k + 1) <= sample) k++;
     int64_t first = stratum_begin(s, q, k), next = stratum_begin(s, q, k + 1);
@@ -195,6 +199,30 @@ static place place_of(const plsh_partition *set, int64_t sample) {
     const int64_t end = widest > 0 ? width_begin(set, widest) : set->samples;
     if (sample >= end) return place_by_width(set, sample);
     return place_by_quantile(set->samples, end, sample);
+}
+
+static void strata_add(plsh_strata *strata, int64_t members) {
+    if (members <= 0) return;
+    strata->count++;
+    if (members > strata->largest) strata->largest = members;
+}
+
+/* Of the samples of one width b all strata but the last have b members of width b exactly (the last
+ * may hold quantiles of width b - 1, or be smaller); for b = 1 M is the identity anyway. */
+plsh_strata plsh_draw_strata(const plsh_partition *set) {
+    const int64_t s = set->samples, q = strata_count(s), widest = exact_width(set);
+    int64_t end = widest > 0 ? width_begin(set, widest) : s;
+    plsh_strata strata = {0};
+    for (int64_t k = 0; k < q && stratum_begin(s, q, k) < end; k++) {
+        int64_t next = stratum_begin(s, q, k + 1);
+        strata_add(&strata, (next < end ? next : end) - stratum_begin(s, q, k));
+    }
+    for (int64_t b = widest; b > 1; b--) {
+        int64_t begin = end;
+        end = width_begin(set, b - 1);
+        strata_add(&strata, end > begin ? (end - begin - 1) % b + 1 : 0);
+    }
+    return strata;
 }
 
 /* The survival quantile and the offset (in turns of 2^-64) of a sample. */

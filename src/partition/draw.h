@@ -35,6 +35,17 @@ plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, u
  * strata in the same order, so axis 1, 2, .. permute the samples. */
 int64_t plsh_partition_place(const plsh_partition *set, int64_t sample);
 
+/* The strata of a stratified binning or integer set, but for those whose mean mask is exact
+ * whatever was drawn: how many, and how many samples the largest has. */
+typedef struct plsh_strata {
+    int64_t count, largest;
+} plsh_strata;
+
+plsh_strata plsh_draw_strata(const plsh_partition *set);
+
+/* The x with Pr[Gamma(2, 1) > x] = (1 + x) exp(-x) = v, for normal v in (0, 1]. */
+double plsh_draw_gamma2_quantile(double v);
+
 /* ceil(edge / 2^shift): the first position at or after a grid edge. */
 static inline int64_t plsh_draw_ceil(plsh_int128 edge, int shift) {
     return (int64_t)((edge + (((plsh_int128)1 << shift) - 1)) >> shift);

@@ -1,136 +1,190 @@
-/* theory: the bounds of Theorems 2.1 and 2.2, with the constants of their proofs. */
-#include "plsh/theory.h"
+/* theory: bounds in closed form on the norms of L* - M~, the largest block and the output.
+ *
+ * docs/mathematics.md, sections 10 to 16, has the proofs. */
+#include "theory/bounds.h"
+
+#include "base/status.h"
+#include "partition/draw.h"
 
 #include <math.h>
 
-double plsh_psi(double sigma) {
-    if (!(sigma > 0 && sigma < INFINITY)) return NAN;
-    /* (e^x + 1) / (e^x - 1) = coth(x / 2), without overflow and cancellation. */
-    return 1 + sigma + 1 / tanh(0.5 / sigma);
-}
-
-static bool is_probability(double delta) { return delta > 0 && delta < 1; }
-
-/* ---- spectral norm --------------------------------------------------------------------------- */
-
-/* sides exp(ln n - s eps^2 / (16 Psi^2 + 4 Psi eps)), at most 1. */
-static double spectral_tail(double sides, int64_t n, double sigma, int64_t s, double eps) {
-    double psi = plsh_psi(sigma);
-    if (n < 1 || s < 1 || isnan(psi) || !(eps > 0)) return NAN;
-    if (isinf(eps)) return 0;
-    double rate = eps / (16 * psi + 4 * eps) * (eps / psi);
-    return fmin(1, sides * exp(log((double)n) - (double)s * rate));
-}
-
-/* The eps at which s eps^2 = l (16 Psi^2 + 4 Psi eps). */
-static double spectral_level(double l, double psi, int64_t s) {
-    double samples = (double)s;
-    return 2 * psi * (l + sqrt(l * l + 4 * samples * l)) / samples;
-}
-
-static double spectral_error(double sides, int64_t n, double sigma, int64_t s, double delta) {
-    double psi = plsh_psi(sigma);
-    if (n < 1 || s < 1 || isnan(psi) || !is_probability(delta)) return NAN;
-    return spectral_level(log(sides * (double)n / delta), psi, s);
-}
-
-static int64_t samples_from(double s) {
+int64_t plsh_samples_round(double s) {
     if (s <= 1) return 1;
     return s < 0x1p62 ? (int64_t)ceil(s) : INT64_MAX;
 }
 
-/* The formula, put right where its rounding is off by one. */
-static int64_t spectral_samples(double sides, int64_t n, double sigma, double eps, double delta) {
-    double psi = plsh_psi(sigma);
-    if (n < 1 || isnan(psi) || !(eps > 0) || !is_probability(delta)) return 0;
-    double l = log(sides * (double)n / delta), ratio = psi / eps;
-    int64_t s = samples_from(l * (16 * ratio * ratio + 4 * ratio));
-    if (s == INT64_MAX || s > INT64_C(1) << 50) return s;
-    while (spectral_tail(sides, n, sigma, s, eps) > delta) s++;
-    while (s > 1 && spectral_tail(sides, n, sigma, s - 1, eps) <= delta) s--;
-    return s;
+double plsh_minimise(double (*f)(const void *context, double x), const void *context, double low,
+                     double high) {
+    const double golden = 0.6180339887498949;
+    double a = high - golden * (high - low), b = low + golden * (high - low);
+    double at_a = f(context, a), at_b = f(context, b), least = fmin(at_a, at_b);
+    for (int step = 0; step < 36; step++) {
+        if (at_a < at_b) {
+            high = b, b = a, at_b = at_a;
+            a = high - golden * (high - low);
+            at_a = f(context, a);
+        } else {
+            low = a, a = b, at_a = at_b;
+            b = low + golden * (high - low);
+            at_b = f(context, b);
+        }
+        least = fmin(least, fmin(at_a, at_b));
+    }
+    return least;
+}
+
+/* ---- spectral norm --------------------------------------------------------------------------- */
+
+/* Both signs of M~ - L* have at frequency theta at most the exponent s v theta^2 / (2 (1 - kappa
+ * theta)). */
+typedef struct spectral_rate {
+    double v, kappa;
+} spectral_rate;
+
+/* False where sigma is no sigma. */
+static bool rate_of(double sigma, spectral_rate *rate) {
+    if (!(sigma > 0 && sigma < INFINITY)) return false;
+    double half = sinh(0.5 / sigma);
+    *rate = (spectral_rate){0.5 / half / half, fmax(sigma, 1 / (3 * tanh(0.5 / sigma)))};
+    return true;
+}
+
+/* Legendre's transform of v x^2 / (2 (1 - kappa x)) at eps, (v / kappa^2) (1 + u - sqrt(1 + 2 u)),
+ * u = kappa eps / v, without its cancellation: eps^2 / (2 v) (2 / (1 + sqrt(1 + 2 u)))^2. */
+static double exponent_at(const spectral_rate *rate, double eps) {
+    double root = sqrt(rate->v) + sqrt(rate->v + 2 * rate->kappa * eps);
+    return 2 * (eps / root) * (eps / root);
+}
+
+static double error_at(const spectral_rate *rate, double l, int64_t s) {
+    double each = l / (double)s;
+    return sqrt(2 * rate->v * each) + rate->kappa * each;
 }
 
 double plsh_spectral_tail(int64_t n, double sigma, int64_t s, double eps) {
-    return spectral_tail(1, n, sigma, s, eps);
-}
-
-double plsh_spectral_tail_two_sided(int64_t n, double sigma, int64_t s, double eps) {
-    return spectral_tail(2, n, sigma, s, eps);
+    spectral_rate rate;
+    if (n < 1 || s < 1 || !rate_of(sigma, &rate) || !(eps > 0)) return NAN;
+    if (isinf(eps)) return 0;
+    return fmin(1, exp(log(2 * (double)n) - (double)s * exponent_at(&rate, eps)));
 }
 
 double plsh_spectral_error(int64_t n, double sigma, int64_t s, double delta) {
-    return spectral_error(1, n, sigma, s, delta);
-}
-
-double plsh_spectral_error_two_sided(int64_t n, double sigma, int64_t s, double delta) {
-    return spectral_error(2, n, sigma, s, delta);
+    spectral_rate rate;
+    if (n < 1 || s < 1 || !rate_of(sigma, &rate) || !plsh_is_probability(delta)) return NAN;
+    return error_at(&rate, log(2 * (double)n / delta), s);
 }
 
 int64_t plsh_spectral_samples(int64_t n, double sigma, double eps, double delta) {
-    return spectral_samples(1, n, sigma, eps, delta);
-}
-
-int64_t plsh_spectral_samples_two_sided(int64_t n, double sigma, double eps, double delta) {
-    return spectral_samples(2, n, sigma, eps, delta);
+    spectral_rate rate;
+    if (n < 1 || !rate_of(sigma, &rate) || !(eps > 0) || !plsh_is_probability(delta)) return 0;
+    return plsh_samples_round(log(2 * (double)n / delta) / exponent_at(&rate, eps));
 }
 
 double plsh_spectral_expectation(int64_t n, double sigma, int64_t s) {
-    double psi = plsh_psi(sigma);
-    if (n < 1 || s < 1 || isnan(psi)) return NAN;
-    return spectral_level(1 + log(2 * (double)n), psi, s);
+    spectral_rate rate;
+    if (n < 1 || s < 1 || !rate_of(sigma, &rate)) return NAN;
+    return error_at(&rate, log(2 * (double)n), s);
 }
 
 /* ---- max norm -------------------------------------------------------------------------------- */
 
+/* ln(n (n - 1)), -INFINITY for n = 1: there is no pair. */
+static double log_pairs(int64_t n) { return log((double)n) + log((double)(n - 1)); }
+
 double plsh_max_tail(int64_t n, int64_t s, double eps) {
     if (n < 1 || s < 1 || !(eps > 0)) return NAN;
-    return fmin(1, 2 * exp(2 * log((double)n) - 2 * (double)s * eps * eps));
-}
-
-/* ln(2 n^2 / delta) */
-static double max_level(int64_t n, double delta) {
-    return log(2) + 2 * log((double)n) - log(delta);
+    return fmin(1, exp(log_pairs(n) - 2 * (double)s * eps * eps));
 }
 
 double plsh_max_error(int64_t n, int64_t s, double delta) {
-    if (n < 1 || s < 1 || !is_probability(delta)) return NAN;
-    return sqrt(max_level(n, delta) / (2 * (double)s));
+    if (n < 1 || s < 1 || !plsh_is_probability(delta)) return NAN;
+    return n == 1 ? 0 : sqrt((log_pairs(n) - log(delta)) / (2 * (double)s));
 }
 
 int64_t plsh_max_samples(int64_t n, double eps, double delta) {
-    if (n < 1 || !(eps > 0) || !is_probability(delta)) return 0;
-    int64_t s = samples_from(max_level(n, delta) / (2 * eps * eps));
-    if (s == INT64_MAX || s > INT64_C(1) << 50) return s;
-    while (plsh_max_tail(n, s, eps) > delta) s++;
-    while (s > 1 && plsh_max_tail(n, s - 1, eps) <= delta) s--;
-    return s;
+    if (n < 1 || !(eps > 0) || !plsh_is_probability(delta)) return 0;
+    return plsh_samples_round((log_pairs(n) - log(delta)) / (2 * eps * eps));
+}
+
+double plsh_max_certain(const plsh_partition *set) {
+    plsh_error error;
+    if (plsh_partition_check(set, &error) || set->design != PLSH_DESIGN_STRATIFIED ||
+        !plsh_partition_is_grid(set))
+        return NAN;
+    plsh_strata strata = plsh_draw_strata(set);
+    return fmin(1, (double)(strata.count + strata.largest) / (double)set->samples);
 }
 
 /* ---- largest block --------------------------------------------------------------------------- */
 
-double plsh_block_bound(double sigma, int64_t s, double delta) {
-    if (!(sigma > 0 && sigma < INFINITY) || s < 1 || !(delta > 0 && delta < exp(-1))) return NAN;
-    return 1 + sigma * (3 * log((double)s / delta) + 2);
-}
-
+/* Pr[Gamma(2, 1) > x] = (1 + x) e^-x for each of s widths. */
 double plsh_block_tail(double sigma, int64_t s, double size) {
     if (!(sigma > 0 && sigma < INFINITY) || s < 1 || isnan(size)) return NAN;
-    double delta = (double)s * exp(-((size - 1) / sigma - 2) / 3);
-    return delta < exp(-1) ? delta : 1;
+    double x = fmax(0, (size - 1) / sigma);
+    return isinf(x) ? 0 : fmin(1, (double)s * ((1 + x) * exp(-x)));
 }
 
-/* ---- Theorem 2.2 ----------------------------------------------------------------------------- */
+double plsh_block_bound(double sigma, int64_t s, double delta) {
+    if (!(sigma > 0 && sigma < INFINITY) || s < 1 || !plsh_is_probability(delta)) return NAN;
+    return 1 + sigma * plsh_draw_gamma2_quantile(fmax(delta / (double)s, 0x1p-1022));
+}
+
+/* A block of more than x + 1 positions in 0 .. n-1 begins at 0 or after a cut, and then x gaps are
+ * not cut: s (1 + (n - 1) (1 - q)) q^x. */
+double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta) {
+    if (n < 1 || !(sigma > 0 && sigma < INFINITY) || s < 1 || !plsh_is_probability(delta))
+        return NAN;
+    double begins = 1 - (double)(n - 1) * expm1(-1 / sigma);
+    return 1 + sigma * (log((double)s * begins) - log(delta));
+}
+
+/* ---- all of one set -------------------------------------------------------------------------- */
+
+static double block_of(const plsh_partition *set, int64_t n, double delta) {
+    const double sigma = set->decay.a;
+    if (set->scheme == PLSH_SCHEME_CUTS)
+        return plsh_block_bound_cuts(n, sigma, set->samples, delta);
+    return plsh_block_bound(sigma, set->samples, delta);
+}
+
+plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
+                             plsh_bounds *bounds, plsh_error *error) {
+    plsh_status status = plsh_partition_check(set, error);
+    if (status) return status;
+    if (n < 1 || !plsh_is_probability(delta))
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "n is %lld and delta %g; at least 1, and between 0 and 1", (long long)n,
+                         delta);
+    const bool drawn = set->scheme != PLSH_SCHEME_LABELS;
+    const bool alibi = drawn && set->decay.kind == PLSH_DECAY_ALIBI && set->decay.limit == 0;
+    const bool independent = drawn && set->design == PLSH_DESIGN_IID;
+    const double sigma = set->decay.a;
+    *bounds = (plsh_bounds){NAN, NAN, plsh_max_certain(set), false, NAN};
+    bounds->max_certain = !isnan(bounds->max);
+    if (independent) bounds->max = plsh_max_error(n, set->samples, delta);
+    if (independent && alibi) {
+        bounds->spectral = plsh_spectral_error_integral(n, sigma, set->samples, delta);
+        bounds->spectral_expectation = plsh_spectral_expectation_integral(n, sigma, set->samples);
+    }
+    if (alibi) bounds->largest_block = fmin((double)n, block_of(set, n, delta));
+    return PLSH_STATUS_OK;
+}
+
+/* ---- the output ------------------------------------------------------------------------------ */
 
 double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm) {
     if (!(p_norm >= 0)) return NAN;
-    double spectral = plsh_spectral_error_two_sided(n, sigma, s, delta / 2);
+    double row = plsh_row_error(n, sigma, s, delta / 2);
     double max = plsh_max_error(n, s, delta / 2);
-    return isnan(spectral) || isnan(max) ? NAN : fmin(p_norm * spectral, max);
+    return isnan(row) || isnan(max) ? NAN : fmin(p_norm * row, max);
 }
 
-double plsh_output_bound(double delta_p, double beta, double v_max) {
-    if (!(delta_p >= 0 && beta >= 0 && v_max >= 0)) return NAN;
-    if (!(delta_p < beta)) return INFINITY;
-    return 2 * delta_p / (beta - delta_p) * v_max;
+double plsh_output_bound(double delta_p, double beta, double range) {
+    if (!(delta_p >= 0 && beta > 0 && range >= 0)) return NAN;
+    return fmin(delta_p / beta, 1) * range;
+}
+
+double plsh_output_expectation(double spread, int64_t s, double range) {
+    if (!(spread >= 0 && range >= 0) || s < 1) return NAN;
+    return fmin(spread / sqrt((double)s), 1) * range;
 }

@@ -9,16 +9,16 @@
 typedef struct instance {
     int64_t n, dim;
     const float *q, *k;
-    const double *weight; /* k(t) of the decay */
+    const double *weight; /* k(t) of the decay, */
+    const double *spread; /* and sqrt(k(t) (1 - k(t))) */
     double scale;
     bool causal;
 } instance;
 
-/* Row i of P: its scores, then sum_j P_ij^2 and sum_j P_ij L*_ij, both over the row's sum. */
-static void measure_row(const instance *in, int64_t i, double *score, double *square,
-                        double *biased) {
+/* Row i: its scores, then sum_j P_ij^2, sum_j P_ij L*_ij and sum_j P*_ij sqrt(1 / L*_ij - 1). */
+static plsh_instance measure_row(const instance *in, int64_t i, double *score) {
     const int64_t count = in->causal ? i + 1 : in->n;
-    double top = -INFINITY, sum = 0, squares = 0, kept = 0;
+    double top = -INFINITY, sum = 0, squares = 0, kept = 0, spread = 0;
     for (int64_t j = 0; j < count; j++) {
         double dot = 0;
         for (int64_t x = 0; x < in->dim; x++)
@@ -31,9 +31,10 @@ static void measure_row(const instance *in, int64_t i, double *score, double *sq
         sum += a;
         squares += a * a;
         kept += a * in->weight[j < i ? i - j : j - i];
+        spread += a * in->spread[j < i ? i - j : j - i];
     }
-    *square = squares / (sum * sum);
-    *biased = kept / sum;
+    /* A row all of whose keys are so far that their weights vanish has no P*: 0 of 0. */
+    return (plsh_instance){squares / (sum * sum), kept / sum, kept > 0 ? spread / kept : INFINITY};
 }
 
 static plsh_status check(const plsh_decay *decay, int64_t n, int64_t dim, const float *q,
@@ -60,23 +61,28 @@ plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, int64_t di
     if (status) return status;
     const int team = plsh_thread_count(threads);
     double *memory;
-    status = plsh_allocate((void **)&memory, (size_t)n * ((size_t)team + 1), sizeof *memory,
+    status = plsh_allocate((void **)&memory, (size_t)n * ((size_t)team + 2), sizeof *memory,
                            "rows of P", error);
     if (status) return status;
-    instance in = {n, dim, q, k, memory, scale != 0 ? scale : 1 / sqrt((double)dim), causal};
-    for (int64_t t = 0; t < n; t++) memory[t] = plsh_decay_value(decay, t);
-    double largest = 0, least = INFINITY;
+    instance in = {n,     dim, q, k, memory, memory + n, scale != 0 ? scale : 1 / sqrt((double)dim),
+                   causal};
+    for (int64_t t = 0; t < n; t++) {
+        double weight = plsh_decay_value(decay, t);
+        memory[t] = weight;
+        memory[n + t] = sqrt(weight * (1 - weight));
+    }
+    double largest = 0, least = INFINITY, spread = 0;
 #pragma omp parallel for num_threads(team) schedule(dynamic, 16) reduction(max                     \
-                                                                           : largest)              \
+                                                                           : largest, spread)      \
     reduction(min                                                                                  \
               : least)
     for (int64_t i = 0; i < n; i++) {
-        double square, biased;
-        measure_row(&in, i, memory + n * (1 + omp_get_thread_num()), &square, &biased);
-        largest = fmax(largest, square);
-        least = fmin(least, biased);
+        plsh_instance row = measure_row(&in, i, memory + n * (2 + omp_get_thread_num()));
+        largest = fmax(largest, row.p_norm);
+        least = fmin(least, row.beta);
+        spread = fmax(spread, row.spread);
     }
     plsh_release(memory);
-    *result = (plsh_instance){.p_norm = sqrt(largest), .beta = least};
+    *result = (plsh_instance){.p_norm = sqrt(largest), .beta = least, .spread = spread};
     return PLSH_STATUS_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void assert_close(double a, double b, double relative) {
     if (!(fabs(a - b) <= relative * fabs(b))) fail_msg("%.17g is not %.17g", a, b);
@@ -12,90 +13,129 @@ static void assert_close(double a, double b, double relative) {
 
 static const double sigmas[] = {0.05, 1, 2, 16, 256, 1e6};
 
-static void test_psi(void **state) {
+/* As published: n exp(-s e^2 / (16 Psi^2 + 4 Psi e)), and what follows from it. */
+static void test_paper(void **state) {
     (void)state;
     for (int x = 1; x < 5; x++) {
         double e = exp(1 / sigmas[x]);
-        assert_close(plsh_psi(sigmas[x]), 1 + sigmas[x] + (e + 1) / (e - 1), 1e-12);
+        assert_close(plsh_paper_psi(sigmas[x]), 1 + sigmas[x] + (e + 1) / (e - 1), 1e-12);
     }
-    assert_close(plsh_psi(1e-4), 2.0001, 1e-15); /* e^(1/sigma) overflows, coth is 1 */
-    assert_close(plsh_psi(1e12), 3e12 + 1, 1e-12);
-    assert_true(plsh_psi(16) > 2 && plsh_psi(16) < 3 * 16 + 2);
-}
-
-/* The published form: n exp(-s e^2 / (16 Psi^2 + 4 Psi e)), and twice that for both signs. */
-static void test_spectral_tail(void **state) {
-    (void)state;
-    double psi = plsh_psi(4), eps = 9;
+    assert_close(plsh_paper_psi(1e-4), 2.0001, 1e-15); /* e^(1/sigma) overflows, coth is 1 */
+    assert_close(plsh_paper_psi(1e12), 3e12 + 1, 1e-12);
+    double psi = plsh_paper_psi(4), eps = 9;
     double tail = 1000 * exp(-5000 * eps * eps / (16 * psi * psi + 4 * psi * eps));
-    assert_close(plsh_spectral_tail(1000, 4, 5000, eps), tail, 1e-12);
-    assert_close(plsh_spectral_tail_two_sided(1000, 4, 5000, eps), 2 * tail, 1e-12);
-    assert_true(plsh_spectral_tail(1000, 4, 1, 0.01) == 1);
-    assert_true(plsh_spectral_tail(1000, 4, 1, INFINITY) == 0);
-    assert_close(plsh_max_tail(100, 400, 0.2), 2e4 * exp(-2 * 400 * 0.04), 1e-12);
-    assert_close(plsh_block_bound(8, 20, 0.01), 1 + 8 * (3 * log(2000) + 2), 1e-12);
+    assert_close(plsh_paper_spectral_tail(1000, 4, 5000, eps), tail, 1e-12);
+    assert_close(plsh_paper_spectral_tail(2000, 4, 5000, eps), 2 * tail, 1e-12);
+    assert_true(plsh_paper_spectral_tail(1000, 4, 1, 0.01) == 1);
+    assert_true(plsh_paper_spectral_tail(1000, 4, 1, INFINITY) == 0);
+    eps = plsh_paper_spectral_error(1000, 4, 5000, 0.01);
+    assert_close(plsh_paper_spectral_tail(1000, 4, 5000, eps), 0.01, 1e-9);
+    assert_true(llabs(plsh_paper_spectral_samples(1000, 4, eps, 0.01) - 5000) <= 1);
+    assert_close(plsh_paper_max_error(100, 400, 0.01), sqrt(log(2e4 / 0.01) / 800), 1e-12);
+    assert_close(plsh_paper_block_bound(8, 20, 0.01), 1 + 8 * (3 * log(2000) + 2), 1e-12);
+    for (int64_t s = 1; s <= 100000; s *= 10) { /* the C of its inequality for the mean is 4 */
+        double l = 1 + log(2.0 * 4250), r = l / (double)s;
+        assert_true(plsh_paper_spectral_expectation(4250, 16, s) <=
+                    4 * plsh_paper_psi(16) * (sqrt(r) + r));
+    }
+    double l = log(4 * 4096 / 0.01); /* and of Theorem 2.2 it is 8 */
+    for (double p = 1e-4; p <= 1; p *= 10)
+        assert_true(plsh_paper_delta_p(4096, 16, 1000, 0.01, p) <=
+                    8 * fmin(plsh_paper_psi(16) * p, 1) * sqrt(l / 1000));
+    assert_close(plsh_paper_output_bound(0.1, 0.5, 3), 2 * 0.1 / 0.4 * 3, 1e-12);
+    assert_true(isinf(plsh_paper_output_bound(0.5, 0.5, 1)));
 }
 
-/* eps from delta gives delta back; the samples for (eps, delta) are enough and one fewer are not.
- */
+/* The forms that the header states, written down a second time. */
+static void test_closed_forms(void **state) {
+    (void)state;
+    const int64_t n = 1000, s = 300;
+    for (int x = 0; x < 5; x++) {
+        double sigma = sigmas[x], half = sinh(0.5 / sigma), v = 1 / (2 * half * half);
+        double kappa = fmax(sigma, 1 / tanh(0.5 / sigma) / 3), l = log(2000 / 0.01) / (double)s;
+        double eps = sqrt(2 * v * l) + kappa * l;
+        assert_close(plsh_spectral_error(n, sigma, s, 0.01), eps, 1e-12);
+        l = log(2000) / (double)s;
+        assert_close(plsh_spectral_expectation(n, sigma, s), sqrt(2 * v * l) + kappa * l, 1e-12);
+        assert_true(v <= 2 * sigma * sigma);
+        /* The weaker form with Bernstein's denominator. */
+        double weak = 2000 * exp(-(double)s * eps * eps / (4 * sigma * sigma + 2 * kappa * eps));
+        assert_true(plsh_spectral_tail(n, sigma, s, eps) <= weak * (1 + 1e-9));
+    }
+    assert_close(plsh_max_tail(100, 400, 0.2), 9900 * exp(-2 * 400 * 0.04), 1e-12);
+    assert_true(plsh_max_error(1, 5, 0.01) == 0 && plsh_max_tail(1, 5, 0.01) == 0);
+    double g = (plsh_block_bound(8, 20, 0.01) - 1) / 8;
+    assert_close((1 + g) * exp(-g), 0.01 / 20, 1e-12);
+    assert_close(plsh_block_bound_cuts(101, 8, 20, 0.01),
+                 1 + 8 * log(2000 * (1 + 100 * (1 - exp(-0.125)))), 1e-12);
+    assert_close(plsh_output_bound(0.1, 0.5, 3), 0.6, 1e-12);
+    assert_close(plsh_output_bound(0.7, 0.5, 3), 3, 1e-12);
+    assert_close(plsh_output_expectation(1.5, 100, 2), 0.3, 1e-12);
+    double row = plsh_row_error(4096, 16, 1000, 0.005), max = plsh_max_error(4096, 1000, 0.005);
+    assert_close(plsh_delta_p(4096, 16, 1000, 0.01, 1), max, 1e-12);
+    assert_close(plsh_delta_p(4096, 16, 1000, 0.01, 1e-4), 1e-4 * row, 1e-12);
+}
+
+/* eps from delta gives delta back; the samples for (eps, delta) are enough and one fewer are not;
+ * the integral is never worse than the closed form, and its pieces agree with each other. */
 static void test_inverses(void **state) {
     (void)state;
     const double deltas[] = {1e-9, 0.01, 0.3};
     const int64_t ns[] = {1, 4096, 1000000}, counts[] = {1, 20, 100000};
-    for (int a = 0; a < 6; a++)
-        for (int b = 0; b < 3; b++)
-            for (int c = 0; c < 3; c++)
-                for (int d = 0; d < 3; d++) {
-                    int64_t n = ns[b], s = counts[c];
-                    double sigma = sigmas[a], delta = deltas[d];
-                    double eps = plsh_spectral_error(n, sigma, s, delta);
-                    assert_close(plsh_spectral_tail(n, sigma, s, eps), delta, 1e-9);
-                    int64_t need = plsh_spectral_samples(n, sigma, eps * (1 + 1e-9), delta);
-                    assert_true(need <= s && (s == 1 || need >= s - 1));
-                    assert_true(plsh_spectral_tail(n, sigma, need, eps * (1 + 1e-9)) <= delta);
-                    eps = plsh_spectral_error_two_sided(n, sigma, s, delta);
-                    assert_close(plsh_spectral_tail_two_sided(n, sigma, s, eps), delta, 1e-9);
-                    assert_true(plsh_spectral_samples_two_sided(n, sigma, eps, delta) <= s + 1);
-                    eps = plsh_max_error(n, s, delta);
-                    assert_close(plsh_max_tail(n, s, eps), delta, 1e-9);
-                    need = plsh_max_samples(n, eps * (1 + 1e-9), delta);
-                    assert_true(need <= s && plsh_max_tail(n, need, eps * (1 + 1e-9)) <= delta);
-                    assert_true(need == 1 || plsh_max_tail(n, need - 1, eps) > delta);
-                    double size = plsh_block_bound(sigma, s, delta);
-                    assert_close(plsh_block_tail(sigma, s, size), delta, 1e-9);
-                }
+    for (int x = 0; x < 6 * 27; x++) {
+        int64_t n = ns[x / 6 % 3], s = counts[x / 18 % 3];
+        double sigma = sigmas[x % 6], delta = deltas[x / 54];
+        double eps = plsh_spectral_error(n, sigma, s, delta), more = 1 + 1e-9;
+        assert_close(plsh_spectral_tail(n, sigma, s, eps), delta, 1e-9);
+        int64_t need = plsh_spectral_samples(n, sigma, eps * more, delta);
+        assert_true(need == s || (need == 1 && s == 1));
+        double sharp = plsh_spectral_error_integral(n, sigma, s, delta);
+        assert_true(sharp <= eps && sharp > 0.01 * eps);
+        assert_true(plsh_spectral_tail_integral(n, sigma, s, sharp * 1.0001) <= delta * 1.001);
+        assert_true(plsh_spectral_expectation_integral(n, sigma, s) <=
+                    plsh_spectral_expectation(n, sigma, s));
+        eps = plsh_max_error(n, s, delta);
+        if (n > 1) assert_close(plsh_max_tail(n, s, eps), delta, 1e-9);
+        if (n > 1) assert_true(plsh_max_samples(n, eps * more, delta) == s);
+        assert_close(plsh_block_tail(sigma, s, plsh_block_bound(sigma, s, delta)), delta, 1e-6);
+        assert_true(plsh_row_error(n, sigma, s, delta) <= plsh_spectral_error(n, sigma, s, delta));
+    }
+    int64_t need = plsh_spectral_samples_integral(4096, 16, 0.32, 0.01);
+    assert_true(plsh_spectral_error_integral(4096, 16, need, 0.01) <= 0.32);
+    assert_true(plsh_spectral_error_integral(4096, 16, need - 1, 0.01) > 0.32);
 }
 
-/* E||X|| <= integral of min(1, 2 n exp(..)): the closed bound lies above the integral, and not far;
- * and the stated constant 4 holds. */
-static void test_expectation(void **state) {
+/* The mean over the frequencies against a plain sum over 2^15 of them, at thetas of both signs:
+ * the quadrature has to be right, for a bound has no error of its own. */
+static double plain_error(double sigma, int64_t s, double level, double theta) {
+    enum { COUNT = 1 << 15 };
+    const double q = exp(-1 / sigma), x = q * exp(theta), f = (1 + q) / (1 - q);
+    const double k = exp(theta) * (1 - q) * (1 - q) / ((1 - x) * (1 - x));
+    double sum = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double sine = sin((i + 0.5) / COUNT * 1.57079632679489662);
+        double a = 4 * q * sine * sine / ((1 - q) * (1 - q));
+        double g = log(1 + log((1 + a * k) / (1 + a)) / a) - theta * f / (1 + a);
+        sum += exp((double)s * g);
+    }
+    return (level + log(sum / COUNT)) / ((double)s * fabs(theta));
+}
+
+static void test_quadrature(void **state) {
     (void)state;
-    for (int a = 1; a < 5; a++)
-        for (int64_t s = 1; s <= 100000; s *= 10) {
-            const int64_t n = 4250;
-            double bound = plsh_spectral_expectation(n, sigmas[a], s), integral = 0;
-            double step = bound / 20000;
-            for (int x = 0; x < 200000; x++)
-                integral += step * plsh_spectral_tail_two_sided(n, sigmas[a], s, (x + 0.5) * step);
-            assert_true(integral <= bound && bound < 1.1 * integral);
-            double l = 1 + log(2.0 * (double)n), r = l / (double)s;
-            assert_true(bound <= 4 * plsh_psi(sigmas[a]) * (sqrt(r) + r));
+    const int64_t n = 4096, counts[] = {3, 100, 10000};
+    for (int x = 0; x < 9; x++) {
+        double sigma = x % 3 == 0 ? 0.7 : x % 3 == 1 ? 16 : 256, level = log(2 * 4096 / 0.01);
+        int64_t s = counts[x / 3];
+        double best[2] = {INFINITY, INFINITY};
+        for (int i = 0; i < 60; i++) { /* thetas of both signs */
+            double part = (i / 2 + 0.5) / 30, theta = pow(part, 3) / sigma;
+            best[i & 1] = fmin(best[i & 1], plain_error(sigma, s, level, i & 1 ? -theta : theta));
         }
-}
-
-static void test_output(void **state) {
-    (void)state;
-    double max = plsh_max_error(4096, 1000, 0.005);
-    double spectral = plsh_spectral_error_two_sided(4096, 16, 1000, 0.005);
-    assert_close(plsh_delta_p(4096, 16, 1000, 0.01, 1), max, 1e-12);
-    assert_close(plsh_delta_p(4096, 16, 1000, 0.01, 1e-4), 1e-4 * spectral, 1e-12);
-    /* The theorem's form with its constant, 8. */
-    double l = log(4 * 4096 / 0.01);
-    for (double p = 1e-4; p <= 1; p *= 10)
-        assert_true(plsh_delta_p(4096, 16, 1000, 0.01, p) <=
-                    8 * fmin(plsh_psi(16) * p, 1) * sqrt(l / 1000));
-    assert_close(plsh_output_bound(0.1, 0.5, 3), 2 * 0.1 / 0.4 * 3, 1e-12);
-    assert_true(isinf(plsh_output_bound(0.5, 0.5, 1)));
+        double plain = fmax(best[0], best[1]);
+        double sharp = plsh_spectral_error_integral(n, sigma, s, 0.01);
+        assert_true(sharp <= plain * (1 + 1e-6) && sharp >= plain * 0.97);
+    }
 }
 
 /* P and beta* against a second, direct computation in long double. */
@@ -111,9 +151,9 @@ static void test_instance(void **state) {
     }
     plsh_decay decay = plsh_decay_alibi(4);
     for (int causal = 0; causal < 2; causal++) {
-        long double p_norm = 0, beta = 1;
+        long double p_norm = 0, beta = 1, spread = 0;
         for (int i = 0; i < N; i++) {
-            long double a[N] = {0}, sum = 0, square = 0, kept = 0;
+            long double a[N] = {0}, sum = 0, square = 0, kept = 0, wide = 0;
             for (int j = 0; j < (causal ? i + 1 : N); j++) {
                 long double dot = 0;
                 for (int x = 0; x < DIM; x++) dot += (long double)q[i * DIM + x] * k[j * DIM + x];
@@ -122,10 +162,13 @@ static void test_instance(void **state) {
             }
             for (int j = 0; j < N; j++) {
                 square += a[j] / sum * (a[j] / sum);
-                kept += a[j] / sum * expl(-fabsl((long double)i - j) / 4);
+                long double bias = expl(-fabsl((long double)i - j) / 4);
+                kept += a[j] / sum * bias;
+                wide += a[j] / sum * bias * sqrtl(1 / bias - 1);
             }
             p_norm = fmaxl(p_norm, sqrtl(square));
             beta = fminl(beta, kept);
+            spread = fmaxl(spread, wide / kept);
         }
         plsh_instance instance;
         for (int threads = 1; threads < 8; threads += 3) {
@@ -133,6 +176,7 @@ static void test_instance(void **state) {
                 plsh_instance_measure(&decay, N, DIM, q, k, 0, causal, threads, &instance, &error));
             assert_close(instance.p_norm, (double)p_norm, 1e-12);
             assert_close(instance.beta, (double)beta, 1e-12);
+            assert_close(instance.spread, (double)spread, 1e-12);
         }
     }
     plsh_instance instance;
@@ -149,35 +193,93 @@ static void test_hostile(void **state) {
     (void)state;
     const double bad[] = {0, -1, NAN, INFINITY};
     for (int x = 0; x < 4; x++) {
-        assert_true(isnan(plsh_psi(bad[x])));
-        assert_true(isnan(plsh_spectral_tail(10, bad[x], 5, 1)));
+        assert_true(isnan(plsh_paper_psi(bad[x])) && isnan(plsh_spectral_tail(10, bad[x], 5, 1)));
         assert_true(isnan(plsh_spectral_error(10, 2, 5, bad[x])));
+        assert_true(isnan(plsh_spectral_error_integral(10, 2, 5, bad[x])));
+        assert_true(isnan(plsh_spectral_expectation_integral(10, bad[x], 5)));
         assert_true(plsh_spectral_samples(10, 2, 1, bad[x]) == 0);
-        assert_true(isnan(plsh_max_error(10, 5, bad[x])));
-        assert_true(plsh_max_samples(10, 0.1, bad[x]) == 0);
-        assert_true(isnan(plsh_block_bound(bad[x], 5, 0.1)));
-        assert_true(isnan(plsh_block_bound(2, 5, bad[x])));
+        assert_true(plsh_spectral_samples_integral(10, bad[x], 1, 0.1) == 0);
+        assert_true(isnan(plsh_max_error(10, 5, bad[x])) && plsh_max_samples(10, 1, bad[x]) == 0);
+        assert_true(isnan(plsh_block_bound(bad[x], 5, 0.1)) &&
+                    isnan(plsh_block_bound(2, 5, bad[x])));
+        assert_true(isnan(plsh_row_error(10, bad[x], 5, 0.1)));
         assert_true(isnan(plsh_delta_p(10, 2, 5, bad[x], 1)));
-        assert_true(isnan(plsh_spectral_expectation(10, bad[x], 5)));
     }
     for (int x = 0; x < 3; x++) {
-        assert_true(isnan(plsh_spectral_tail(10, 2, 5, bad[x])));
+        assert_true(isnan(plsh_spectral_tail_integral(10, 2, 5, bad[x])));
         assert_true(plsh_spectral_samples(10, 2, bad[x], 0.1) == 0);
         assert_true(isnan(plsh_max_tail(10, 5, bad[x])));
     }
     assert_true(isnan(plsh_spectral_tail(0, 2, 5, 1)) && isnan(plsh_max_tail(0, 5, 1)));
     assert_true(isnan(plsh_spectral_tail(10, 2, 0, 1)) && isnan(plsh_max_error(10, 0, 0.1)));
-    assert_true(isnan(plsh_block_bound(2, 0, 0.1)) && isnan(plsh_block_bound(2, 5, 0.4)));
+    assert_true(isnan(plsh_block_bound(2, 0, 0.1)) && isnan(plsh_paper_block_bound(2, 5, 0.4)));
     assert_true(plsh_spectral_samples(10, 2, 1e-12, 0.1) == INT64_MAX);
     assert_true(isnan(plsh_output_bound(NAN, 1, 1)) && isnan(plsh_output_bound(0.1, 1, -1)));
+    assert_true(isnan(plsh_output_bound(0.1, 0, 1)) && isnan(plsh_output_expectation(1, 0, 1)));
+    /* The smallest sigma, where every mask is the identity. */
+    assert_true(plsh_spectral_error_integral(4096, 1e-300, 10, 0.01) < 1);
+    assert_true(plsh_row_error(4096, 1e-300, 10, 0.01) < 1);
+    assert_true(plsh_spectral_error_integral(INT64_MAX / 4, 1e15, 10, 0.01) > 1e14);
+}
+
+/* Which bounds hold for which set. */
+static void test_find(void **state) {
+    (void)state;
+    const double log_decay = 0.5;
+    for (int variant = 0; variant < 8; variant++) {
+        plsh_partition set = plsh_partition_default(16, 64);
+        plsh_bounds bounds;
+        plsh_error error;
+        bool other = variant >= 6, stratified = variant & 1;
+        set.scheme = other ? PLSH_SCHEME_INTEGER : (plsh_scheme)(variant / 2);
+        set.design = stratified ? PLSH_DESIGN_STRATIFIED : PLSH_DESIGN_IID;
+        if (other) set.decay = (plsh_decay){PLSH_DECAY_KERPLE_LOG, 1, log_decay, 0, NULL, 0};
+        assert_ok(plsh_bounds_find(&set, 512, 0.01, &bounds, &error));
+        bool cuts = set.scheme == PLSH_SCHEME_CUTS;
+        assert_true(isnan(bounds.spectral) == (stratified || other));
+        assert_true(isnan(bounds.spectral_expectation) == (stratified || other));
+        assert_true(isnan(bounds.max) == (stratified && cuts));
+        assert_true(bounds.max_certain == (stratified && !cuts));
+        assert_true(isnan(bounds.largest_block) == other);
+        assert_fails(plsh_bounds_find(&set, 0, 0.01, &bounds, &error), PLSH_STATUS_INVALID, "n is");
+        assert_fails(plsh_bounds_find(&set, 9, 1, &bounds, &error), PLSH_STATUS_INVALID, "delta");
+    }
+}
+
+static void test_advice(void **state) {
+    (void)state;
+    plsh_advice advice;
+    plsh_error error;
+    assert_ok(plsh_advice_make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_STRATIFIED, 16384, 64, 0.01, 0.01,
+                               false, &advice, &error));
+    double eps = 0.01 / tanh(0.5 / 64);
+    assert_true(advice.samples_theorem == plsh_spectral_samples_integral(16384, 64, eps, 0.01));
+    assert_true(advice.samples_paper > 30 * advice.samples_theorem);
+    assert_true(advice.samples_measured < advice.samples_theorem);
+    /* What is beyond the window is within the error, and one key fewer is not. */
+    double q = exp(-1 / 64.0), w = (double)advice.window;
+    assert_true(2 * pow(q, w + 1) / (1 - q) <= eps && 2 * pow(q, w) / (1 - q) > eps);
+    assert_true(advice.pairs_window < advice.pairs_plsh && advice.pairs_plsh < advice.pairs_dense &&
+                strcmp(advice.method, "window") == 0);
+    assert_close(advice.pairs_dense, 16384, 1e-12);
+    assert_ok(plsh_advice_make(PLSH_SCHEME_CUTS, PLSH_DESIGN_IID, 100, 256, 0.1, 0.01, true,
+                               &advice, &error));
+    assert_string_equal(advice.method, "dense");
+    assert_close(advice.pairs_dense, 50.5, 1e-12);
+    assert_fails(plsh_advice_make(PLSH_SCHEME_LABELS, PLSH_DESIGN_IID, 100, 2, 0.1, 0.1, true,
+                                  &advice, &error),
+                 PLSH_STATUS_INVALID, "scheme 3");
+    assert_fails(
+        plsh_advice_make(PLSH_SCHEME_CUTS, PLSH_DESIGN_IID, 100, 2, 1, 0.1, true, &advice, &error),
+        PLSH_STATUS_INVALID, "the error is 1");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_psi),      cmocka_unit_test(test_spectral_tail),
-        cmocka_unit_test(test_inverses), cmocka_unit_test(test_expectation),
-        cmocka_unit_test(test_output),   cmocka_unit_test(test_instance),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_paper),    cmocka_unit_test(test_closed_forms),
+        cmocka_unit_test(test_inverses), cmocka_unit_test(test_quadrature),
+        cmocka_unit_test(test_instance), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_find),     cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,23 +17,33 @@ from plsh._decay import Decay, alibi, alibi_slopes, kerple_log, kerple_power, ta
 from plsh._library import Error, InvalidError, NotFiniteError, UnsupportedError, ffi, lib
 from plsh._partition import Partition, draw
 from plsh._theory import (
+    Advice,
     Bounds,
+    ErrorRow,
     Instance,
     Norms,
+    PaperBounds,
     bounds,
     decay_multiply,
+    error,
     instance,
     mask_multiply,
     norms,
     output_bound,
+    output_expectation,
+    paper_bounds,
+    paper_output_bound,
+    plan,
     samples_needed,
 )
 
 __version__: str = ffi.string(lib.plsh_version()).decode()
 
 __all__ = [
-    "Attended", "Bounds", "Cache", "Decay", "Error", "Gradients", "Instance", "InvalidError", "Norms",
-    "NotFiniteError", "Partition", "UnsupportedError", "alibi", "alibi_slopes", "attend",
-    "attention", "bounds", "decay_multiply", "draw", "instance", "isa_available", "kerple_log",
-    "kerple_power", "mask_multiply", "norms", "output_bound", "samples_needed", "table", "triangle",
+    "Advice", "Attended", "Bounds", "Cache", "Decay", "Error", "ErrorRow", "Gradients", "Instance",
+    "InvalidError", "Norms", "NotFiniteError", "PaperBounds", "Partition", "UnsupportedError", "alibi",
+    "alibi_slopes", "attend", "attention", "bounds", "decay_multiply", "draw", "error", "instance",
+    "isa_available", "kerple_log", "kerple_power", "mask_multiply", "norms", "output_bound",
+    "output_expectation", "paper_bounds", "paper_output_bound", "plan", "samples_needed", "table",
+    "triangle",
 ]

@@ -1,0 +1,111 @@
+/* theory: how many samples for a wanted error, and which method is cheapest. */
+#include "theory/bounds.h"
+
+#include "base/status.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* The measured law: in 99 of 100 sets ||L* - M~|| / coth(1/(2 sigma)) was at most c s^-alpha, for
+ * every sigma from 0.5 to 256, n = 1024, 4096 and 16384 and s from 4 to 4096; beyond it is
+ * extrapolated. experiments/bounds measures and fits it (law.tsv). */
+typedef struct measured_law {
+    double c, alpha;
+} measured_law;
+
+static const measured_law laws[3][2] = {
+    [PLSH_SCHEME_BINNING] =
+        {[PLSH_DESIGN_IID] = {2.46, 0.5}, [PLSH_DESIGN_STRATIFIED] = {3.06, 0.686}},
+    [PLSH_SCHEME_INTEGER] =
+        {[PLSH_DESIGN_IID] = {2.46, 0.5}, [PLSH_DESIGN_STRATIFIED] = {2.97, 0.686}},
+    [PLSH_SCHEME_CUTS] = {[PLSH_DESIGN_IID] = {2.46, 0.5}, [PLSH_DESIGN_STRATIFIED] = {2.46, 0.5}},
+};
+
+static int64_t measured_samples(plsh_scheme scheme, plsh_design design, double eps) {
+    const measured_law *law = &laws[scheme][design];
+    return plsh_samples_round(pow(law->c / eps, 1 / law->alpha));
+}
+
+/* Pairs at a distance t: 1 - t/n per query and side, on average over 0 .. n-1. The union of s
+ * blocks has those with a probability of 1 - (1 - k(t))^s. Summed in steps of sigma / 256. */
+static double union_pairs(int64_t n, double sigma, int64_t s) {
+    const double step = fmax(1, floor(sigma / 256)), count = (double)n;
+    double sum = 0;
+    for (double t = 1; t < count; t += step) {
+        double middle = t + 0.5 * (step - 1);
+        double part = -expm1((double)s * log1p(-exp(-middle / sigma)));
+        if (part < 1e-9) break;
+        sum += part * fmin(step, count - t) * fmax(0, 1 - middle / count);
+    }
+    return sum;
+}
+
+static double window_pairs(int64_t n, int64_t window) {
+    double w = (double)window;
+    return w - w * (w + 1) / (2 * (double)n);
+}
+
+/* Beyond w keys on each side lie at most 2 q^(w+1) / (1 - q) of a row; coth is (1 + q) / (1 - q).
+ */
+static int64_t window_for(int64_t n, double sigma, double eps) {
+    double w = ceil(sigma * (log(2 / eps) - log1p(exp(-1 / sigma)))) - 1;
+    return w < 0 ? 0 : w < (double)(n - 1) ? (int64_t)w : n - 1;
+}
+
+static plsh_status check(plsh_scheme scheme, plsh_design design, int64_t n, double sigma,
+                         double eps, double delta, plsh_error *error) {
+    if ((int)scheme < 0 || scheme > PLSH_SCHEME_CUTS)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "scheme %d: binning, integer and cuts can be planned", (int)scheme);
+    if (design != PLSH_DESIGN_IID && design != PLSH_DESIGN_STRATIFIED)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown", (int)design);
+    if (n < 1 || n > INT32_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; 1 to 2^31 - 1", (long long)n);
+    if (!(sigma > 0 && sigma < INFINITY))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "sigma is %g; above 0", sigma);
+    if (!plsh_is_probability(eps))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the error is %g; between 0 and 1", eps);
+    if (!plsh_is_probability(delta))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "delta is %g; between 0 and 1", delta);
+    return PLSH_STATUS_OK;
+}
+
+static void choose(plsh_advice *advice, int64_t n, bool causal, double eps) {
+    const long long s = (long long)advice->samples_measured;
+    if (advice->window >= n - 1) {
+        advice->method = "dense";
+        snprintf(advice->reason, sizeof advice->reason,
+                 "no window short of all %lld keys has this error, and plsh scores %.4g pairs",
+                 (long long)n, advice->pairs_plsh);
+    } else if (advice->pairs_plsh < advice->pairs_window) {
+        advice->method = "plsh";
+        snprintf(advice->reason, sizeof advice->reason,
+                 "%lld samples score %.4g pairs, a window of %lld %.4g", s, advice->pairs_plsh,
+                 (long long)advice->window, advice->pairs_window);
+    } else {
+        advice->method = "window";
+        snprintf(advice->reason, sizeof advice->reason,
+                 "%lld keys %s leave out %.2g for certain; the union of %lld blocks is %.4g pairs",
+                 (long long)advice->window, causal ? "back" : "on each side", eps, s,
+                 advice->pairs_plsh);
+    }
+}
+
+plsh_status plsh_advice_make(plsh_scheme scheme, plsh_design design, int64_t n, double sigma,
+                             double eps, double delta, bool causal, plsh_advice *advice,
+                             plsh_error *error) {
+    plsh_status status = check(scheme, design, n, sigma, eps, delta, error);
+    if (status) return status;
+    const double absolute = eps / tanh(0.5 / sigma), sides = causal ? 1 : 2;
+    *advice = (plsh_advice){
+        .samples_theorem = plsh_spectral_samples_integral(n, sigma, absolute, delta),
+        .samples_paper = plsh_paper_spectral_samples(2 * n, sigma, absolute, delta),
+        .samples_measured = measured_samples(scheme, design, eps),
+        .window = window_for(n, sigma, eps),
+    };
+    advice->pairs_plsh = 1 + sides * union_pairs(n, sigma, advice->samples_measured);
+    advice->pairs_window = 1 + sides * window_pairs(n, advice->window);
+    advice->pairs_dense = 1 + sides * window_pairs(n, n - 1);
+    choose(advice, n, causal, eps);
+    return PLSH_STATUS_OK;
+}
