@@ -7,8 +7,8 @@
  *     plsh_decay decay = plsh_decay_alibi(64.0);
  *     double half = plsh_decay_value(&decay, 44);
  *
- * A decay can be sampled (it is the expectation of random block masks) if and
- * only if it is convex and decreasing on the integers; plsh_decay_check_convex
+ * A decay can be sampled (it is the expectation of masks of contiguous blocks) if
+ * and only if it is convex and decreasing on the integers; plsh_decay_check_convex
  * tells, and names the first t that breaks it. Every decay is served by the
  * methods that do not sample. */
 #ifndef PLSH_DECAY_H

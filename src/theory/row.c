@@ -61,5 +61,6 @@ double plsh_row_error(int64_t n, double sigma, int64_t s, double delta) {
     /* Near the best theta: a row's square has the mean 1 / sinh(1/sigma). */
     double v = 1 / sinh(1 / sigma), least = fmax(1.0 / 3, 0.5 * sqrt(sigma));
     law.begin = 1 / (sqrt(law.s * v / (2 * law.level)) + least);
-    return fmin(plsh_minimise(error_at, &law, -3, 3), plsh_spectral_error(n, sigma, s, delta));
+    double longest = plsh_minimise(error_at, &law, -3, 3);
+    return fmin(longest, plsh_spectral_error_integral(n, sigma, s, delta));
 }
