@@ -100,17 +100,38 @@ plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-/* Is the gap between gap and gap + 1 cut in this draw? stratified: one number per gap, turned by
- * sample / s, so that nearly the same number of draws cuts at every gap; gaps stay independent
- * within a draw, so its law is unchanged. */
+/* A permutation of 0 .. s-1, another one for every key: a Feistel network on the next even number
+ * of bits, walked until it comes back below s. */
+static uint64_t permuted(uint64_t place, uint64_t s, uint64_t key) {
+    int half = 1;
+    while (s > UINT64_C(1) << 2 * half) half++;
+    const uint64_t mask = (UINT64_C(1) << half) - 1;
+    do {
+        for (int round = 0; round < 4; round++) {
+            uint64_t right = place & mask, mixed = (right ^ key) * UINT64_C(0x9e3779b97f4a7c15);
+            mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93);
+            place = right << half | ((place >> half ^ mixed >> 32) & mask);
+            key = key >> 16 | key << 48; /* after four rounds what it was */
+        }
+    } while (place >= s);
+    return place;
+}
+
+/* Is the gap between gap and gap + 1 cut in this draw? stratified: the s uniforms of a gap are
+ * equispaced, so that nearly the same number of draws cuts at every gap, and shuffled anew at every
+ * gap: in one order for all, two gaps would be cut in the same draws however many there are. Gaps
+ * stay independent within a draw, so its law is unchanged. */
 static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
-    bool iid = set->design == PLSH_DESIGN_IID;
-    uint32_t purpose = PURPOSE_CUTS + (iid ? (uint32_t)sample : 0);
-    plsh_random random = plsh_partition_random(set, purpose, (uint64_t)gap >> 1);
-    uint64_t place = (uint64_t)plsh_partition_place(set, sample);
-    uint64_t turn = iid ? 0 : UINT64_MAX / (uint64_t)set->samples * place;
-    double probability = -expm1(-1 / set->decay.a);
-    return (double)(random.word[gap & 1] + turn) < probability * 0x1p64;
+    const uint64_t s = (uint64_t)set->samples;
+    const double cut = -expm1(-1 / set->decay.a) * 0x1p64;
+    if (set->design == PLSH_DESIGN_IID) {
+        plsh_random random =
+            plsh_partition_random(set, PURPOSE_CUTS + (uint32_t)sample, (uint64_t)gap >> 1);
+        return (double)random.word[gap & 1] < cut;
+    }
+    plsh_random random = plsh_partition_random(set, PURPOSE_CUTS, (uint64_t)gap);
+    uint64_t place = permuted((uint64_t)plsh_partition_place(set, sample), s, random.word[1]);
+    return (double)(random.word[0] + UINT64_MAX / s * place) < cut;
 }
 
 static plsh_block cuts_block(const plsh_partition *set, int64_t sample, int64_t position) {
