@@ -27,7 +27,7 @@ do for [kind in 'png svg'] {
         set origin (panel eq 'max' ? 0.43 : 0), 0
         set title panel eq 'spectral' ? 'Spectral norm of L* − M̃' : 'Max norm of L* − M̃'
         plot for [i=1:3] folder.'/norms-iid.txt' every ::1 using 2:(only(i, column(bound))) \
-                 with lines lw 1.5 dt 3 lc rgb colour(i) title 'theorem, σ = '.word(sigmas, i), \
+                 with lines lw 1.5 dt 3 lc rgb colour(i) title 'bound at 1 %, σ = '.word(sigmas, i), \
              for [i=1:3] folder.'/norms-iid.txt' every ::1 using 2:(only(i, column(mean))) \
                  with linespoints lw 1.5 dt 2 pt 6 lc rgb colour(i) title 'iid, σ = '.word(sigmas, i), \
              for [i=1:3] folder.'/norms-stratified.txt' every ::1 using 2:(only(i, column(mean))) \
