@@ -3,8 +3,12 @@
  * Every function that can fail returns a plsh_status and takes a plsh_error
  * as its last argument. The error may be NULL; if it is not, a failing call
  * writes one line into it that names what is wrong, where, and what would be
- * right. A call that succeeds leaves it alone. The library prints nothing,
- * never exits and keeps no global state. */
+ * right. A call that succeeds leaves it alone. The library prints nothing and
+ * does not exit. Nothing is kept from call to call but whether this process was
+ * forked from one with threads: such a child runs on one thread, for OpenMP would
+ * wait for those it lost. Where threads cannot be made, a call runs on fewer; that
+ * is tried when a thread first asks for so many (a limit that comes down later is
+ * met by OpenMP itself, and GCC's then ends the process). */
 #ifndef PLSH_STATUS_H
 #define PLSH_STATUS_H
 

@@ -10,6 +10,7 @@
 #include "attention/plan/arrays.h"
 #include "attention/plan/extent.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 static int64_t count_chains(const plsh_plan *plan) {
     return plan->shape.kv_heads * plan->sequences;
@@ -139,7 +140,7 @@ static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *wor
     lay_out(&at, plan, workspace);
     plsh_turns_begin(&at.turns);
     make_chains(plan, &at.turns);
-#pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
+#pragma omp parallel num_threads(plsh_thread_team(plan->threads)) reduction(+ : pairs)
     {
         plsh_backward_tile b = {.turns = &at.turns, .turn = {.chain = -1}};
         plsh_arena arena = {.memory = at.threads + (size_t)omp_get_thread_num() * at.thread};

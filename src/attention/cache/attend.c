@@ -291,8 +291,8 @@ static bool begin_pass(batch *all) {
 }
 
 static void set_queries(const batch *all) {
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(all->threads) if (all->threads > 1 && all->queries >= SERIAL_QUERIES)
+#pragma omp parallel for schedule(static) num_threads(                                             \
+    plsh_thread_team(all->threads)) if (all->threads > 1 && all->queries >= SERIAL_QUERIES)
     for (int64_t i = 0; i < all->count * all->heads; i++) {
         plsh_cache *cache = all->cache[i / all->heads];
         if (!takes_part(cache) || i % all->heads >= cache->setup->heads) continue;
@@ -333,7 +333,8 @@ static plsh_cache *cache_of_task(const batch *all, int64_t task) {
 static bool run_round(const batch *all, int round) {
     int64_t tasks;
     int threads = number_tasks(all, &tasks);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(dynamic, 1)                                                      \
+    num_threads(plsh_thread_team(threads)) if (threads > 1)
     for (int64_t i = 0; i < tasks; i++) {
         plsh_cache *cache = cache_of_task(all, i);
         plsh_cache_pass *pass = cache->call.pass;
@@ -344,7 +345,7 @@ static bool run_round(const batch *all, int round) {
         for (int64_t t = 0; t < all->cache[i]->call.tasks; t++)
             all->cache[i]->call.pairs += all->cache[i]->call.pass->task[t].pairs;
     bool more = false;
-#pragma omp parallel for schedule(static) num_threads(all->threads)                                \
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(all->threads))              \
     reduction(||                                                                                   \
               : more) if (threads > 1 && all->queries >= SERIAL_QUERIES)
     for (int64_t i = 0; i < all->count * all->kv_heads; i++) {
@@ -361,8 +362,8 @@ static void end_queries(const batch *all) {
     for (int64_t i = 0; i < all->count; i++)
         for (int64_t h = 0; h < all->cache[i]->setup->heads; h++)
             mean = mean || all->cache[i]->setup->mask[h].head.method == PLSH_METHOD_MEAN;
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(all->threads) if (all->threads > 1 && (mean || all->queries >= SERIAL_QUERIES))
+#pragma omp parallel for schedule(dynamic, 1) num_threads(plsh_thread_team(                        \
+    all->threads)) if (all->threads > 1 && (mean || all->queries >= SERIAL_QUERIES))
     for (int64_t i = 0; i < all->count * all->heads; i++) {
         plsh_cache *cache = all->cache[i / all->heads];
         int64_t head = i % all->heads;

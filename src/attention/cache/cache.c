@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 /* ---- Caches ---------------------------------------------------------------------------------- */
 
@@ -159,7 +160,7 @@ void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens) {
     plsh_layout v = plsh_cache_layout_or(tokens->v_layout, count, setup->page[0].value_dim);
     int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
     bool many = setup->threads > 1 && count >= 4 * PLSH_PAGE_KEYS / setup->kv_heads;
-#pragma omp parallel for schedule(static) num_threads(setup->threads) if (many)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(setup->threads)) if (many)
     for (int64_t kv = 0; kv < setup->kv_heads; kv++) {
         plsh_cache_rows rows = {(const char *)tokens->k + kv * k.head_stride * element,
                                 (const char *)tokens->v + kv * v.head_stride * element,

@@ -2,6 +2,7 @@
 #include "attention/plan/finite.h"
 
 #include "base/status.h"
+#include "base/thread.h"
 
 typedef struct array {
     const char *name, *data;
@@ -19,7 +20,9 @@ static const char *row_at(const array *a, int64_t index) {
 /* The first row that is not finite, heads one after the other; heads * rows if there is none. */
 static int64_t first_bad(const plsh_plan *plan, const array *a) {
     int64_t all = a->heads * a->rows, bad = all;
-#pragma omp parallel for num_threads(plan->threads) schedule(static) reduction(min : bad)
+#pragma omp parallel for num_threads(plsh_thread_team(plan->threads)) schedule(static)             \
+    reduction(min                                                                                  \
+              : bad)
     for (int64_t i = 0; i < all; i++) {
         if (i < bad && !plan->kernel->all_finite(plan->kernel->group, row_at(a, i), a->dtype,
                                                  a->dim, 1, a->dim)) {

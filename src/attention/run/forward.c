@@ -11,6 +11,7 @@
 #include "attention/plan/arrays.h"
 #include "attention/plan/extent.h"
 #include "attention/sampled/sampled.h"
+#include "base/thread.h"
 
 /* The largest entry; NaN where there is one. */
 static double largest(const float *certificate, int64_t count) {
@@ -86,7 +87,7 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh
     char *workers = workspace + plan->bounds_bytes * (size_t)plan->shape.kv_heads;
     int64_t items = plan->first_item[plan->shape.heads], pairs = 0;
     size_t bytes = worker_bytes(plan);
-#pragma omp parallel num_threads(plan->threads) reduction(+ : pairs)
+#pragma omp parallel num_threads(plsh_thread_team(plan->threads)) reduction(+ : pairs)
     {
         worker w;
         plsh_arena arena = {.memory = workers + (size_t)omp_get_thread_num() * bytes};
