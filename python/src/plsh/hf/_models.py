@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -154,7 +157,7 @@ def admit(model: PreTrainedModel, name: str) -> None:
     if getattr(config, "is_encoder_decoder", False) or \
             getattr(config, "add_cross_attention", False):
         raise Refused(f"{owner}: has cross-attention; plsh serves self-attention")
-    if not type(model)._can_set_attn_implementation():
+    if not type(model)._can_set_attn_implementation() or _has_classes(type(model)):
         raise Refused(f"{owner}: its layers do their own attention and would not call plsh; load it "
                       "with another attn_implementation")
     owners[type(config)] = owner
@@ -163,6 +166,15 @@ def admit(model: PreTrainedModel, name: str) -> None:
     if not any(hook is _after for hook in model._forward_hooks.values()):
         model.register_forward_pre_hook(_before, with_kwargs=True)
         model.register_forward_hook(_after)
+
+
+@functools.lru_cache(maxsize=None)
+def _has_classes(kind: type) -> bool:
+    """Does a model choose its layers' class by the implementation's name, which it would not know?"""
+    module = sys.modules[kind.__module__]
+    if module is falcon:
+        return False
+    return re.search(r"_CLASSES\[\w*\.?config\._attn_implementation\]", inspect.getsource(module)) is not None
 
 
 def _before(model: Any, _: Any, arguments: dict[str, Any]) -> None:
