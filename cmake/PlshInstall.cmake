@@ -15,9 +15,27 @@ install(TARGETS ${plsh_installed} EXPORT plsh-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 
+# Language models are an export of their own: whoever does not ask for them needs none of theirs.
+if(plsh_has_lm)
+    set(plsh_lm_installed)
+    if(PLSH_BUILD_STATIC)
+        list(APPEND plsh_lm_installed plsh_lm_static)
+    endif()
+    if(PLSH_BUILD_SHARED)
+        list(APPEND plsh_lm_installed plsh_lm_shared)
+    endif()
+    install(TARGETS ${plsh_lm_installed} EXPORT plsh-lm-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+endif()
+
 set(plsh_config_directory ${CMAKE_INSTALL_LIBDIR}/cmake/plsh)
 install(EXPORT plsh-targets NAMESPACE plsh:: DESTINATION ${plsh_config_directory}
     COMPONENT development)
+if(plsh_has_lm)
+    install(EXPORT plsh-lm-targets NAMESPACE plsh:: DESTINATION ${plsh_config_directory}
+        COMPONENT development)
+endif()
 configure_package_config_file(cmake/plsh-config.cmake.in
     "${PROJECT_BINARY_DIR}/plsh-config.cmake" INSTALL_DESTINATION ${plsh_config_directory})
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/plsh-config-version.cmake"
@@ -36,6 +54,12 @@ string(REGEX REPLACE "/$" "" plsh_prefix_from_pc "${plsh_prefix_from_pc}")
 configure_file(cmake/plsh.pc.in "${PROJECT_BINARY_DIR}/plsh.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/plsh.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
     COMPONENT development)
+if(plsh_has_lm)
+    string(REPLACE ";" " " plsh_lm_requires "${plsh_lm_modules}")
+    configure_file(cmake/plsh_lm.pc.in "${PROJECT_BINARY_DIR}/plsh_lm.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/plsh_lm.pc"
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+endif()
 
 if(PLSH_BUILD_CLI)
     install(TARGETS plsh RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)

@@ -1,12 +1,13 @@
 # libplsh_lm: language models on top of libplsh. PLSH_WITH_LM: ON, OFF, or AUTO (where all that it
-# needs is found: jansson, PCRE2, utf8proc, OpenBLAS).
+# needs is found: jansson, PCRE2, utf8proc).
 
 set(PLSH_WITH_LM AUTO CACHE STRING "language models: ON, OFF, or AUTO (when what they need is there)")
 set(plsh_has_lm OFF)
+set(plsh_lm_modules jansson libpcre2-8 libutf8proc)
 if(NOT PLSH_WITH_LM STREQUAL "OFF")
     find_package(PkgConfig)
     set(plsh_lm_missing)
-    foreach(module jansson libpcre2-8 libutf8proc openblas)
+    foreach(module IN LISTS plsh_lm_modules)
         string(MAKE_C_IDENTIFIER "PLSH_${module}" prefix)
         if(PkgConfig_FOUND)
             pkg_check_modules(${prefix} IMPORTED_TARGET ${module})
@@ -36,7 +37,7 @@ if(PLSH_BUILD_TESTS)
         "${PROJECT_SOURCE_DIR}/src/weights/choose.c" ${plsh_lm_kernels_testing})
 endif()
 set(plsh_lm_libraries PkgConfig::PLSH_jansson PkgConfig::PLSH_libpcre2_8
-    PkgConfig::PLSH_libutf8proc PkgConfig::PLSH_openblas)
+    PkgConfig::PLSH_libutf8proc)
 target_link_libraries(plsh_lm_objects PRIVATE ${plsh_lm_libraries})
 
 plsh_add_library(plsh_lm_static STATIC plsh_lm plsh_lm_objects)

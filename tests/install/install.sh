@@ -37,6 +37,19 @@ cmake -S "$source/tests/install/consumer" -B "$prefix/consumer" -DCMAKE_PREFIX_P
     -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release >/dev/null
 cmake --build "$prefix/consumer" >/dev/null
 for library in plsh plsh_static plsh_shared; do "$prefix/consumer/consumer_$library"; done
+if [ -e "$libraries/pkgconfig/plsh_lm.pc" ]; then
+    for library in plsh_lm plsh_lm_static plsh_lm_shared; do
+        "$prefix/consumer/consumer_$library"
+    done
+fi
+
+echo "-- find_package in C++ alone"
+if command -v c++ >/dev/null; then
+    cmake -S "$source/tests/install/consumer_cxx" -B "$prefix/cxx" -DCMAKE_PREFIX_PATH="$root" \
+        -DCMAKE_BUILD_TYPE=Release >/dev/null
+    cmake --build "$prefix/cxx" >/dev/null
+    for library in plsh_static plsh_shared; do "$prefix/cxx/consumer_$library"; done
+fi
 
 echo "-- pkg-config"
 export PKG_CONFIG_PATH=$libraries/pkgconfig LD_LIBRARY_PATH=$libraries
@@ -50,4 +63,16 @@ export PKG_CONFIG_PATH=$libraries/pkgconfig LD_LIBRARY_PATH=$libraries
 }
 "$prefix/shared"
 LD_LIBRARY_PATH='' "$prefix/static"
+if [ -e "$libraries/pkgconfig/plsh_lm.pc" ]; then
+    # shellcheck disable=SC2046 # lists of flags
+    {
+        "$compiler" "$source/tests/install/consumer/consumer_lm.c" \
+            $(pkg-config --cflags --libs plsh_lm) -o "$prefix/lm-shared"
+        "$compiler" "$source/tests/install/consumer/consumer_lm.c" $(pkg-config --cflags plsh_lm) \
+            $(pkg-config --static --libs plsh_lm |
+                sed 's/-lplsh_lm/-l:libplsh_lm.a/; s/-lplsh /-l:libplsh.a /g') -o "$prefix/lm-static"
+    }
+    "$prefix/lm-shared"
+    LD_LIBRARY_PATH='' "$prefix/lm-static"
+fi
 ! LD_LIBRARY_PATH='' "$prefix/shared" 2>/dev/null # it is the shared library that it uses

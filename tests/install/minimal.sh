@@ -7,7 +7,7 @@ build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Debug \
-    -DPLSH_BUILD_CLI=OFF -DPLSH_BUILD_TESTS=OFF -DPLSH_WITH_ARPACK=OFF >/dev/null
+    -DPLSH_BUILD_CLI=OFF -DPLSH_BUILD_TESTS=OFF -DPLSH_WITH_ARPACK=OFF -DPLSH_WITH_LM=OFF >/dev/null
 cmake --build "$build" >/dev/null
 if ldd "$build/libplsh.so" | grep -E 'arpack|blas|gsl|jansson'; then exit 1; fi
 "$compiler" -I "$source/include" "$source/tests/install/consumer/minimal.c" -L "$build" -lplsh \
