@@ -49,7 +49,8 @@ typedef struct plsh_cache_config {
     double scale;          /* 0 = 1 / sqrt(head_dim) */
     const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
     int64_t head_count;
-    int64_t undo; /* so many of the last tokens can always be truncated away */
+    int64_t undo; /* so many of the last tokens can always be truncated away: assisted decoding with
+                   * drafts of k tokens needs k */
     int threads;  /* 0 = all */
     const char *isa;
 } plsh_cache_config;
@@ -104,8 +105,9 @@ PLSH_API plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh
 PLSH_API plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences,
                                           int64_t count, size_t *bytes, plsh_error *error);
 
-/* A second cache with the same tokens. Memory is shared until one of them writes to it: that
- * copies at most one page (64 tokens) per head. */
+/* A second cache with the same tokens, for beams: each survivor forks its parent. Memory is shared
+ * until one of them writes to it: that copies at most one page (64 tokens) per head. Costs a
+ * pointer per page. */
 PLSH_API plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_error *error);
 
 /* Forgets all tokens from position `length` on. Where the next token would need keys that were

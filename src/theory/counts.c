@@ -8,14 +8,14 @@
 
 #include <math.h>
 
-typedef struct pass {
+typedef struct scan {
     const plsh_draws *draws;
     int64_t n;
     const double *k;      /* k(t), t < n */
     const double *beyond; /* the largest k(u), u >= t: M~ is 0 there */
     double scale;         /* 1 / s */
     const plsh_band *band;
-} pass;
+} scan;
 
 /* ---- grids: by diagonals ----------------------------------------------------------------------
  */
@@ -40,7 +40,7 @@ static void band_diagonal(const plsh_band *band, const plsh_diagonals *narrow) {
     for (int64_t i = 0; i < narrow->count; i++) out[i * band->width] = (float)narrow->entry[i];
 }
 
-static void scan_diagonals(const pass *self, plsh_diagonals *narrow, plsh_diagonals *wide,
+static void scan_diagonals(const scan *self, plsh_diagonals *narrow, plsh_diagonals *wide,
                            double *most) {
     int64_t t = narrow->t > wide->t ? narrow->t : wide->t;
     *most = t < narrow->last ? self->beyond[t] : 0;
@@ -57,7 +57,7 @@ static void scan_diagonals(const pass *self, plsh_diagonals *narrow, plsh_diagon
     }
 }
 
-static plsh_status scan_grids(const pass *self, int64_t begin, int64_t end, double *most,
+static plsh_status scan_grids(const scan *self, int64_t begin, int64_t end, double *most,
                               plsh_error *error) {
     const int64_t s = self->draws->set.samples, split = self->band ? self->band->narrow : s;
     const plsh_draws parts[] = {plsh_draws_part(self->draws, 0, split),
@@ -74,7 +74,7 @@ static plsh_status scan_grids(const pass *self, int64_t begin, int64_t end, doub
 /* ---- cuts and labels: by rows -----------------------------------------------------------------
  */
 
-static void scan_row(const pass *self, const plsh_rows *row, double *most) {
+static void scan_row(const scan *self, const plsh_rows *row, double *most) {
     const plsh_band *band = self->band;
     for (int64_t t = 1; t < row->reach; t++) {
         double gap = fabs(self->k[t] - self->scale * row->count[t]);
@@ -87,7 +87,7 @@ static void scan_row(const pass *self, const plsh_rows *row, double *most) {
         band->entry[row->row * band->width + t] = (float)row->count[t];
 }
 
-static plsh_status scan_rows(const pass *self, int64_t begin, int64_t end, double *most,
+static plsh_status scan_rows(const scan *self, int64_t begin, int64_t end, double *most,
                              plsh_error *error) {
     plsh_rows rows;
     bool more;
@@ -125,7 +125,7 @@ static int64_t count_ranges(int64_t n, int threads) {
     return ranges > team ? ranges : team;
 }
 
-static plsh_status scan_ranges(const pass *self, int64_t ranges, int threads, double *max,
+static plsh_status scan_ranges(const scan *self, int64_t ranges, int threads, double *max,
                                plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     double most = 0;
@@ -156,7 +156,7 @@ plsh_status plsh_counts_pass(const plsh_draws *draws, int64_t n, int threads, co
     double *k;
     plsh_status status = decay_table(&draws->set.decay, n, &k, error);
     if (status) return status;
-    const pass self = {draws, n, k, k + n, 1 / (double)draws->set.samples, band};
+    const scan self = {draws, n, k, k + n, 1 / (double)draws->set.samples, band};
     status = scan_ranges(&self, count_ranges(n, threads), threads, max, error);
     plsh_release(k);
     return status;

@@ -65,8 +65,8 @@ static void make_chains(const plsh_plan *plan, plsh_turns *turns) {
 }
 
 /* The tile of a turn: the heads of the group one after the other, the last tiles first. */
-static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
-                        plsh_bounds *bounds) {
+static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *summaries,
+                        plsh_summary *summary) {
     plsh_tile *tile = &b->tile;
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
@@ -74,7 +74,7 @@ static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char
     int64_t h = kv * (shape->heads / shape->kv_heads), index = b->turn.tile;
     while (index >= tiles_of(plan, h, x)) index -= tiles_of(plan, h++, x);
     plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
-    plsh_tile_select(tile, &inputs, bounds_memory, bounds, h, x, tiles_of(plan, h, x) - 1 - index);
+    plsh_tile_select(tile, &inputs, summaries, summary, h, x, tiles_of(plan, h, x) - 1 - index);
     int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
     ptrdiff_t q = h * shape->q.head_stride + row * shape->q.row_stride;
     ptrdiff_t o = h * shape->o.head_stride + row * shape->o.row_stride;
@@ -118,15 +118,15 @@ static void sum_decays(const plsh_plan *plan, const plsh_turns *turns, const dou
     }
 }
 
-static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *bounds_memory,
+static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *summaries,
                      double *part) {
-    plsh_bounds bounds;
-    select_tile(b, arrays, bounds_memory, &bounds);
+    plsh_summary summary;
+    select_tile(b, arrays, summaries, &summary);
     b->d_decay[0] = b->d_decay[1] = 0.0;
     if (b->tile.rows > 0 && plsh_method_is_sampled(b->tile.head->head.method)) {
         plsh_backward_sample(b);
     } else if (b->tile.rows > 0) {
-        plsh_tile_walk(&b->tile);
+        plsh_walk_run(&b->tile);
     }
     part[0] = b->d_decay[0];
     part[1] = b->d_decay[1];
@@ -145,7 +145,7 @@ static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *wor
         plsh_backward_tile b = {.turns = &at.turns, .turn = {.chain = -1}};
         plsh_arena arena = {.memory = at.threads + (size_t)omp_get_thread_num() * at.thread};
         plsh_backward_layout(&b, plan, &arena);
-        b.tile.pass = &plsh_pass_backward;
+        b.tile.pass = &plsh_backward_pass;
         clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
         clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
         plsh_summary_make(plan, &inputs, NULL, at.summaries, b.tile.k_wide, NULL);

@@ -55,7 +55,7 @@ typedef struct plsh_backward_tile {
 /* Takes the buffers. */
 void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_arena *arena);
 
-extern const plsh_pass plsh_pass_backward;
+extern const plsh_tile_pass plsh_backward_pass;
 
 /* lse of row r, in units of log2, is that; and delta of group g for output rows at o. */
 void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse);

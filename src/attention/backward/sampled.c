@@ -18,9 +18,9 @@ static void divide_by_samples(plsh_backward_tile *b) {
 
 static void visit_draw(plsh_tile *tile, int64_t draw) {
     if (tile->head->gathering) {
-        plsh_tile_visit_gathered(tile, draw);
+        plsh_sampled_visit_gathered(tile, draw);
     } else {
-        plsh_tile_visit_draws(tile, draw, 1, 1.0f);
+        plsh_sampled_visit_draws(tile, draw, 1, 1.0f);
     }
 }
 
@@ -31,12 +31,12 @@ static void run_forward(plsh_backward_tile *b, int64_t draw) {
         columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
     double samples = (double)tile->head->head.partition.samples;
     int64_t pairs = tile->pairs;
-    tile->pass = &plsh_pass_forward;
+    tile->pass = &plsh_tile_pass_forward;
     tile->guarded = true;
     plsh_tile_reset(tile);
     visit_draw(tile, draw);
     plsh_tile_join(tile);
-    tile->pass = &plsh_pass_backward;
+    tile->pass = &plsh_backward_pass;
     tile->pairs = pairs;
     for (int r = 0; r < tile->rows; r++) {
         plsh_backward_set_lse(b, r, (double)tile->m[r] + log2((double)tile->l[r] * samples));
@@ -56,7 +56,7 @@ void plsh_backward_sample(plsh_backward_tile *b) {
     tile->pass->begin(tile);
     b->scattered = head->gathering != NULL;
     if (!mean && !head->gathering) {
-        plsh_tile_visit_draws(tile, 0, head->counting->draws, 1.0f / (float)samples);
+        plsh_sampled_visit_draws(tile, 0, head->counting->draws, 1.0f / (float)samples);
         tile->pass->finish(tile);
         return;
     }

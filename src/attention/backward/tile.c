@@ -149,8 +149,9 @@ static plsh_weigh weigh(plsh_backward_tile *b, int g, float *s, int count, const
 }
 
 /* What a visit does with its scores, p: weights as `how` says, then everything but dK and dV. */
-static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count, const plsh_run *run,
-                      const float *w, const int32_t *row, plsh_weigh how, const float *lse) {
+static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count,
+                      const plsh_tile_run *run, const float *w, const int32_t *row, plsh_weigh how,
+                      const float *lse) {
     plsh_tile *tile = &b->tile;
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, d = (int)tile->plan->shape.head_dim;
@@ -184,7 +185,7 @@ static float *scores_of(plsh_backward_tile *b, int g, int64_t first) {
 static void visit(plsh_tile *tile, int g, int64_t first, int count) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     float *p = scores_of(b, g, first);
-    plsh_run run = plsh_tile_score(tile, g, first, count, p);
+    plsh_tile_run run = plsh_tile_score(tile, g, first, count, p);
     const float *lse;
     plsh_weigh how = weigh(b, g, p, count, &lse);
     turn_back(b, g, first, count, &run, NULL, NULL, how, lse);
@@ -195,10 +196,10 @@ static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count, con
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
     ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
-    plsh_run run = {.k = tile->k_rows + at * tile->k_stride,
-                    .v = tile->v_rows + at * tile->v_stride,
-                    .masked = true,
-                    .rows = group_rows(tile, g)};
+    plsh_tile_run run = {.k = tile->k_rows + at * tile->k_stride,
+                         .v = tile->v_rows + at * tile->v_stride,
+                         .masked = true,
+                         .rows = group_rows(tile, g)};
     tile->kernel->scores(group, scores_of(b, g, first), tile->top, tile->packed + lane * d, run.k,
                          tile->k_stride, count, d, NULL, false);
     tile->pairs += (int64_t)run.rows * count;
@@ -320,8 +321,8 @@ static void finish(plsh_tile *tile) {
     for (int i = 0; i < 2; i++) b->d_decay[i] /= shape->scale;
 }
 
-const plsh_pass plsh_pass_backward = {.begin = begin,
-                                      .visit = visit,
-                                      .visit_weighted = visit_weighted,
-                                      .step = step,
-                                      .finish = finish};
+const plsh_tile_pass plsh_backward_pass = {.begin = begin,
+                                           .visit = visit,
+                                           .visit_weighted = visit_weighted,
+                                           .step = step,
+                                           .finish = finish};

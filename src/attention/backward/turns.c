@@ -12,7 +12,7 @@ static const int64_t MOST = INT32_MAX;
 
 void plsh_turns_layout(plsh_turns *turns, int64_t chains, int64_t tiles, plsh_arena *arena) {
     *turns = (plsh_turns){.room = chains, .tiles = tiles};
-    turns->chain = plsh_arena_take(arena, (size_t)chains, sizeof(plsh_chain));
+    turns->chain = plsh_arena_take(arena, (size_t)chains, sizeof(plsh_turns_chain));
     turns->ahead = plsh_arena_take(arena, (size_t)tiles, sizeof *turns->ahead);
 }
 
@@ -25,13 +25,13 @@ void plsh_turns_begin(plsh_turns *turns) {
 
 void plsh_turns_add(plsh_turns *turns, int64_t tiles) {
     int64_t c = turns->chains++;
-    plsh_chain *chain = &turns->chain[c];
+    plsh_turns_chain *chain = &turns->chain[c];
     chain->first = c == 0 ? 0 : chain[-1].first + chain[-1].tiles;
     chain->tiles = tiles;
 }
 
 static bool take_from(plsh_turns *turns, int64_t c, plsh_turn *turn) {
-    plsh_chain *chain = &turns->chain[c];
+    plsh_turns_chain *chain = &turns->chain[c];
     if (atomic_load(&chain->taken) >= chain->tiles) return false;
     int64_t tile = atomic_fetch_add(&chain->taken, 1);
     if (tile >= chain->tiles) return false;
@@ -82,7 +82,7 @@ static void pause_briefly(int spins) {
 }
 
 void plsh_turns_wait(plsh_turns *turns, const plsh_turn *turn, int64_t begin, int64_t end) {
-    plsh_chain *chain = &turns->chain[turn->chain];
+    plsh_turns_chain *chain = &turns->chain[turn->chain];
     for (int64_t i = atomic_load(&chain->done); i < turn->tile; i++) {
         _Atomic uint64_t *ahead = &turns->ahead[chain->first + i];
         for (int spins = 0;
@@ -102,7 +102,7 @@ void plsh_turns_pass(plsh_turns *turns, const plsh_turn *turn, int64_t left, int
 }
 
 void plsh_turns_end(plsh_turns *turns, const plsh_turn *turn) {
-    plsh_chain *chain = &turns->chain[turn->chain];
+    plsh_turns_chain *chain = &turns->chain[turn->chain];
     atomic_store_explicit(&turns->ahead[chain->first + turn->tile], finished, memory_order_release);
     /* `done` is a hint: another thread may set it back, never too far ahead. */
     int64_t done = atomic_load(&chain->done);

@@ -22,16 +22,16 @@
 
 #include "base/arena.h"
 
-typedef struct plsh_chain {
+typedef struct plsh_turns_chain {
     int64_t first, tiles;        /* its tiles among those of all chains */
     _Atomic int64_t taken, done; /* given out; finished, all of them up to there */
-} plsh_chain;
+} plsh_turns_chain;
 
 typedef struct plsh_turns {
     int64_t room, tiles; /* of the arrays */
     int64_t chains;
     _Atomic int64_t started; /* chains that somebody took a tile of */
-    plsh_chain *chain;
+    plsh_turns_chain *chain;
     _Atomic uint64_t *ahead; /* per tile: what it has before it, see turns.c */
 } plsh_turns;
 

@@ -263,13 +263,13 @@ static void put_query(const plsh_cache *cache, const plsh_cache_query *query) {
 
 /* ---- All sequences of a call ----------------------------------------------------------------- */
 
-typedef struct batch {
+typedef struct attend_batch {
     plsh_cache *const *cache;
     int64_t count;
     int64_t heads, kv_heads; /* the most of any */
     int64_t queries;         /* of this pass, of all */
     int threads;
-} batch;
+} attend_batch;
 
 /* Does the cache take part in this pass? */
 static bool takes_part(const plsh_cache *cache) {
@@ -277,7 +277,7 @@ static bool takes_part(const plsh_cache *cache) {
 }
 
 /* Begins the next pass; false where there is none. */
-static bool begin_pass(batch *all) {
+static bool begin_pass(attend_batch *all) {
     all->queries = 0;
     for (int64_t i = 0; i < all->count; i++) {
         plsh_cache_call *call = &all->cache[i]->call;
@@ -290,7 +290,7 @@ static bool begin_pass(batch *all) {
     return all->queries > 0;
 }
 
-static void set_queries(const batch *all) {
+static void set_queries(const attend_batch *all) {
 #pragma omp parallel for schedule(static) num_threads(                                             \
     plsh_thread_team(all->threads)) if (all->threads > 1 && all->queries >= SERIAL_QUERIES)
     for (int64_t i = 0; i < all->count * all->heads; i++) {
@@ -301,7 +301,7 @@ static void set_queries(const batch *all) {
 }
 
 /* Numbers the tasks of this round through all sequences; how many threads are worth waking. */
-static int number_tasks(const batch *all, int64_t *tasks) {
+static int number_tasks(const attend_batch *all, int64_t *tasks) {
     int64_t visits = 0;
     *tasks = 0;
     for (int64_t i = 0; i < all->count; i++) {
@@ -318,7 +318,7 @@ static int number_tasks(const batch *all, int64_t *tasks) {
 }
 
 /* The cache that task number `task` is of: the last one whose tasks begin no later. */
-static plsh_cache *cache_of_task(const batch *all, int64_t task) {
+static plsh_cache *cache_of_task(const attend_batch *all, int64_t task) {
     int64_t low = 0, high = all->count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -330,7 +330,7 @@ static plsh_cache *cache_of_task(const batch *all, int64_t task) {
     return all->cache[low];
 }
 
-static bool run_round(const batch *all, int round) {
+static bool run_round(const attend_batch *all, int round) {
     int64_t tasks;
     int threads = number_tasks(all, &tasks);
 #pragma omp parallel for schedule(dynamic, 1)                                                      \
@@ -357,7 +357,7 @@ static bool run_round(const batch *all, int round) {
 }
 
 /* mean goes draw by draw, and is not in the rounds; all else is finished. */
-static void end_queries(const batch *all) {
+static void end_queries(const attend_batch *all) {
     bool mean = false;
     for (int64_t i = 0; i < all->count; i++)
         for (int64_t h = 0; h < all->cache[i]->setup->heads; h++)
@@ -384,7 +384,7 @@ static void end_queries(const batch *all) {
 }
 
 void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count) {
-    batch all = {.cache = caches, .count = count, .threads = INT_MAX};
+    attend_batch all = {.cache = caches, .count = count, .threads = INT_MAX};
     for (int64_t i = 0; i < count; i++) {
         const plsh_cache_setup *setup = caches[i]->setup;
         if (setup->heads > all.heads) all.heads = setup->heads;

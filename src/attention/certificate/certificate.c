@@ -17,7 +17,7 @@ static const float LOG_SMALL = -10, LOG_NOTHING = -24;
  * each logarithm relative to itself. */
 static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
-void plsh_certificate_layout(plsh_gap_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
+void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
     const size_t group = (size_t)plan->kernel->group;
     gap->over_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
     gap->over_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
@@ -105,7 +105,7 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
  * of the decay alone. */
 static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
     const plsh_kernels *kernel = tile->kernel;
-    const plsh_gap_sums *gap = tile->gap;
+    const plsh_certificate_sums *gap = tile->gap;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     const int rows = group_rows(tile, g);
     const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
@@ -170,11 +170,11 @@ static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r)
 /* Is what group g has beyond this point small: keys up to `end` - 1 (left), or from `end` on
  * (right)? Then it is charged. */
 static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
-    const plsh_gap_sums *gap = tile->gap;
+    const plsh_certificate_sums *gap = tile->gap;
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const int64_t position = plsh_tile_group_begin(tile, g), edge = left ? end - 1 : end;
     const int64_t piece = tile->plan->first_piece[tile->sequence] + edge / tile->plan->bound_keys;
-    const float norm = (left ? tile->bounds->norm_before : tile->bounds->norm_after)[piece];
+    const float norm = (left ? tile->summary->norm_before : tile->summary->norm_after)[piece];
     float rest[PLSH_GROUP_MAX];
     for (int r = 0; r < group_rows(tile, g); r++) {
         rest[r] = log_rest(tile, llabs(position + r - edge), norm, lane + r);
@@ -212,7 +212,7 @@ static void add_outside(plsh_tile *tile, int g, plsh_block keys) {
 static void add_counted(plsh_tile *tile) {
     const int group = tile->kernel->group, stride = PLSH_TILE_KEYS * group;
     const float factor = 1.0f / (float)tile->head->head.partition.samples;
-    plsh_counts *counts = plsh_tile_count(tile, 0, tile->head->counting->draws);
+    plsh_counts *counts = plsh_sampled_count(tile, 0, tile->head->counting->draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
     for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
         int64_t end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
@@ -272,7 +272,7 @@ static void add_window(plsh_tile *tile, int g) {
 /* Sums up A |L - M|. */
 static void measure(plsh_tile *tile) {
     const plsh_head_plan *head = tile->head;
-    const plsh_gap_sums *gap = tile->gap;
+    const plsh_certificate_sums *gap = tile->gap;
     plsh_head_plan plain = *head; /* the same decay, for all keys */
     plain.head.method = PLSH_METHOD_DENSE;
     plsh_bounds_begin(tile);
@@ -303,7 +303,7 @@ static double relative(double log, double log_row) {
 
 /* The share of the weight that is wrong or missing, at most, of what `measure` has summed up. */
 static double measured_share(const plsh_tile *tile, int r) {
-    const plsh_gap_sums *gap = tile->gap;
+    const plsh_certificate_sums *gap = tile->gap;
     const double row = log_sum(tile->m, tile->l, r);
     const double over = relative(log_sum(gap->over_m, gap->over_l, r), row);
     const double under =
@@ -327,14 +327,14 @@ static double share_of(const plsh_tile *tile, int r) {
     return under / (1 + under);
 }
 
-void plsh_tile_certify(plsh_tile *tile) {
+void plsh_certificate_fill(plsh_tile *tile) {
     const plsh_method method = tile->head->head.method;
     const int64_t *first_piece = &tile->plan->first_piece[tile->sequence];
     if (tile->head->decay_known && method != PLSH_METHOD_DENSE && method != PLSH_METHOD_EXACT)
         measure(tile);
     for (int r = 0; r < tile->rows; r++) {
         const int64_t last = tile->plan->shape.causal ? tile->position + r : tile->keys - 1;
-        const float range = tile->bounds->v_range[*first_piece + last / tile->plan->bound_keys];
+        const float range = tile->summary->v_range[*first_piece + last / tile->plan->bound_keys];
         const double share = share_of(tile, r);
         const float bound = (float)((double)range * (share > 1 ? 1 : share));
         tile->certificate_out[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;

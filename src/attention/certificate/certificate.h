@@ -19,16 +19,16 @@
 
 /* A thread's sums of how far the weights M are from the decay L: 2^m l over keys, as those of the
  * softmax; tile->gap points to them. */
-typedef struct plsh_gap_sums {
+typedef struct plsh_certificate_sums {
     float *over_m, *over_l, *over_low;    /* [groups][group], of A (M - L) where M > L */
     float *under_m, *under_l, *under_low; /* of A (L - M) where M < L */
     float *rest;                          /* log2 of what of it was not scored, at most */
     float *s;                             /* [PLSH_TILE_KEYS][group], scores */
-} plsh_gap_sums;
+} plsh_certificate_sums;
 
-void plsh_certificate_layout(plsh_gap_sums *gap, const plsh_plan *plan, plsh_arena *arena);
+void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena);
 
 /* Fills in tile->certificate_out. The tile is finished; its sums m, l are still there. */
-void plsh_tile_certify(plsh_tile *tile);
+void plsh_certificate_fill(plsh_tile *tile);
 
 #endif

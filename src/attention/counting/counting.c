@@ -1,7 +1,7 @@
 /* attention: collision counts, by events. */
 #include "attention/counting/counting.h"
 
-#include "base/memory.h"
+#include "base/arena.h"
 #include "base/status.h"
 #include "partition/draw.h"
 
@@ -17,8 +17,8 @@ static const int64_t REACH = PLSH_COUNTING_REACH;
 
 /* Four lanes are in the baseline of every architecture; wider ones hardly gain: most of the time
  * goes to the events. */
-typedef float lanes __attribute__((vector_size(16)));
-typedef float unaligned_lanes __attribute__((vector_size(16), aligned(4)));
+typedef float count_lanes __attribute__((vector_size(16)));
+typedef float unaligned_count_lanes __attribute__((vector_size(16), aligned(4)));
 enum { LANES = 4 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -129,42 +129,32 @@ struct plsh_counts {
  * 2048 int32 are cleared in 50 ns and hold the union of 1000 draws of sigma 256. */
 enum { SLOTS = 2048, NO_EVENT = -1 };
 
-static size_t round_up(size_t bytes) {
-    return (bytes + PLSH_ALIGNMENT - 1) & ~(size_t)(PLSH_ALIGNMENT - 1);
-}
-
-/* The next `bytes` of the workspace; base NULL: only the size is wanted. */
-static void *take(char *base, size_t *at, size_t bytes) {
-    void *begin = base ? base + *at : NULL;
-    *at = round_up(*at + bytes);
-    return begin;
-}
-
-/* Lays the arrays out behind the struct and returns where they end. */
-static size_t lay_out(void *base, plsh_counts *counts, int rows, int group) {
+/* Takes the arrays behind the struct; the events come last, as many as the draws need. */
+static void lay_out(plsh_counts *counts, int rows, int group, plsh_arena *arena) {
     const size_t groups = (size_t)((rows + group - 1) / group);
-    size_t at = round_up(sizeof(plsh_counts));
-    counts->group_low = take(base, &at, groups * sizeof *counts->group_low);
-    counts->group_high = take(base, &at, groups * sizeof *counts->group_high);
-    counts->group_rows = take(base, &at, groups * sizeof *counts->group_rows);
-    counts->group_from = take(base, &at, ((size_t)rows + 1) * sizeof *counts->group_from);
-    counts->count = take(base, &at, groups * (size_t)group * sizeof *counts->count);
+    plsh_arena_take(arena, 1, sizeof *counts);
+    counts->group_low = plsh_arena_take(arena, groups, sizeof *counts->group_low);
+    counts->group_high = plsh_arena_take(arena, groups, sizeof *counts->group_high);
+    counts->group_rows = plsh_arena_take(arena, groups, sizeof *counts->group_rows);
+    counts->group_from = plsh_arena_take(arena, (size_t)rows + 1, sizeof *counts->group_from);
+    counts->count = plsh_arena_floats(arena, groups * (size_t)group);
     counts->stride = (ptrdiff_t)(groups * (size_t)group + LANES);
-    counts->change = take(base, &at, (size_t)counts->stride * sizeof *counts->change);
-    counts->inner = take(base, &at, (size_t)rows * (size_t)counts->stride * sizeof *counts->inner);
-    counts->inner_first = take(base, &at, (size_t)rows * sizeof *counts->inner_first);
-    counts->inner_last = take(base, &at, (size_t)rows * sizeof *counts->inner_last);
-    counts->slot = take(base, &at, SLOTS * sizeof *counts->slot);
-    counts->event = take(base, &at, 0);
-    return at;
+    counts->change = plsh_arena_floats(arena, (size_t)counts->stride);
+    counts->inner = plsh_arena_floats(arena, (size_t)rows * (size_t)counts->stride);
+    counts->inner_first = plsh_arena_take(arena, (size_t)rows, sizeof *counts->inner_first);
+    counts->inner_last = plsh_arena_take(arena, (size_t)rows, sizeof *counts->inner_last);
+    counts->slot = plsh_arena_take(arena, SLOTS, sizeof *counts->slot);
+    counts->event = plsh_arena_take(arena, 0, sizeof *counts->event);
 }
 
 /* A draw has an event at the begin of the tile's first block, unless that is in the tile, and
  * without causality one at the end of its last. */
 size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal) {
-    plsh_counts counts;
-    size_t events = (size_t)counting->draws * (causal ? 1 : 2);
-    return round_up(lay_out(NULL, &counts, rows, group) + events * sizeof(event));
+    plsh_counts unused;
+    plsh_arena arena = {0};
+    lay_out(&unused, rows, group, &arena);
+    plsh_arena_take(&arena, (size_t)counting->draws * (causal ? 1 : 2), sizeof(event));
+    return arena.used;
 }
 
 /* ---- making events --------------------------------------------------------------------------- */
@@ -325,7 +315,7 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
                             .most = (int32_t)(right < REACH ? right : REACH),
                             .low = INT32_MAX,
                             .high = INT32_MIN};
-    lay_out(workspace, counts, rows, group);
+    lay_out(counts, rows, group, &(plsh_arena){.memory = workspace});
     memset(counts->slot, NO_EVENT, SLOTS * sizeof *counts->slot);
     size_t stride = (size_t)counts->stride;
     memset(counts->count, 0, (size_t)(counts->groups * group) * sizeof *counts->count);
@@ -359,8 +349,8 @@ plsh_block plsh_counts_range(const plsh_counts *counts, int g) {
 }
 
 /* x[0], x[0] + x[1], x[0] + x[1] + x[2], ... */
-static inline lanes running_sum(lanes x) {
-    const lanes zero = {0};
+static inline count_lanes running_sum(count_lanes x) {
+    const count_lanes zero = {0};
     x += __builtin_shufflevector(zero, x, 0, 4, 5, 6);
     return x + __builtin_shufflevector(zero, x, 0, 1, 4, 5);
 }
@@ -388,11 +378,11 @@ static inline float *take_events(plsh_counts *counts, int64_t key, int *first, i
 
 /* Adds the changes of the queries begin .. end - 1, all that there are, and clears them. */
 static inline void settle(float *restrict count, float *restrict change, int begin, int end) {
-    lanes carry = {0};
+    count_lanes carry = {0};
     for (int r = begin; r < end; r += LANES) {
-        lanes sum = running_sum(*(lanes *)(change + r)) + carry;
-        *(lanes *)(count + r) += sum;
-        *(lanes *)(change + r) = (lanes){0};
+        count_lanes sum = running_sum(*(count_lanes *)(change + r)) + carry;
+        *(count_lanes *)(count + r) += sum;
+        *(count_lanes *)(change + r) = (count_lanes){0};
         carry = __builtin_shufflevector(sum, sum, 3, 3, 3, 3);
     }
     change[end] = 0;
@@ -403,7 +393,7 @@ static inline void write_row(plsh_counts *counts, int g, float factor, float *w)
     const float *count = counts->count + g * group;
     float *to = w + (ptrdiff_t)counts->group_rows[g]++ * group;
     for (int r = 0; r < group; r += LANES)
-        *(unaligned_lanes *)(to + r) = *(const lanes *)(count + r) * factor;
+        *(unaligned_count_lanes *)(to + r) = *(const count_lanes *)(count + r) * factor;
 }
 
 void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,

@@ -20,7 +20,7 @@ static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 void plsh_bounds_begin(plsh_tile *tile) {
     int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
-    const float *mean = tile->bounds->mean + tile->sequence * d;
+    const float *mean = tile->summary->mean + tile->sequence * d;
     float square = 0.0f, largest[PLSH_GROUP_MAX];
     for (int x = 0; x < d; x++) square += mean[x] * mean[x];
     /* q.mean is off by at most d 2^-24 |q| |mean|. */
@@ -123,14 +123,14 @@ bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end) {
     if (end <= 0) return true;
     int64_t piece = tile->plan->first_piece[tile->sequence] + (end - 1) / tile->plan->bound_keys;
     int64_t distance = plsh_tile_group_begin(tile, g) - (end - 1);
-    return can_stop(tile, g, LEFT, distance, tile->bounds->norm_before[piece]);
+    return can_stop(tile, g, LEFT, distance, tile->summary->norm_before[piece]);
 }
 
 bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin) {
     if (begin >= tile->keys) return true;
     int64_t piece = tile->plan->first_piece[tile->sequence] + begin / tile->plan->bound_keys;
     int64_t distance = begin - (plsh_tile_group_end(tile, g) - 1);
-    return can_stop(tile, g, RIGHT, distance, tile->bounds->norm_after[piece]);
+    return can_stop(tile, g, RIGHT, distance, tile->summary->norm_after[piece]);
 }
 
 /* Charges what piece i of those last bounded may weigh; false where the charge does not fit. */
@@ -165,7 +165,7 @@ static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float 
 static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces, bool *keep) {
     if (pieces == 0) return;
     const plsh_plan *plan = tile->plan;
-    const plsh_bounds *bounds = tile->bounds;
+    const plsh_summary *summary = tile->summary;
     int64_t base = plan->first_piece[tile->sequence] + piece, d = plan->shape.head_dim;
     row_state state = fill_shift(tile, g, where);
     int group = tile->kernel->group, first = pieces, last = -1;
@@ -177,7 +177,7 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
                                   : begin - (plsh_tile_group_end(tile, g) - 1);
         bias[i] = log_piece(tile->head, t, (int)(end - begin));
-        verdict found = judge(tile, g, state, bias[i], bounds->norm[base + i]);
+        verdict found = judge(tile, g, state, bias[i], summary->norm[base + i]);
         keep[i] = found == KEEP;
         look[i] = found == LOOK;
         first = look[i] && i < first ? i : first;
@@ -185,8 +185,8 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
     }
     if (last < 0) return;
     tile->kernel->bounds(group, tile->exact.piece, tile->packed + (ptrdiff_t)g * group * d,
-                         bounds->box + (base + first) * 2 * d, bounds->norm + base + first,
-                         bounds->radius + base + first, bias + first,
+                         summary->box + (base + first) * 2 * d, summary->norm + base + first,
+                         summary->radius + base + first, bias + first,
                          tile->exact.q_norm + (ptrdiff_t)g * group, tile->exact.shift,
                          last - first + 1, (int)d);
     for (int i = first; i <= last; i++) {

@@ -23,8 +23,8 @@ static void select_rows(plsh_tile *tile, int64_t index) {
     tile->rows = end > begin ? (int)(end - begin) : 0;
 }
 
-void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
-                      plsh_bounds *bounds, int64_t h, int64_t x, int64_t index) {
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries,
+                      plsh_summary *summary, int64_t h, int64_t x, int64_t index) {
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
     int64_t kv = h / (shape->heads / shape->kv_heads);
@@ -44,6 +44,6 @@ void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *bounds_
         tile->k.base += first * shape->k.row_stride * size;
         tile->v.base += first * shape->v.row_stride * size;
     }
-    *bounds = plsh_summary_at(plan, bounds_memory + (size_t)kv * plan->bounds_bytes);
-    tile->bounds = bounds;
+    *summary = plsh_summary_at(plan, summaries + (size_t)kv * plan->summary_bytes);
+    tile->summary = summary;
 }

@@ -4,9 +4,9 @@
 
 #include "attention/forward/tile.h"
 
-/* Makes it tile number `index` of a sequence of a head, with q, k, v and the bounds of its kv head
- * (those of all kv heads are at bounds_memory). */
-void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *bounds_memory,
-                      plsh_bounds *bounds, int64_t h, int64_t x, int64_t index);
+/* Makes it tile number `index` of a sequence of a head, with q, k, v and the summary of its kv head
+ * (those of all kv heads are at summaries). */
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries,
+                      plsh_summary *summary, int64_t h, int64_t x, int64_t index);
 
 #endif

@@ -7,10 +7,10 @@
 /* The larger, and NaN once there is one. */
 static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
-plsh_bounds plsh_summary_at(const plsh_plan *plan, char *memory) {
+plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory) {
     size_t pieces = (size_t)plan->first_piece[plan->sequences];
     float *at = (float *)(void *)memory;
-    return (plsh_bounds){
+    return (plsh_summary){
         .norm = at,
         .norm_before = at + pieces,
         .norm_after = at + pieces * 2,
@@ -20,12 +20,13 @@ plsh_bounds plsh_summary_at(const plsh_plan *plan, char *memory) {
         .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
 }
 
-void plsh_summary_mean(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                       int64_t sequence, float *wide) {
+/* The mean of a few keys of a sequence. wide: a buffer of bound_keys * head_dim floats. */
+static void summarise_mean(const plsh_plan *plan, const plsh_summary *summary,
+                           const plsh_row_source *k, int64_t sequence, float *wide) {
     enum { SAMPLES = 64 };
     int64_t begin = plan->key_offset[sequence], keys = plan->key_offset[sequence + 1] - begin;
     int64_t d = plan->shape.head_dim, count = keys < SAMPLES ? keys : SAMPLES;
-    float *mean = bounds->mean + sequence * d;
+    float *mean = summary->mean + sequence * d;
     bool finite = true;
     memset(mean, 0, (size_t)d * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
@@ -38,8 +39,10 @@ void plsh_summary_mean(const plsh_plan *plan, const plsh_bounds *bounds, const p
     if (!finite) memset(mean, 0, (size_t)d * sizeof(float));
 }
 
-void plsh_summary_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                        int64_t sequence, int64_t piece, float *wide) {
+/* Box, norm and radius of one piece. */
+static void summarise_piece(const plsh_plan *plan, const plsh_summary *summary,
+                            const plsh_row_source *k, int64_t sequence, int64_t piece,
+                            float *wide) {
     int64_t d = plan->shape.head_dim, place = piece - plan->first_piece[sequence];
     int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
     int64_t left = plan->key_offset[sequence + 1] - first;
@@ -47,13 +50,13 @@ void plsh_summary_piece(const plsh_plan *plan, const plsh_bounds *bounds, const 
     ptrdiff_t stride;
     const float *keys = plsh_row_source_take(k, plan->kernel, first, rows, wide, &stride);
     float unused[2 * PLSH_DIM_MAX], square[2];
-    float *box = bounds->box ? bounds->box + piece * 2 * d : unused;
-    plan->kernel->box(plan->kernel->group, box, square, keys, stride, bounds->mean + sequence * d,
+    float *box = summary->box ? summary->box + piece * 2 * d : unused;
+    plan->kernel->box(plan->kernel->group, box, square, keys, stride, summary->mean + sequence * d,
                       rows, (int)d);
     /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
     const float slack = 1.0f + (float)d * 0x1p-22f;
-    bounds->norm[piece] = sqrtf(square[0]) * slack;
-    bounds->radius[piece] = sqrtf(square[1]) * slack;
+    summary->norm[piece] = sqrtf(square[0]) * slack;
+    summary->radius[piece] = sqrtf(square[1]) * slack;
 }
 
 /* Widens the range of every column by the row of V, and returns the widest. */
@@ -67,8 +70,9 @@ static float widen_ranges(const float *row, int columns, float *low, float *high
     return widest;
 }
 
-void plsh_summary_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
-                         int64_t sequence, float *wide) {
+/* The range of the values, for certificates. wide: value_dim floats. */
+static void summarise_values(const plsh_plan *plan, const plsh_summary *summary,
+                             const plsh_row_source *v, int64_t sequence, float *wide) {
     const int64_t begin = plan->key_offset[sequence], end = plan->key_offset[sequence + 1];
     float low[PLSH_DIM_MAX], high[PLSH_DIM_MAX], widest = 0.0f;
     for (int c = 0; c < v->dim; c++) {
@@ -79,21 +83,22 @@ void plsh_summary_values(const plsh_plan *plan, const plsh_bounds *bounds, const
         ptrdiff_t unused;
         const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide, &unused);
         widest = larger(widest, widen_ranges(row, v->dim, low, high));
-        bounds->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
+        summary->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
             widest * (1.0f + 0x1p-22f);
     }
 }
 
-void plsh_summary_maxima(const plsh_plan *plan, const plsh_bounds *bounds) {
+/* The running maxima of the norms. */
+static void summarise_maxima(const plsh_plan *plan, const plsh_summary *summary) {
     for (int64_t x = 0; x < plan->sequences; x++) {
         int64_t begin = plan->first_piece[x], end = plan->first_piece[x + 1];
         float most = 0.0f;
         for (int64_t t = begin; t < end; t++) {
-            bounds->norm_before[t] = most = larger(most, bounds->norm[t]);
+            summary->norm_before[t] = most = larger(most, summary->norm[t]);
         }
         most = 0.0f;
         for (int64_t t = end - 1; t >= begin; t--) {
-            bounds->norm_after[t] = most = larger(most, bounds->norm[t]);
+            summary->norm_after[t] = most = larger(most, summary->norm[t]);
         }
     }
 }
@@ -108,24 +113,23 @@ void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const 
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * plan->sequences; i++) {
         int64_t kv = i / plan->sequences;
-        plsh_bounds bounds = plsh_summary_at(plan, memory + (size_t)kv * plan->bounds_bytes);
+        plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
         plsh_row_source k = plsh_row_source_keys(plan, arrays, pages, kv),
                         v = plsh_row_source_values(plan, arrays, pages, kv);
-        if (is_whole(&k)) plsh_summary_mean(plan, &bounds, &k, i % plan->sequences, wide);
-        if (arrays->certificate)
-            plsh_summary_values(plan, &bounds, &v, i % plan->sequences, v_wide);
+        if (is_whole(&k)) summarise_mean(plan, &summary, &k, i % plan->sequences, wide);
+        if (arrays->certificate) summarise_values(plan, &summary, &v, i % plan->sequences, v_wide);
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < kv_heads * pieces; i++) {
         int64_t kv = i / pieces, piece = i % pieces;
-        plsh_bounds bounds = plsh_summary_at(plan, memory + (size_t)kv * plan->bounds_bytes);
-        int64_t sequence = plsh_offsets_find(plan->first_piece, plan->sequences, piece);
+        plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
+        int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
         plsh_row_source k = plsh_row_source_keys(plan, arrays, pages, kv);
-        if (is_whole(&k)) plsh_summary_piece(plan, &bounds, &k, sequence, piece, wide);
+        if (is_whole(&k)) summarise_piece(plan, &summary, &k, sequence, piece, wide);
     }
 #pragma omp for schedule(static)
     for (int64_t kv = 0; kv < kv_heads; kv++) {
-        plsh_bounds bounds = plsh_summary_at(plan, memory + (size_t)kv * plan->bounds_bytes);
-        plsh_summary_maxima(plan, &bounds);
+        plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
+        summarise_maxima(plan, &summary);
     }
 }

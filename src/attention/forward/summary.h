@@ -1,27 +1,30 @@
 /* attention: summaries of keys and values, made before the tiles, by which `exact` and certificates
- * decide: means, boxes and norms of the keys, ranges of the values. See plsh_bounds in plan.h. */
+ * decide: means, boxes and norms of the keys, ranges of the values. */
 #ifndef PLSH_ATTENTION_SUMMARY_H
 #define PLSH_ATTENTION_SUMMARY_H
 
 #include "attention/forward/source.h"
 
+/* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace.
+ * A score's part q.mean is the same for all keys of a row, so keys are measured from the mean of a
+ * few of their sequence. For every piece of plan->bound_keys keys: its box, |k - mean|max, the
+ * radius of the ball around the box's centre, the running maxima from both ends, and the range of
+ * the values so far. */
+typedef struct plsh_summary {
+    float *mean;                            /* [sequences][d] */
+    float *box;                             /* [pieces][2 d], `exact` only */
+    float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
+    float *radius;
+    float *v_range; /* certificates only: the largest max - min of a column of V, rounded up, from
+                     * the begin of the sequence to the end of the piece */
+} plsh_summary;
+
 /* Where the summaries of a kv head lie in its part of the workspace. */
-plsh_bounds plsh_summary_at(const plsh_plan *plan, char *memory);
+plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory);
 
-/* The mean of a few keys of a sequence, then the summary of one piece, and then the running
- * maxima, of a kv head whose keys are at k. wide: a buffer of bound_keys * head_dim floats. */
-void plsh_summary_mean(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                       int64_t sequence, float *wide);
-void plsh_summary_piece(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *k,
-                        int64_t sequence, int64_t piece, float *wide);
-
-/* The range of a sequence's values, which only certificates need. wide: value_dim floats. */
-void plsh_summary_values(const plsh_plan *plan, const plsh_bounds *bounds, const plsh_row_source *v,
-                         int64_t sequence, float *wide);
-void plsh_summary_maxima(const plsh_plan *plan, const plsh_bounds *bounds);
-
-/* All of that that the plan's heads (and a certificate, if arrays has one) need, for all kv heads,
- * by the threads of a parallel region; memory: bounds_bytes per kv head. */
+/* What the plan's heads (and a certificate, if arrays has one) need, for all kv heads, by the
+ * threads of a parallel region. memory: summary_bytes per kv head; wide, v_wide: the thread's
+ * buffers of bound_keys rows of K, and of V. */
 void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
                        char *memory, float *wide, float *v_wide);
 

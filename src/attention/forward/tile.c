@@ -152,14 +152,15 @@ static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
     return false;
 }
 
-plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     ptrdiff_t at = first - tile->first;
-    plsh_run run = {.k = tile->k_rows + at * tile->k_stride,
-                    .v = tile->v_rows + at * tile->v_stride,
-                    .masked = is_masked(tile, g, first, count),
-                    .rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g))};
+    plsh_tile_run run = {.k = tile->k_rows + at * tile->k_stride,
+                         .v = tile->v_rows + at * tile->v_stride,
+                         .masked = is_masked(tile, g, first, count),
+                         .rows =
+                             (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g))};
     /* bias[r - j] is the entry of (position + g group + r) - (first + j). */
     const float *bias = tile->bias + tile->count - 1 - at + (ptrdiff_t)g * group;
     bool biased = run.masked || plsh_head_has_decay(&tile->head->head);
@@ -186,7 +187,7 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     int group = kernel->group, dv = (int)tile->plan->shape.value_dim;
     const ptrdiff_t lane = (ptrdiff_t)g * group;
     float *m = tile->m + lane, *o = tile->o + lane * plsh_kernels_columns(dv);
-    plsh_run run = plsh_tile_score(tile, g, first, count, tile->s);
+    plsh_tile_run run = plsh_tile_score(tile, g, first, count, tile->s);
     kernel->softmax(group, tile->s, tile->top, m, tile->l + lane, tile->l_low + lane, tile->alpha,
                     count);
     bool plain = !run.masked || masked_finite(tile, g, first, count);
@@ -241,7 +242,7 @@ void plsh_tile_finish(plsh_tile *tile) {
     }
 }
 
-const plsh_pass plsh_pass_forward = {.begin = plsh_tile_begin,
-                                     .visit = plsh_tile_visit,
-                                     .visit_weighted = plsh_tile_visit_weighted,
-                                     .finish = plsh_tile_finish};
+const plsh_tile_pass plsh_tile_pass_forward = {.begin = plsh_tile_begin,
+                                               .visit = plsh_tile_visit,
+                                               .visit_weighted = plsh_tile_visit_weighted,
+                                               .finish = plsh_tile_finish};

@@ -11,13 +11,14 @@
 
 #include "attention/forward/source.h"
 #include "attention/forward/stretch.h"
+#include "attention/forward/summary.h"
 #include "attention/plan/plan.h"
 #include "base/arena.h"
 
 typedef struct plsh_tile plsh_tile;
 
 /* What is done where a walk leads: the forward pass, or the backward pass. */
-typedef struct plsh_pass {
+typedef struct plsh_tile_pass {
     void (*begin)(plsh_tile *tile);
     /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
     void (*visit)(plsh_tile *tile, int g, int64_t first, int count);
@@ -27,30 +28,32 @@ typedef struct plsh_pass {
     /* A step is over; only keys before `left` and from `right` on may still come. May be NULL. */
     void (*step)(plsh_tile *tile, int64_t left, int64_t right);
     void (*finish)(plsh_tile *tile);
-} plsh_pass;
+} plsh_tile_pass;
 
 /* What is known of the queries where keys are bounded rather than scored. */
-typedef struct plsh_exact_rows {
+typedef struct plsh_tile_exact {
     float *q_norm;           /* [groups][group], |q| in the units of packed */
     float *q_mean;           /* [groups][group], q.mean of the keys, rounded up */
     float *left_out;         /* [groups][group], share of the weight boxes left out, at most */
     float *left_out_by_norm; /* [groups], the same of norms, counted for certificates only */
     float *shift;            /* [group], what a group's decisions compare with */
     float *piece;            /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group], what pieces may weigh */
-} plsh_exact_rows;
+} plsh_tile_exact;
 
 struct plsh_tile {
-    const plsh_pass *pass;
+    const plsh_tile_pass *pass;
     const plsh_plan *plan;
     const plsh_kernels *kernel; /* the plan's */
     const plsh_pages *pages;    /* of K and V; NULL: they are in the user's arrays */
+
+    /* Which tile it is, see plsh_tile_select. */
     const plsh_head_plan *head;
     int64_t head_index, sequence;
-    int64_t queries, keys;     /* of the sequence */
-    int64_t row;               /* of the tile's first query within its sequence */
-    int64_t position;          /* of that query: row + keys - queries */
-    int rows, groups;          /* in this tile */
-    const plsh_bounds *bounds; /* of its kv head, or NULL */
+    int64_t queries, keys;       /* of the sequence */
+    int64_t row;                 /* of the tile's first query within its sequence */
+    int64_t position;            /* of that query: row + keys - queries */
+    int rows, groups;            /* in this tile */
+    const plsh_summary *summary; /* of its kv head, or NULL */
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
     const char *q;
@@ -74,9 +77,9 @@ struct plsh_tile {
     float *top, *alpha; /* [group] */
     float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
 
-    plsh_exact_rows exact;                /* what `exact` and certificates know of the queries */
+    plsh_tile_exact exact;                /* what `exact` and certificates know of the queries */
     struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
-    struct plsh_gap_sums *gap;            /* of certificates, see certificate/certificate.h */
+    struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
 
     plsh_ahead ahead; /* what the tile before this one will want, see plsh_tile_look_ahead */
     bool guarded;     /* keys of weight 0 may be large, or not finite */
@@ -84,9 +87,9 @@ struct plsh_tile {
 };
 
 /* plsh_tile_begin, plsh_tile_visit, and so on. */
-extern const plsh_pass plsh_pass_forward;
+extern const plsh_tile_pass plsh_tile_pass_forward;
 
-/* Takes the buffers, all but those of the sampled methods. */
+/* Takes the buffers, all but those of the sampled methods and of certificates. */
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena);
 
 void plsh_tile_begin(plsh_tile *tile);
@@ -105,14 +108,14 @@ void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
 void plsh_tile_look_ahead(plsh_tile *tile, int64_t key);
 
 /* Some keys of the step at hand, for one group. */
-typedef struct plsh_run {
+typedef struct plsh_tile_run {
     const float *k, *v;
     bool masked; /* causality or the window mask some of the pairs */
     int rows;    /* of the group */
-} plsh_run;
+} plsh_tile_run;
 
 /* s = the scores of group g and the keys first .. first + count - 1, their maxima in tile->top. */
-plsh_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s);
+plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);

@@ -90,7 +90,7 @@ static void advance(walker *w, int side) {
                      open & RIGHT ? w->right * PLSH_TILE_KEYS : INT64_MAX);
 }
 
-void plsh_tile_walk(plsh_tile *tile) {
+void plsh_walk_run(plsh_tile *tile) {
     walker w = {.tile = tile, .exact = tile->head->head.method == PLSH_METHOD_EXACT};
     tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);

@@ -66,7 +66,7 @@ static void cut_pieces(plsh_plan *plan) {
         plan->bound_keys *= 2;
         pieces = count_pieces(plan);
     }
-    plan->bounds_bytes = bounds_bytes(plan, pieces, plan->sequences);
+    plan->summary_bytes = bounds_bytes(plan, pieces, plan->sequences);
 }
 
 /* What the octaves beyond each one sum up to, as far as the octave of the longest sequence. */

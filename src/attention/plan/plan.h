@@ -48,20 +48,6 @@ typedef struct plsh_head_plan {
     const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
 } plsh_head_plan;
 
-/* The summaries of keys that `exact` and certificates decide by, of one kv head, in the workspace.
- * A score's part q.mean is the same for all keys of a row, so keys are measured from the mean of a
- * few of their sequence. For every piece of plan->bound_keys keys: its box, |k - mean|max, the
- * radius of the ball around the box's centre, the running maxima from both ends, and the range of
- * the values so far. */
-typedef struct plsh_bounds {
-    float *mean;                            /* [sequences][d] */
-    float *box;                             /* [pieces][2 d], `exact` only */
-    float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
-    float *radius;
-    float *v_range; /* certificates only: the largest max - min of a column of V, rounded up, from
-                     * the begin of the sequence to the end of the piece */
-} plsh_bounds;
-
 struct plsh_plan {
     plsh_attention shape; /* zeros replaced by what they stand for; pointers to copies */
     plsh_layout asked[4]; /* the layouts of q, k, v, o with their zeros */
@@ -80,13 +66,13 @@ struct plsh_plan {
     bool boxes; /* a head is `exact` */
     int bound_keys;
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
-    size_t bounds_bytes;  /* of one kv head */
+    size_t summary_bytes; /* of one kv head */
     size_t workspace_bytes;
     int64_t most_tiles, most_sequences; /* of any call: for the workspace of the backward pass */
 };
 
 /* The largest i with first[i] <= item, i < count. */
-static inline int64_t plsh_offsets_find(const int64_t *first, int64_t count, int64_t item) {
+static inline int64_t plsh_plan_find(const int64_t *first, int64_t count, int64_t item) {
     int64_t low = 0, high = count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;

@@ -26,9 +26,9 @@ static double largest(const float *certificate, int64_t count) {
 /* What a thread works with. */
 typedef struct worker {
     plsh_tile tile;
-    plsh_bounds bounds; /* of the tile's kv head */
+    plsh_summary summary; /* of the tile's kv head */
     plsh_sampled_buffers sampled;
-    plsh_gap_sums gap;
+    plsh_certificate_sums gap;
 } worker;
 
 static void lay_out(worker *w, const plsh_plan *plan, plsh_arena *arena) {
@@ -55,14 +55,14 @@ bool plsh_forward_size(const plsh_plan *plan, size_t *bytes) {
 
 /* Which tile an item is: heads in the plan's order, the last tiles first, which are the longest
  * of a causal head. */
-static void select_item(worker *w, const plsh_forward *arrays, char *bounds_memory, int64_t item) {
+static void select_item(worker *w, const plsh_forward *arrays, char *summaries, int64_t item) {
     plsh_tile *tile = &w->tile;
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
-    int64_t i = plsh_offsets_find(plan->first_item, shape->heads, item), h = plan->order[i];
+    int64_t i = plsh_plan_find(plan->first_item, shape->heads, item), h = plan->order[i];
     int64_t index = plan->first_item[i + 1] - 1 - item;
-    int64_t x = plsh_offsets_find(plan->head[h].first_tile, plan->sequences, index);
-    plsh_tile_select(tile, arrays, bounds_memory, &w->bounds, h, x,
+    int64_t x = plsh_plan_find(plan->head[h].first_tile, plan->sequences, index);
+    plsh_tile_select(tile, arrays, summaries, &w->summary, h, x,
                      index - plan->head[h].first_tile[x]);
     int64_t row = plan->query_offset[x] + tile->row;
     tile->o_out = arrays->o + h * shape->o.head_stride + row * shape->o.row_stride;
@@ -75,16 +75,16 @@ static void run_tile(worker *w) {
     plsh_tile *tile = &w->tile;
     if (tile->rows == 0) return;
     if (plsh_method_is_sampled(tile->head->head.method)) {
-        plsh_tile_sample(tile);
+        plsh_sampled_run(tile);
     } else {
-        plsh_tile_walk(tile);
+        plsh_walk_run(tile);
     }
-    if (tile->certificate_out) plsh_tile_certify(tile);
+    if (tile->certificate_out) plsh_certificate_fill(tile);
 }
 
 static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
                    char *workspace) {
-    char *workers = workspace + plan->bounds_bytes * (size_t)plan->shape.kv_heads;
+    char *workers = workspace + plan->summary_bytes * (size_t)plan->shape.kv_heads;
     int64_t items = plan->first_item[plan->shape.heads], pairs = 0;
     size_t bytes = worker_bytes(plan);
 #pragma omp parallel num_threads(plsh_thread_team(plan->threads)) reduction(+ : pairs)
@@ -92,7 +92,7 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh
         worker w;
         plsh_arena arena = {.memory = workers + (size_t)omp_get_thread_num() * bytes};
         lay_out(&w, plan, &arena);
-        w.tile.pass = &plsh_pass_forward;
+        w.tile.pass = &plsh_tile_pass_forward;
         w.tile.pages = pages;
         plsh_summary_make(plan, arrays, pages, workspace, w.tile.k_wide, w.tile.v_wide);
 /* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */

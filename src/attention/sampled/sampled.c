@@ -58,16 +58,16 @@ void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, p
 
 /* ---- contiguous blocks ---------------------------------------------------------------------- */
 
-plsh_counts *plsh_tile_count(plsh_tile *tile, int64_t first_draw, int64_t draws) {
+plsh_counts *plsh_sampled_count(plsh_tile *tile, int64_t first_draw, int64_t draws) {
     const plsh_counts_tile where = {
         tile->position,           tile->keys, tile->rows, tile->kernel->group,
         tile->plan->shape.causal, first_draw, draws};
     return plsh_counts_begin(tile->sampled->counts, tile->head->counting, &where);
 }
 
-void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
+void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
     const int stride = PLSH_TILE_KEYS * tile->kernel->group;
-    plsh_counts *counts = plsh_tile_count(tile, first_draw, draws);
+    plsh_counts *counts = plsh_sampled_count(tile, first_draw, draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
     if (first_draw == 0) plsh_tile_look_ahead(tile, keys.begin);
     for (int64_t first = keys.begin, end; first < keys.end; first = end) {
@@ -140,7 +140,7 @@ static void gather_block(gatherer *at, int r) {
     }
 }
 
-void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw) {
+void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
     const plsh_gathering *gathering = tile->head->gathering;
     tile->first = 0;
     tile->k_rows = tile->sampled->k_gathered;
@@ -214,9 +214,9 @@ static bool run_passes(plsh_tile *tile) {
     for (int64_t m = 0; m < tile->head->head.partition.samples; m++) {
         plsh_tile_reset(tile);
         if (tile->head->gathering)
-            plsh_tile_visit_gathered(tile, m);
+            plsh_sampled_visit_gathered(tile, m);
         else
-            plsh_tile_visit_draws(tile, m, 1, 1.0f);
+            plsh_sampled_visit_draws(tile, m, 1, 1.0f);
         hold &= sums_hold(tile);
         plsh_tile_join(tile);
         for (int r = 0; r < tile->rows; r++) merge_row(tile, r, columns);
@@ -232,15 +232,15 @@ static bool run(plsh_tile *tile) {
         return run_passes(tile);
     }
     plsh_tile_reset(tile);
-    plsh_tile_visit_draws(tile, 0, head->counting->draws,
-                          1.0f / (float)head->head.partition.samples);
+    plsh_sampled_visit_draws(tile, 0, head->counting->draws,
+                             1.0f / (float)head->head.partition.samples);
     plsh_tile_finish(tile);
     return sums_hold(tile);
 }
 
 /* A key of weight 0 must not pass on a NaN, nor hide other keys: rather than to look at every one,
  * look at the sums and the output, and do it again with care. */
-void plsh_tile_sample(plsh_tile *tile) {
+void plsh_sampled_run(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const int64_t pairs = tile->pairs;
     plsh_tile_pack(tile);

@@ -21,17 +21,17 @@ void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, p
 
 /* The counts of the tile's queries under the rows first_draw .. first_draw + draws - 1 of its
  * head's table. */
-plsh_counts *plsh_tile_count(plsh_tile *tile, int64_t first_draw, int64_t draws);
+plsh_counts *plsh_sampled_count(plsh_tile *tile, int64_t first_draw, int64_t draws);
 
 /* The tile under the rows first_draw .. first_draw + draws - 1 of the table, fused: the weights are
  * the counts times factor. Between pack and finish of its pass. */
-void plsh_tile_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor);
+void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor);
 
 /* The same under one draw whose blocks are not contiguous, weights 0 and 1. The steps are of
  * gathered keys, key_gathered. */
-void plsh_tile_visit_gathered(plsh_tile *tile, int64_t draw);
+void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw);
 
 /* A tile of plsh, masks or mean, from begin to finish. */
-void plsh_tile_sample(plsh_tile *tile);
+void plsh_sampled_run(plsh_tile *tile);
 
 #endif
