@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = sorted((pathlib.Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
 NEEDS = {"plsh.torch": ("torch",), "plsh.flex": ("torch",), "plsh._torch_cache": ("torch",),
          "plsh.hf._cache": ("torch", "transformers"), "plsh.hf": ("torch", "transformers"),
-         "train_transformer": ("torch",), "huggingface": ("torch", "transformers")}
+         "train_transformer": ("torch",), "flex_partition": ("torch",), "huggingface": ("torch", "transformers")}
 
 
 @pytest.mark.parametrize("name", [

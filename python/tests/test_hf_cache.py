@@ -144,6 +144,12 @@ def test_torch_cache():
     rows = [cache.step(*(x[:, :, a:b] for x in (q, k, v))) for a, b in ((0, 20), (20, 21), (21, 60))]
     torch.testing.assert_close(torch.cat(rows, dim=2), whole, rtol=0, atol=2e-6)
     assert len(cache) == 60 and cache.nbytes > 0
+    more = [torch.randn(2, h, 1, 16) for h in (4, 2, 2)]
+    joined = [torch.cat([x, y], dim=2) for x, y in zip((q, k, v), more)]
+    torch.testing.assert_close(plsh.torch.attention(*more, cache=cache),
+                               plsh.torch.attention(*joined)[:, :, -1:], rtol=0, atol=2e-6)
+    with pytest.raises(ValueError, match="cache: its options"):
+        plsh.torch.attention(*more, cache=cache, sigma=3.0)
     with pytest.raises(ValueError, match="the cache is of 2 sequences of 4 heads"):
         cache.step(q[:1], k[:1], v[:1])
     with pytest.raises(ValueError, match="k: 60 tokens"):

@@ -324,7 +324,7 @@ def test_what_is_refused():
         (ValueError, "parameters:", (q, k, v), {"parameters": torch.ones(4, 2)}),
         (TypeError, "q: is ndarray", (q.numpy(), k, v), {}),
         (TypeError, "q, k, v: torch.float32, torch.float16", (q, k.half(), v), {}),
-        (ValueError, "k: on meta, must be on the CPU", (q, k.to("meta"), v), {}),
+        (ValueError, "k: on meta, must be on cpu as q", (q, k.to("meta"), v), {}),
         (ValueError, "k: shape", (q[0], k, v), {}),
         (TypeError, "sigma: must be one number", (q, k, v), {"sigma": ["a"] * 4}),
         (ValueError, "slopes=.*positive", (q, k, v), {"slopes": -1}),

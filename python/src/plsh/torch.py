@@ -266,7 +266,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         q, k, v, parameters, spans, *ctx.numbers = inputs
-        o, lse = _below_autograd(keys, *inputs)
+        o, lse = _forward(*inputs) if keys is None else _below_autograd(keys, *inputs)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, o, lse, parameters, spans)
         return o, lse
@@ -326,6 +326,20 @@ def _autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
 
 def _backward_autograd(keys: Any, *inputs: Any) -> Any:
     return _Once.apply(keys, *inputs)  # type: ignore[no-untyped-call]
+
+
+def _nothing_watches(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Plain tensors, and no transform, mode or trace that an operator would have to tell."""
+    return (not torch.compiler.is_compiling() and type(q) is type(k) is type(v) is Tensor
+            and forward_ad._current_level < 0 and not torch._C._len_torch_dispatch_stack()
+            and not torch._C._functorch.maybe_current_level())
+
+
+def _directly(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """The operator without torch's dispatcher, which takes about as long as the rest of a call."""
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+        return _Recorded.apply(None, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    return _forward(*inputs)
 
 
 def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_parameters: bool,
@@ -527,7 +541,7 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
     design: str = "stratified", samples: int = 20, seed: int = 1, spans: Optional[Tensor] = None,
     query_offsets: Optional[Sequence[int]] = None, key_offsets: Optional[Sequence[int]] = None,
-    threads: Optional[int] = None, return_lse: bool = False,
+    threads: Optional[int] = None, return_lse: bool = False, cache: Optional[Cache] = None,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """softmax(scale q k^T + log k(|i - j|)) v, with gradients.
 
@@ -540,12 +554,20 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     `parameters`, [heads, 2]. `spans` leaves padding out, or packs sequences: see
     :func:`padding_spans` and :func:`segment_spans`.
 
+    Few queries after many keys: with a `cache`, k and v are the new tokens alone, and what came
+    before is read as far as it matters; the options are the :class:`Cache`'s own.
+
     >>> q, k, v = (torch.randn(2, 4, 100, 16) for _ in range(3))
     >>> slopes = torch.tensor([0.5, 0.25, 0.1, 0.02], requires_grad=True)
     >>> attention(q, k, v, slopes=slopes).square().sum().backward()
     >>> slopes.grad.shape
     torch.Size([4])
     """
+    if cache is not None:
+        if return_lse or any(x is not None for x in (sigma, slopes, decay, parameters, scale, window,
+                                                     block, spans, query_offsets, key_offsets)):
+            raise ValueError("cache: its options are those it was made with; give them there")
+        return cache.step(q, k, v)
     squeeze = q.dim() == 3 if isinstance(q, Tensor) else False
     if squeeze or not (_usual(q) and _usual(k) and _usual(v)):
         _check_inputs(q, k, v)
@@ -570,8 +592,9 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     options = _write(
         method_words(method), decays.kind, decays.limit, decays.table, causal, eps, _list(window),
         _list(block), scheme, design, samples, threads, _list(query_offsets), _list(key_offsets))
-    o, lse = _operator(q, k, v, decays.parameters, spans, decays.constants,
-                       0.0 if scale is None else _scale(scale), _seed(seed), options)
+    run = _directly if _nothing_watches(q, k, v) else _operator
+    o, lse = run(q, k, v, decays.parameters, spans, decays.constants,
+                 0.0 if scale is None else _scale(scale), _seed(seed), options)
     if q.dtype != torch.float32:
         o = o.to(q.dtype)
     if squeeze:
