@@ -182,12 +182,12 @@ static int save(work *w) {
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static const plsh_column columns[] = {
-    {.name = "head", .kind = PLSH_CELL_INTEGER},
-    {.name = "sigma", .kind = PLSH_CELL_NUMBER},
-    {.name = "method", .kind = PLSH_CELL_TEXT},
-    {.name = "error_bound", .kind = PLSH_CELL_NUMBER, .heading = "error at most", .digits = 3},
-    {.name = "reason", .kind = PLSH_CELL_TEXT},
+static const cli_column columns[] = {
+    {.name = "head", .kind = CLI_CELL_INTEGER},
+    {.name = "sigma", .kind = CLI_CELL_NUMBER},
+    {.name = "method", .kind = CLI_CELL_TEXT},
+    {.name = "error_bound", .kind = CLI_CELL_NUMBER, .heading = "error at most", .digits = 3},
+    {.name = "reason", .kind = CLI_CELL_TEXT},
 };
 
 static double largest(const work *w, int64_t head) {
@@ -201,55 +201,55 @@ static double largest(const work *w, int64_t head) {
     return most;
 }
 
-static int fill_table(const work *w, plsh_table **table) {
+static int fill_table(const work *w, cli_table **table) {
     plsh_error error;
-    if (plsh_table_create(table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+    if (cli_table_create(table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     for (int64_t h = 0; h < w->arrays.attention.heads; h++) {
         const char *reason;
         plsh_head head = plsh_plan_head(w->plan, h, &reason);
         const plsh_decay *decay = &head.partition.decay;
         bool alibi = decay->kind == PLSH_DECAY_ALIBI && decay->a > 0;
-        plsh_cell row[] = {{.integer = h},
-                           {.number = alibi ? decay->a : NAN},
-                           {.text = plsh_method_names()[head.method]},
-                           {.number = largest(w, h)},
-                           {.text = reason}};
-        plsh_table_add(*table, row);
+        cli_cell row[] = {{.integer = h},
+                          {.number = alibi ? decay->a : NAN},
+                          {.text = plsh_method_names()[head.method]},
+                          {.number = largest(w, h)},
+                          {.text = reason}};
+        cli_table_add(*table, row);
     }
     return CLI_DONE;
 }
 
-static int print_json(const settings *given, const work *w, const plsh_table *table) {
-    plsh_json *json;
+static int print_json(const settings *given, const work *w, const cli_table *table) {
+    cli_json *json;
     plsh_error error;
     const plsh_attention *a = &w->arrays.attention;
     const double bound = w->certificate != NULL ? w->run.report.error_bound : NAN;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "method", plsh_method_names()[given->attend.method]);
-    plsh_json_integer(json, "queries", a->queries);
-    plsh_json_integer(json, "keys", a->keys);
-    plsh_json_number(json, "seconds", w->run.seconds);
-    plsh_json_integer(json, "pairs", w->run.report.pairs);
+    cli_json_text(json, "method", plsh_method_names()[given->attend.method]);
+    cli_json_integer(json, "queries", a->queries);
+    cli_json_integer(json, "keys", a->keys);
+    cli_json_number(json, "seconds", w->run.seconds);
+    cli_json_integer(json, "pairs", w->run.report.pairs);
     if (cli_gradients_asked(&given->gradients)) {
-        plsh_json_number(json, "backward_seconds", w->backward.seconds);
-        plsh_json_integer(json, "backward_pairs", w->backward.report.pairs);
+        cli_json_number(json, "backward_seconds", w->backward.seconds);
+        cli_json_integer(json, "backward_pairs", w->backward.report.pairs);
     }
-    plsh_json_text(json, "certificate", given->attend.certify);
-    plsh_json_number(json, "error_bound", bound);
-    plsh_json_text(json, "isa", plsh_plan_isa(w->plan));
-    int code = plsh_table_json(table, json, "heads", &error) == PLSH_STATUS_OK
+    cli_json_text(json, "certificate", given->attend.certify);
+    cli_json_number(json, "error_bound", bound);
+    cli_json_text(json, "isa", plsh_plan_isa(w->plan));
+    int code = cli_table_json(table, json, "heads", &error) == PLSH_STATUS_OK
                    ? CLI_DONE
                    : cli_fail_error(&error);
-    plsh_json_end(json);
+    cli_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
 static int report(const settings *given, const work *w) {
-    plsh_table *table = NULL;
+    cli_table *table = NULL;
     int code = fill_table(w, &table);
     if (code == CLI_DONE && given->problem.common.json) {
         code = print_json(given, w, table);
@@ -263,7 +263,7 @@ static int report(const settings *given, const work *w) {
             printf("gradients: %lld pairs in %.4g s\n", (long long)w->backward.report.pairs,
                    w->backward.seconds);
     }
-    plsh_table_free(table);
+    cli_table_free(table);
     return code;
 }
 

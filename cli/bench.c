@@ -119,20 +119,20 @@ static const cli_group groups[] = {
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
-static const plsh_column columns[] = {
-    {"method", PLSH_CELL_TEXT, NULL, 0},
-    {"pass", PLSH_CELL_TEXT, NULL, 0},
-    {"n", PLSH_CELL_INTEGER, NULL, 0},
-    {"dim", PLSH_CELL_INTEGER, NULL, 0},
-    {"samples", PLSH_CELL_INTEGER, NULL, 0},
-    {"seconds", PLSH_CELL_NUMBER, NULL, 4},
-    {"spread", PLSH_CELL_NUMBER, NULL, 2},
-    {"gflops", PLSH_CELL_NUMBER, NULL, 4},
-    {"roof_share", PLSH_CELL_NUMBER, "of roof", 3},
-    {"pairs", PLSH_CELL_INTEGER, NULL, 0},
-    {"predicted", PLSH_CELL_NUMBER, NULL, 3},
-    {"max_error", PLSH_CELL_NUMBER, "error", 2},
-    {"bytes", PLSH_CELL_INTEGER, NULL, 0},
+static const cli_column columns[] = {
+    {"method", CLI_CELL_TEXT, NULL, 0},
+    {"pass", CLI_CELL_TEXT, NULL, 0},
+    {"n", CLI_CELL_INTEGER, NULL, 0},
+    {"dim", CLI_CELL_INTEGER, NULL, 0},
+    {"samples", CLI_CELL_INTEGER, NULL, 0},
+    {"seconds", CLI_CELL_NUMBER, NULL, 4},
+    {"spread", CLI_CELL_NUMBER, NULL, 2},
+    {"gflops", CLI_CELL_NUMBER, NULL, 4},
+    {"roof_share", CLI_CELL_NUMBER, "of roof", 3},
+    {"pairs", CLI_CELL_INTEGER, NULL, 0},
+    {"predicted", CLI_CELL_NUMBER, NULL, 3},
+    {"max_error", CLI_CELL_NUMBER, "error", 2},
+    {"bytes", CLI_CELL_INTEGER, NULL, 0},
 };
 
 /* One line of the result: a method on a shape. */
@@ -360,7 +360,7 @@ static int run_line(measured *line, int64_t rep, int storage) {
     return line->pass == BACKWARD ? run_backward(line, a, rep) : run_forward(line, a, rep);
 }
 
-static void add_row(plsh_table *table, measured *line, int64_t reps, double roof) {
+static void add_row(cli_table *table, measured *line, int64_t reps, double roof) {
     bench_times times = bench_summarise(line->seconds, (int)reps);
     double products = line->pass == BACKWARD ? 5 : 2;
     double flops = 2 * products * (double)line->dim * (double)line->pairs;
@@ -368,7 +368,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
     double share = gflops / roof;
     if (line->pass == DECODE)
         share = bench_summarise(line->memory, (int)reps).median / times.median;
-    const plsh_cell cells[] = {
+    const cli_cell cells[] = {
         {.text = plsh_method_names()[line->method]},
         {.text = passes[line->pass]},
         {.integer = line->n},
@@ -383,7 +383,7 @@ static void add_row(plsh_table *table, measured *line, int64_t reps, double roof
         {.number = line->error},
         {.integer = (int64_t)line->bytes},
     };
-    plsh_table_add(table, cells);
+    cli_table_add(table, cells);
 }
 
 /* Everything that is measured, in turns: a slow moment of the machine meets all methods and all
@@ -456,22 +456,22 @@ static int measure(const settings *options, session *all) {
     return code;
 }
 
-static int print_result(const settings *options, plsh_table *table, double roof) {
+static int print_result(const settings *options, cli_table *table, double roof) {
     plsh_error error;
     if (!options->common.json) {
         printf("roof: %.1f GFLOP/s (OpenBLAS %s sgemm 2048^3, same threads, same run)\n", roof,
                bench_roof_core());
         return cli_print_table(table);
     }
-    plsh_json *json;
-    if (plsh_json_create(&json, &error)) return cli_fail_error(&error);
+    cli_json *json;
+    if (cli_json_create(&json, &error)) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_number(json, "roof_gflops", roof);
-    plsh_json_text(json, "roof_core", bench_roof_core());
-    int code = plsh_table_json(table, json, "rows", &error) ? cli_fail_error(&error) : CLI_DONE;
-    plsh_json_end(json);
+    cli_json_number(json, "roof_gflops", roof);
+    cli_json_text(json, "roof_core", bench_roof_core());
+    int code = cli_table_json(table, json, "rows", &error) ? cli_fail_error(&error) : CLI_DONE;
+    cli_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
@@ -479,18 +479,18 @@ static int run(const void *given) {
     const settings *options = given;
     int64_t reps = options->shape.reps;
     session all = {0};
-    plsh_table *table = NULL;
+    cli_table *table = NULL;
     plsh_error error;
     int code = make_session(options, &all);
     if (code == CLI_DONE) code = measure(options, &all);
-    if (code == CLI_DONE && plsh_table_create(&table, columns, CLI_COUNT(columns), &error))
+    if (code == CLI_DONE && cli_table_create(&table, columns, CLI_COUNT(columns), &error))
         code = cli_fail_error(&error);
     if (code == CLI_DONE) {
         double roof = bench_summarise(all.roofs, (int)reps).median;
         for (size_t i = 0; i < all.count; i++) add_row(table, &all.lines[i], reps, roof);
         code = print_result(options, table, roof);
     }
-    plsh_table_free(table);
+    cli_table_free(table);
     free_session(&all);
     return code;
 }

@@ -206,15 +206,15 @@ static int write_files(draw_work *drawing) {
 }
 
 static int print_json(const draw_work *drawing, const settings *given) {
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_integer(json, "n", drawing->n);
-    plsh_json_integer(json, "heads", (int64_t)drawing->heads);
-    plsh_json_integer(json, "samples", drawing->samples);
+    cli_json_integer(json, "n", drawing->n);
+    cli_json_integer(json, "heads", (int64_t)drawing->heads);
+    cli_json_integer(json, "samples", drawing->samples);
     cli_partitions_json(&given->partitions, json);
-    plsh_json_unsigned(json, "seed", given->common.seed);
+    cli_json_unsigned(json, "seed", given->common.seed);
     plsh_json_begin_array(json, "blocks");
     for (size_t h = 0; h < drawing->heads; h++) {
         plsh_json_begin_array(json, NULL);
@@ -223,29 +223,29 @@ static int print_json(const draw_work *drawing, const settings *given) {
             for (int64_t i = 0; i < drawing->n;) {
                 plsh_block block = block_at(drawing, h, m, i);
                 plsh_json_begin_array(json, NULL);
-                plsh_json_integer(json, NULL, block.begin);
-                plsh_json_integer(json, NULL, block.end);
-                plsh_json_end(json);
+                cli_json_integer(json, NULL, block.begin);
+                cli_json_integer(json, NULL, block.end);
+                cli_json_end(json);
                 i = block.end;
             }
-            plsh_json_end(json);
+            cli_json_end(json);
         }
-        plsh_json_end(json);
+        cli_json_end(json);
     }
-    plsh_json_end(json);
-    plsh_json_end(json);
+    cli_json_end(json);
+    cli_json_end(json);
     int code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
-static const plsh_column columns[] = {
-    {"head", PLSH_CELL_INTEGER, NULL, 0},    {"sigma", PLSH_CELL_NUMBER, NULL, 0},
-    {"sample", PLSH_CELL_INTEGER, NULL, 0},  {"blocks", PLSH_CELL_INTEGER, NULL, 0},
-    {"largest", PLSH_CELL_INTEGER, NULL, 0}, {"begins", PLSH_CELL_TEXT, "blocks begin at", 0},
+static const cli_column columns[] = {
+    {"head", CLI_CELL_INTEGER, NULL, 0},    {"sigma", CLI_CELL_NUMBER, NULL, 0},
+    {"sample", CLI_CELL_INTEGER, NULL, 0},  {"blocks", CLI_CELL_INTEGER, NULL, 0},
+    {"largest", CLI_CELL_INTEGER, NULL, 0}, {"begins", CLI_CELL_TEXT, "blocks begin at", 0},
 };
 
-static void add_row(const draw_work *drawing, size_t head, int64_t sample, plsh_table *table) {
+static void add_row(const draw_work *drawing, size_t head, int64_t sample, cli_table *table) {
     enum { SHOWN = 60 }; /* characters of begins */
     char begins[SHOWN + 32] = "";
     size_t used = 0;
@@ -263,24 +263,23 @@ static void add_row(const draw_work *drawing, size_t head, int64_t sample, plsh_
     }
     if (cut) snprintf(begins + used, sizeof begins - used, " ..");
     const plsh_decay *decay = &drawing->sets[head].decay;
-    plsh_table_add(table,
-                   (plsh_cell[]){{.integer = (int64_t)head},
-                                 {.number = decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN},
-                                 {.integer = sample},
-                                 {.integer = blocks},
-                                 {.integer = largest},
-                                 {.text = begins}});
+    cli_table_add(table, (cli_cell[]){{.integer = (int64_t)head},
+                                      {.number = decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN},
+                                      {.integer = sample},
+                                      {.integer = blocks},
+                                      {.integer = largest},
+                                      {.text = begins}});
 }
 
 static int print_table(const draw_work *drawing) {
-    plsh_table *table;
+    cli_table *table;
     plsh_error error;
-    if (plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+    if (cli_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     for (size_t h = 0; h < drawing->heads; h++)
         for (int64_t m = 0; m < drawing->samples; m++) add_row(drawing, h, m, table);
     int code = cli_print_table(table);
-    plsh_table_free(table);
+    cli_table_free(table);
     return code;
 }
 

@@ -203,58 +203,58 @@ static int measure(const settings *given, work *w) {
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static const plsh_column columns[] = {
-    {.name = "sigma", .kind = PLSH_CELL_NUMBER},
-    {.name = "samples", .kind = PLSH_CELL_INTEGER},
-    {.name = "output_mean", .kind = PLSH_CELL_NUMBER, .heading = "|T* - T~|max", .digits = 4},
-    {.name = "output_std", .kind = PLSH_CELL_NUMBER, .heading = "+-", .digits = 2},
-    {.name = "output_max", .kind = PLSH_CELL_NUMBER, .heading = "largest", .digits = 4},
-    {.name = "keys_per_query", .kind = PLSH_CELL_NUMBER, .heading = "keys/query", .digits = 4},
-    {.name = "seconds", .kind = PLSH_CELL_NUMBER, .digits = 3},
+static const cli_column columns[] = {
+    {.name = "sigma", .kind = CLI_CELL_NUMBER},
+    {.name = "samples", .kind = CLI_CELL_INTEGER},
+    {.name = "output_mean", .kind = CLI_CELL_NUMBER, .heading = "|T* - T~|max", .digits = 4},
+    {.name = "output_std", .kind = CLI_CELL_NUMBER, .heading = "+-", .digits = 2},
+    {.name = "output_max", .kind = CLI_CELL_NUMBER, .heading = "largest", .digits = 4},
+    {.name = "keys_per_query", .kind = CLI_CELL_NUMBER, .heading = "keys/query", .digits = 4},
+    {.name = "seconds", .kind = CLI_CELL_NUMBER, .digits = 3},
 };
 
-static void add_row(const work *w, size_t i, size_t s, plsh_table *table) {
+static void add_row(const work *w, size_t i, size_t s, cli_table *table) {
     const cell *c = &w->cells[i * w->samples.count + s];
     const plsh_attention *a = &w->arrays.attention;
     const double n = (double)c->count, mean = c->sum / n;
     const double variance = n > 1 ? fmax(0, (c->squares - n * mean * mean) / (n - 1)) : 0;
-    plsh_cell row[] = {{.number = sigma_of(w, i)},
-                       {.integer = w->samples.values[s]},
-                       {.number = mean},
-                       {.number = sqrt(variance)},
-                       {.number = c->most},
-                       {.number = (double)c->pairs / (double)(a->heads * a->queries)},
-                       {.number = c->seconds / (double)w->reps}};
-    plsh_table_add(table, row);
+    cli_cell row[] = {{.number = sigma_of(w, i)},
+                      {.integer = w->samples.values[s]},
+                      {.number = mean},
+                      {.number = sqrt(variance)},
+                      {.number = c->most},
+                      {.number = (double)c->pairs / (double)(a->heads * a->queries)},
+                      {.number = c->seconds / (double)w->reps}};
+    cli_table_add(table, row);
 }
 
-static int print_json(const settings *given, const work *w, const plsh_table *table) {
-    plsh_json *json;
+static int print_json(const settings *given, const work *w, const cli_table *table) {
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "method", list_sampled()[given->error.method]);
+    cli_json_text(json, "method", list_sampled()[given->error.method]);
     cli_partitions_json(&given->problem.partitions, json);
-    plsh_json_boolean(json, "causal", given->problem.inputs.causal);
-    plsh_json_integer(json, "reps", w->reps);
-    int code = plsh_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
+    cli_json_boolean(json, "causal", given->problem.inputs.causal);
+    cli_json_integer(json, "reps", w->reps);
+    int code = cli_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
                    ? CLI_DONE
                    : cli_fail_error(&error);
-    plsh_json_end(json);
+    cli_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
 static int report(const settings *given, const work *w) {
-    plsh_table *table;
+    cli_table *table;
     plsh_error error;
-    if (plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+    if (cli_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     for (size_t i = 0; i < w->decays.count; i++)
         for (size_t s = 0; s < w->samples.count; s++) add_row(w, i, s, table);
     int code = given->problem.common.json ? print_json(given, w, table) : cli_print_table(table);
-    plsh_table_free(table);
+    cli_table_free(table);
     return code;
 }
 

@@ -66,23 +66,23 @@ static int run(const void *given) {
         {"openmp", openmp, 0},
         {"openblas", openblas_get_config(), 0},
     };
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
     for (size_t i = 0; i < CLI_COUNT(facts); i++) {
         if (facts[i].number != 0)
-            plsh_json_integer(json, facts[i].key, facts[i].number);
+            cli_json_integer(json, facts[i].key, facts[i].number);
         else
-            plsh_json_text(json, facts[i].key, facts[i].text);
+            cli_json_text(json, facts[i].key, facts[i].text);
         if (options->common.json) continue;
         printf("%-14s ", facts[i].key);
         facts[i].number != 0 ? printf("%lld\n", (long long)facts[i].number)
                              : printf("%s\n", facts[i].text != NULL ? facts[i].text : "-");
     }
-    plsh_json_end(json);
+    cli_json_end(json);
     int code = options->common.json ? cli_print_json(json) : CLI_DONE;
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 

@@ -67,20 +67,20 @@ static int print(const char *text, size_t length) {
     return CLI_DONE;
 }
 
-int cli_print_json(plsh_json *json) {
+int cli_print_json(cli_json *json) {
     const char *text;
     size_t length;
     plsh_error error;
-    if (plsh_json_finish(json, &text, &length, &error) != PLSH_STATUS_OK)
+    if (cli_json_finish(json, &text, &length, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return print(text, length);
 }
 
-int cli_print_table(plsh_table *table) {
+int cli_print_table(cli_table *table) {
     const char *text;
     size_t length;
     plsh_error error;
-    if (plsh_table_text(table, &text, &length, &error) != PLSH_STATUS_OK)
+    if (cli_table_text(table, &text, &length, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return print(text, length);
 }

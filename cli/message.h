@@ -2,7 +2,7 @@
 #ifndef PLSH_CLI_MESSAGE_H
 #define PLSH_CLI_MESSAGE_H
 
-#include "plsh/record.h"
+#include "cli/record/record.h"
 #include "plsh/status.h"
 
 /* The command that messages are about ("plsh <name>: ..."). */
@@ -17,8 +17,8 @@ int cli_fail_error(const plsh_error *error);
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints the finished document or table; CLI_DONE, or CLI_FAILED after a message. */
-int cli_print_json(plsh_json *json);
-int cli_print_table(plsh_table *table);
+int cli_print_json(cli_json *json);
+int cli_print_table(cli_table *table);
 
 /* Ends stdout: a full disk there must not pass for success. Returns `code`, or CLI_FAILED. */
 int cli_finish(int code);

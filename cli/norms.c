@@ -253,31 +253,31 @@ static void release(norms_work *work) {
 
 enum { COLUMNS = 20 };
 
-static const plsh_column columns[COLUMNS] = {
-    {.name = "sigma", .kind = PLSH_CELL_NUMBER},
-    {.name = "samples", .kind = PLSH_CELL_INTEGER},
-    {.name = "spectral_mean", .kind = PLSH_CELL_NUMBER, .heading = "spectral", .digits = 4},
-    {.name = "spectral_std", .kind = PLSH_CELL_NUMBER, .heading = "+-", .digits = 2},
-    {.name = "bound_spectral", .kind = PLSH_CELL_NUMBER, .heading = "bound", .digits = 4},
+static const cli_column columns[COLUMNS] = {
+    {.name = "sigma", .kind = CLI_CELL_NUMBER},
+    {.name = "samples", .kind = CLI_CELL_INTEGER},
+    {.name = "spectral_mean", .kind = CLI_CELL_NUMBER, .heading = "spectral", .digits = 4},
+    {.name = "spectral_std", .kind = CLI_CELL_NUMBER, .heading = "+-", .digits = 2},
+    {.name = "bound_spectral", .kind = CLI_CELL_NUMBER, .heading = "bound", .digits = 4},
     {.name = "bound_spectral_expectation",
-     .kind = PLSH_CELL_NUMBER,
+     .kind = CLI_CELL_NUMBER,
      .heading = "mean's bound",
      .digits = 4},
-    {.name = "max_mean", .kind = PLSH_CELL_NUMBER, .heading = "max", .digits = 4},
-    {.name = "max_std", .kind = PLSH_CELL_NUMBER, .heading = "+-", .digits = 2},
-    {.name = "bound_max", .kind = PLSH_CELL_NUMBER, .heading = "bound", .digits = 4},
-    {.name = "bmax_max", .kind = PLSH_CELL_INTEGER, .heading = "b_max"},
-    {.name = "bound_bmax", .kind = PLSH_CELL_NUMBER, .heading = "bound", .digits = 4},
+    {.name = "max_mean", .kind = CLI_CELL_NUMBER, .heading = "max", .digits = 4},
+    {.name = "max_std", .kind = CLI_CELL_NUMBER, .heading = "+-", .digits = 2},
+    {.name = "bound_max", .kind = CLI_CELL_NUMBER, .heading = "bound", .digits = 4},
+    {.name = "bmax_max", .kind = CLI_CELL_INTEGER, .heading = "b_max"},
+    {.name = "bound_bmax", .kind = CLI_CELL_NUMBER, .heading = "bound", .digits = 4},
     /* JSON only */
-    {.name = "bound_max_certain", .kind = PLSH_CELL_BOOLEAN},
-    {.name = "paper_spectral", .kind = PLSH_CELL_NUMBER},
-    {.name = "paper_spectral_expectation", .kind = PLSH_CELL_NUMBER},
-    {.name = "paper_max", .kind = PLSH_CELL_NUMBER},
-    {.name = "paper_bmax", .kind = PLSH_CELL_NUMBER},
-    {.name = "exceed_spectral", .kind = PLSH_CELL_NUMBER},
-    {.name = "exceed_max", .kind = PLSH_CELL_NUMBER},
-    {.name = "exceed_bmax", .kind = PLSH_CELL_NUMBER},
-    {.name = "seconds", .kind = PLSH_CELL_NUMBER, .digits = 3},
+    {.name = "bound_max_certain", .kind = CLI_CELL_BOOLEAN},
+    {.name = "paper_spectral", .kind = CLI_CELL_NUMBER},
+    {.name = "paper_spectral_expectation", .kind = CLI_CELL_NUMBER},
+    {.name = "paper_max", .kind = CLI_CELL_NUMBER},
+    {.name = "paper_bmax", .kind = CLI_CELL_NUMBER},
+    {.name = "exceed_spectral", .kind = CLI_CELL_NUMBER},
+    {.name = "exceed_max", .kind = CLI_CELL_NUMBER},
+    {.name = "exceed_bmax", .kind = CLI_CELL_NUMBER},
+    {.name = "seconds", .kind = CLI_CELL_NUMBER, .digits = 3},
 };
 
 enum { SHOWN = 11 };
@@ -288,11 +288,11 @@ static double share_beyond(double bound, int64_t beyond, double reps) {
 }
 
 static void fill_row(const settings *given, const norms_work *work, const norms_cell *cell,
-                     plsh_cell *out) {
+                     cli_cell *out) {
     const double sigma = cell->sigma, delta = given->norms.delta, reps = (double)work->reps;
     const int64_t n = work->n, s = cell->samples;
     const plsh_bounds *bounds = &cell->bounds;
-    const plsh_cell values[COLUMNS] = {
+    const cli_cell values[COLUMNS] = {
         {.number = sigma},
         {.integer = s},
         {.number = cell->spectral.mean},
@@ -317,10 +317,10 @@ static void fill_row(const settings *given, const norms_work *work, const norms_
     memcpy(out, values, sizeof values);
 }
 
-static void json_cell(plsh_json *json, const plsh_column *column, plsh_cell value) {
-    if (column->kind == PLSH_CELL_NUMBER) plsh_json_number(json, column->name, value.number);
-    if (column->kind == PLSH_CELL_INTEGER) plsh_json_integer(json, column->name, value.integer);
-    if (column->kind == PLSH_CELL_BOOLEAN) plsh_json_boolean(json, column->name, value.boolean);
+static void json_cell(cli_json *json, const cli_column *column, cli_cell value) {
+    if (column->kind == CLI_CELL_NUMBER) cli_json_number(json, column->name, value.number);
+    if (column->kind == CLI_CELL_INTEGER) cli_json_integer(json, column->name, value.integer);
+    if (column->kind == CLI_CELL_BOOLEAN) cli_json_boolean(json, column->name, value.boolean);
 }
 
 static double mean_of(const norms_cell *cell, const char *norm) {
@@ -330,7 +330,7 @@ static double mean_of(const norms_cell *cell, const char *norm) {
 static const char *const norm_names[] = {"spectral", "max"};
 
 /* "in_band": {model: {norm: true or false}}, without the curves that were not published there. */
-static void json_bands(plsh_json *json, const norms_cell *cell) {
+static void json_bands(cli_json *json, const norms_cell *cell) {
     plsh_json_begin_object(json, "in_band");
     for (size_t m = 0; cli_published_models[m] != NULL; m++) {
         plsh_json_begin_object(json, cli_published_models[m]);
@@ -338,12 +338,12 @@ static void json_bands(plsh_json *json, const norms_cell *cell) {
             const cli_point *point = cli_published_find(cli_published_models[m], norm_names[x],
                                                         cell->sigma, cell->samples);
             if (point != NULL)
-                plsh_json_boolean(json, norm_names[x],
-                                  cli_published_holds(point, mean_of(cell, norm_names[x])));
+                cli_json_boolean(json, norm_names[x],
+                                 cli_published_holds(point, mean_of(cell, norm_names[x])));
         }
-        plsh_json_end(json);
+        cli_json_end(json);
     }
-    plsh_json_end(json);
+    cli_json_end(json);
 }
 
 typedef struct comparison {
@@ -369,7 +369,7 @@ static void compare(const norms_work *work, const char *model,
 
 typedef struct norms_score {
     int64_t points, held;
-    plsh_json *json; /* or NULL: print */
+    cli_json *json; /* or NULL: print */
 } norms_score;
 
 static void count_point(void *context, const comparison *one) {
@@ -405,32 +405,32 @@ static void report_miss(void *context, const comparison *one) {
         return;
     }
     plsh_json_begin_object(score->json, NULL);
-    plsh_json_text(score->json, "norm", point->norm);
-    plsh_json_number(score->json, "sigma", point->sigma);
-    plsh_json_integer(score->json, "samples", point->samples);
-    plsh_json_number(score->json, "log10_mean", log10(one->ours));
-    plsh_json_number(score->json, "published_mean", point->mean);
-    plsh_json_number(score->json, "published_low", point->low);
-    plsh_json_number(score->json, "published_high", point->high);
-    plsh_json_text(score->json, "reason", reason);
-    plsh_json_end(score->json);
+    cli_json_text(score->json, "norm", point->norm);
+    cli_json_number(score->json, "sigma", point->sigma);
+    cli_json_integer(score->json, "samples", point->samples);
+    cli_json_number(score->json, "log10_mean", log10(one->ours));
+    cli_json_number(score->json, "published_mean", point->mean);
+    cli_json_number(score->json, "published_low", point->low);
+    cli_json_number(score->json, "published_high", point->high);
+    cli_json_text(score->json, "reason", reason);
+    cli_json_end(score->json);
 }
 
-static void json_paper(const norms_work *work, plsh_json *json) {
+static void json_paper(const norms_work *work, cli_json *json) {
     plsh_json_begin_array(json, "paper");
     for (size_t m = 0; cli_published_models[m] != NULL; m++) {
         norms_score score = {.json = json};
         compare(work, cli_published_models[m], count_point, &score);
         plsh_json_begin_object(json, NULL);
-        plsh_json_text(json, "model", cli_published_models[m]);
-        plsh_json_integer(json, "points", score.points);
-        plsh_json_integer(json, "in_band", score.held);
+        cli_json_text(json, "model", cli_published_models[m]);
+        cli_json_integer(json, "points", score.points);
+        cli_json_integer(json, "in_band", score.held);
         plsh_json_begin_array(json, "missed");
         compare(work, cli_published_models[m], report_miss, &score);
-        plsh_json_end(json);
-        plsh_json_end(json);
+        cli_json_end(json);
+        cli_json_end(json);
     }
-    plsh_json_end(json);
+    cli_json_end(json);
 }
 
 static void print_paper(const norms_work *work) {
@@ -444,50 +444,50 @@ static void print_paper(const norms_work *work) {
 }
 
 static int print_json(const settings *given, const norms_work *work) {
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_integer(json, "n", work->n);
-    plsh_json_integer(json, "reps", work->reps);
+    cli_json_integer(json, "n", work->n);
+    cli_json_integer(json, "reps", work->reps);
     cli_partitions_json(&given->partitions, json);
-    plsh_json_number(json, "delta", given->norms.delta);
-    plsh_json_number(json, "tolerance", given->norms.tolerance);
+    cli_json_number(json, "delta", given->norms.delta);
+    cli_json_number(json, "tolerance", given->norms.tolerance);
     plsh_json_begin_array(json, "rows");
     for (size_t c = 0; c < work->count; c++) {
-        plsh_cell row[COLUMNS];
+        cli_cell row[COLUMNS];
         fill_row(given, work, &work->cells[c], row);
         plsh_json_begin_object(json, NULL);
         for (size_t x = 0; x < (given->norms.timing ? COLUMNS : COLUMNS - 1); x++)
             json_cell(json, &columns[x], row[x]);
         if (given->norms.paper) json_bands(json, &work->cells[c]);
-        plsh_json_end(json);
+        cli_json_end(json);
     }
-    plsh_json_end(json);
+    cli_json_end(json);
     if (given->norms.paper) json_paper(work, json);
-    plsh_json_end(json);
+    cli_json_end(json);
     int code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
 static int print_table(const settings *given, const norms_work *work) {
-    plsh_table *table;
+    cli_table *table;
     plsh_error error;
     const bool timing = given->norms.timing;
-    plsh_column shown[SHOWN + 1];
+    cli_column shown[SHOWN + 1];
     memcpy(shown, columns, SHOWN * sizeof *shown);
     shown[SHOWN] = columns[COLUMNS - 1];
-    if (plsh_table_create(&table, shown, SHOWN + timing, &error) != PLSH_STATUS_OK)
+    if (cli_table_create(&table, shown, SHOWN + timing, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     for (size_t c = 0; c < work->count; c++) {
-        plsh_cell row[COLUMNS];
+        cli_cell row[COLUMNS];
         fill_row(given, work, &work->cells[c], row);
         row[SHOWN] = row[COLUMNS - 1];
-        plsh_table_add(table, row);
+        cli_table_add(table, row);
     }
     int code = cli_print_table(table);
-    plsh_table_free(table);
+    cli_table_free(table);
     if (code == CLI_DONE && given->norms.paper) print_paper(work);
     return code;
 }

@@ -370,9 +370,9 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
     return CLI_DONE;
 }
 
-void cli_partitions_json(const cli_partitions *options, plsh_json *json) {
+void cli_partitions_json(const cli_partitions *options, cli_json *json) {
     bool labels = options->labels != NULL;
-    plsh_json_text(json, "scheme",
-                   plsh_scheme_names()[labels ? PLSH_SCHEME_LABELS : options->scheme]);
-    plsh_json_text(json, "design", labels ? NULL : plsh_design_names()[options->design]);
+    cli_json_text(json, "scheme",
+                  plsh_scheme_names()[labels ? PLSH_SCHEME_LABELS : options->scheme]);
+    cli_json_text(json, "design", labels ? NULL : plsh_design_names()[options->design]);
 }

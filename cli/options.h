@@ -4,9 +4,9 @@
 
 #include "cli/command.h"
 
+#include "cli/record/record.h"
 #include "plsh/io.h"
 #include "plsh/partition.h"
-#include "plsh/record.h"
 
 #include <math.h>
 
@@ -99,7 +99,7 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                        plsh_partition *out);
 
 /* "scheme" and "design" into an open object. */
-void cli_partitions_json(const cli_partitions *options, plsh_json *json);
+void cli_partitions_json(const cli_partitions *options, cli_json *json);
 
 /* ---- ranges that options share ---- */
 

@@ -58,19 +58,19 @@ static const cli_group groups[] = {
 
 enum { SHOWN = 7, COLUMNS = 11 };
 
-static const plsh_column columns[COLUMNS] = {
-    {.name = "sigma", .kind = PLSH_CELL_NUMBER},
-    {.name = "samples_theorem", .kind = PLSH_CELL_INTEGER, .heading = "s, theorem"},
-    {.name = "samples_paper", .kind = PLSH_CELL_INTEGER, .heading = "s, paper"},
-    {.name = "samples_measured", .kind = PLSH_CELL_INTEGER, .heading = "s, measured"},
-    {.name = "pairs_per_query", .kind = PLSH_CELL_NUMBER, .heading = "pairs/query", .digits = 4},
-    {.name = "method", .kind = PLSH_CELL_TEXT},
-    {.name = "reason", .kind = PLSH_CELL_TEXT},
+static const cli_column columns[COLUMNS] = {
+    {.name = "sigma", .kind = CLI_CELL_NUMBER},
+    {.name = "samples_theorem", .kind = CLI_CELL_INTEGER, .heading = "s, theorem"},
+    {.name = "samples_paper", .kind = CLI_CELL_INTEGER, .heading = "s, paper"},
+    {.name = "samples_measured", .kind = CLI_CELL_INTEGER, .heading = "s, measured"},
+    {.name = "pairs_per_query", .kind = CLI_CELL_NUMBER, .heading = "pairs/query", .digits = 4},
+    {.name = "method", .kind = CLI_CELL_TEXT},
+    {.name = "reason", .kind = CLI_CELL_TEXT},
     /* JSON only */
-    {.name = "window", .kind = PLSH_CELL_INTEGER},
-    {.name = "pairs_plsh", .kind = PLSH_CELL_NUMBER},
-    {.name = "pairs_window", .kind = PLSH_CELL_NUMBER},
-    {.name = "pairs_dense", .kind = PLSH_CELL_NUMBER},
+    {.name = "window", .kind = CLI_CELL_INTEGER},
+    {.name = "pairs_plsh", .kind = CLI_CELL_NUMBER},
+    {.name = "pairs_window", .kind = CLI_CELL_NUMBER},
+    {.name = "pairs_dense", .kind = CLI_CELL_NUMBER},
 };
 
 static double pairs_of(const plsh_advice *advice) {
@@ -79,7 +79,7 @@ static double pairs_of(const plsh_advice *advice) {
 }
 
 /* A row per decay. */
-static int add_rows(const settings *given, const cli_decay_list *decays, plsh_table *table) {
+static int add_rows(const settings *given, const cli_decay_list *decays, cli_table *table) {
     for (size_t i = 0; i < decays->count; i++) {
         const plsh_decay *decay = &decays->values[i];
         plsh_advice advice;
@@ -91,7 +91,7 @@ static int add_rows(const settings *given, const cli_decay_list *decays, plsh_ta
                              given->plan.error, given->plan.delta, given->plan.causal, &advice,
                              &error) != PLSH_STATUS_OK)
             return cli_fail_error(&error);
-        const plsh_cell row[COLUMNS] = {
+        const cli_cell row[COLUMNS] = {
             {.number = decay->a},
             {.integer = advice.samples_theorem},
             {.integer = advice.samples_paper},
@@ -104,45 +104,45 @@ static int add_rows(const settings *given, const cli_decay_list *decays, plsh_ta
             {.number = advice.pairs_window},
             {.number = advice.pairs_dense},
         };
-        plsh_table_add(table, row);
+        cli_table_add(table, row);
     }
     return CLI_DONE;
 }
 
-static int print_json(const settings *given, const plsh_table *table) {
-    plsh_json *json;
+static int print_json(const settings *given, const cli_table *table) {
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_integer(json, "n", given->plan.n);
-    plsh_json_number(json, "error", given->plan.error);
-    plsh_json_number(json, "delta", given->plan.delta);
+    cli_json_integer(json, "n", given->plan.n);
+    cli_json_number(json, "error", given->plan.error);
+    cli_json_number(json, "delta", given->plan.delta);
     cli_partitions_json(&given->partitions, json);
-    plsh_json_boolean(json, "causal", given->plan.causal);
-    int code = plsh_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
+    cli_json_boolean(json, "causal", given->plan.causal);
+    int code = cli_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
                    ? CLI_DONE
                    : cli_fail_error(&error);
-    plsh_json_end(json);
+    cli_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
 static int run(const void *options) {
     const settings *given = options;
     cli_decay_list decays;
-    plsh_table *table;
+    cli_table *table;
     plsh_error error;
     if (given->partitions.labels != NULL)
         return cli_usage("--labels: nothing is known of labels; plsh norms measures them");
     int code = cli_decays_make(&given->decays, 0, &decays);
     if (code != CLI_DONE) return code;
-    if (plsh_table_create(&table, columns, given->common.json ? COLUMNS : SHOWN, &error) ==
+    if (cli_table_create(&table, columns, given->common.json ? COLUMNS : SHOWN, &error) ==
         PLSH_STATUS_OK) {
         code = add_rows(given, &decays, table);
         if (code == CLI_DONE)
             code = given->common.json ? print_json(given, table) : cli_print_table(table);
-        plsh_table_free(table);
+        cli_table_free(table);
     } else {
         code = cli_fail_error(&error);
     }

@@ -231,19 +231,19 @@ static int save(const settings *given, work *w) {
                (long long)w->model.facts.hidden, (long long)w->ids.count, w->seconds);
         return CLI_DONE;
     }
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "model", given->lm.model.model);
-    plsh_json_text(json, "attention", w->model.said);
-    plsh_json_integer(json, "rows", w->row_count);
-    plsh_json_integer(json, "tokens", w->ids.count);
-    plsh_json_number(json, "seconds", w->seconds);
-    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
-    plsh_json_end(json);
+    cli_json_text(json, "model", given->lm.model.model);
+    cli_json_text(json, "attention", w->model.said);
+    cli_json_integer(json, "rows", w->row_count);
+    cli_json_integer(json, "tokens", w->ids.count);
+    cli_json_number(json, "seconds", w->seconds);
+    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_json_end(json);
     code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 

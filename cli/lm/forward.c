@@ -129,7 +129,7 @@ static int save(work *w) {
 
 static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
     if (!given->lm.common.json) {
         printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
@@ -138,17 +138,17 @@ static int report(const settings *given, const work *w) {
         printf("; attention %s\n", w->model.said);
         return CLI_DONE;
     }
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "model", given->lm.model.model);
-    plsh_json_text(json, "attention", w->model.said);
-    plsh_json_integer(json, "tokens", w->ids.count);
-    plsh_json_number(json, "loss", loss);
-    plsh_json_number(json, "seconds", w->seconds);
-    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
-    plsh_json_end(json);
+    cli_json_text(json, "model", given->lm.model.model);
+    cli_json_text(json, "attention", w->model.said);
+    cli_json_integer(json, "tokens", w->ids.count);
+    cli_json_number(json, "loss", loss);
+    cli_json_number(json, "seconds", w->seconds);
+    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_json_end(json);
     int code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 

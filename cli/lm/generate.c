@@ -234,7 +234,7 @@ static int report(const settings *given, const work *w) {
     const double prompt = rate((double)w->prompt.count, w->prefill);
     const double made = rate((double)w->made.count, w->decode);
     const size_t bytes = plsh_session_cache_bytes(w->session);
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
     if (!given->lm.common.json) {
         printf("\n");
@@ -242,23 +242,23 @@ static int report(const settings *given, const work *w) {
                  w->prompt.count, prompt, w->made.count, made, (double)bytes / 1e6);
         return CLI_DONE;
     }
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "model", given->lm.model.model);
-    plsh_json_text(json, "attention", w->model.said);
-    plsh_json_text(json, "text", w->text.bytes != NULL ? w->text.bytes : "");
+    cli_json_text(json, "model", given->lm.model.model);
+    cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "text", w->text.bytes != NULL ? w->text.bytes : "");
     plsh_json_begin_array(json, "ids");
-    for (size_t i = 0; i < w->made.count; i++) plsh_json_integer(json, NULL, w->made.ids[i]);
-    plsh_json_end(json);
-    plsh_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
-    plsh_json_number(json, "prefill_tokens_per_second", prompt);
-    plsh_json_number(json, "tokens_per_second", made);
-    plsh_json_integer(json, "cache_bytes", (int64_t)bytes);
-    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
-    plsh_json_boolean(json, "interrupted", interrupted != 0);
-    plsh_json_end(json);
+    for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
+    cli_json_end(json);
+    cli_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
+    cli_json_number(json, "prefill_tokens_per_second", prompt);
+    cli_json_number(json, "tokens_per_second", made);
+    cli_json_integer(json, "cache_bytes", (int64_t)bytes);
+    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_json_boolean(json, "interrupted", interrupted != 0);
+    cli_json_end(json);
     int code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 

@@ -114,39 +114,39 @@ static int plain_windows(const perplexity_options *options, int64_t tokens, int6
 static double fed; /* tokens, for the progress of the whole run */
 static void count_fed(int64_t tokens) { cli_progress(fed += (double)tokens); }
 
-static const plsh_column columns[] = {
-    {.name = "context", .kind = PLSH_CELL_INTEGER},
-    {.name = "stride", .kind = PLSH_CELL_INTEGER},
-    {.name = "tokens", .kind = PLSH_CELL_INTEGER},
-    {.name = "nll", .kind = PLSH_CELL_NUMBER, .digits = 7},
-    {.name = "perplexity", .kind = PLSH_CELL_NUMBER, .digits = 7},
-    {.name = "accuracy", .kind = PLSH_CELL_NUMBER, .digits = 4},
-    {.name = "top10", .kind = PLSH_CELL_NUMBER, .digits = 4},
-    {.name = "top100", .kind = PLSH_CELL_NUMBER, .digits = 4},
-    {.name = "mrr", .kind = PLSH_CELL_NUMBER, .digits = 4},
-    {.name = "entropy", .kind = PLSH_CELL_NUMBER, .digits = 5},
-    {.name = "tokens_per_second", .kind = PLSH_CELL_NUMBER, .heading = "tokens/s", .digits = 4},
+static const cli_column columns[] = {
+    {.name = "context", .kind = CLI_CELL_INTEGER},
+    {.name = "stride", .kind = CLI_CELL_INTEGER},
+    {.name = "tokens", .kind = CLI_CELL_INTEGER},
+    {.name = "nll", .kind = CLI_CELL_NUMBER, .digits = 7},
+    {.name = "perplexity", .kind = CLI_CELL_NUMBER, .digits = 7},
+    {.name = "accuracy", .kind = CLI_CELL_NUMBER, .digits = 4},
+    {.name = "top10", .kind = CLI_CELL_NUMBER, .digits = 4},
+    {.name = "top100", .kind = CLI_CELL_NUMBER, .digits = 4},
+    {.name = "mrr", .kind = CLI_CELL_NUMBER, .digits = 4},
+    {.name = "entropy", .kind = CLI_CELL_NUMBER, .digits = 5},
+    {.name = "tokens_per_second", .kind = CLI_CELL_NUMBER, .heading = "tokens/s", .digits = 4},
 };
 
-static void add_row(plsh_table *table, int64_t context, const windows *w, const cli_scores *s,
+static void add_row(cli_table *table, int64_t context, const windows *w, const cli_scores *s,
                     double speed) {
     double n = (double)s->tokens;
-    plsh_cell row[] = {{.integer = context},
-                       {.integer = w->step},
-                       {.integer = s->tokens},
-                       {.number = s->nll / n},
-                       {.number = exp(s->nll / n)},
-                       {.number = (double)s->first / n},
-                       {.number = (double)s->top10 / n},
-                       {.number = (double)s->top100 / n},
-                       {.number = s->reciprocal / n},
-                       {.number = s->entropy / n},
-                       {.number = speed}};
-    plsh_table_add(table, row);
+    cli_cell row[] = {{.integer = context},
+                      {.integer = w->step},
+                      {.integer = s->tokens},
+                      {.number = s->nll / n},
+                      {.number = exp(s->nll / n)},
+                      {.number = (double)s->first / n},
+                      {.number = (double)s->top10 / n},
+                      {.number = (double)s->top100 / n},
+                      {.number = s->reciprocal / n},
+                      {.number = s->entropy / n},
+                      {.number = speed}};
+    cli_table_add(table, row);
 }
 
 static int measure(const settings *given, const cli_model *model, const cli_ids *ids,
-                   int64_t context, plsh_table *table) {
+                   int64_t context, cli_table *table) {
     const perplexity_options *options = &given->perplexity;
     windows w = {0};
     cli_scores scores = {0};
@@ -166,21 +166,21 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     return code;
 }
 
-static int print(const settings *given, const cli_model *model, plsh_table *table) {
-    plsh_json *json;
+static int print(const settings *given, const cli_model *model, cli_table *table) {
+    cli_json *json;
     plsh_error error;
     if (!given->lm.common.json) return cli_print_table(table);
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_text(json, "model", given->lm.model.model);
-    plsh_json_text(json, "attention", model->said);
+    cli_json_text(json, "model", given->lm.model.model);
+    cli_json_text(json, "attention", model->said);
     int code = CLI_DONE;
-    if (plsh_table_json(table, json, "rows", &error) != PLSH_STATUS_OK)
+    if (cli_table_json(table, json, "rows", &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    plsh_json_integer(json, "peak_bytes", cli_peak_bytes());
-    plsh_json_end(json);
+    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
@@ -188,7 +188,7 @@ static int run(const void *given) {
     const settings *options = given;
     cli_model model = {0};
     cli_ids ids = {0};
-    plsh_table *table = NULL;
+    cli_table *table = NULL;
     plsh_error error;
     int code = cli_model_open(&options->lm, &model);
     if (code == CLI_DONE && !model.facts.causal)
@@ -199,13 +199,13 @@ static int run(const void *given) {
     if (code == CLI_DONE && options->perplexity.limit > 0 && ids.count > options->perplexity.limit)
         ids.count = options->perplexity.limit;
     if (code == CLI_DONE &&
-        plsh_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+        cli_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
         code = measure(options, &model, &ids, contexts->values[i], table);
     if (code == CLI_DONE) code = print(options, &model, table);
-    plsh_table_free(table);
+    cli_table_free(table);
     free(ids.values);
     cli_model_close(&model);
     return code;

@@ -81,31 +81,31 @@ static int read_input(char **bytes, size_t *length) {
 
 /* ---- text to ids ---- */
 
-static void json_token(plsh_json *json, const plsh_tokenizer *tokenizer, int32_t id) {
+static void json_token(cli_json *json, const plsh_tokenizer *tokenizer, int32_t id) {
     size_t length;
     const char *token = plsh_tokenizer_token(tokenizer, id, &length);
     if (token != NULL)
-        plsh_json_bytes(json, NULL, token, length);
+        cli_json_bytes(json, NULL, token, length);
     else
-        plsh_json_text(json, NULL, NULL);
+        cli_json_text(json, NULL, NULL);
 }
 
 static int print_ids_json(const plsh_tokenizer *tokenizer, const plsh_token_ids *ids, bool tokens) {
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
     plsh_json_begin_array(json, "ids");
-    for (size_t i = 0; i < ids->count; i++) plsh_json_integer(json, NULL, ids->ids[i]);
-    plsh_json_end(json);
+    for (size_t i = 0; i < ids->count; i++) cli_json_integer(json, NULL, ids->ids[i]);
+    cli_json_end(json);
     if (tokens) {
         plsh_json_begin_array(json, "tokens");
         for (size_t i = 0; i < ids->count; i++) json_token(json, tokenizer, ids->ids[i]);
-        plsh_json_end(json);
+        cli_json_end(json);
     }
-    plsh_json_end(json);
+    cli_json_end(json);
     int code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 
@@ -178,14 +178,14 @@ static int print_text(const settings *given, const plsh_token_text *text) {
         if (text->length > 0) fwrite(text->bytes, 1, text->length, stdout);
         return CLI_DONE;
     }
-    plsh_json *json;
+    cli_json *json;
     plsh_error error;
-    if (plsh_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     plsh_json_begin_object(json, NULL);
-    plsh_json_bytes(json, "text", text->bytes != NULL ? text->bytes : "", text->length);
-    plsh_json_end(json);
+    cli_json_bytes(json, "text", text->bytes != NULL ? text->bytes : "", text->length);
+    cli_json_end(json);
     int code = cli_print_json(json);
-    plsh_json_free(json);
+    cli_json_free(json);
     return code;
 }
 

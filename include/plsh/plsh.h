@@ -12,7 +12,6 @@
 #include "plsh/grid.h"
 #include "plsh/io.h"
 #include "plsh/partition.h"
-#include "plsh/record.h"
 #include "plsh/status.h"
 #include "plsh/theory.h"
 #include "plsh/version.h"

@@ -1,5 +1,5 @@
-/* base: JSON, written into memory. */
-#include "plsh/record.h"
+/* cli: JSON, written into memory. */
+#include "cli/record/record.h"
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -11,27 +11,27 @@
 
 enum { JSON_DEPTH = 32 };
 
-struct plsh_json {
+struct cli_json {
     plsh_text text;
     int depth;
     bool filled[JSON_DEPTH + 1]; /* whether the open object or array of a depth has a value yet */
     char closer[JSON_DEPTH];
 };
 
-plsh_status plsh_json_create(plsh_json **out, plsh_error *error) {
+plsh_status cli_json_create(cli_json **out, plsh_error *error) {
     void *memory;
-    plsh_status status = plsh_allocate(&memory, 1, sizeof(plsh_json), "json", error);
+    plsh_status status = plsh_allocate(&memory, 1, sizeof(cli_json), "json", error);
     *out = memory;
     return status;
 }
 
-void plsh_json_free(plsh_json *json) {
+void cli_json_free(cli_json *json) {
     if (json == NULL) return;
     plsh_text_free(&json->text);
     plsh_release(json);
 }
 
-static void put(plsh_json *json, const char *text) {
+static void put(cli_json *json, const char *text) {
     plsh_text_append(&json->text, text, strlen(text));
 }
 
@@ -50,7 +50,7 @@ static size_t utf8_length(const unsigned char *s, size_t left) {
     return length;
 }
 
-static void put_bytes(plsh_json *json, const char *value, size_t size) {
+static void put_bytes(cli_json *json, const char *value, size_t size) {
     put(json, "\"");
     for (size_t i = 0; i < size;) {
         const unsigned char *s = (const unsigned char *)value + i;
@@ -70,13 +70,11 @@ static void put_bytes(plsh_json *json, const char *value, size_t size) {
     put(json, "\"");
 }
 
-static void put_string(plsh_json *json, const char *value) {
-    put_bytes(json, value, strlen(value));
-}
+static void put_string(cli_json *json, const char *value) { put_bytes(json, value, strlen(value)); }
 
 /* The comma before a value, and its key. Values directly inside the outermost two levels stand
  * on lines of their own, so that people can read the document too. */
-static void begin_value(plsh_json *json, const char *key) {
+static void begin_value(cli_json *json, const char *key) {
     if (json->filled[json->depth]) put(json, ",");
     json->filled[json->depth] = true;
     if (json->depth > 0 && json->depth <= 2)
@@ -87,7 +85,7 @@ static void begin_value(plsh_json *json, const char *key) {
     }
 }
 
-static void begin(plsh_json *json, const char *key, const char *opener, char closer) {
+static void begin(cli_json *json, const char *key, const char *opener, char closer) {
     begin_value(json, key);
     put(json, opener);
     if (json->depth == JSON_DEPTH) {
@@ -99,11 +97,11 @@ static void begin(plsh_json *json, const char *key, const char *opener, char clo
     json->filled[json->depth] = false;
 }
 
-void plsh_json_begin_object(plsh_json *json, const char *key) { begin(json, key, "{", '}'); }
+void plsh_json_begin_object(cli_json *json, const char *key) { begin(json, key, "{", '}'); }
 
-void plsh_json_begin_array(plsh_json *json, const char *key) { begin(json, key, "[", ']'); }
+void plsh_json_begin_array(cli_json *json, const char *key) { begin(json, key, "[", ']'); }
 
-void plsh_json_end(plsh_json *json) {
+void cli_json_end(cli_json *json) {
     if (json->depth == 0) {
         plsh_fail(&json->text.failure, PLSH_STATUS_INVALID, "json: an end without a begin");
         return;
@@ -113,29 +111,29 @@ void plsh_json_end(plsh_json *json) {
     plsh_text_append(&json->text, &json->closer[--json->depth], 1);
 }
 
-void plsh_json_number(plsh_json *json, const char *key, double value) {
+void cli_json_number(cli_json *json, const char *key, double value) {
     char text[PLSH_NUMBER_SIZE] = "null";
     if (isfinite(value)) plsh_number_print(text, value);
     begin_value(json, key);
     put(json, text);
 }
 
-void plsh_json_integer(plsh_json *json, const char *key, int64_t value) {
+void cli_json_integer(cli_json *json, const char *key, int64_t value) {
     begin_value(json, key);
     plsh_text_print(&json->text, "%lld", (long long)value);
 }
 
-void plsh_json_unsigned(plsh_json *json, const char *key, uint64_t value) {
+void cli_json_unsigned(cli_json *json, const char *key, uint64_t value) {
     begin_value(json, key);
     plsh_text_print(&json->text, "%llu", (unsigned long long)value);
 }
 
-void plsh_json_boolean(plsh_json *json, const char *key, bool value) {
+void cli_json_boolean(cli_json *json, const char *key, bool value) {
     begin_value(json, key);
     put(json, value ? "true" : "false");
 }
 
-void plsh_json_text(plsh_json *json, const char *key, const char *value) {
+void cli_json_text(cli_json *json, const char *key, const char *value) {
     begin_value(json, key);
     if (value == NULL)
         put(json, "null");
@@ -143,13 +141,12 @@ void plsh_json_text(plsh_json *json, const char *key, const char *value) {
         put_string(json, value);
 }
 
-void plsh_json_bytes(plsh_json *json, const char *key, const char *bytes, size_t length) {
+void cli_json_bytes(cli_json *json, const char *key, const char *bytes, size_t length) {
     begin_value(json, key);
     put_bytes(json, bytes, length);
 }
 
-plsh_status plsh_json_finish(plsh_json *json, const char **text, size_t *length,
-                             plsh_error *error) {
+plsh_status cli_json_finish(cli_json *json, const char **text, size_t *length, plsh_error *error) {
     if (json->depth != 0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "json: %d begins have no end", json->depth);
     if (json->text.length == 0 || json->text.bytes[json->text.length - 1] != '\n') put(json, "\n");

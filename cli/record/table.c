@@ -1,5 +1,5 @@
-/* base: tables; one declaration of the columns for people and for JSON. */
-#include "plsh/record.h"
+/* cli: tables; one declaration of the columns for people and for JSON. */
+#include "cli/record/record.h"
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -11,20 +11,20 @@
 
 /* Cells are kept as they came; texts are copied, one after the other, into `words`, and a text
  * cell keeps its offset there (-1: no value). */
-struct plsh_table {
-    const plsh_column *columns;
+struct cli_table {
+    const cli_column *columns;
     size_t columns_count;
-    plsh_cell *cells;
+    cli_cell *cells;
     size_t rows;
     size_t capacity;
     plsh_text words;
     plsh_text text;
 };
 
-plsh_status plsh_table_create(plsh_table **out, const plsh_column *columns, size_t count,
-                              plsh_error *error) {
+plsh_status cli_table_create(cli_table **out, const cli_column *columns, size_t count,
+                             plsh_error *error) {
     void *memory;
-    plsh_status status = plsh_allocate(&memory, 1, sizeof(plsh_table), "table", error);
+    plsh_status status = plsh_allocate(&memory, 1, sizeof(cli_table), "table", error);
     *out = memory;
     if (status != PLSH_STATUS_OK) return status;
     (*out)->columns = columns;
@@ -32,7 +32,7 @@ plsh_status plsh_table_create(plsh_table **out, const plsh_column *columns, size
     return PLSH_STATUS_OK;
 }
 
-void plsh_table_free(plsh_table *table) {
+void cli_table_free(cli_table *table) {
     if (table == NULL) return;
     plsh_text_free(&table->words);
     plsh_text_free(&table->text);
@@ -40,7 +40,7 @@ void plsh_table_free(plsh_table *table) {
     plsh_release(table);
 }
 
-static bool grow(plsh_table *table) {
+static bool grow(cli_table *table) {
     if (table->rows < table->capacity) return true;
     size_t capacity = table->capacity < 8 ? 16 : 2 * table->capacity;
     size_t count;
@@ -49,23 +49,23 @@ static bool grow(plsh_table *table) {
         plsh_fail(&table->words.failure, PLSH_STATUS_OVERFLOW, "table: too many rows");
         return false;
     }
-    if (plsh_allocate(&cells, count, sizeof(plsh_cell), "table rows", &table->words.failure) !=
+    if (plsh_allocate(&cells, count, sizeof(cli_cell), "table rows", &table->words.failure) !=
         PLSH_STATUS_OK)
         return false;
     if (table->rows > 0)
-        memcpy(cells, table->cells, table->rows * table->columns_count * sizeof(plsh_cell));
+        memcpy(cells, table->cells, table->rows * table->columns_count * sizeof(cli_cell));
     plsh_release(table->cells);
     table->cells = cells;
     table->capacity = capacity;
     return true;
 }
 
-void plsh_table_add(plsh_table *table, const plsh_cell *cells) {
+void cli_table_add(cli_table *table, const cli_cell *cells) {
     if (table->words.failure.status != PLSH_STATUS_OK || !grow(table)) return;
-    plsh_cell *row = table->cells + table->rows * table->columns_count;
+    cli_cell *row = table->cells + table->rows * table->columns_count;
     for (size_t c = 0; c < table->columns_count; c++) {
         row[c] = cells[c];
-        if (table->columns[c].kind != PLSH_CELL_TEXT) continue;
+        if (table->columns[c].kind != CLI_CELL_TEXT) continue;
         row[c].integer = cells[c].text == NULL ? -1 : (int64_t)table->words.length;
         if (cells[c].text != NULL)
             plsh_text_append(&table->words, cells[c].text, strlen(cells[c].text) + 1);
@@ -74,15 +74,15 @@ void plsh_table_add(plsh_table *table, const plsh_cell *cells) {
 }
 
 /* The text of a cell; `buffer` serves what is not text already. */
-static const char *cell_text(const plsh_table *table, size_t row, size_t c, char *buffer,
+static const char *cell_text(const cli_table *table, size_t row, size_t c, char *buffer,
                              size_t size) {
-    const plsh_cell *cell = &table->cells[row * table->columns_count + c];
-    const plsh_column *column = &table->columns[c];
+    const cli_cell *cell = &table->cells[row * table->columns_count + c];
+    const cli_column *column = &table->columns[c];
     switch (column->kind) {
-    case PLSH_CELL_TEXT: return cell->integer < 0 ? "-" : table->words.bytes + cell->integer;
-    case PLSH_CELL_INTEGER: snprintf(buffer, size, "%lld", (long long)cell->integer); break;
-    case PLSH_CELL_BOOLEAN: return cell->boolean ? "yes" : "no";
-    case PLSH_CELL_NUMBER:
+    case CLI_CELL_TEXT: return cell->integer < 0 ? "-" : table->words.bytes + cell->integer;
+    case CLI_CELL_INTEGER: snprintf(buffer, size, "%lld", (long long)cell->integer); break;
+    case CLI_CELL_BOOLEAN: return cell->boolean ? "yes" : "no";
+    case CLI_CELL_NUMBER:
         if (isnan(cell->number)) return "-";
         snprintf(buffer, size, "%.*g", column->digits > 0 ? column->digits : 6, cell->number);
         break;
@@ -90,7 +90,7 @@ static const char *cell_text(const plsh_table *table, size_t row, size_t c, char
     return buffer;
 }
 
-static const char *heading(const plsh_column *column) {
+static const char *heading(const cli_column *column) {
     return column->heading != NULL ? column->heading : column->name;
 }
 
@@ -101,7 +101,7 @@ static int width(const char *text) {
     return count;
 }
 
-static int column_width(const plsh_table *table, size_t c) {
+static int column_width(const cli_table *table, size_t c) {
     char buffer[64];
     int widest = width(heading(&table->columns[c]));
     for (size_t row = 0; row < table->rows; row++) {
@@ -112,19 +112,18 @@ static int column_width(const plsh_table *table, size_t c) {
 }
 
 /* Text to the left, numbers to the right; no blanks at the end of a line. */
-static void put_cell(plsh_table *table, size_t c, const char *text, int widest) {
+static void put_cell(cli_table *table, size_t c, const char *text, int widest) {
     bool last = c + 1 == table->columns_count;
     int room = widest - width(text);
     if (c > 0 && (!last || text[0] != '\0')) plsh_text_append(&table->text, "  ", 2);
-    if (table->columns[c].kind == PLSH_CELL_TEXT)
+    if (table->columns[c].kind == CLI_CELL_TEXT)
         plsh_text_print(&table->text, "%s%*s", text, last ? 0 : room, "");
     else
         plsh_text_print(&table->text, "%*s%s", room, "", text);
     if (last) plsh_text_append(&table->text, "\n", 1);
 }
 
-plsh_status plsh_table_text(plsh_table *table, const char **text, size_t *length,
-                            plsh_error *error) {
+plsh_status cli_table_text(cli_table *table, const char **text, size_t *length, plsh_error *error) {
     *text = NULL;
     *length = 0;
     plsh_status status = plsh_text_status(&table->words, error);
@@ -149,29 +148,29 @@ plsh_status plsh_table_text(plsh_table *table, const char **text, size_t *length
     return PLSH_STATUS_OK;
 }
 
-static void json_cell(const plsh_table *table, size_t row, size_t c, plsh_json *json) {
-    const plsh_cell *cell = &table->cells[row * table->columns_count + c];
+static void json_cell(const cli_table *table, size_t row, size_t c, cli_json *json) {
+    const cli_cell *cell = &table->cells[row * table->columns_count + c];
     const char *name = table->columns[c].name;
     switch (table->columns[c].kind) {
-    case PLSH_CELL_NUMBER: plsh_json_number(json, name, cell->number); break;
-    case PLSH_CELL_INTEGER: plsh_json_integer(json, name, cell->integer); break;
-    case PLSH_CELL_BOOLEAN: plsh_json_boolean(json, name, cell->boolean); break;
-    case PLSH_CELL_TEXT:
-        plsh_json_text(json, name, cell->integer < 0 ? NULL : table->words.bytes + cell->integer);
+    case CLI_CELL_NUMBER: cli_json_number(json, name, cell->number); break;
+    case CLI_CELL_INTEGER: cli_json_integer(json, name, cell->integer); break;
+    case CLI_CELL_BOOLEAN: cli_json_boolean(json, name, cell->boolean); break;
+    case CLI_CELL_TEXT:
+        cli_json_text(json, name, cell->integer < 0 ? NULL : table->words.bytes + cell->integer);
         break;
     }
 }
 
-plsh_status plsh_table_json(const plsh_table *table, plsh_json *json, const char *key,
-                            plsh_error *error) {
+plsh_status cli_table_json(const cli_table *table, cli_json *json, const char *key,
+                           plsh_error *error) {
     plsh_status status = plsh_text_status(&table->words, error);
     if (status != PLSH_STATUS_OK) return status;
     plsh_json_begin_array(json, key);
     for (size_t row = 0; row < table->rows; row++) {
         plsh_json_begin_object(json, NULL);
         for (size_t c = 0; c < table->columns_count; c++) json_cell(table, row, c, json);
-        plsh_json_end(json);
+        cli_json_end(json);
     }
-    plsh_json_end(json);
+    cli_json_end(json);
     return PLSH_STATUS_OK;
 }

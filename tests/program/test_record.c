@@ -3,47 +3,47 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "plsh/record.h"
+#include "cli/record/record.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void assert_json(plsh_json *json, const char *expected) {
+static void assert_json(cli_json *json, const char *expected) {
     plsh_error error;
     const char *text;
     size_t length;
-    assert_ok(plsh_json_finish(json, &text, &length, &error));
+    assert_ok(cli_json_finish(json, &text, &length, &error));
     assert_string_equal(text, expected);
     assert_int_equal(length, strlen(expected));
-    plsh_json_free(json);
+    cli_json_free(json);
 }
 
 static void test_json_document(void **state) {
     (void)state;
     plsh_error error;
-    plsh_json *json;
-    assert_ok(plsh_json_create(&json, &error));
+    cli_json *json;
+    assert_ok(cli_json_create(&json, &error));
     plsh_json_begin_object(json, NULL);
-    plsh_json_number(json, "x", 0.1);
-    plsh_json_integer(json, "big", INT64_MIN);
-    plsh_json_unsigned(json, "bigger", UINT64_MAX);
-    plsh_json_boolean(json, "yes", true);
-    plsh_json_text(json, "none", NULL);
+    cli_json_number(json, "x", 0.1);
+    cli_json_integer(json, "big", INT64_MIN);
+    cli_json_unsigned(json, "bigger", UINT64_MAX);
+    cli_json_boolean(json, "yes", true);
+    cli_json_text(json, "none", NULL);
     plsh_json_begin_array(json, "empty");
-    plsh_json_end(json);
+    cli_json_end(json);
     plsh_json_begin_array(json, "rows");
     plsh_json_begin_object(json, NULL);
-    plsh_json_number(json, "nan", NAN);
-    plsh_json_number(json, "inf", -INFINITY);
-    plsh_json_end(json);
+    cli_json_number(json, "nan", NAN);
+    cli_json_number(json, "inf", -INFINITY);
+    cli_json_end(json);
     plsh_json_begin_array(json, NULL);
-    plsh_json_integer(json, NULL, 1);
-    plsh_json_integer(json, NULL, 2);
-    plsh_json_end(json);
-    plsh_json_end(json);
-    plsh_json_end(json);
+    cli_json_integer(json, NULL, 1);
+    cli_json_integer(json, NULL, 2);
+    cli_json_end(json);
+    cli_json_end(json);
+    cli_json_end(json);
     assert_json(json, "{\n"
                       "  \"x\": 0.1,\n"
                       "  \"big\": -9223372036854775808,\n"
@@ -74,9 +74,9 @@ static void test_json_strings(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         plsh_error error;
-        plsh_json *json;
-        assert_ok(plsh_json_create(&json, &error));
-        plsh_json_text(json, NULL, cases[i][0]);
+        cli_json *json;
+        assert_ok(cli_json_create(&json, &error));
+        cli_json_text(json, NULL, cases[i][0]);
         assert_json(json, cases[i][1]);
     }
 }
@@ -84,22 +84,22 @@ static void test_json_strings(void **state) {
 static void test_json_misuse_is_an_error(void **state) {
     (void)state;
     plsh_error error;
-    plsh_json *json;
+    cli_json *json;
     const char *text;
     size_t length;
-    assert_ok(plsh_json_create(&json, &error));
+    assert_ok(cli_json_create(&json, &error));
     plsh_json_begin_object(json, NULL);
-    assert_fails(plsh_json_finish(json, &text, &length, &error), PLSH_STATUS_INVALID, "no end");
-    plsh_json_end(json);
-    plsh_json_end(json);
-    assert_fails(plsh_json_finish(json, &text, &length, &error), PLSH_STATUS_INVALID, "begin");
-    plsh_json_free(json);
-    assert_ok(plsh_json_create(&json, &error));
+    assert_fails(cli_json_finish(json, &text, &length, &error), PLSH_STATUS_INVALID, "no end");
+    cli_json_end(json);
+    cli_json_end(json);
+    assert_fails(cli_json_finish(json, &text, &length, &error), PLSH_STATUS_INVALID, "begin");
+    cli_json_free(json);
+    assert_ok(cli_json_create(&json, &error));
     for (int i = 0; i < 40; i++) plsh_json_begin_array(json, NULL);
-    for (int i = 0; i < 32; i++) plsh_json_end(json);
-    assert_fails(plsh_json_finish(json, &text, &length, &error), PLSH_STATUS_OVERFLOW, "levels");
-    plsh_json_free(json);
-    plsh_json_free(NULL);
+    for (int i = 0; i < 32; i++) cli_json_end(json);
+    assert_fails(cli_json_finish(json, &text, &length, &error), PLSH_STATUS_OVERFLOW, "levels");
+    cli_json_free(json);
+    cli_json_free(NULL);
 }
 
 /* Any finite double reads back as itself; simple ones stay short. */
@@ -123,41 +123,41 @@ static void test_numbers_round_trip(void **state) {
     assert_true(strtod(text, NULL) == 5e-324);
 }
 
-static const plsh_column columns[] = {
-    {"name", PLSH_CELL_TEXT, NULL, 0},
-    {"count", PLSH_CELL_INTEGER, "how many", 0},
-    {"x", PLSH_CELL_NUMBER, NULL, 3},
-    {"ok", PLSH_CELL_BOOLEAN, NULL, 0},
+static const cli_column columns[] = {
+    {"name", CLI_CELL_TEXT, NULL, 0},
+    {"count", CLI_CELL_INTEGER, "how many", 0},
+    {"x", CLI_CELL_NUMBER, NULL, 3},
+    {"ok", CLI_CELL_BOOLEAN, NULL, 0},
 };
 
-static void add_rows(plsh_table *table) {
+static void add_rows(cli_table *table) {
     char name[] = "caf\xc3\xa9";
-    plsh_table_add(
-        table, (plsh_cell[]){{.text = name}, {.integer = 7}, {.number = 1.0 / 3}, {.boolean = 1}});
+    cli_table_add(
+        table, (cli_cell[]){{.text = name}, {.integer = 7}, {.number = 1.0 / 3}, {.boolean = 1}});
     name[0] = 'X'; /* texts are copied */
-    plsh_table_add(table, (plsh_cell[]){{.text = NULL},
-                                        {.integer = -123456789012},
-                                        {.number = NAN},
-                                        {.boolean = false}});
+    cli_table_add(table, (cli_cell[]){{.text = NULL},
+                                      {.integer = -123456789012},
+                                      {.number = NAN},
+                                      {.boolean = false}});
 }
 
 static void test_table_serves_both(void **state) {
     (void)state;
     plsh_error error;
-    plsh_table *table;
-    plsh_json *json;
+    cli_table *table;
+    cli_json *json;
     const char *text;
     size_t length;
-    assert_ok(plsh_table_create(&table, columns, 4, &error));
+    assert_ok(cli_table_create(&table, columns, 4, &error));
     add_rows(table);
     for (int twice = 0; twice < 2; twice++) {
-        assert_ok(plsh_table_text(table, &text, &length, &error));
+        assert_ok(cli_table_text(table, &text, &length, &error));
         assert_string_equal(text, "name       how many      x   ok\n"
                                   "caf\xc3\xa9              7  0.333  yes\n"
                                   "-     -123456789012      -   no\n");
     }
-    assert_ok(plsh_json_create(&json, &error));
-    assert_ok(plsh_table_json(table, json, NULL, &error));
+    assert_ok(cli_json_create(&json, &error));
+    assert_ok(cli_table_json(table, json, NULL, &error));
     assert_json(json, "[\n"
                       "  {\n"
                       "    \"name\": \"caf\xc3\xa9\",\n"
@@ -172,24 +172,24 @@ static void test_table_serves_both(void **state) {
                       "    \"ok\": false\n"
                       "  }\n"
                       "]\n");
-    plsh_table_free(table);
-    plsh_table_free(NULL);
+    cli_table_free(table);
+    cli_table_free(NULL);
 }
 
 static plsh_status fill(void *context, plsh_error *error) {
     (void)context;
-    plsh_table *table = NULL;
-    plsh_json *json = NULL;
+    cli_table *table = NULL;
+    cli_json *json = NULL;
     const char *text;
     size_t length;
-    plsh_status status = plsh_table_create(&table, columns, 4, error);
+    plsh_status status = cli_table_create(&table, columns, 4, error);
     for (int i = 0; i < 40 && status == PLSH_STATUS_OK; i++) add_rows(table);
-    if (status == PLSH_STATUS_OK) status = plsh_table_text(table, &text, &length, error);
-    if (status == PLSH_STATUS_OK) status = plsh_json_create(&json, error);
-    if (status == PLSH_STATUS_OK) status = plsh_table_json(table, json, NULL, error);
-    if (status == PLSH_STATUS_OK) status = plsh_json_finish(json, &text, &length, error);
-    plsh_json_free(json);
-    plsh_table_free(table);
+    if (status == PLSH_STATUS_OK) status = cli_table_text(table, &text, &length, error);
+    if (status == PLSH_STATUS_OK) status = cli_json_create(&json, error);
+    if (status == PLSH_STATUS_OK) status = cli_table_json(table, json, NULL, error);
+    if (status == PLSH_STATUS_OK) status = cli_json_finish(json, &text, &length, error);
+    cli_json_free(json);
+    cli_table_free(table);
     return status;
 }
 
