@@ -8,14 +8,14 @@
 #include "plsh/status.h"
 
 #define PLSH_VERSION_MAJOR 0
-#define PLSH_VERSION_MINOR 1
+#define PLSH_VERSION_MINOR 2
 #define PLSH_VERSION_PATCH 0
 
 #define PLSH_VERSION_TEXT_(x) #x
 #define PLSH_VERSION_JOIN_(a, b, c)                                                                \
     PLSH_VERSION_TEXT_(a) "." PLSH_VERSION_TEXT_(b) "." PLSH_VERSION_TEXT_(c)
 
-/* "0.1.0": the version of the header a program was compiled with. */
+/* "0.2.0": the version of the header a program was compiled with. */
 #define PLSH_VERSION PLSH_VERSION_JOIN_(PLSH_VERSION_MAJOR, PLSH_VERSION_MINOR, PLSH_VERSION_PATCH)
 
 #ifdef __cplusplus
