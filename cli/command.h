@@ -61,7 +61,9 @@ typedef struct cli_group {
     size_t offset;
 } cli_group;
 
-typedef struct cli_command {
+typedef struct cli_command cli_command;
+
+struct cli_command {
     const char *name;
     const char *summary; /* one line */
     const char *text;    /* what it does, for --help and the man page */
@@ -70,7 +72,9 @@ typedef struct cli_command {
     size_t group_count;
     size_t settings_size;
     int (*run)(const void *settings); /* the exit code */
-} cli_command;
+    /* Options from the file that --config names, before those of the command line; NULL: none. */
+    int (*configure)(const cli_command *command, const char *path, void *settings);
+};
 
 #define CLI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define CLI_MEMBER(type, member) .offset = offsetof(type, member)
@@ -87,6 +91,10 @@ const cli_command *cli_command_find(const char *name);
  * CLI_DONE, or CLI_USAGE after a message. --help is for the caller to look for first. */
 int cli_parse(const cli_command *command, int argc, char **argv, void *settings);
 void cli_settings_free(const cli_command *command, void *settings);
+
+/* One option of a command by its name, without dashes; the value of a flag is not looked at. */
+int cli_parse_option(const cli_command *command, const char *name, const char *value,
+                     void *settings);
 
 /* Reads one value of an option into the member of its kind. */
 int cli_parse_value(const cli_option *option, const char *text, void *member);

@@ -19,6 +19,7 @@ extern const cli_command cli_command_forward;
 extern const cli_command cli_command_generate;
 extern const cli_command cli_command_perplexity;
 extern const cli_command cli_command_tokenize;
+extern const cli_command cli_command_train;
 #endif
 
 #endif

@@ -25,6 +25,7 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
                                            &cli_command_generate,
                                            &cli_command_perplexity,
                                            &cli_command_tokenize,
+                                           &cli_command_train,
 #endif
                                            NULL};
 

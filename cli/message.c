@@ -18,6 +18,7 @@ static struct {
     double total, start, last;
     const char *unit;
     bool shown;
+    char detail[80];
 } progress;
 
 void cli_message_begin(const char *name, bool quiet) {
@@ -99,6 +100,14 @@ void cli_progress_begin(double total, const char *unit) {
     progress.start = bench_now();
     progress.last = progress.start;
     progress.shown = false;
+    progress.detail[0] = '\0';
+}
+
+void cli_progress_detail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(progress.detail, sizeof progress.detail, format, args);
+    va_end(args);
 }
 
 void cli_progress(double done) {
@@ -111,6 +120,7 @@ void cli_progress(double done) {
     if (rate > 0)
         fprintf(stderr, ", %.3g %s/s, %.0f s left", rate, progress.unit,
                 (progress.total - done) / rate);
+    if (progress.detail[0] != '\0') fprintf(stderr, "; %s", progress.detail);
     fflush(stderr);
     progress.shown = true;
 }

@@ -24,9 +24,10 @@ int cli_print_table(cli_table *table);
 int cli_finish(int code);
 
 /* Progress on stderr, only on a terminal and not with --quiet: how much is done, how fast, what
- * is left. `total` and `done` count `unit`s. */
+ * is left. `total` and `done` count `unit`s; a detail ("loss 3.2") is shown behind them. */
 void cli_progress_begin(double total, const char *unit);
 void cli_progress(double done);
+void cli_progress_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress_end(void);
 
 #endif

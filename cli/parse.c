@@ -271,8 +271,30 @@ static int check_required(const cli_command *command, void *settings) {
     return CLI_DONE;
 }
 
+int cli_parse_option(const cli_command *command, const char *name, const char *value,
+                     void *settings) {
+    void *member;
+    const cli_option *option = find_option(command, name, strlen(name), settings, &member);
+    if (option == NULL) return unknown_option(command, name, strlen(name));
+    return cli_parse_value(option, value, member);
+}
+
+/* --config FILE, --config=FILE */
+static int parse_configs(const cli_command *command, int argc, char **argv, void *settings) {
+    static const char name[] = "--config";
+    int code = CLI_DONE;
+    for (int i = 0; command->configure != NULL && code == CLI_DONE && i < argc; i++) {
+        if (strcmp(argv[i], name) == 0 && i + 1 < argc)
+            code = command->configure(command, argv[i + 1], settings);
+        else if (strncmp(argv[i], name, sizeof name - 1) == 0 && argv[i][sizeof name - 1] == '=')
+            code = command->configure(command, argv[i] + sizeof name, settings);
+    }
+    return code;
+}
+
 int cli_parse(const cli_command *command, int argc, char **argv, void *settings) {
     int code = parse_fallbacks(command, settings);
+    if (code == CLI_DONE) code = parse_configs(command, argc, argv, settings);
     for (int i = 0; i < argc && code == CLI_DONE; i++) {
         const char *argument = argv[i];
         if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 typedef struct forward_options {
-    const char *text, *ids, *logits, *hidden;
+    const char *text, *ids, *logits, *hidden, *gradients;
     bool special;
 } forward_options;
 
@@ -43,6 +43,12 @@ static const cli_option forward_table[] = {
      CLI_MEMBER(forward_options, hidden),
      .value = "FILE",
      .help = "the last hidden states, float32 .npy [n, hidden]"},
+    {.name = "gradients",
+     .kind = CLI_FILE,
+     CLI_MEMBER(forward_options, gradients),
+     .value = "FILE",
+     .help = "gradients of the mean next-token loss by all weights (with --adapter: by those of "
+             "the adapter), .safetensors with the weights' names"},
 };
 
 static const cli_group groups[] = {CLI_GROUP("Options", forward_table, settings, forward),
@@ -118,6 +124,30 @@ static int compute(const settings *given, work *w) {
     return code;
 }
 
+/* The mean loss of all tokens as one window, and its gradients. */
+static int differentiate(const settings *given, work *w) {
+    plsh_trainer *trainer;
+    plsh_error error;
+    double loss;
+    plsh_train_options options = {.context = w->ids.count,
+                                  .batch = 1,
+                                  .attention = w->model.attention,
+                                  .attention_count = w->model.attention_count,
+                                  .seed = given->lm.common.seed,
+                                  .lora_rank = given->lm.model.adapter != NULL,
+                                  .threads = (int)given->lm.common.threads,
+                                  .isa = given->lm.common.isa,
+                                  .adapter = given->lm.model.adapter};
+    if (plsh_trainer_create(&trainer, given->lm.model.model, &options, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    plsh_status status =
+        plsh_trainer_accumulate(trainer, w->ids.values, w->ids.count, 1, &loss, &error);
+    if (status == PLSH_STATUS_OK)
+        status = plsh_trainer_save_gradients(trainer, given->forward.gradients, &error);
+    plsh_trainer_destroy(trainer);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
 static int save(work *w) {
     const int64_t logits[] = {w->ids.count, w->model.facts.vocabulary};
     const int64_t hidden[] = {w->ids.count, w->model.facts.hidden};
@@ -157,6 +187,7 @@ static int run(const void *given) {
     work w = {0};
     int code = prepare(options, &w);
     if (code == CLI_DONE) code = compute(options, &w);
+    if (code == CLI_DONE && options->forward.gradients != NULL) code = differentiate(options, &w);
     if (code == CLI_DONE) code = save(&w);
     if (code == CLI_DONE) code = report(options, &w);
     cli_outputs_abandon(w.outputs, OUTPUTS);

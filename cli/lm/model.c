@@ -32,6 +32,23 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      CLI_MEMBER(cli_model_options, adapter),
      .value = "DIR",
      .help = "a PEFT adapter (LoRA) on top of it"},
+    {.name = "chunk",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_model_options, chunk),
+     .value = "N",
+     .help = "tokens of a prompt that go through the layers at once: memory is that of a chunk",
+     .fallback = "512",
+     .range = CLI_BETWEEN(1, 65536)},
+    {.name = "kv",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_model_options, kv),
+     .value = "NAME",
+     .help = "how keys and values are kept",
+     .fallback = "float32",
+     .choices = kv_choices},
+};
+
+const cli_option cli_attention_table[CLI_ATTENTION_COUNT] = {
     {.name = "attention",
      .kind = CLI_WORDS,
      CLI_MEMBER(cli_model_options, attention),
@@ -52,20 +69,6 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .help = "plsh, masks, mean: partitions per head",
      .fallback = "20",
      .range = CLI_BETWEEN(1, 16777216)},
-    {.name = "chunk",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(cli_model_options, chunk),
-     .value = "N",
-     .help = "tokens of a prompt that go through the layers at once: memory is that of a chunk",
-     .fallback = "512",
-     .range = CLI_BETWEEN(1, 65536)},
-    {.name = "kv",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_model_options, kv),
-     .value = "NAME",
-     .help = "how keys and values are kept",
-     .fallback = "float32",
-     .choices = kv_choices},
 };
 
 /* ---- Attention ------------------------------------------------------------------------------- */
@@ -174,15 +177,16 @@ int cli_model_open(const cli_lm *options, cli_model *out) {
     plsh_model_options given = {.adapter = options->model.adapter,
                                 .threads = (int)options->common.threads,
                                 .isa = options->common.isa};
-    if (plsh_model_open(&out->model, options->model.model, &given, &error) != PLSH_STATUS_OK)
+    if (plsh_model_open(&out->owned, options->model.model, &given, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
+    out->model = out->owned;
     out->facts = plsh_model_describe(out->model);
     return make_attention(options, out);
 }
 
 void cli_model_close(cli_model *m) {
     plsh_tokenizer_free(m->tokenizer);
-    plsh_model_close(m->model);
+    plsh_model_close(m->owned);
     cli_decays_free(&m->decays);
     cli_labels_free(&m->labels);
     free(m->heads);
@@ -193,7 +197,9 @@ void cli_model_close(cli_model *m) {
 int cli_model_tokenizer(const cli_lm *options, cli_model *m) {
     plsh_error error;
     if (m->tokenizer != NULL) return CLI_DONE;
-    if (plsh_tokenizer_open(&m->tokenizer, options->model.model, &error) != PLSH_STATUS_OK)
+    const char *path = options->model.tokenizer;
+    if (path == NULL) path = options->model.model;
+    if (plsh_tokenizer_open(&m->tokenizer, path, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
 }

@@ -8,9 +8,9 @@
 #include "plsh/lm.h"
 
 typedef struct cli_model_options {
-    const char *model, *adapter;
-    cli_words attention; /* "original", or methods: one, or one per layer */
-    int rope;            /* 0: keep, 1: drop */
+    const char *model, *adapter, *tokenizer; /* tokenizer NULL: the model's */
+    cli_words attention;                     /* "original", or methods: one, or one per layer */
+    int rope;                                /* 0: keep, 1: drop */
     int64_t samples, chunk;
     int kv;
 } cli_model_options;
@@ -24,11 +24,15 @@ typedef struct cli_lm {
     cli_common common;
 } cli_lm;
 
-enum { CLI_MODEL_COUNT = 7 };
+enum { CLI_MODEL_COUNT = 4, CLI_ATTENTION_COUNT = 3 };
 extern const cli_option cli_model_table[CLI_MODEL_COUNT];
+extern const cli_option cli_attention_table[CLI_ATTENTION_COUNT];
 
 #define CLI_LM_GROUPS(settings)                                                                    \
-    CLI_GROUP("Model", cli_model_table, settings, lm.model),                                       \
+    CLI_GROUP("Model", cli_model_table, settings, lm.model), CLI_ATTENTION_GROUPS(settings)
+
+#define CLI_ATTENTION_GROUPS(settings)                                                             \
+    CLI_GROUP("Attention", cli_attention_table, settings, lm.model),                               \
         CLI_GROUP("Methods", cli_knobs_options, settings, lm.knobs),                               \
         CLI_GROUP("Bias", cli_decays_options, settings, lm.decays),                                \
         CLI_GROUP("Partitions", cli_partitions_options, settings, lm.partitions),                  \
@@ -36,7 +40,8 @@ extern const cli_option cli_model_table[CLI_MODEL_COUNT];
 
 /* A model that is open, and what its layers do. */
 typedef struct cli_model {
-    plsh_model *model;
+    plsh_model *owned;       /* NULL where it is another's, */
+    const plsh_model *model; /* as that of a trainer */
     plsh_model_facts facts;
     plsh_tokenizer *tokenizer; /* NULL until it is asked for */
     cli_decay_list decays;

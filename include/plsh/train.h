@@ -1,4 +1,4 @@
-/* plsh/train.h - training: gradients of language models, AdamW, LoRA.
+/* plsh/train.h - training: gradients of language models, AdamW, LoRA; data, schedules, checkpoints.
  *
  *     plsh_trainer *trainer;
  *     plsh_train_options options = {.context = 1024, .batch = 1, .lora_rank = 16};
@@ -26,22 +26,29 @@ typedef struct plsh_train_options {
     int64_t attention_count; /* as in plsh_session_options */
     bool keep_draws;         /* the masks of the first step in all of them */
     bool recompute;          /* a layer's activations are made again in the backward pass */
-    bool learn_slopes;       /* gradients of ALiBi's sigmas, and steps of their logarithms */
     uint64_t seed;
     double dropout;                  /* of hidden states; negative: as the configuration says */
     int64_t lora_rank;               /* 0: all weights are trained */
     double lora_alpha;               /* 0: twice the rank */
     double lora_dropout;             /* of the input of A */
-    const char *const *lora_targets; /* "q_proj", ..; NULL: q, k, v and out projections */
+    const char *const *lora_targets; /* "q_proj", ..; NULL: q, k, v and out projections. Kept */
     size_t lora_target_count;
     int threads; /* 0 = all */
     const char *isa;
-    const char *adapter; /* a PEFT adapter to go on with, or NULL */
+    const char *adapter; /* a PEFT adapter to go on with (its layers, and lora_targets), or NULL */
 } plsh_train_options;
 
 typedef struct plsh_trainer plsh_trainer;
 
-/* From a folder or a .gguf file, as plsh_model_open. */
+/* New weights of a Hugging Face configuration, as transformers makes them: normal numbers of
+ * standard deviation initializer_range for linear layers and embeddings (the row of the padding
+ * token is zero where transformers has it so), norms 1, biases 0. Writes config.json and
+ * model.safetensors (float32) into `folder`, which is made where it is missing. `config` is the
+ * path of a config.json. */
+PLSH_API plsh_status plsh_train_initialise(const char *config, uint64_t seed, const char *folder,
+                                           plsh_error *error);
+
+/* From a folder or a .gguf file, as plsh_model_open; a .gguf takes adapters only. */
 PLSH_API plsh_status plsh_trainer_create(plsh_trainer **out, const char *path,
                                          const plsh_train_options *options, plsh_error *error);
 PLSH_API void plsh_trainer_destroy(plsh_trainer *trainer); /* NULL is fine */
@@ -50,8 +57,8 @@ PLSH_API void plsh_trainer_destroy(plsh_trainer *trainer); /* NULL is fine */
 PLSH_API const plsh_model *plsh_trainer_model(const plsh_trainer *trainer);
 
 /* Adds the gradients of the mean next-token loss of `windows` windows of `context` tokens each, one
- * after the other in ids; *loss is that mean. Nothing is added where the loss is not finite:
- * PLSH_STATUS_NOT_FINITE. */
+ * after the other in ids; *loss is that mean. Where the loss is not finite all gradients added so
+ * far are dropped: PLSH_STATUS_NOT_FINITE. */
 PLSH_API plsh_status plsh_trainer_accumulate(plsh_trainer *trainer, const int32_t *ids,
                                              int64_t context, int64_t windows, double *loss,
                                              plsh_error *error);
@@ -86,6 +93,98 @@ typedef struct plsh_trained {
 
 PLSH_API size_t plsh_trainer_count(const plsh_trainer *trainer);
 PLSH_API plsh_trained plsh_trainer_at(const plsh_trainer *trainer, size_t index);
+
+/* Writes what was trained into an existing folder: model.safetensors with the configuration and the
+ * tokenizer of the model it came from, which transformers and plsh_model_open read; or an adapter
+ * in PEFT's form. */
+PLSH_API plsh_status plsh_trainer_save(const plsh_trainer *trainer, const char *folder,
+                                       plsh_error *error);
+
+/* The gradients added so far as safetensors, under the names of the parameters. */
+PLSH_API plsh_status plsh_trainer_save_gradients(const plsh_trainer *trainer, const char *path,
+                                                 plsh_error *error);
+
+/* ---- Data ----
+ *
+ * A text is tokenised once, into a file of tokens that is mapped into memory and reused as long as
+ * the text and the tokenizer are the same. */
+
+typedef struct plsh_corpus plsh_corpus;
+
+typedef struct plsh_corpus_options {
+    const char *text;      /* a text, or a file of tokens that an earlier call made */
+    const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none */
+    const char *tokens;    /* the file of tokens to make of a text, or to reuse */
+    bool shuffle_rows;     /* the lines that are not blank in random order, a blank between them */
+    uint64_t seed;         /* of that order */
+} plsh_corpus_options;
+
+PLSH_API plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *options,
+                                      plsh_error *error);
+PLSH_API void plsh_corpus_close(plsh_corpus *corpus); /* NULL is fine */
+
+PLSH_API int64_t plsh_corpus_count(const plsh_corpus *corpus); /* tokens */
+PLSH_API const int32_t *plsh_corpus_ids(const plsh_corpus *corpus);
+PLSH_API int32_t plsh_corpus_largest(const plsh_corpus *corpus); /* id */
+PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus);     /* was it made before? */
+
+/* ids[count][context] = windows first .. first + count - 1 in the order of the text, which begins
+ * anew after its last whole window: count(tokens) / context windows, at least 1. */
+PLSH_API void plsh_corpus_windows(const plsh_corpus *corpus, int64_t context, int64_t first,
+                                  int64_t count, int32_t *ids);
+
+/* ---- Schedules ---- */
+
+typedef enum plsh_schedule_shape {
+    PLSH_SCHEDULE_CONSTANT,
+    PLSH_SCHEDULE_LINEAR, /* down to 0 at the last step */
+    PLSH_SCHEDULE_COSINE  /* the same, along half a cosine */
+} plsh_schedule_shape;
+
+typedef struct plsh_schedule {
+    plsh_schedule_shape shape;
+    double peak;
+    int64_t warmup, steps; /* steps on which it rises from 0; all steps */
+} plsh_schedule;
+
+/* The learning rate of a step (0 is the first), as the schedules of transformers have it. */
+PLSH_API double plsh_schedule_rate(const plsh_schedule *schedule, int64_t step);
+
+/* ---- Checkpoints ----
+ *
+ * RUN/checkpoint-00000100 holds all that a run needs to go on as if it had not stopped: a folder
+ * that is written beside and renamed, with checksums of its files. All random numbers come from the
+ * seed and the step. Whatever happens while one is written, those before it stay whole. */
+
+typedef struct plsh_checkpoint {
+    int64_t step;        /* of the run: updates, and steps that were skipped */
+    int64_t window;      /* windows of the data that were used */
+    int64_t skipped;     /* steps that were not finite */
+    int64_t log_bytes;   /* how long the log was */
+    char settings[4096]; /* of the run, in words: those of another run are not to go on from it */
+} plsh_checkpoint;
+
+enum { PLSH_CHECKPOINT_PATH = 4096 };
+
+/* Into the folder of this step in `run`. */
+PLSH_API plsh_status plsh_checkpoint_save(const plsh_trainer *trainer, const plsh_checkpoint *state,
+                                          const char *run, plsh_error *error);
+
+/* A trainer made from the same model and options takes the values, moments and steps of a
+ * checkpoint. One that is damaged is refused by the name of the file, and then, too, where it is
+ * only checked. */
+PLSH_API plsh_status plsh_checkpoint_load(plsh_trainer *trainer, const char *folder,
+                                          plsh_checkpoint *state, plsh_error *error);
+PLSH_API plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state,
+                                           plsh_error *error);
+
+/* The folder of a step; the last step before `before` (negative: of all) that `run` has a
+ * checkpoint of, -1: none; and all but the last `keep` are
+ * removed, with what a run that was killed left half written. */
+PLSH_API plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, size_t size,
+                                            plsh_error *error);
+PLSH_API int64_t plsh_checkpoint_last(const char *run, int64_t before);
+PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t keep, plsh_error *error);
 
 #ifdef __cplusplus
 }

@@ -87,11 +87,6 @@ static plsh_status read_config(conversion *c, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-static bool is_permuted(const plsh_model_config *config, plsh_role role) {
-    return config->gguf && config->family->permuted_gguf &&
-           (role == PLSH_ROLE_Q || role == PLSH_ROLE_K);
-}
-
 /* Vectors of a GGUF stay float32; numbers that are no floats stay what they are. */
 static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor) {
     if (tensor->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED) return tensor->type;
@@ -129,8 +124,8 @@ static bool add_role(conversion *c, plsh_role role, int64_t layer, const char *p
     if (!from) return false;
     plsh_model_tensor_name(&c->to, true, role, layer, part, name, sizeof name);
     item *added = add_item(c, from, name);
-    added->permuted_from = is_permuted(&c->from, role);
-    added->permuted_to = is_permuted(&c->to, role);
+    added->permuted_from = plsh_model_is_permuted(&c->from, role);
+    added->permuted_to = plsh_model_is_permuted(&c->to, role);
     plsh_model_module_name(&c->from, role, layer, module, sizeof module);
     if (strcmp(part, "weight") == 0) add_adapter(c, added, module);
     return true;
@@ -228,17 +223,6 @@ static plsh_status plan(conversion *c, plsh_error *error) {
 
 /* ---- Rows ----------------------------------------------------------------------------------- */
 
-/* Within a head, row 2i of a llama GGUF is row i of Hugging Face, row 2i + 1 is row i + d/2. */
-static int64_t row_in_folder(int64_t row, int64_t dim) {
-    int64_t in_head = row % dim;
-    return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
-}
-
-static int64_t row_in_gguf(int64_t row, int64_t dim) {
-    int64_t in_head = row % dim, half = dim / 2;
-    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
-}
-
 /* An adapter's layer as floats. */
 typedef struct merge {
     float *a, *b; /* [rank][in], one row of B */
@@ -279,8 +263,8 @@ static void merge_row(const merge *m, const item *it, int64_t at, float *row) {
 
 static void make_row(const conversion *c, const item *it, const merge *m, int64_t row, float *to) {
     const int64_t dim = c->from.head_dim;
-    const int64_t folder_row = it->permuted_to ? row_in_folder(row, dim) : row;
-    const int64_t from = it->permuted_from ? row_in_gguf(folder_row, dim) : folder_row;
+    const int64_t folder_row = it->permuted_to ? plsh_model_row_in_folder(row, dim) : row;
+    const int64_t from = it->permuted_from ? plsh_model_row_in_gguf(folder_row, dim) : folder_row;
     plsh_tensor_to_float(it->from, from, 1, to);
     if (it->adapter) merge_row(m, it, folder_row, to);
 }

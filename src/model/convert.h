@@ -6,11 +6,13 @@
 #include "plsh/convert.h"
 
 /* config.json of a GGUF's configuration, and the files of a folder that go with its weights, into
- * another folder. */
+ * another folder; and one config.json alone. They say the type of the weights they lie beside. */
 plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_model_config *config,
                                       plsh_weight_type type, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error);
+plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weight_type type,
+                                     plsh_error *error);
 
 /* The metadata of a GGUF: the model's, and the tokenizer's from tokenizer.json, where there is one.
  */

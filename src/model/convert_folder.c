@@ -77,9 +77,8 @@ static plsh_status copy_bytes(const plsh_mapping *mapping, const char *to, plsh_
     return plsh_file_save(to, mapping->bytes, mapping->size, error);
 }
 
-/* The same configuration with the type of its numbers. */
-static plsh_status copy_config(const plsh_mapping *mapping, const char *from, const char *to,
-                               plsh_weight_type type, plsh_error *error) {
+static plsh_status copy_with_type(const plsh_mapping *mapping, const char *from, const char *to,
+                                  plsh_weight_type type, plsh_error *error) {
     json_t *root;
     plsh_status status =
         plsh_weights_json_parse((const char *)mapping->bytes, mapping->size, from, &root, error);
@@ -96,14 +95,24 @@ static plsh_status copy_config(const plsh_mapping *mapping, const char *from, co
     return status;
 }
 
+plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weight_type type,
+                                     plsh_error *error) {
+    plsh_mapping mapping;
+    plsh_status status = plsh_mapping_open(&mapping, from, error);
+    if (status) return status;
+    status = copy_with_type(&mapping, from, to, type, error);
+    plsh_mapping_close(&mapping);
+    return status;
+}
+
 static plsh_status copy_file(const char *from, const char *to, const char *name,
                              plsh_weight_type type, plsh_error *error) {
     plsh_mapping mapping;
     if (!plsh_path_exists(from)) return PLSH_STATUS_OK;
+    if (strcmp(name, "config.json") == 0) return plsh_convert_copy_config(from, to, type, error);
     plsh_status status = plsh_mapping_open(&mapping, from, error);
     if (status) return status;
-    status = strcmp(name, "config.json") == 0 ? copy_config(&mapping, from, to, type, error)
-                                              : copy_bytes(&mapping, to, error);
+    status = copy_bytes(&mapping, to, error);
     plsh_mapping_close(&mapping);
     return status;
 }

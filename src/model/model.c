@@ -137,17 +137,24 @@ static plsh_norm bind_norm(binder *b, plsh_role role, int64_t layer, int64_t wid
     return norm;
 }
 
-/* Rows in the order of a llama GGUF: within a head, row i of Hugging Face is row 2i, and row i +
- * d/2 is row 2i + 1. */
+int64_t plsh_model_row_in_folder(int64_t row, int64_t dim) {
+    int64_t in_head = row % dim;
+    return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
+}
+
+int64_t plsh_model_row_in_gguf(int64_t row, int64_t dim) {
+    int64_t in_head = row % dim, half = dim / 2;
+    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+}
+
 static void permute_rows(const float *from, float *to, int64_t rows, int64_t columns, int64_t dim) {
     for (int64_t r = 0; r < rows; r++) {
-        int64_t in_head = r % dim, half = dim / 2;
-        int64_t at = r - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+        int64_t at = plsh_model_row_in_gguf(r, dim);
         memcpy(to + at * columns, from + r * columns, sizeof(float) * (size_t)columns);
     }
 }
 
-static bool is_permuted(const plsh_model_config *config, plsh_role role) {
+bool plsh_model_is_permuted(const plsh_model_config *config, plsh_role role) {
     return config->gguf && config->family->permuted_gguf &&
            (role == PLSH_ROLE_Q || role == PLSH_ROLE_K);
 }
@@ -166,7 +173,7 @@ static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_li
     if (b->status) return;
     plsh_tensor_to_float(found->a, 0, rank, a);
     plsh_tensor_to_float(found->b, 0, out, up);
-    if (is_permuted(&model->config, role)) {
+    if (plsh_model_is_permuted(&model->config, role)) {
         float *permuted = own_floats(b, out * rank);
         if (b->status) return;
         permute_rows(up, permuted, out, rank, model->config.head_dim);

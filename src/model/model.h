@@ -63,4 +63,10 @@ void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh
 void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int64_t layer,
                             char *out, size_t size);
 
+/* Are the rows of this tensor in the order of a llama GGUF? Within a head of `dim` rows, its row 2i
+ * is row i of Hugging Face, and row 2i + 1 is row i + dim/2. */
+bool plsh_model_is_permuted(const plsh_model_config *config, plsh_role role);
+int64_t plsh_model_row_in_folder(int64_t row, int64_t dim); /* of the GGUF's row */
+int64_t plsh_model_row_in_gguf(int64_t row, int64_t dim);   /* the other way */
+
 #endif

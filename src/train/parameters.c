@@ -90,6 +90,7 @@ static void take_linear(collector *c, plsh_role role, int64_t layer, plsh_model_
 /* ---- Adapters -------------------------------------------------------------------------------- */
 
 static bool is_target(const plsh_train_options *options, const char *module, plsh_role role) {
+    if (!options->lora_targets && options->adapter) return false; /* its own layers only */
     if (!options->lora_targets) {
         return role == PLSH_ROLE_Q || role == PLSH_ROLE_K || role == PLSH_ROLE_V ||
                role == PLSH_ROLE_QKV || role == PLSH_ROLE_ATTENTION_OUT;
@@ -113,9 +114,10 @@ static void fill_uniform(float *a, size_t count, int64_t in, uint64_t seed, size
 }
 
 static void take_factor(collector *c, const char *name, plsh_linear *factor, int64_t rows,
-                        int64_t columns, bool random, float **gradient) {
+                        int64_t columns, bool random, bool permuted, float **gradient) {
     plsh_parameter *p = next_parameter(c, name, rows, columns);
     if (!p) return;
+    p->permuted = permuted;
     float *value = c->to->value + p->first;
     if (factor->weight) {
         memcpy(value, factor->weight, p->count * sizeof(float));
@@ -135,11 +137,14 @@ static void take_adapter(collector *c, plsh_role role, int64_t layer, plsh_model
     if (!has && !is_target(o, module, role)) return;
     int64_t rank = has ? linear->rank : o->lora_rank, in = linear->base.in, out = linear->base.out;
     snprintf(name, sizeof(name), "base_model.model.%.120s.lora_A.weight", module);
-    take_factor(c, name, &linear->a, rank, in, true, &gradient->a);
+    take_factor(c, name, &linear->a, rank, in, true, false, &gradient->a);
     snprintf(name, sizeof(name), "base_model.model.%.120s.lora_B.weight", module);
-    take_factor(c, name, &linear->b, out, rank, false, &gradient->b);
-    if (!c->taking || has) return;
+    take_factor(c, name, &linear->b, out, rank, false,
+                plsh_model_is_permuted(&c->model->config, role), &gradient->b);
+    if (!c->taking) return;
     double alpha = o->lora_alpha > 0.0 ? o->lora_alpha : 2.0 * (double)rank;
+    c->to->alpha = has ? (double)linear->scale * (double)rank : alpha;
+    if (has) return;
     linear->rank = rank;
     linear->scale = (float)(alpha / (double)rank);
     if (rank > c->model->rank_max) c->model->rank_max = rank;
@@ -256,8 +261,12 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
     return PLSH_STATUS_OK;
 }
 
+int64_t plsh_parameter_row(const plsh_parameter *p, int64_t r, int64_t head_dim) {
+    return p->permuted ? plsh_model_row_in_gguf(r, head_dim) : r;
+}
+
 void plsh_parameters_clear(plsh_parameters *p) {
-    void *arrays[] = {p->list, p->value, p->gradient, p->m, p->v, p->layer, p->decay_gradient};
+    void *arrays[] = {p->list, p->value, p->gradient, p->m, p->v, p->layer};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) plsh_release(arrays[i]);
     *p = (plsh_parameters){0};
 }

@@ -13,6 +13,7 @@ typedef struct plsh_parameter {
     int64_t rows, columns; /* rows 0: a vector */
     size_t first, count;   /* its numbers within the arrays below */
     bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
+    bool permuted;         /* its rows are in the order of a llama GGUF */
 } plsh_parameter;
 
 typedef struct plsh_parameters {
@@ -23,14 +24,17 @@ typedef struct plsh_parameters {
     plsh_layer_gradient *layer;      /* [layers]: where their gradients go */
     plsh_norm_gradient tokens_norm, final_norm;
     plsh_linear_gradient head;
-    float *tokens;          /* the gradient of the embedding; NULL: none */
-    plsh_tensor embedding;  /* what the model reads it from */
-    double *decay_gradient; /* [layers][heads][2], where slopes are learned */
+    float *tokens;         /* the gradient of the embedding; NULL: none */
+    plsh_tensor embedding; /* what the model reads it from */
+    double alpha;          /* of adapters: their scale times their rank */
 } plsh_parameters;
 
 /* Which: options->lora_rank = 0 means all weights. The model is changed to read from here. */
 plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
                                  const plsh_train_options *options, plsh_error *error);
+
+/* The row of the parameter that is row r of what Hugging Face, or PEFT, stores. */
+int64_t plsh_parameter_row(const plsh_parameter *parameter, int64_t r, int64_t head_dim);
 void plsh_parameters_clear(plsh_parameters *parameters);
 
 #endif

@@ -137,6 +137,12 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: encoders are not trained here",
                          t->model->config.family->name);
     }
+    if (options->lora_rank == 0 && t->model->config.gguf) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: all weights are trained in a folder of safetensors (plsh convert "
+                         "makes one); a GGUF takes adapters",
+                         path);
+    }
     t->options = *options;
     t->engine = (plsh_linear_engine){.kernels = t->model->kernels, .threads = t->model->threads};
     status = plsh_allocate((void **)&t->layer, (size_t)t->model->config.layers, sizeof(*t->layer),
@@ -178,6 +184,11 @@ void plsh_trainer_destroy(plsh_trainer *t) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
+static void drop_gradients(plsh_trainer *t) {
+    memset(t->parameters.gradient, 0, t->parameters.numbers * sizeof(float));
+    t->passes = 0;
+}
+
 plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t context,
                                     int64_t windows, double *loss, plsh_error *error) {
     if (context < 2 || windows < 1 || context > t->options.context || windows > t->options.batch) {
@@ -189,6 +200,7 @@ plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t
     plsh_status status = plsh_layer_check_ids(t->model, ids, context * windows, error);
     if (!status) status = plsh_trainer_pass(t, ids, context, windows, loss, error);
     t->passes++;
+    if (status == PLSH_STATUS_NOT_FINITE) drop_gradients(t);
     return status;
 }
 
@@ -248,7 +260,7 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     *norm = gradient_norm(t, divisor);
     t->passes = 0;
     if (!isfinite(*norm)) {
-        memset(p->gradient, 0, p->numbers * sizeof(float));
+        drop_gradients(t);
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g", *norm);
     }
     double clip = u->clip > 0.0 ? fmin(1.0, u->clip / (*norm + 1e-6)) : 1.0;

@@ -1,0 +1,134 @@
+/* cli: options of a command from a JSON file, and as one line of text. */
+#include "cli/lm/config.h"
+
+#include "cli/message.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* A single value as the command line would have it; false: of no use. */
+static bool print_json(const json_t *value, char *out, size_t size) {
+    if (json_is_string(value))
+        return (size_t)snprintf(out, size, "%s", json_string_value(value)) < size;
+    if (json_is_integer(value))
+        snprintf(out, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(out, size, "%.17g", json_real_value(value));
+    else
+        return false;
+    return true;
+}
+
+static bool print_list(const json_t *list, char *out, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (used + 2 >= size) return false;
+        if (i > 0) out[used++] = ',';
+        if (!print_json(json_array_get(list, i), out + used, size - used)) return false;
+        used += strlen(out + used);
+    }
+    return used > 0;
+}
+
+static int take(const cli_command *command, const char *path, const char *key, const json_t *value,
+                void *settings) {
+    char text[4096];
+    if (json_is_false(value) || json_is_null(value)) return CLI_DONE;
+    if (strcmp(key, "config") == 0) return cli_usage("%s: it cannot name a \"config\"", path);
+    /* strings stay in the file's tree, where the settings point to */
+    if (json_is_string(value))
+        return cli_parse_option(command, key, json_string_value(value), settings);
+    if (json_is_true(value)) return cli_parse_option(command, key, "", settings);
+    bool fine = json_is_array(value) ? print_list(value, text, sizeof text)
+                                     : print_json(value, text, sizeof text);
+    if (!fine)
+        return cli_usage("%s: the value of \"%s\" is no text, number, true, or a list of such",
+                         path, key);
+    return cli_parse_option(command, key, text, settings);
+}
+
+int cli_config_read(const cli_command *command, const char *path, void *settings) {
+    static json_t *files; /* until the program ends */
+    json_error_t error;
+    const char *key;
+    json_t *value, *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) return cli_fail("%s: line %d: %s", path, error.line, error.text);
+    if (files == NULL) files = json_array();
+    if (files == NULL || json_array_append_new(files, root) != 0) return cli_fail("out of memory");
+    if (!json_is_object(root)) return cli_usage("%s: no object of options", path);
+    int code = CLI_DONE;
+    json_object_foreach(root, key, value) {
+        if (code == CLI_DONE) code = take(command, path, key, value, settings);
+    }
+    return code;
+}
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+static void print_values(const cli_option *option, const void *member, char *out, size_t size) {
+    const cli_words *list = member;
+    size_t used = 0;
+    for (size_t i = 0; i < list->count && used + 1 < size; i++) {
+        const char *comma = i > 0 ? "," : "";
+        const void *values = list->values;
+        if (option->kind == CLI_INTEGERS)
+            snprintf(out + used, size - used, "%s%lld", comma,
+                     (long long)((const int64_t *)values)[i]);
+        else if (option->kind == CLI_REALS)
+            snprintf(out + used, size - used, "%s%.15g", comma, ((const double *)values)[i]);
+        else
+            snprintf(out + used, size - used, "%s%s", comma, list->values[i]);
+        used += strlen(out + used);
+    }
+}
+
+static void print_option(const cli_option *option, const void *member, char *out, size_t size) {
+    const char *text;
+    out[0] = '\0';
+    switch (option->kind) {
+    case CLI_FLAG: snprintf(out, size, "%d", (int)*(const bool *)member); break;
+    case CLI_INTEGER: snprintf(out, size, "%lld", (long long)*(const int64_t *)member); break;
+    case CLI_SEED:
+        snprintf(out, size, "%llu", (unsigned long long)*(const uint64_t *)member);
+        break;
+    case CLI_REAL: snprintf(out, size, "%.15g", *(const double *)member); break;
+    case CLI_CHOICE: snprintf(out, size, "%s", option->choices()[*(const int *)member]); break;
+    case CLI_TEXT:
+    case CLI_FILE:
+        text = *(const char *const *)member;
+        snprintf(out, size, "%s", text != NULL ? text : "");
+        break;
+    default: print_values(option, member, out, size);
+    }
+}
+
+static bool is_listed(const char *const *names, const char *name) {
+    for (; *names != NULL; names++)
+        if (strcmp(*names, name) == 0) return true;
+    return false;
+}
+
+int cli_config_print(const cli_command *command, const void *settings, const char *const *left_out,
+                     char *out, size_t size) {
+    size_t used = 0;
+    for (size_t g = 0; g < command->group_count; g++) {
+        const cli_group *group = &command->groups[g];
+        for (size_t i = 0; i < group->count; i++) {
+            const cli_option *option = &group->options[i];
+            char value[1024];
+            if (is_listed(left_out, option->name)) continue;
+            print_option(option, (const char *)settings + group->offset + option->offset, value,
+                         sizeof value);
+            int length = snprintf(out + used, size - used, "%s%s=%s", used > 0 ? " " : "",
+                                  option->name, value);
+            if (length < 0 || (size_t)length >= size - used)
+                return cli_fail("the options are too long to be written down");
+            used += (size_t)length;
+        }
+    }
+    return CLI_DONE;
+}

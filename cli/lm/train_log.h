@@ -1,0 +1,35 @@
+/* cli: the log of plsh train: JSON lines, and a picture of them. */
+#ifndef PLSH_CLI_LM_TRAIN_LOG_H
+#define PLSH_CLI_LM_TRAIN_LOG_H
+
+#include "cli/lm/score.h"
+
+#include <stdio.h>
+
+typedef struct cli_train_log {
+    const char *path;
+    FILE *file;
+    bool echo; /* lines go to stdout too */
+} cli_train_log;
+
+/* Opens it: anew (length < 0), or cut to `length` bytes, where the checkpoint saw its end. */
+int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, bool echo);
+void cli_train_log_close(cli_train_log *log);
+
+/* Bytes so far, all of them in the file. */
+int64_t cli_train_log_length(cli_train_log *log);
+
+typedef struct cli_train_step {
+    int64_t step, tokens; /* tokens so far */
+    double loss, rate, norm, speed;
+} cli_train_step;
+
+int cli_train_log_step(cli_train_log *log, const cli_train_step *step);
+int cli_train_log_skip(cli_train_log *log, int64_t step, const char *reason);
+int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *scores);
+
+/* The loss by step as SVG, by gnuplot. Without gnuplot nothing is drawn, and that is said only
+ * where `asked`. */
+int cli_train_log_plot(cli_train_log *log, const char *svg, bool asked);
+
+#endif

@@ -1,0 +1,376 @@
+/* train: checkpoints: folders written beside and renamed, with a checksum of every file.
+ *
+ *     RUN/checkpoint-00000100/   what plsh_trainer_save writes: weights or adapter, config,
+ * tokenizer moments.safetensors    the two moments of AdamW, "<name>.m" and "<name>.v" state.json
+ * step, window, .., and the checksums of the other files
+ *
+ * All random numbers are functions of the seed and the step, so that these are the random state. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/mapping.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "plsh/io.h"
+#include "plsh/record.h"
+#include "train/save.h"
+#include "weights/json.h"
+#include "weights/path.h"
+
+static const char state_name[] = "state.json", part_ending[] = ".part";
+
+/* ---- Folders --------------------------------------------------------------------------------- */
+
+plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, size_t size,
+                                   plsh_error *error) {
+    int length = snprintf(out, size, "%s/checkpoint-%08lld", run, (long long)step);
+    if (length > 0 && (size_t)length + sizeof(part_ending) < size) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "%.200s..: the name of the folder is too long",
+                     run);
+}
+
+/* Removes a folder of plain files. */
+static void remove_folder(const char *folder) {
+    DIR *list = opendir(folder);
+    for (const struct dirent *entry; list && (entry = readdir(list));) {
+        unlinkat(dirfd(list), entry->d_name, 0);
+    }
+    if (list) closedir(list);
+    rmdir(folder);
+}
+
+/* The step of "checkpoint-00000100"; -1: no such name. */
+static int64_t step_of(const char *name) {
+    static const char begin[] = "checkpoint-";
+    char *end;
+    if (strncmp(name, begin, sizeof(begin) - 1) != 0) return -1;
+    if (strspn(name + sizeof(begin) - 1, "0123456789") < 8) return -1;
+    long long step = strtoll(name + sizeof(begin) - 1, &end, 10);
+    return *end == '\0' ? step : -1;
+}
+
+int64_t plsh_checkpoint_last(const char *run, int64_t before) {
+    DIR *list = opendir(run);
+    int64_t last = -1;
+    for (const struct dirent *entry; list && (entry = readdir(list));) {
+        int64_t step = step_of(entry->d_name);
+        if (step > last && (before < 0 || step < before)) last = step;
+    }
+    if (list) closedir(list);
+    return last;
+}
+
+/* What a run that was killed had begun to write. */
+static void remove_parts(const char *run) {
+    DIR *list = opendir(run);
+    char folder[PLSH_CHECKPOINT_PATH];
+    for (const struct dirent *entry; list && (entry = readdir(list));) {
+        const char *name = entry->d_name;
+        if (strncmp(name, "checkpoint-", 11) != 0 || !plsh_path_ends(name, part_ending)) continue;
+        if ((size_t)snprintf(folder, sizeof(folder), "%s/%s", run, name) < sizeof(folder)) {
+            remove_folder(folder);
+        }
+    }
+    if (list) closedir(list);
+}
+
+plsh_status plsh_checkpoint_prune(const char *run, int64_t keep, plsh_error *error) {
+    char folder[PLSH_CHECKPOINT_PATH];
+    int64_t step = -1;
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t i = 0; !status && (step = plsh_checkpoint_last(run, step)) >= 0; i++) {
+        status = plsh_checkpoint_folder(run, step, folder, sizeof(folder), error);
+        if (!status && i >= keep) remove_folder(folder);
+        if (step == 0) break;
+    }
+    remove_parts(run);
+    return status;
+}
+
+static plsh_status sync_folder(const char *folder, plsh_error *error) {
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool done = descriptor >= 0 && fsync(descriptor) == 0;
+    int reason = errno;
+    if (descriptor >= 0) close(descriptor);
+    if (done) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_IO, "%s: %s", folder, strerror(reason));
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static plsh_status declare_moments(plsh_weights_writer *writer, const plsh_parameters *p,
+                                   plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; !status && i < 2 * p->count; i++) {
+        const plsh_parameter *one = &p->list[i / 2];
+        char name[170];
+        snprintf(name, sizeof(name), "%s.%c", one->name, i % 2 ? 'v' : 'm');
+        plsh_tensor tensor = {
+            .name = name, .type = PLSH_WEIGHT_F32, .rank = 1, .shape = {(int64_t)one->count}};
+        status = plsh_weights_writer_declare(writer, &tensor, error);
+    }
+    return status;
+}
+
+/* The moments lie as the trainer has them, rows of a GGUF too: nobody else reads them. */
+static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    plsh_weights_writer *writer;
+    char *path;
+    plsh_status status = plsh_path_join(&path, folder, "moments.safetensors", error);
+    if (status) return status;
+    status = plsh_weights_writer_create(&writer, path, PLSH_WEIGHTS_SAFETENSORS, error);
+    plsh_release(path);
+    if (status) return status;
+    status = declare_moments(writer, p, error);
+    for (size_t i = 0; !status && i < 2 * p->count; i++) {
+        const plsh_parameter *one = &p->list[i / 2];
+        const float *from = (i % 2 ? p->v : p->m) + one->first;
+        status = plsh_weights_writer_bytes(writer, from, one->count * sizeof(float), error);
+    }
+    if (!status) return plsh_weights_writer_commit(writer, error);
+    plsh_weights_writer_abandon(writer);
+    return status;
+}
+
+static plsh_status checksum_file(const char *folder, const char *name, char out[24],
+                                 plsh_error *error) {
+    plsh_mapping file;
+    char *path;
+    plsh_status status = plsh_path_join(&path, folder, name, error);
+    if (status) return status;
+    status = plsh_mapping_open(&file, path, error);
+    plsh_release(path);
+    if (status) return status;
+    snprintf(out, 24, "%016" PRIx64, plsh_checksum(file.bytes, file.size));
+    plsh_mapping_close(&file);
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status add_checksums(plsh_json *json, const char *folder, plsh_error *error) {
+    DIR *list = opendir(folder);
+    plsh_status status = PLSH_STATUS_OK;
+    if (!list) return plsh_fail(error, PLSH_STATUS_IO, "%s: %s", folder, strerror(errno));
+    plsh_json_begin_object(json, "checksums");
+    for (const struct dirent *entry; !status && (entry = readdir(list));) {
+        char checksum[24];
+        if (entry->d_name[0] == '.') continue;
+        status = checksum_file(folder, entry->d_name, checksum, error);
+        plsh_json_text(json, entry->d_name, checksum);
+    }
+    plsh_json_end(json);
+    closedir(list);
+    return status;
+}
+
+static plsh_status write_state(plsh_json *json, const plsh_trainer *t, const plsh_checkpoint *state,
+                               const char *folder, plsh_error *error) {
+    const char *text;
+    size_t length;
+    char *path;
+    plsh_json_begin_object(json, NULL);
+    plsh_json_integer(json, "step", state->step);
+    plsh_json_integer(json, "updates", t->steps);
+    plsh_json_integer(json, "window", state->window);
+    plsh_json_integer(json, "skipped", state->skipped);
+    plsh_json_integer(json, "log_bytes", state->log_bytes);
+    plsh_json_text(json, "settings", state->settings);
+    plsh_status status = add_checksums(json, folder, error);
+    plsh_json_end(json);
+    if (!status) status = plsh_json_finish(json, &text, &length, error);
+    if (status) return status;
+    status = plsh_path_join(&path, folder, state_name, error);
+    if (!status) status = plsh_file_save(path, text, length, error);
+    plsh_release(path);
+    return status;
+}
+
+static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *state,
+                              const char *folder, plsh_error *error) {
+    plsh_json *json;
+    plsh_status status = plsh_json_create(&json, error);
+    if (status) return status;
+    status = write_state(json, t, state, folder, error);
+    plsh_json_free(json);
+    return status;
+}
+
+static plsh_status put_in_place(const char *made, const char *folder, const char *run,
+                                plsh_error *error) {
+    if (plsh_path_exists(folder)) remove_folder(folder);
+    if (rename(made, folder) == 0) return sync_folder(run, error);
+    return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be put in its place: %s", folder,
+                     strerror(errno));
+}
+
+plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *state,
+                                 const char *run, plsh_error *error) {
+    char folder[PLSH_CHECKPOINT_PATH], made[PLSH_CHECKPOINT_PATH + sizeof(part_ending)];
+    plsh_status status = plsh_checkpoint_folder(run, state->step, folder, sizeof(folder), error);
+    if (status) return status;
+    snprintf(made, sizeof(made), "%s%s", folder, part_ending);
+    remove_folder(made);
+    if (mkdir(made, 0777) != 0) {
+        return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be made: %s", made, strerror(errno));
+    }
+    status = plsh_trainer_save(t, made, error);
+    if (!status) status = save_moments(t, made, error);
+    if (!status) status = save_state(t, state, made, error);
+    if (!status) status = put_in_place(made, folder, run, error);
+    if (status) remove_folder(made);
+    return status;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static plsh_status check_files(const json_t *root, const char *folder, plsh_error *error) {
+    const char *name;
+    json_t *expected, *files = json_object_get(root, "checksums");
+    if (!json_is_object(files) || !json_object_size(files)) {
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s/%s: damaged: it has no checksums", folder,
+                         state_name);
+    }
+    json_object_foreach(files, name, expected) {
+        char checksum[24];
+        const char *wanted = json_string_value(expected);
+        if (strchr(name, '/')) {
+            return plsh_fail(error, PLSH_STATUS_FORMAT, "%s/%s: the name %s", folder, state_name,
+                             name);
+        }
+        plsh_status status = checksum_file(folder, name, checksum, error);
+        if (status) return status;
+        if (!wanted || strcmp(wanted, checksum) != 0) {
+            return plsh_fail(error, PLSH_STATUS_FORMAT,
+                             "%s/%s: damaged: its checksum is %s, and was %s", folder, name,
+                             checksum, wanted ? wanted : "not written down");
+        }
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status read_fields(const json_t *root, const char *what, plsh_checkpoint *state,
+                               int64_t *updates, plsh_error *error) {
+    const char *settings = "";
+    const struct {
+        const char *key;
+        int64_t *to;
+    } fields[] = {{"step", &state->step},
+                  {"updates", updates},
+                  {"window", &state->window},
+                  {"skipped", &state->skipped},
+                  {"log_bytes", &state->log_bytes}};
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; !status && i < sizeof(fields) / sizeof(*fields); i++) {
+        *fields[i].to = -1;
+        status =
+            plsh_weights_json_integer(root, fields[i].key, 0, INT64_MAX, what, fields[i].to, error);
+        if (!status && *fields[i].to < 0) {
+            status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: %s is missing", what,
+                               fields[i].key);
+        }
+    }
+    if (!status) status = plsh_weights_json_string(root, "settings", what, &settings, error);
+    if (!status && strlen(settings) >= sizeof(state->settings)) {
+        status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: its settings are long", what);
+    }
+    if (!status) snprintf(state->settings, sizeof(state->settings), "%s", settings);
+    return status;
+}
+
+/* state.json, and whether the other files are what it says. */
+static plsh_status read_state(const char *folder, plsh_checkpoint *state, int64_t *updates,
+                              plsh_error *error) {
+    plsh_mapping file;
+    json_t *root = NULL;
+    char *path;
+    plsh_status status = plsh_path_join(&path, folder, state_name, error);
+    if (status) return status;
+    status = plsh_mapping_open(&file, path, error);
+    if (!status) {
+        status = plsh_weights_json_parse((const char *)file.bytes, file.size, path, &root, error);
+        plsh_mapping_close(&file);
+    }
+    if (!status) status = read_fields(root, path, state, updates, error);
+    if (!status) status = check_files(root, folder, error);
+    json_decref(root);
+    plsh_release(path);
+    return status;
+}
+
+plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state, plsh_error *error) {
+    int64_t updates;
+    return read_state(folder, state, &updates, error);
+}
+
+static const plsh_tensor *find_numbers(const plsh_weights *weights, const char *name,
+                                       const plsh_parameter *p, plsh_error *error) {
+    const plsh_tensor *tensor = plsh_weights_find(weights, name);
+    if (tensor && tensor->type == PLSH_WEIGHT_F32 && tensor->size == p->count * sizeof(float)) {
+        return tensor;
+    }
+    plsh_fail(error, PLSH_STATUS_FORMAT, "%s: %s: %s", plsh_weights_path(weights), name,
+              tensor ? "of another shape than this model's" : "missing");
+    return NULL;
+}
+
+static plsh_status load_values(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    for (size_t i = 0; i < p->count; i++) {
+        const plsh_tensor *tensor = find_numbers(weights, p->list[i].name, &p->list[i], error);
+        if (!tensor) return PLSH_STATUS_FORMAT;
+        float *out = p->gradient + p->list[i].first; /* which is zero again below */
+        memcpy(out, tensor->data, tensor->size);
+        plsh_parameter_fetch(t, &p->list[i], out, p->value);
+        memset(out, 0, tensor->size);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status load_moments(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    for (size_t i = 0; i < 2 * p->count; i++) {
+        const plsh_parameter *one = &p->list[i / 2];
+        char name[170];
+        snprintf(name, sizeof(name), "%s.%c", one->name, i % 2 ? 'v' : 'm');
+        const plsh_tensor *tensor = find_numbers(weights, name, one, error);
+        if (!tensor) return PLSH_STATUS_FORMAT;
+        memcpy((i % 2 ? p->v : p->m) + one->first, tensor->data, tensor->size);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status load_file(plsh_trainer *t, const char *folder, const char *name,
+                             plsh_status (*load)(plsh_trainer *, const plsh_weights *,
+                                                 plsh_error *),
+                             plsh_error *error) {
+    plsh_weights *weights;
+    char *path;
+    plsh_status status = plsh_path_join(&path, folder, name, error);
+    if (status) return status;
+    status = plsh_weights_open(&weights, path, error);
+    plsh_release(path);
+    if (status) return status;
+    status = load(t, weights, error);
+    plsh_weights_close(weights);
+    return status;
+}
+
+plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_checkpoint *state,
+                                 plsh_error *error) {
+    int64_t updates;
+    const char *values =
+        t->options.lora_rank > 0 ? "adapter_model.safetensors" : "model.safetensors";
+    plsh_status status = read_state(folder, state, &updates, error);
+    if (!status) status = load_file(t, folder, values, load_values, error);
+    if (!status) status = load_file(t, folder, "moments.safetensors", load_moments, error);
+    if (!status) t->steps = updates;
+    return status;
+}

@@ -1,0 +1,176 @@
+/* train: what was trained, as others read it: a folder of safetensors, or a PEFT adapter. */
+#include "train/save.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "model/convert.h"
+#include "weights/path.h"
+
+static plsh_tensor tensor_of(const plsh_parameter *p, const char *name, const float *values) {
+    plsh_tensor tensor = {.name = name,
+                          .type = PLSH_WEIGHT_F32,
+                          .rank = p->rows ? 2 : 1,
+                          .shape = {p->columns},
+                          .data = values,
+                          .size = p->count * sizeof(float)};
+    if (p->rows) {
+        tensor.shape[0] = p->rows;
+        tensor.shape[1] = p->columns;
+    }
+    return tensor;
+}
+
+/* ---- All weights ----------------------------------------------------------------------------- */
+
+static plsh_status save_weights(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    plsh_tensor *tensors;
+    char *path;
+    plsh_status status =
+        plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
+    if (status) return status;
+    for (size_t i = 0; i < p->count; i++) {
+        tensors[i] = tensor_of(&p->list[i], p->list[i].name, p->value + p->list[i].first);
+    }
+    status = plsh_path_join(&path, folder, "model.safetensors", error);
+    if (!status) status = plsh_safetensors_save(path, tensors, p->count, error);
+    plsh_release(path);
+    plsh_release(tensors);
+    if (status) return status;
+    const char *from = plsh_weights_folder(t->model->weights);
+    return plsh_convert_copy_files(from, PLSH_WEIGHT_F32, folder, error);
+}
+
+/* ---- Adapters -------------------------------------------------------------------------------- */
+
+enum { TARGETS = 16 }; /* kinds of linear layers there are at most */
+
+typedef struct adapter_parts {
+    plsh_adapter_layer *layers;
+    plsh_tensor *tensors; /* A, B of each */
+    char (*modules)[160];
+    float *rows; /* all B in the order of Hugging Face */
+    const char *targets[TARGETS];
+    size_t target_count;
+} adapter_parts;
+
+static void release_parts(adapter_parts *a) {
+    plsh_release(a->layers);
+    plsh_release(a->tensors);
+    plsh_release(a->modules);
+    plsh_release(a->rows);
+}
+
+static void add_target(adapter_parts *a, const char *module) {
+    const char *dot = strrchr(module, '.'), *last = dot ? dot + 1 : module;
+    for (size_t i = 0; i < a->target_count; i++) {
+        if (strcmp(a->targets[i], last) == 0) return;
+    }
+    if (a->target_count < TARGETS) a->targets[a->target_count++] = last;
+}
+
+/* "base_model.model.<module>.lora_A.weight" */
+static void name_module(char out[160], const char *parameter) {
+    const char *begin = parameter + strlen("base_model.model.");
+    const char *end = strstr(begin, ".lora_");
+    snprintf(out, 160, "%.*s", (int)(end - begin), begin);
+}
+
+static plsh_status make_parts(const plsh_trainer *t, adapter_parts *a, plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    const size_t layers = p->count / 2;
+    plsh_status status =
+        plsh_allocate((void **)&a->layers, layers, sizeof(*a->layers), "layers", error);
+    if (!status)
+        status =
+            plsh_allocate((void **)&a->tensors, p->count, sizeof(plsh_tensor), "layers", error);
+    if (!status) status = plsh_allocate((void **)&a->modules, layers, 160, "layers", error);
+    if (!status)
+        status = plsh_allocate((void **)&a->rows, p->numbers, sizeof(float), "adapters", error);
+    if (status) return status;
+    for (size_t i = 0; i < p->count; i++) {
+        const plsh_parameter *one = &p->list[i];
+        plsh_parameter_store(t, one, p->value, a->rows + one->first);
+        a->tensors[i] = tensor_of(one, one->name, a->rows + one->first);
+    }
+    for (size_t l = 0; l < layers; l++) {
+        name_module(a->modules[l], p->list[2 * l].name);
+        add_target(a, a->modules[l]);
+        a->layers[l] = (plsh_adapter_layer){.module = a->modules[l],
+                                            .a = &a->tensors[2 * l],
+                                            .b = &a->tensors[2 * l + 1],
+                                            .rank = p->list[2 * l].rows};
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    adapter_parts a = {0};
+    plsh_status status = make_parts(t, &a, error);
+    if (!status) {
+        const bool given = t->options.lora_targets != NULL;
+        plsh_adapter_settings settings = {.base = plsh_weights_path(t->model->weights),
+                                          .targets = given ? t->options.lora_targets : a.targets,
+                                          .target_count =
+                                              given ? t->options.lora_target_count : a.target_count,
+                                          .rank = a.layers[0].rank,
+                                          .alpha = t->parameters.alpha,
+                                          .dropout = t->options.lora_dropout};
+        status = plsh_adapter_save(folder, &settings, a.layers, t->parameters.count / 2, error);
+    }
+    release_parts(&a);
+    return status;
+}
+
+void plsh_parameter_store(const plsh_trainer *t, const plsh_parameter *p, const float *numbers,
+                          float *out) {
+    const int64_t rows = p->rows ? p->rows : 1, dim = t->model->config.head_dim;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(out + r * p->columns,
+               numbers + p->first + (size_t)(plsh_parameter_row(p, r, dim) * p->columns),
+               (size_t)p->columns * sizeof(float));
+    }
+}
+
+void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const float *in,
+                          float *numbers) {
+    const int64_t rows = p->rows ? p->rows : 1, dim = t->model->config.head_dim;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(numbers + p->first + (size_t)(plsh_parameter_row(p, r, dim) * p->columns),
+               in + r * p->columns, (size_t)p->columns * sizeof(float));
+    }
+}
+
+plsh_status plsh_trainer_save(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    return t->options.lora_rank > 0 ? save_adapter(t, folder, error)
+                                    : save_weights(t, folder, error);
+}
+
+static plsh_status save_gradients(const plsh_trainer *t, const char *path, plsh_tensor *tensors,
+                                  float *rows, plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    for (size_t i = 0; i < p->count; i++) {
+        const plsh_parameter *one = &p->list[i];
+        plsh_parameter_store(t, one, p->gradient, rows + one->first);
+        tensors[i] = tensor_of(one, one->name, rows + one->first);
+    }
+    return plsh_safetensors_save(path, tensors, p->count, error);
+}
+
+plsh_status plsh_trainer_save_gradients(const plsh_trainer *t, const char *path,
+                                        plsh_error *error) {
+    const plsh_parameters *p = &t->parameters;
+    plsh_tensor *tensors = NULL;
+    float *rows = NULL;
+    plsh_status status =
+        plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
+    if (!status)
+        status = plsh_allocate((void **)&rows, p->numbers, sizeof(float), "gradients", error);
+    if (!status) status = save_gradients(t, path, tensors, rows, error);
+    plsh_release(tensors);
+    plsh_release(rows);
+    return status;
+}

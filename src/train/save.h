@@ -1,0 +1,13 @@
+/* train: parameters to and from files, in the order of rows that Hugging Face has. */
+#ifndef PLSH_TRAIN_SAVE_H
+#define PLSH_TRAIN_SAVE_H
+
+#include "train/trainer.h"
+
+/* One parameter's part of `numbers` (values, gradients, moments), as it is stored; and back. */
+void plsh_parameter_store(const plsh_trainer *trainer, const plsh_parameter *parameter,
+                          const float *numbers, float *out);
+void plsh_parameter_fetch(const plsh_trainer *trainer, const plsh_parameter *parameter,
+                          const float *in, float *numbers);
+
+#endif
