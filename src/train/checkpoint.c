@@ -20,7 +20,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "plsh/io.h"
-#include "plsh/record.h"
 #include "train/save.h"
 #include "weights/json.h"
 #include "weights/path.h"
@@ -155,51 +154,45 @@ static plsh_status checksum_file(const char *folder, const char *name, char out[
     return PLSH_STATUS_OK;
 }
 
-static plsh_status add_checksums(plsh_json *json, const char *folder, plsh_error *error) {
+static plsh_status add_checksums(json_t *files, const char *folder, plsh_error *error) {
     DIR *list = opendir(folder);
     plsh_status status = PLSH_STATUS_OK;
     if (!list) return plsh_fail(error, PLSH_STATUS_IO, "%s: %s", folder, strerror(errno));
-    plsh_json_begin_object(json, "checksums");
     for (const struct dirent *entry; !status && (entry = readdir(list));) {
         char checksum[24];
         if (entry->d_name[0] == '.') continue;
         status = checksum_file(folder, entry->d_name, checksum, error);
-        plsh_json_text(json, entry->d_name, checksum);
+        if (!status && json_object_set_new(files, entry->d_name, json_string(checksum)) != 0) {
+            status = plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
+        }
     }
-    plsh_json_end(json);
     closedir(list);
     return status;
 }
 
-static plsh_status write_state(plsh_json *json, const plsh_trainer *t, const plsh_checkpoint *state,
-                               const char *folder, plsh_error *error) {
-    const char *text;
-    size_t length;
-    char *path;
-    plsh_json_begin_object(json, NULL);
-    plsh_json_integer(json, "step", state->step);
-    plsh_json_integer(json, "updates", t->steps);
-    plsh_json_integer(json, "window", state->window);
-    plsh_json_integer(json, "skipped", state->skipped);
-    plsh_json_integer(json, "log_bytes", state->log_bytes);
-    plsh_json_text(json, "settings", state->settings);
-    plsh_status status = add_checksums(json, folder, error);
-    plsh_json_end(json);
-    if (!status) status = plsh_json_finish(json, &text, &length, error);
-    if (status) return status;
-    status = plsh_path_join(&path, folder, state_name, error);
-    if (!status) status = plsh_file_save(path, text, length, error);
+static plsh_status save_text(const json_t *root, const char *folder, plsh_error *error) {
+    char *path, *text = json_dumps(root, JSON_INDENT(2));
+    if (!text) return plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
+    plsh_status status = plsh_path_join(&path, folder, state_name, error);
+    if (!status) status = plsh_file_save(path, text, strlen(text), error);
     plsh_release(path);
+    free(text);
     return status;
 }
 
 static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *state,
                               const char *folder, plsh_error *error) {
-    plsh_json *json;
-    plsh_status status = plsh_json_create(&json, error);
-    if (status) return status;
-    status = write_state(json, t, state, folder, error);
-    plsh_json_free(json);
+    json_t *root =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:{}}", "step", (json_int_t)state->step,
+                  "updates", (json_int_t)t->steps, "window", (json_int_t)state->window, "skipped",
+                  (json_int_t)state->skipped, "log_bytes", (json_int_t)state->log_bytes, "settings",
+                  state->settings, "checksums");
+    if (!root) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the settings of a run have to be UTF-8");
+    }
+    plsh_status status = add_checksums(json_object_get(root, "checksums"), folder, error);
+    if (!status) status = save_text(root, folder, error);
+    json_decref(root);
     return status;
 }
 
