@@ -5,16 +5,22 @@ JOBS   ?= $(shell nproc)
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
 
-build: build/build.ninja ## compile; leaves build/plsh
+# Ninja where it is installed, but for a folder that was begun without it.
+configure = cmake -S . -B build $(if $(wildcard build/CMakeCache.txt),,$(if \
+    $(shell command -v ninja 2>/dev/null),-G Ninja))
+
+build: build/CMakeCache.txt ## compile the library and the program; leaves build/plsh
 	@cmake --build build -j $(JOBS)
 
-build/build.ninja: CMakePresets.json
-	@cmake --preset release
+build/CMakeCache.txt:
+	@$(configure)
 
 run: dependencies build ## the quick figures: tables here, plots in build/run
 	@scripts/run
 
-test: dependencies build ## the whole test suite
+test: dependencies ## the whole test suite; warnings of the compiler are errors
+	@$(configure) -DPLSH_BUILD_TESTS=ON -DPLSH_WERROR=ON >/dev/null
+	@cmake --build build -j $(JOBS)
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 	@scripts/test-python
 

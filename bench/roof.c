@@ -1,14 +1,18 @@
 /* bench: the roof: OpenBLAS with the kernels that this processor deserves. */
 #include "bench/bench.h"
 
-#include <cblas.h>
 #include <math.h>
+
+#ifdef PLSH_WITH_OPENBLAS
+#include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 const char *bench_roof_core(void) { return openblas_get_corename(); }
+const char *bench_blas_config(void) { return openblas_get_config(); }
+void bench_blas_threads(int threads) { openblas_set_num_threads(threads); }
 
 /* Runs this program again with the same arguments; comes back only where that is impossible. */
 static void start_anew(void) {
@@ -41,10 +45,23 @@ double bench_sgemm_gflops(int threads) {
     if (arrays == NULL) return NAN;
     float *a = arrays, *b = a + N * N, *c = b + N * N;
     bench_fill_normal(a, 3 * N * N, 1);
-    openblas_set_num_threads(threads);
+    bench_blas_threads(threads);
     double begin = bench_now();
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
     double seconds = bench_now() - begin;
     free(arrays);
     return 2e-9 * N * N * N / seconds;
 }
+
+#else /* no roof is known */
+
+const char *bench_roof_core(void) { return NULL; }
+const char *bench_blas_config(void) { return NULL; }
+void bench_blas_threads(int threads) { (void)threads; }
+void bench_roof_prepare(const char *isa) { (void)isa; }
+double bench_sgemm_gflops(int threads) {
+    (void)threads;
+    return NAN;
+}
+
+#endif

@@ -459,8 +459,11 @@ static int measure(const settings *options, session *all) {
 static int print_result(const settings *options, cli_table *table, double roof) {
     plsh_error error;
     if (!options->common.json) {
-        printf("roof: %.1f GFLOP/s (OpenBLAS %s sgemm 2048^3, same threads, same run)\n", roof,
-               bench_roof_core());
+        if (bench_roof_core() == NULL)
+            printf("roof: unknown (built without OpenBLAS)\n");
+        else
+            printf("roof: %.1f GFLOP/s (OpenBLAS %s sgemm 2048^3, same threads, same run)\n", roof,
+                   bench_roof_core());
         return cli_print_table(table);
     }
     cli_json *json;

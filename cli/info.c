@@ -3,10 +3,10 @@
 #include "cli/message.h"
 #include "cli/options.h"
 
+#include "bench/bench.h"
 #include "plsh/attention.h"
 #include "plsh/version.h"
 
-#include <cblas.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static int run(const void *given) {
         {"isa_available", available, 0},
         {"compiler", compiler(), 0},
         {"openmp", openmp, 0},
-        {"openblas", openblas_get_config(), 0},
+        {"openblas", bench_blas_config(), 0},
     };
     cli_json *json;
     plsh_error error;

@@ -8,7 +8,6 @@
 #include "bench/bench.h"
 #include "plsh/theory.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -497,7 +496,7 @@ static int run(const void *given) {
     norms_work work = {0};
     cli_partitions_settle(&options.partitions, options.norms.paper);
     /* ARPACK's vectors are short: a second team of threads beside OpenMP's only gets in its way. */
-    openblas_set_num_threads(1);
+    bench_blas_threads(1);
     int code = prepare(&options, &work);
     if (code == CLI_DONE) code = measure(&options, &work);
     if (code == CLI_DONE) code = cli_outputs_commit(&work.out, 1);

@@ -1,9 +1,9 @@
-# Attention on other processors than this one, and what the caches need.
+# Attention on other processors than this one.
 
 # plsh_test_again(name test environment...): the program of a test under another name.
 function(plsh_test_again name test)
     add_test(NAME ${name} COMMAND test_${test})
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "OMP_WAIT_POLICY=passive;${ARGN}"
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ARGN}"
                          SKIP_RETURN_CODE 77 TIMEOUT 600)
 endfunction()
 
@@ -35,10 +35,6 @@ if(PLSH_X86_EMULATOR AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64" AND
         string(REGEX REPLACE "^(test|check)_" "" test ${program})
         add_test(NAME ${test}-nehalem COMMAND ${PLSH_X86_EMULATOR} -cpu Nehalem
                  $<TARGET_FILE:${program}>)
-        set_tests_properties(${test}-nehalem PROPERTIES ENVIRONMENT "OMP_WAIT_POLICY=passive"
-                             SKIP_RETURN_CODE 77 TIMEOUT 600)
+        set_tests_properties(${test}-nehalem PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
     endforeach()
 endif()
-
-# Many short parallel regions: waiting by spinning starves them on a busy machine.
-set_tests_properties(cache cache_file PROPERTIES ENVIRONMENT "OMP_WAIT_POLICY=passive")

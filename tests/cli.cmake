@@ -6,8 +6,6 @@ if(PLSH_BUILD_CLI)
         get_filename_component(name ${transcript} NAME_WE)
         add_test(NAME cli-${name} COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/cli/run"
             "${transcript}" "${PROJECT_BINARY_DIR}")
-        # Waiting by spinning starves short parallel regions on a busy machine.
-        set_tests_properties(cli-${name} PROPERTIES ENVIRONMENT "OMP_WAIT_POLICY=passive")
     endforeach()
     # The guide's commands run as they stand.
     add_test(NAME cli-guide COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/cli/run"

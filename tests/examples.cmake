@@ -6,8 +6,6 @@ function(plsh_example source library)
     plsh_apply_flags(example_${name})
     target_link_libraries(example_${name} PRIVATE ${library} OpenMP::OpenMP_C m)
     add_test(NAME example-${name} COMMAND example_${name})
-    # Short parallel regions: waiting by spinning starves them on a busy machine.
-    set_tests_properties(example-${name} PROPERTIES ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
 file(GLOB examples CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/*.c")

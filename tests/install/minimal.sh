@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Builds the library alone, without ARPACK, and sees that it says so where that is asked for.
-# Usage: minimal.sh SOURCE COMPILER
+# Builds library and program as a part of another project with nothing but a C compiler, CMake and
+# Random123: without pkg-config, and so without OpenBLAS and language models, and without ARPACK. They
+# say so where those are asked for. Usage: minimal.sh SOURCE COMPILER
 set -euo pipefail
 source=$1 compiler=$2
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 
-cmake -S "$source" -B "$build" -G Ninja -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Debug \
-    -DPLSH_BUILD_CLI=OFF -DPLSH_BUILD_TESTS=OFF -DPLSH_WITH_ARPACK=OFF -DPLSH_WITH_LM=OFF >/dev/null
-cmake --build "$build" >/dev/null
-if ldd "$build/libplsh.so" | grep -E 'arpack|blas|gsl|jansson'; then exit 1; fi
-"$compiler" -I "$source/include" "$source/tests/install/consumer/minimal.c" -L "$build" -lplsh \
-    -o "$build/minimal"
-LD_LIBRARY_PATH=$build "$build/minimal"
+cmake -S "$source/tests/install/subproject" -B "$build" -G Ninja -DPLSH_SOURCE="$source" \
+    -DCMAKE_C_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Debug -DPLSH_BUILD_CLI=ON \
+    -DPLSH_WITH_ARPACK=OFF -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON >"$build/log"
+cmake --build "$build" --target all plsh >"$build/log" || { cat "$build/log"; exit 1; }
+program=$(find "$build" -name plsh -type f -perm -u+x)
+if ldd "$build"/plsh/libplsh.so "$program" | grep -E 'arpack|blas|gsl|jansson|pcre|utf8'; then
+    exit 1
+fi
+for library in plsh plsh_static; do "$build/subproject_$library"; done
+"$program" bench --n 16 --dim 8 --heads 1 --reps 1 --methods dense | grep 'roof: unknown'

@@ -12,7 +12,7 @@ trap 'rm -rf "$build"' EXIT
 
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux \
     -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=$compiler -DPLSH_BUILD_CLI=OFF \
-    -DPLSH_BUILD_TESTS=OFF -DPLSH_WITH_ARPACK=OFF -DPLSH_WERROR=ON >/dev/null
+    -DPLSH_BUILD_TESTS=OFF -DPLSH_WITH_ARPACK=OFF -DPLSH_WITH_LM=OFF -DPLSH_WERROR=ON >/dev/null
 cmake --build "$build" >"$build/log" || { cat "$build/log"; exit 1; }
 $compiler -O2 -static -I "$source/include" "$source/tests/partition/portable.c" "$build/libplsh.a" -fopenmp \
     -lm -o "$build/portable"
