@@ -1,6 +1,8 @@
 """Hugging Face models: reference logits and gradients, padding, generation, what is refused."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import plsh.hf  # noqa: E402
-from conftest import GOLDEN  # noqa: E402
+from conftest import GOLDEN, TOP  # noqa: E402
 
 plsh.hf.register()
 needs_models = pytest.mark.skipif(not (GOLDEN / "models").is_dir(),
@@ -212,6 +214,22 @@ def test_classes_that_are_refused_when_made(names, shape, match):
     made = model(config(vocab_size=97, **shape))
     with pytest.raises(NotImplementedError, match=match):
         plsh.hf.apply(made)
+
+
+def test_table_of_models(tmp_path):
+    """The script that made docs/models.md, on a few classes; it fails where one is wrong."""
+    rows = tmp_path / "rows.tsv"
+    run = subprocess.run([sys.executable, TOP / "scripts" / "model-table", "--rows", rows, "--output",
+                          tmp_path / "models.md", "--only", "bloom,llama,gemma2,git"],
+                         capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    found = {x.split("\t")[0]: x.split("\t")[2] for x in rows.read_text().splitlines()}
+    assert found == {"bloom": "served", "gemma2": "refused", "git": "refused", "llama": "served"}
+    table = (TOP / "docs" / "models.md").read_text()
+    for line in (tmp_path / "models.md").read_text().splitlines():
+        if line.startswith("| git") or line.startswith("| gemma2"):
+            assert line in table
+    assert "| bloom | BloomForCausalLM |" in table and "WRONG" not in table
 
 
 def test_a_model_whose_layers_never_call_is_refused():

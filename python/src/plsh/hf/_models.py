@@ -157,7 +157,7 @@ def admit(model: PreTrainedModel, name: str) -> None:
     if getattr(config, "is_encoder_decoder", False) or \
             getattr(config, "add_cross_attention", False):
         raise Refused(f"{owner}: has cross-attention; plsh serves self-attention")
-    if not type(model)._can_set_attn_implementation() or _has_classes(type(model)):
+    if not type(model)._can_set_attn_implementation() or _has_classes(type(model).__module__):
         raise Refused(f"{owner}: its layers do their own attention and would not call plsh; load it "
                       "with another attn_implementation")
     owners[type(config)] = owner
@@ -169,12 +169,16 @@ def admit(model: PreTrainedModel, name: str) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def _has_classes(kind: type) -> bool:
-    """Does a model choose its layers' class by the implementation's name, which it would not know?"""
-    module = sys.modules[kind.__module__]
-    if module is falcon:
+def _has_classes(name: str) -> bool:
+    """Does a module choose its layers' class by the implementation's name, which it does not know?"""
+    module = sys.modules.get(name)
+    if module is None or module is falcon:
         return False
-    return re.search(r"_CLASSES\[\w*\.?config\._attn_implementation\]", inspect.getsource(module)) is not None
+    try:
+        source = inspect.getsource(module)
+    except (OSError, TypeError):  # made in an interpreter
+        return False
+    return re.search(r"_CLASSES\[\w*\.?config\._attn_implementation\]", source) is not None
 
 
 def _before(model: Any, _: Any, arguments: dict[str, Any]) -> None:
