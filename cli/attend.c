@@ -226,7 +226,7 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     const plsh_attention *a = &w->arrays.attention;
     const double bound = w->certificate != NULL ? w->run.report.error_bound : NAN;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_text(json, "method", plsh_method_names()[given->attend.method]);
     cli_json_integer(json, "queries", a->queries);
     cli_json_integer(json, "keys", a->keys);

@@ -468,7 +468,7 @@ static int print_result(const settings *options, cli_table *table, double roof) 
     }
     cli_json *json;
     if (cli_json_create(&json, &error)) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_number(json, "roof_gflops", roof);
     cli_json_text(json, "roof_core", bench_roof_core());
     int code = cli_table_json(table, json, "rows", &error) ? cli_fail_error(&error) : CLI_DONE;

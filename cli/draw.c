@@ -209,20 +209,20 @@ static int print_json(const draw_work *drawing, const settings *given) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_integer(json, "n", drawing->n);
     cli_json_integer(json, "heads", (int64_t)drawing->heads);
     cli_json_integer(json, "samples", drawing->samples);
     cli_partitions_json(&given->partitions, json);
     cli_json_unsigned(json, "seed", given->common.seed);
-    plsh_json_begin_array(json, "blocks");
+    cli_json_begin_array(json, "blocks");
     for (size_t h = 0; h < drawing->heads; h++) {
-        plsh_json_begin_array(json, NULL);
+        cli_json_begin_array(json, NULL);
         for (int64_t m = 0; m < drawing->samples; m++) {
-            plsh_json_begin_array(json, NULL);
+            cli_json_begin_array(json, NULL);
             for (int64_t i = 0; i < drawing->n;) {
                 plsh_block block = block_at(drawing, h, m, i);
-                plsh_json_begin_array(json, NULL);
+                cli_json_begin_array(json, NULL);
                 cli_json_integer(json, NULL, block.begin);
                 cli_json_integer(json, NULL, block.end);
                 cli_json_end(json);

@@ -3,6 +3,9 @@
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/output.h"
+#if PLSH_WITH_LM
+#include "cli/lm/capture.h"
+#endif
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +20,9 @@ typedef struct error_options {
 
 typedef struct settings {
     error_options error;
+#if PLSH_WITH_LM
+    cli_capture_options capture;
+#endif
     cli_problem problem;
 } settings;
 
@@ -63,6 +69,9 @@ static const cli_option error_table[] = {
 
 static const cli_group groups[] = {
     CLI_GROUP("Options", error_table, settings, error),
+#if PLSH_WITH_LM
+    CLI_GROUP("Model", cli_capture_table, settings, capture),
+#endif
     CLI_PROBLEM_GROUPS(settings, cli_paper_partitions_options),
 };
 
@@ -73,20 +82,39 @@ typedef struct cell {
 } cell;
 
 typedef struct work {
-    cli_arrays arrays;
+    cli_arrays arrays; /* of the layer at hand, where they come from a model */
+#if PLSH_WITH_LM
+    cli_capture capture;
+#endif
+    size_t layers, layer; /* of a model that are measured, and the one at hand; otherwise 1, 0 */
     cli_decay_list decays;
     cli_labels labels;
     plsh_head *heads;
     float *exact, *o;
     cli_integers samples;
     int64_t reps;
-    cell *cells; /* [decays][samples] */
+    double done; /* runs */
+    cell *cells; /* [layers][decays][samples] */
     cli_output out;
 } work;
 
 static size_t output_count(const work *w) {
     const plsh_attention *a = &w->arrays.attention;
     return (size_t)(a->heads * a->queries * a->value_dim);
+}
+
+/* The number of the layer at hand in the model; -1 for arrays. */
+static int64_t layer_number(const work *w, size_t layer) {
+#if PLSH_WITH_LM
+    if (w->capture.count > 0) return w->capture.layers[layer];
+#endif
+    (void)w;
+    (void)layer;
+    return -1;
+}
+
+static cell *cell_at(const work *w, size_t layer, size_t i, size_t s) {
+    return &w->cells[(layer * w->decays.count + i) * w->samples.count + s];
 }
 
 /* Every head of the arrays under decay number i. */
@@ -125,8 +153,11 @@ static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
         to->squares += most * most;
         to->most = fmax(to->most, most);
         to->count++;
-        code = cli_output_print(&w->out, "%g\t%lld\t%lld\t%zu\t%.6g\n", sigma_of(w, i),
-                                (long long)samples, (long long)rep, h, most);
+        const int64_t layer = layer_number(w, w->layer);
+        if (layer >= 0) code = cli_output_print(&w->out, "%lld\t", (long long)layer);
+        if (code == CLI_DONE)
+            code = cli_output_print(&w->out, "%g\t%lld\t%lld\t%zu\t%.6g\n", sigma_of(w, i),
+                                    (long long)samples, (long long)rep, h, most);
     }
     return code;
 }
@@ -136,7 +167,7 @@ static int measure_sigma(const settings *given, work *w, size_t i) {
     cli_run run;
     int code = attend(given, w, i, 0, 0, PLSH_METHOD_EXACT, w->exact, &run);
     for (size_t s = 0; s < samples->count && code == CLI_DONE; s++) {
-        cell *to = &w->cells[i * samples->count + s];
+        cell *to = cell_at(w, w->layer, i, s);
         for (int64_t rep = 0; rep < w->reps && code == CLI_DONE; rep++) {
             uint64_t seed = given->problem.common.seed + (uint64_t)rep;
             code = attend(given, w, i, samples->values[s], seed, sampled[given->error.method], w->o,
@@ -144,7 +175,7 @@ static int measure_sigma(const settings *given, work *w, size_t i) {
             if (code == CLI_DONE) code = compare(w, to, i, samples->values[s], rep);
             to->seconds += run.seconds;
             to->pairs = run.report.pairs;
-            cli_progress((double)((i * samples->count + s) * (size_t)w->reps) + (double)rep + 1);
+            cli_progress(w->done += 1);
         }
     }
     return code;
@@ -166,11 +197,27 @@ static int plan_runs(const settings *given, work *w) {
     return CLI_DONE;
 }
 
+/* From files, at random, or out of a model. */
+static int read_arrays(const settings *given, work *w) {
+    const cli_problem *problem = &given->problem;
+    w->layers = 1;
+#if PLSH_WITH_LM
+    if (given->capture.model != NULL) {
+        int code =
+            cli_capture_run(&given->capture, &problem->inputs, &problem->common, &w->capture);
+        w->layers = w->capture.count;
+        if (code == CLI_DONE) w->arrays = w->capture.arrays[0];
+        return code;
+    }
+#endif
+    return cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
+}
+
 static int read_inputs(const settings *given, work *w) {
     const cli_problem *problem = &given->problem;
     const plsh_attention *a = &w->arrays.attention;
     int code = plan_runs(given, w);
-    if (code == CLI_DONE) code = cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
+    if (code == CLI_DONE) code = read_arrays(given, w);
     if (code == CLI_DONE) code = cli_decays_make(&problem->decays, 0, &w->decays);
     if (code == CLI_DONE) code = cli_labels_read(&problem->partitions, &w->labels);
     if (code == CLI_DONE)
@@ -186,17 +233,24 @@ static int prepare(const settings *given, work *w) {
     w->heads = calloc((size_t)w->arrays.attention.heads, sizeof *w->heads);
     w->exact = calloc(output_count(w) + 1, sizeof *w->exact);
     w->o = calloc(output_count(w) + 1, sizeof *w->o);
-    w->cells = calloc(w->decays.count * w->samples.count + 1, sizeof *w->cells);
+    w->cells = calloc(w->layers * w->decays.count * w->samples.count + 1, sizeof *w->cells);
     if (w->heads == NULL || w->exact == NULL || w->o == NULL || w->cells == NULL)
         return cli_fail("out of memory for %zu numbers of output", output_count(w));
-    return cli_output_print(&w->out, "sigma\tsamples\trep\thead\terror\n");
+    return cli_output_print(&w->out, "%ssigma\tsamples\trep\thead\terror\n",
+                            layer_number(w, 0) >= 0 ? "layer\t" : "");
 }
 
 static int measure(const settings *given, work *w) {
     int code = CLI_DONE;
-    cli_progress_begin((double)(w->decays.count * w->samples.count) * (double)w->reps, "runs");
-    for (size_t i = 0; i < w->decays.count && code == CLI_DONE; i++)
-        code = measure_sigma(given, w, i);
+    const size_t cells = w->layers * w->decays.count * w->samples.count;
+    cli_progress_begin((double)cells * (double)w->reps, "runs");
+    for (w->layer = 0; w->layer < w->layers && code == CLI_DONE; w->layer++) {
+#if PLSH_WITH_LM
+        if (w->capture.count > 0) w->arrays = w->capture.arrays[w->layer];
+#endif
+        for (size_t i = 0; i < w->decays.count && code == CLI_DONE; i++)
+            code = measure_sigma(given, w, i);
+    }
     cli_progress_end();
     return code == CLI_DONE ? cli_outputs_commit(&w->out, 1) : code;
 }
@@ -204,6 +258,7 @@ static int measure(const settings *given, work *w) {
 /* ---- printing -------------------------------------------------------------------------------- */
 
 static const cli_column columns[] = {
+    {.name = "layer", .kind = CLI_CELL_INTEGER},
     {.name = "sigma", .kind = CLI_CELL_NUMBER},
     {.name = "samples", .kind = CLI_CELL_INTEGER},
     {.name = "output_mean", .kind = CLI_CELL_NUMBER, .heading = "|T* - T~|max", .digits = 4},
@@ -213,26 +268,28 @@ static const cli_column columns[] = {
     {.name = "seconds", .kind = CLI_CELL_NUMBER, .digits = 3},
 };
 
-static void add_row(const work *w, size_t i, size_t s, cli_table *table) {
-    const cell *c = &w->cells[i * w->samples.count + s];
+static void add_row(const work *w, size_t layer, size_t i, size_t s, cli_table *table) {
+    const cell *c = cell_at(w, layer, i, s);
+    const int64_t number = layer_number(w, layer);
     const plsh_attention *a = &w->arrays.attention;
     const double n = (double)c->count, mean = c->sum / n;
     const double variance = n > 1 ? fmax(0, (c->squares - n * mean * mean) / (n - 1)) : 0;
-    cli_cell row[] = {{.number = sigma_of(w, i)},
+    cli_cell row[] = {{.integer = number},
+                      {.number = sigma_of(w, i)},
                       {.integer = w->samples.values[s]},
                       {.number = mean},
                       {.number = sqrt(variance)},
                       {.number = c->most},
                       {.number = (double)c->pairs / (double)(a->heads * a->queries)},
                       {.number = c->seconds / (double)w->reps}};
-    cli_table_add(table, row);
+    cli_table_add(table, row + (number < 0));
 }
 
 static int print_json(const settings *given, const work *w, const cli_table *table) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_text(json, "method", list_sampled()[given->error.method]);
     cli_partitions_json(&given->problem.partitions, json);
     cli_json_boolean(json, "causal", given->problem.inputs.causal);
@@ -249,10 +306,13 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
 static int report(const settings *given, const work *w) {
     cli_table *table;
     plsh_error error;
-    if (cli_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+    const size_t skip = layer_number(w, 0) < 0; /* arrays have no layer */
+    if (cli_table_create(&table, columns + skip, CLI_COUNT(columns) - skip, &error) !=
+        PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    for (size_t i = 0; i < w->decays.count; i++)
-        for (size_t s = 0; s < w->samples.count; s++) add_row(w, i, s, table);
+    for (size_t l = 0; l < w->layers; l++)
+        for (size_t i = 0; i < w->decays.count; i++)
+            for (size_t s = 0; s < w->samples.count; s++) add_row(w, l, i, s, table);
     int code = given->problem.common.json ? print_json(given, w, table) : cli_print_table(table);
     cli_table_free(table);
     return code;
@@ -266,6 +326,10 @@ static int run(const void *given) {
     if (code == CLI_DONE) code = measure(&options, &w);
     if (code == CLI_DONE) code = report(&options, &w);
     cli_outputs_abandon(&w.out, 1);
+#if PLSH_WITH_LM
+    if (w.capture.count > 0) w.arrays = (cli_arrays){0}; /* one of the capture's */
+    cli_capture_free(&w.capture);
+#endif
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);
     cli_labels_free(&w.labels);
@@ -283,7 +347,8 @@ const cli_command cli_command_error = {
         "the third curve of the paper's figure. Every sigma is given to all heads of the "
         "arrays; mean and standard deviation are over heads and repetitions. Repetition r has "
         "the seed --seed + r. The partitions are those of every command, integer and stratified; "
-        "--paper takes the paper's.",
+        "--paper takes the paper's. With --model the arrays are those that its layers have when it "
+        "reads a text, and every layer has rows of its own.",
     .example = "plsh error --random 2,500,16 --sigma 4,32 --samples 1,10,100 --reps 3 --causal",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

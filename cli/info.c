@@ -69,7 +69,7 @@ static int run(const void *given) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     for (size_t i = 0; i < CLI_COUNT(facts); i++) {
         if (facts[i].number != 0)
             cli_json_integer(json, facts[i].key, facts[i].number);

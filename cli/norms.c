@@ -330,9 +330,9 @@ static const char *const norm_names[] = {"spectral", "max"};
 
 /* "in_band": {model: {norm: true or false}}, without the curves that were not published there. */
 static void json_bands(cli_json *json, const norms_cell *cell) {
-    plsh_json_begin_object(json, "in_band");
+    cli_json_begin_object(json, "in_band");
     for (size_t m = 0; cli_published_models[m] != NULL; m++) {
-        plsh_json_begin_object(json, cli_published_models[m]);
+        cli_json_begin_object(json, cli_published_models[m]);
         for (size_t x = 0; x < CLI_COUNT(norm_names); x++) {
             const cli_point *point = cli_published_find(cli_published_models[m], norm_names[x],
                                                         cell->sigma, cell->samples);
@@ -403,7 +403,7 @@ static void report_miss(void *context, const comparison *one) {
                point->high, reason);
         return;
     }
-    plsh_json_begin_object(score->json, NULL);
+    cli_json_begin_object(score->json, NULL);
     cli_json_text(score->json, "norm", point->norm);
     cli_json_number(score->json, "sigma", point->sigma);
     cli_json_integer(score->json, "samples", point->samples);
@@ -416,15 +416,15 @@ static void report_miss(void *context, const comparison *one) {
 }
 
 static void json_paper(const norms_work *work, cli_json *json) {
-    plsh_json_begin_array(json, "paper");
+    cli_json_begin_array(json, "paper");
     for (size_t m = 0; cli_published_models[m] != NULL; m++) {
         norms_score score = {.json = json};
         compare(work, cli_published_models[m], count_point, &score);
-        plsh_json_begin_object(json, NULL);
+        cli_json_begin_object(json, NULL);
         cli_json_text(json, "model", cli_published_models[m]);
         cli_json_integer(json, "points", score.points);
         cli_json_integer(json, "in_band", score.held);
-        plsh_json_begin_array(json, "missed");
+        cli_json_begin_array(json, "missed");
         compare(work, cli_published_models[m], report_miss, &score);
         cli_json_end(json);
         cli_json_end(json);
@@ -446,17 +446,17 @@ static int print_json(const settings *given, const norms_work *work) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_integer(json, "n", work->n);
     cli_json_integer(json, "reps", work->reps);
     cli_partitions_json(&given->partitions, json);
     cli_json_number(json, "delta", given->norms.delta);
     cli_json_number(json, "tolerance", given->norms.tolerance);
-    plsh_json_begin_array(json, "rows");
+    cli_json_begin_array(json, "rows");
     for (size_t c = 0; c < work->count; c++) {
         cli_cell row[COLUMNS];
         fill_row(given, work, &work->cells[c], row);
-        plsh_json_begin_object(json, NULL);
+        cli_json_begin_object(json, NULL);
         for (size_t x = 0; x < (given->norms.timing ? COLUMNS : COLUMNS - 1); x++)
             json_cell(json, &columns[x], row[x]);
         if (given->norms.paper) json_bands(json, &work->cells[c]);

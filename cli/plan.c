@@ -113,7 +113,7 @@ static int print_json(const settings *given, const cli_table *table) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_integer(json, "n", given->plan.n);
     cli_json_number(json, "error", given->plan.error);
     cli_json_number(json, "delta", given->plan.delta);

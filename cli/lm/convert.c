@@ -83,7 +83,7 @@ static int print_json(const plsh_converted *converted) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_integer(json, "tensors", (int64_t)converted->tensors);
     cli_json_integer(json, "bytes", (int64_t)converted->bytes);
     cli_json_integer(json, "as_f16", (int64_t)converted->as_f16);

@@ -234,7 +234,7 @@ static int save(const settings *given, work *w) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_integer(json, "rows", w->row_count);

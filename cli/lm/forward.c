@@ -169,7 +169,7 @@ static int report(const settings *given, const work *w) {
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_integer(json, "tokens", w->ids.count);

@@ -243,11 +243,11 @@ static int report(const settings *given, const work *w) {
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_text(json, "text", w->text.bytes != NULL ? w->text.bytes : "");
-    plsh_json_begin_array(json, "ids");
+    cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
     cli_json_end(json);
     cli_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);

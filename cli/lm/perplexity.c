@@ -171,7 +171,7 @@ static int print(const settings *given, const cli_model *model, cli_table *table
     plsh_error error;
     if (!given->lm.common.json) return cli_print_table(table);
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", model->said);
     int code = CLI_DONE;

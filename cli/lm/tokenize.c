@@ -94,12 +94,12 @@ static int print_ids_json(const plsh_tokenizer *tokenizer, const plsh_token_ids 
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
-    plsh_json_begin_array(json, "ids");
+    cli_json_begin_object(json, NULL);
+    cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < ids->count; i++) cli_json_integer(json, NULL, ids->ids[i]);
     cli_json_end(json);
     if (tokens) {
-        plsh_json_begin_array(json, "tokens");
+        cli_json_begin_array(json, "tokens");
         for (size_t i = 0; i < ids->count; i++) json_token(json, tokenizer, ids->ids[i]);
         cli_json_end(json);
     }
@@ -181,7 +181,7 @@ static int print_text(const settings *given, const plsh_token_text *text) {
     cli_json *json;
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    plsh_json_begin_object(json, NULL);
+    cli_json_begin_object(json, NULL);
     cli_json_bytes(json, "text", text->bytes != NULL ? text->bytes : "", text->length);
     cli_json_end(json);
     int code = cli_print_json(json);

@@ -97,9 +97,9 @@ static void begin(cli_json *json, const char *key, const char *opener, char clos
     json->filled[json->depth] = false;
 }
 
-void plsh_json_begin_object(cli_json *json, const char *key) { begin(json, key, "{", '}'); }
+void cli_json_begin_object(cli_json *json, const char *key) { begin(json, key, "{", '}'); }
 
-void plsh_json_begin_array(cli_json *json, const char *key) { begin(json, key, "[", ']'); }
+void cli_json_begin_array(cli_json *json, const char *key) { begin(json, key, "[", ']'); }
 
 void cli_json_end(cli_json *json) {
     if (json->depth == 0) {

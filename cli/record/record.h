@@ -20,8 +20,8 @@ void cli_json_free(cli_json *json);
  * whole document. Numbers are written so that reading them gives the same double; NaN and
  * infinities, which JSON lacks, become null. Text is escaped; bytes that are not UTF-8 become
  * U+FFFD; NULL becomes null. */
-void plsh_json_begin_object(cli_json *json, const char *key);
-void plsh_json_begin_array(cli_json *json, const char *key);
+void cli_json_begin_object(cli_json *json, const char *key);
+void cli_json_begin_array(cli_json *json, const char *key);
 void cli_json_end(cli_json *json);
 void cli_json_number(cli_json *json, const char *key, double value);
 void cli_json_integer(cli_json *json, const char *key, int64_t value);

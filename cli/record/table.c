@@ -165,9 +165,9 @@ plsh_status cli_table_json(const cli_table *table, cli_json *json, const char *k
                            plsh_error *error) {
     plsh_status status = plsh_text_status(&table->words, error);
     if (status != PLSH_STATUS_OK) return status;
-    plsh_json_begin_array(json, key);
+    cli_json_begin_array(json, key);
     for (size_t row = 0; row < table->rows; row++) {
-        plsh_json_begin_object(json, NULL);
+        cli_json_begin_object(json, NULL);
         for (size_t c = 0; c < table->columns_count; c++) json_cell(table, row, c, json);
         cli_json_end(json);
     }
