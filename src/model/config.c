@@ -290,7 +290,7 @@ static bool is_false(const json_t *value) {
 
 static plsh_status read_field(const json_t *object, const field *f, const char *what,
                               plsh_model_config *config, plsh_error *error) {
-    void *member = (char *)config + f->offset;
+    void *member = config ? (char *)config + f->offset : NULL; /* NULL: nothing to be kept */
     const json_t *value = json_object_get(object, f->key);
     if (f->required && (!value || json_is_null(value))) {
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: \"%s\" is missing", what, f->key);
