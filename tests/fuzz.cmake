@@ -23,3 +23,47 @@ foreach(source IN LISTS fuzz_targets)
     endif()
     target_link_libraries(${target} PRIVATE plsh_lm_static ${plsh_lm_libraries})
 endforeach()
+
+# A short run of libFuzzer on the readers of files in the ordinary suite too, where clang has it: those
+# programs need a few sources only, compiled apart from everything else.
+if(plsh_has_lm AND NOT PLSH_SANITIZE)
+    find_program(PLSH_FUZZ_COMPILER clang)
+    set(fuzz_flags -std=c17 -O1 -g -D_GNU_SOURCE -fopenmp -fno-sanitize-recover=all
+                   -fsanitize=fuzzer,address,undefined)
+    if(PLSH_FUZZ_COMPILER AND NOT DEFINED PLSH_FUZZ_WORKS)
+        set(fuzz_probe "${CMAKE_CURRENT_BINARY_DIR}/fuzz_probe")
+        file(WRITE "${fuzz_probe}.c" "#include <omp.h>\n#include <stddef.h>\n"
+            "int LLVMFuzzerTestOneInput(const char *bytes, size_t size);\n"
+            "int LLVMFuzzerTestOneInput(const char *bytes, size_t size) {\n"
+            "    return bytes == NULL && size > 0 && omp_get_max_threads();\n}\n")
+        execute_process(COMMAND ${PLSH_FUZZ_COMPILER} ${fuzz_flags} ${fuzz_probe}.c -o ${fuzz_probe}
+            RESULT_VARIABLE fuzz_failed OUTPUT_QUIET ERROR_QUIET)
+        if(fuzz_failed)
+            set(PLSH_FUZZ_WORKS OFF CACHE INTERNAL "")
+        else()
+            set(PLSH_FUZZ_WORKS ON CACHE INTERNAL "")
+        endif()
+    endif()
+endif()
+if(PLSH_FUZZ_WORKS AND NOT PLSH_SANITIZE)
+    file(GLOB fuzz_sources "${PROJECT_SOURCE_DIR}/src/base/*.c" "${PROJECT_SOURCE_DIR}/src/weights/*.c"
+         "${PROJECT_SOURCE_DIR}/src/model/config*.c" "${PROJECT_SOURCE_DIR}/src/model/family.c")
+    list(FILTER fuzz_sources EXCLUDE REGEX "weights/(linear|choose)\\.c$")
+    foreach(name gguf safetensors config)
+        set(source "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz_${name}.c")
+        add_custom_command(OUTPUT short_fuzz_${name}
+            COMMAND ${PLSH_FUZZ_COMPILER} ${fuzz_flags} -I "${PROJECT_SOURCE_DIR}/include"
+                    -I "${PROJECT_SOURCE_DIR}/src" -I "${CMAKE_CURRENT_SOURCE_DIR}"
+                    ${source} ${fuzz_sources} -o short_fuzz_${name} -ljansson -lm
+            DEPENDS ${source} ${fuzz_sources} "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/weights_walk.h"
+            VERBATIM)
+        add_custom_target(short_fuzz_${name}_program ALL DEPENDS short_fuzz_${name})
+        set(found "${CMAKE_CURRENT_BINARY_DIR}/found-${name}/")
+        file(MAKE_DIRECTORY "${found}")
+        add_test(NAME fuzz-${name}-short
+            COMMAND "${CMAKE_CURRENT_BINARY_DIR}/short_fuzz_${name}" -max_total_time=10
+            -rss_limit_mb=2048 -malloc_limit_mb=256 "-artifact_prefix=${found}" "${found}"
+            "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name}")
+        set_tests_properties(fuzz-${name}-short PROPERTIES LABELS serial)
+    endforeach()
+endif()
