@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef cli_train_settings settings;
@@ -38,14 +39,26 @@ typedef struct work {
 
 /* ---- Signals --------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t asked_to_stop, asked_to_plot;
+static volatile sig_atomic_t asked_to_stop, asked_to_plot, asked_at;
 
-static void ask_to_stop(int number) { asked_to_stop = number; }
+/* One that comes more than a second after the first ends the program as ever; before that it is the
+ * same one, sent to the process and to its group. */
+static void ask_to_stop(int number) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!asked_to_stop) {
+        asked_at = (sig_atomic_t)now.tv_sec;
+        asked_to_stop = number;
+    } else if ((sig_atomic_t)now.tv_sec - asked_at > 1) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
 static void ask_to_plot(int number) { asked_to_plot = number; }
 
-/* The second of a kind ends the program as ever. */
 static void catch_signals(void) {
-    struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction stop = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
     struct sigaction plot = {.sa_handler = ask_to_plot, .sa_flags = SA_RESTART};
     sigemptyset(&stop.sa_mask);
     sigemptyset(&plot.sa_mask);

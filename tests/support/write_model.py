@@ -89,7 +89,9 @@ def write(folder: Path, config: dict, tensors: dict) -> None:
         "version": "1.0", "added_tokens": [end], "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                           "use_regex": True},
-        "post_processor": None, "decoder": {"type": "ByteLevel"},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+                    "use_regex": True},
         "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
