@@ -15,8 +15,8 @@ build: build/CMakeCache.txt ## compile the library and the program; leaves build
 build/CMakeCache.txt:
 	@$(configure)
 
-run: dependencies build ## the quick figures: tables here, plots in build/run
-	@scripts/run
+run: dependencies build ## the quick figures: tables here, plots in build/run; MODEL=file: a model instead
+	@$(if $(MODEL),scripts/run-model "$(MODEL)",scripts/run)
 
 test: dependencies ## the whole test suite; warnings of the compiler are errors
 	@$(configure) -DPLSH_BUILD_TESTS=ON -DPLSH_WERROR=ON >/dev/null
