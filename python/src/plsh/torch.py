@@ -330,7 +330,7 @@ def _backward_autograd(keys: Any, *inputs: Any) -> Any:
 
 def _nothing_watches(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Plain tensors, and no transform, mode or trace that an operator would have to tell."""
-    return (not torch.compiler.is_compiling() and type(q) is type(k) is type(v) is Tensor
+    return (not torch.compiler.is_compiling() and type(q) is type(k) is type(v) is Tensor and q.is_cpu
             and forward_ad._current_level < 0 and not torch._C._len_torch_dispatch_stack()
             and not torch._C._functorch.maybe_current_level())
 
