@@ -223,8 +223,6 @@ def test_what_is_refused(rng):
         (ValueError, "sigma is -1", (q, k, v), {"sigma": -1.0}),
         (ValueError, "method='fast': is one of dense, exact", (q, k, v), {"method": "fast"}),
         (ValueError, "window=0", (q, k, v), {"method": "window", "window": 0}),
-        (ValueError, "window: has no default", (q, k, v),
-         {"method": "window", "decay": "triangle:9"}),
         (ValueError, "out: must be a float32", (q, k, v), {"out": np.zeros(3)}),
         (ValueError, "query_offsets, key_offsets", (q, k, v), {"query_offsets": [0, 150]}),
         (plsh.UnsupportedError, "convex", (q, k, v),
