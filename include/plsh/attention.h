@@ -73,10 +73,10 @@ typedef struct plsh_attention {
     int64_t sequences;
     const int64_t *query_offsets, *key_offsets;
     bool causal;
-    bool check_finite; /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
-    double scale;      /* 0 = 1 / sqrt(head_dim) */
-    plsh_dtype
-        dtype; /* of q, k, v: float32, float16 or bfloat16; o, lse and gradients are float32 */
+    bool check_finite;  /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
+    double scale;       /* 0 = 1 / sqrt(head_dim) */
+    plsh_dtype dtype;   /* of q, k, v: float32, float16 or bfloat16; the gradients are float32 */
+    plsh_dtype o_dtype; /* of o in the forward pass: the same three; 0 is float32 */
     plsh_layout q, k, v, o;
     const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
     int64_t head_count;
@@ -101,7 +101,7 @@ PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_he
 
 /* Plan, execute, release in one call. lse may be NULL, else [heads, queries]. */
 PLSH_API plsh_status plsh_attend(const plsh_attention *attention, const void *q, const void *k,
-                                 const void *v, float *o, float *lse, plsh_error *error);
+                                 const void *v, void *o, float *lse, plsh_error *error);
 
 /* ---- Plans ---------------------------------------------------------------- */
 
@@ -145,7 +145,7 @@ typedef struct plsh_extent {
 
 typedef struct plsh_forward {
     const void *q, *k, *v;
-    float *o;
+    void *o;    /* of o_dtype: the float32 result, rounded to nearest even */
     float *lse; /* [heads, queries] or NULL */
     /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
      * row, against the head's untruncated decay, from these very arrays. dense and none give 0;
@@ -163,10 +163,11 @@ typedef struct plsh_forward {
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
                                        void *workspace, plsh_report *report, plsh_error *error);
 
-/* Gradients of sum(o * d_o). o and lse are those of the forward call. Any of the outputs may be
- * NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o. All pairs that the forward pass scored are
- * scored again, once (masks: once for all its passes; its gradient is that of plsh), and memory is
- * O(threads + n / 96). The same bits for any number of threads.
+/* Gradients of sum(o * d_o). o and lse are those of the forward call; o is float32 here whatever
+ * o_dtype is (one that was rounded and widened again gives gradients that are off by as much). Any
+ * of the outputs may be NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o. All pairs that the
+ * forward pass scored are scored again, once (masks: once for all its passes; its gradient is that
+ * of plsh), and memory is O(threads + n / 96). The same bits for any number of threads.
  *
  * d_decay: [heads, 2], the gradients by the decay's a and b, so that sigma can be learned. A
  * sampled mask is no smooth function of them: for plsh, masks and mean this is the

@@ -65,9 +65,10 @@ PLSH_API void plsh_cache_destroy(plsh_cache *cache); /* NULL is fine */
  * the layouts say otherwise. */
 typedef struct plsh_tokens {
     int64_t count;
-    plsh_dtype dtype; /* of q, k and v: float32, or what the cache stores */
+    plsh_dtype dtype;   /* of q, k and v: float32, or what the cache stores */
+    plsh_dtype o_dtype; /* of o: float32 (0), float16 or bfloat16, rounded to nearest even */
     const void *q, *k, *v;
-    float *o;
+    void *o;
     float *lse; /* [heads, count] or NULL */
     plsh_layout q_layout, k_layout, v_layout, o_layout;
     /* Memory on a 64-byte boundary, of plsh_cache_workspace bytes, for the time of the call; NULL:

@@ -2,6 +2,7 @@
 #include "model/activation.h"
 
 #include "base/clones.h"
+#include "base/thread.h"
 #include "model/rowmath.h"
 
 #define SQRT_2_OVER_PI 0x1.988454p-1f
@@ -58,7 +59,8 @@ PLSH_CLONES static void slope(plsh_activation kind, const float *restrict from, 
 
 void plsh_activation_forward(plsh_activation kind, bool gated, const float *x, float *y,
                              int64_t rows, int64_t width, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 1 && threads > 1)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         const float *from = x + r * width * (gated ? 2 : 1);
         float *to = y + r * width;
@@ -69,7 +71,8 @@ void plsh_activation_forward(plsh_activation kind, bool gated, const float *x, f
 
 void plsh_activation_backward(plsh_activation kind, bool gated, const float *x, const float *dy,
                               float *dx, int64_t rows, int64_t width, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 1 && threads > 1)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         const float *from = x + r * width * (gated ? 2 : 1), *dout = dy + r * width;
         float *to = dx + r * width * (gated ? 2 : 1);

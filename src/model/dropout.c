@@ -2,6 +2,7 @@
 #include "model/dropout.h"
 
 #include "base/random.h"
+#include "base/thread.h"
 
 enum { PURPOSE_DROPOUT = 0x64726f70, EACH = 4 }; /* EACH: numbers that one draw decides about */
 
@@ -15,7 +16,8 @@ void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
     const uint32_t below = (uint32_t)(p * 4294967296.0);
     const float scale = (float)(1.0 / (1.0 - p));
     const int64_t draws = (columns + EACH - 1) / EACH;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 1 && threads > 1)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t d = 0; d < draws; d++) {
             plsh_random random = plsh_random_at(stream, (uint64_t)(r * draws + d));

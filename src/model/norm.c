@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clones.h"
+#include "base/thread.h"
 
 enum { SUMS = 16 }; /* side by side, so that sums become vector code in a fixed order */
 
@@ -59,7 +60,8 @@ PLSH_CLONES static void scale_row(const plsh_norm *norm, statistics s, const flo
 
 void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float *x, float *y,
                        int64_t y_stride, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (shape.rows > 8 && threads > 1)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(plsh_thread_team(threads)) if (shape.rows > 8 && threads > 1)
     for (int64_t r = 0; r < shape.rows; r++) {
         for (int64_t p = 0; p < shape.parts; p++) {
             const float *from = x + r * shape.stride + p * norm->width;
@@ -94,7 +96,7 @@ void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float
                         float *db, float *partial, int threads) {
     const int64_t width = norm->width,
                   blocks = (shape.rows + PLSH_NORM_BLOCK - 1) / PLSH_NORM_BLOCK;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(threads)) if (threads > 1)
     for (int64_t b = 0; b < blocks; b++) {
         float *sums = partial + b * 2 * width;
         int64_t end = (b + 1) * PLSH_NORM_BLOCK;

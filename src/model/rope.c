@@ -5,6 +5,7 @@
 
 #include "base/clones.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #define TWO_PI 6.283185307179586
 
@@ -72,7 +73,8 @@ void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t
                     int threads) {
     const int64_t half = rope->head_dim / 2;
     const float sign = back ? -1.0f : 1.0f;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 8 && threads > 1)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(plsh_thread_team(threads)) if (rows > 8 && threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         const float *cosine = table + r * 2 * half;
         for (int64_t h = 0; h < heads; h++) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clones.h"
+#include "base/thread.h"
 #include "model/rowmath.h"
 
 enum { SUMS = 16 };
@@ -60,7 +61,7 @@ double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, 
         int64_t left = rows - first, count = left < PLSH_LOSS_ROWS ? left : PLSH_LOSS_ROWS;
         plsh_const_matrix from = {h + first * width, width}, dz = {logits, vocabulary};
         plsh_linear_forward(engine, head, count, from, (plsh_matrix){logits, vocabulary}, false);
-#pragma omp parallel for schedule(static) num_threads(engine->threads)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(engine->threads))
         for (int64_t r = 0; r < count; r++) {
             loss[r] = row_loss(logits + r * vocabulary, vocabulary, targets[first + r], divisor);
         }

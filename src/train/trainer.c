@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "model/attention.h"
 #include "train/loss.h"
 
@@ -209,7 +210,7 @@ static double gradient_norm(const plsh_trainer *t, double divisor) {
     const plsh_parameters *p = &t->parameters;
     const int64_t blocks = (int64_t)((p->numbers + BLOCK - 1) / BLOCK);
     double total = 0.0;
-#pragma omp parallel for schedule(static) num_threads(t->engine.threads)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(t->engine.threads))
     for (int64_t b = 0; b < blocks; b++) {
         size_t first = (size_t)b * BLOCK, end = first + BLOCK;
         double sum = 0.0;
@@ -266,7 +267,7 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     double clip = u->clip > 0.0 ? fmin(1.0, u->clip / (*norm + 1e-6)) : 1.0;
     rates decayed = make_rates(t, u, clip / divisor), plain = decayed;
     plain.keep = 1.0f;
-#pragma omp parallel for schedule(dynamic) num_threads(t->engine.threads)
+#pragma omp parallel for schedule(dynamic) num_threads(plsh_thread_team(t->engine.threads))
     for (size_t i = 0; i < p->count; i++) {
         bool bare = u->decay_matrices_only && !p->list[i].matrix;
         update_numbers(p, &p->list[i], bare ? &plain : &decayed);

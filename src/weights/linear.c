@@ -224,7 +224,7 @@ static int64_t unit_of(plsh_weight_type type) {
 static void run_products(const plsh_linear_engine *engine, const product *products, int count) {
     int64_t total = 0;
     for (int i = 0; i < count; i++) total += products[i].tiles;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(engine->threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(plsh_thread_team(engine->threads))
     for (int64_t t = 0; t < total; t++) {
         const product *p = products;
         int64_t tile = t;
@@ -282,7 +282,7 @@ static void forward_few(const plsh_linear_engine *engine, const plsh_linear *lay
     for (int i = 0; i < count; i++) total += runs_of(&layers[i]);
     float *sums = engine->workspace;
     sum_groups(sums, rows, layers[0].in, x);
-#pragma omp parallel for schedule(static) num_threads(engine->threads)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(engine->threads))
     for (int64_t t = 0; t < total; t++) {
         int i = 0;
         int64_t run = t;

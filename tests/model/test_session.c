@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "plsh/lm.h"
 #include "support/support.h"
@@ -136,6 +138,37 @@ static void test_fork_and_truncate(void **state) {
     plsh_session_destroy(fork);
 }
 
+/* A child of a process that has run a model goes on with its sessions, with the same bits; it does
+ * not wait for the threads it lost. */
+static void test_process_fork(void **state) {
+    (void)state;
+    static float ours[VOCABULARY], theirs[VOCABULARY];
+    plsh_error error;
+    plsh_model *model;
+    plsh_session *session;
+    assert_ok(plsh_model_open(&model, f.folder, &(plsh_model_options){.threads = 2}, &error));
+    assert_ok(plsh_session_create(&session, model, NULL, &error));
+    feed(session, f.ids, 50, NULL, NULL);
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    const plsh_step step = {.ids = f.ids + 50, .count = 40, .logits = ours};
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60); /* a child that hangs is ended by this */
+        bool good = plsh_session_step(session, &step, &error) == PLSH_STATUS_OK &&
+                    write(ends[1], ours, sizeof ours) == (ssize_t)sizeof ours;
+        _exit(good ? 0 : 1);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(read(ends[0], theirs, sizeof theirs), sizeof theirs);
+    assert_ok(plsh_session_step(session, &step, &error));
+    assert_memory_equal(ours, theirs, sizeof ours);
+    close(ends[0]), close(ends[1]);
+    plsh_session_destroy(session);
+    plsh_model_close(model);
+}
+
 static void test_save_and_load(void **state) {
     (void)state;
     char folder[128];
@@ -257,6 +290,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps),
                                        cmocka_unit_test(test_batch),
                                        cmocka_unit_test(test_fork_and_truncate),
+                                       cmocka_unit_test(test_process_fork),
                                        cmocka_unit_test(test_save_and_load),
                                        cmocka_unit_test(test_bad_steps),
                                        cmocka_unit_test(test_no_memory),

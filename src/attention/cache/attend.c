@@ -252,10 +252,13 @@ static void put_query(const plsh_cache *cache, const plsh_cache_query *query) {
     const plsh_tokens *tokens = cache->call.tokens;
     int64_t dim = cache->setup->page[0].value_dim;
     plsh_layout layout = plsh_cache_layout_or(tokens->o_layout, tokens->count, dim);
-    float *o = tokens->o + query->head * layout.head_stride + query->token * layout.row_stride;
+    int64_t at = query->head * layout.head_stride + query->token * layout.row_stride;
     bool mean = query->mask_row.mask->head.method == PLSH_METHOD_MEAN;
     float factor = mean ? 1 : query->l == 0 ? 0 : 1 / query->l; /* a row that saw nothing is 0 */
-    for (int64_t c = 0; c < dim; c++) o[c] = factor * query->o[c];
+    for (int64_t c = 0; c < dim; c++) query->o[c] *= factor;
+    plsh_kernels_narrow(cache->setup->page[0].kernels, tokens->o_dtype,
+                        (char *)tokens->o + at * (int64_t)plsh_dtype_size(tokens->o_dtype),
+                        query->o, dim);
     if (tokens->lse)
         tokens->lse[query->head * tokens->count + query->token] =
             (float)(((double)query->m + log2((double)query->l)) / LOG2_E);

@@ -17,7 +17,7 @@ static plsh_status check_tokens(const plsh_cache *cache, const plsh_tokens *toke
                          "tokens have dtype %s; float32, or what the cache stores, %s",
                          plsh_dtype_name(tokens->dtype),
                          plsh_dtype_name(cache->setup->page[0].dtype));
-    return PLSH_STATUS_OK;
+    return plsh_check_o_dtype(tokens->o_dtype, error);
 }
 
 static plsh_status check_append(const plsh_cache *cache, const plsh_tokens *tokens,
@@ -57,7 +57,7 @@ static plsh_status check_output(const plsh_cache *cache, const plsh_tokens *toke
         {"k", k, size, plsh_cache_layout_or(tokens->k_layout, n, d), setup->kv_heads, n, d, false},
         {"v", v, size, plsh_cache_layout_or(tokens->v_layout, n, dv), setup->kv_heads, n, dv,
          false},
-        {"o", tokens->o, sizeof(float), o_layout, setup->heads, n, dv, true},
+        {"o", tokens->o, plsh_dtype_size(tokens->o_dtype), o_layout, setup->heads, n, dv, true},
         {"lse", tokens->lse, sizeof(float), {n, 1}, setup->heads, n, 1, true},
     };
     return plsh_check_overlap(arrays, 5, error);

@@ -96,11 +96,8 @@ static void put_row(const plsh_cache_page_layout *layout, char *to, const void *
     if (dtype == layout->dtype) {
         memcpy(to, (const char *)from + (size_t)at * layout->element,
                (size_t)dim * layout->element);
-    } else if (layout->dtype == PLSH_DTYPE_FLOAT16) {
-        layout->kernels->narrow_half((uint16_t *)to, (const float *)from + at, dim);
     } else {
-        const float *row = (const float *)from + at;
-        for (int64_t x = 0; x < dim; x++) ((uint16_t *)to)[x] = plsh_float_to_bfloat(row[x]);
+        plsh_kernels_narrow(layout->kernels, layout->dtype, to, (const float *)from + at, dim);
     }
 }
 

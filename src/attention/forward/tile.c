@@ -67,18 +67,17 @@ void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
     const plsh_attention *shape = &tile->plan->shape;
     const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype), back = tile->rows;
     const ptrdiff_t d = shape->head_dim * size, dv = shape->value_dim * size;
-    const ptrdiff_t q = shape->q.row_stride * size,
-                    o = shape->o.row_stride * (ptrdiff_t)sizeof(float);
+    const ptrdiff_t o_size = (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
+    const ptrdiff_t q = shape->q.row_stride * size, o = shape->o.row_stride * o_size;
     const ptrdiff_t k = shape->k.row_stride * size, v = shape->v.row_stride * size;
     const int64_t from = key < back ? 0 : key - back;
     tile->ahead.next = tile->ahead.end = 0;
     if (tile->row < back || !tile->o_out || tile->pages) return; /* backward has its own order */
-    tile->ahead = (plsh_ahead){
-        {{tile->q - back * q, q, d},
-         {(const char *)tile->o_out - back * o, o, shape->value_dim * (ptrdiff_t)sizeof(float)},
-         {plsh_row_source_at(&tile->k, from), k, d},
-         {plsh_row_source_at(&tile->v, from), v, dv}},
-        .end = PLSH_AHEAD_ARRAYS * tile->rows};
+    tile->ahead = (plsh_ahead){{{tile->q - back * q, q, d},
+                                {tile->o_out - back * o, o, shape->value_dim * o_size},
+                                {plsh_row_source_at(&tile->k, from), k, d},
+                                {plsh_row_source_at(&tile->v, from), v, dv}},
+                               .end = PLSH_AHEAD_ARRAYS * tile->rows};
 }
 
 /* bias[i] for t = t0 + i = query - key, before causality and window. */
@@ -226,16 +225,33 @@ void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, 
     tile->pairs += (int64_t)rows * count;
 }
 
+plsh_tile_output plsh_tile_output_of(const plsh_tile *tile) {
+    const plsh_attention *shape = &tile->plan->shape;
+    if (shape->o_dtype == PLSH_DTYPE_FLOAT32)
+        return (plsh_tile_output){(float *)(void *)tile->o_out, shape->o.row_stride};
+    return (plsh_tile_output){tile->o, plsh_kernels_columns((int)shape->value_dim)};
+}
+
+static void narrow_output(const plsh_tile *tile, plsh_tile_output from) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const ptrdiff_t bytes = shape->o.row_stride * (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
+    for (int r = 0; r < tile->rows; r++)
+        plsh_kernels_narrow(tile->kernel, shape->o_dtype, tile->o_out + r * bytes,
+                            from.row + r * from.stride, shape->value_dim);
+}
+
 void plsh_tile_finish(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, dv = (int)shape->value_dim;
+    const plsh_tile_output output = plsh_tile_output_of(tile);
     plsh_tile_join(tile);
     for (int g = 0; g < tile->groups; g++) {
         int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
         ptrdiff_t first = (ptrdiff_t)g * group;
-        tile->kernel->finish(group, tile->o_out + first * shape->o.row_stride, shape->o.row_stride,
+        tile->kernel->finish(group, output.row + first * output.stride, output.stride,
                              tile->o + first * plsh_kernels_columns(dv), tile->l + first, rows, dv);
     }
+    if (shape->o_dtype != PLSH_DTYPE_FLOAT32) narrow_output(tile, output);
     for (int r = 0; tile->lse_out && r < tile->rows; r++) {
         tile->lse_out[r] = (float)((double)tile->m[r] * 0.6931471805599453 +
                                    log((double)tile->l[r] + (double)tile->l_low[r]));

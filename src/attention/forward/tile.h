@@ -58,7 +58,8 @@ struct plsh_tile {
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
     const char *q;
     plsh_row_source k, v;
-    float *o_out, *lse_out, *certificate_out; /* NULL where not asked for; all in backward */
+    char *o_out;                      /* rows of the plan's o_dtype; NULL in backward */
+    float *lse_out, *certificate_out; /* NULL where not asked for; both in backward */
 
     /* The queries, and what was summed up for them so far. */
     float *packed; /* [groups][d][group] */
@@ -125,6 +126,14 @@ void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, 
                               const int32_t *row);
 
 void plsh_tile_finish(plsh_tile *tile);
+
+/* Where finished rows are as float32: in the user's array, or, where that is narrower, in the place
+ * of the sums. */
+typedef struct plsh_tile_output {
+    float *row;
+    ptrdiff_t stride;
+} plsh_tile_output;
+plsh_tile_output plsh_tile_output_of(const plsh_tile *tile);
 
 /* Position of the first query of group g, and one past its last. */
 static inline int64_t plsh_tile_group_begin(const plsh_tile *tile, int g) {

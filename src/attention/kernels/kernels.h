@@ -27,6 +27,7 @@
 #define PLSH_ATTENTION_KERNELS_H
 
 #include "attention/kernels/decode.h"
+#include "base/dtype.h"
 #include "plsh/attention.h"
 
 enum { PLSH_GROUP_MAX = 48 }; /* the largest group of any table */
@@ -154,12 +155,21 @@ typedef struct plsh_kernels {
     void (*attend[3])(plsh_decode_row *const *rows, int count, const void *k, const void *v,
                       int keys, int d, int dv);
 
-    /* to[0..count) = from, rounded to nearest even. */
+    /* to[0..count) = from, rounded to nearest even; see plsh_kernels_narrow. */
     void (*narrow_half)(uint16_t *to, const float *from, int64_t count);
 } plsh_kernels;
 
 /* Floats from one row of O to the next: dv rounded up to the widest vector. */
 static inline int plsh_kernels_columns(int dv) { return (dv + 15) & ~15; }
+
+/* to[0..count) = from as float32, float16 or bfloat16, rounded to nearest even. */
+static inline void plsh_kernels_narrow(const plsh_kernels *kernels, plsh_dtype dtype, void *to,
+                                       const float *from, int64_t count) {
+    if (dtype == PLSH_DTYPE_FLOAT16)
+        kernels->narrow_half(to, from, count);
+    else
+        for (int64_t x = 0; x < count; x++) plsh_dtype_store(dtype, to, x, from[x]);
+}
 
 /* *out = the table of the instruction set that plsh_cpu_choose takes for this name. */
 plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh_error *error);

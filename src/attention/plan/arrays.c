@@ -59,7 +59,7 @@ plsh_status plsh_forward_check(const plsh_plan *plan, const plsh_forward *a, con
         queries_of(plan, "q", a->q, dtype, false),
         keys_of(plan, "k", a->k, dtype, false),
         values_of(plan, "v", a->v, dtype, false),
-        outputs_of(plan, "o", a->o, PLSH_DTYPE_FLOAT32, true),
+        outputs_of(plan, "o", a->o, plan->shape.o_dtype, true),
         rows_of(plan, "lse", a->lse, sizeof(float), n, true),
         rows_of(plan, "certificate", a->certificate, sizeof(float), n, true),
     };

@@ -17,6 +17,12 @@ static plsh_status check_range(const char *name, int64_t value, int64_t low, int
                      (long long)low, (long long)high);
 }
 
+static plsh_status check_dtype(const char *name, plsh_dtype dtype, plsh_error *error) {
+    if (plsh_dtype_is_attended(dtype)) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "%s is %s; float32, float16 or bfloat16", name,
+                     plsh_dtype_name(dtype));
+}
+
 static plsh_status check_sizes(const plsh_shape *shape, plsh_error *error) {
     plsh_status status = check_range("heads", shape->heads, 1, PLSH_HEADS_MAX, error);
     if (!status) status = check_range("kv_heads", shape->kv_heads, 1, shape->heads, error);
@@ -32,11 +38,11 @@ static plsh_status check_sizes(const plsh_shape *shape, plsh_error *error) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "scale is %g; a number of at most %g",
                          shape->scale, SCALE_MAX);
     }
-    if (!plsh_dtype_is_attended(shape->dtype)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID, "dtype is %s; float32, float16 or bfloat16",
-                         plsh_dtype_name(shape->dtype));
-    }
-    return PLSH_STATUS_OK;
+    return check_dtype("dtype", shape->dtype, error);
+}
+
+plsh_status plsh_check_o_dtype(plsh_dtype dtype, plsh_error *error) {
+    return check_dtype("o_dtype", dtype, error);
 }
 
 plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
@@ -182,6 +188,7 @@ plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention
     plsh_attention *a = checked;
     plsh_shape shape = plsh_attention_shape(a);
     plsh_status status = plsh_check_shape(&shape, error);
+    if (!status) status = plsh_check_o_dtype(a->o_dtype, error);
     if (status) return status;
     a->kv_heads = shape.kv_heads;
     a->value_dim = shape.value_dim;

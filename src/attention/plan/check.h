@@ -47,6 +47,9 @@ typedef struct plsh_shape {
 /* Checks all of it, the heads included, and replaces zeros by what they stand for. */
 plsh_status plsh_check_shape(plsh_shape *shape, plsh_error *error);
 
+/* Float32, float16 or bfloat16. */
+plsh_status plsh_check_o_dtype(plsh_dtype dtype, plsh_error *error);
+
 /* Head h of a checked shape as it runs: eps set, window and block no longer than any sequence. */
 plsh_head plsh_check_head(const plsh_shape *shape, int64_t h);
 

@@ -33,7 +33,7 @@ plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **
 size_t plsh_plan_workspace(const plsh_plan *plan) { return plan->workspace_bytes; }
 
 plsh_status plsh_attend(const plsh_attention *attention, const void *q, const void *k,
-                        const void *v, float *o, float *lse, plsh_error *error) {
+                        const void *v, void *o, float *lse, plsh_error *error) {
     plsh_plan *plan;
     void *workspace = NULL;
     plsh_status status = plsh_plan_create(attention, &plan, error);

@@ -65,7 +65,8 @@ static void select_item(worker *w, const plsh_forward *arrays, char *summaries, 
     plsh_tile_select(tile, arrays, summaries, &w->summary, h, x,
                      index - plan->head[h].first_tile[x]);
     int64_t row = plan->query_offset[x] + tile->row;
-    tile->o_out = arrays->o + h * shape->o.head_stride + row * shape->o.row_stride;
+    tile->o_out = (char *)arrays->o + (h * shape->o.head_stride + row * shape->o.row_stride) *
+                                          (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
     tile->lse_out = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
     tile->certificate_out =
         arrays->certificate ? arrays->certificate + h * shape->queries + row : NULL;

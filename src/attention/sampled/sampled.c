@@ -245,9 +245,9 @@ void plsh_sampled_run(plsh_tile *tile) {
     const int64_t pairs = tile->pairs;
     plsh_tile_pack(tile);
     tile->guarded = false;
-    if (run(tile) &&
-        tile->kernel->all_finite(tile->kernel->group, tile->o_out, PLSH_DTYPE_FLOAT32,
-                                 shape->o.row_stride, tile->rows, (int)shape->value_dim)) {
+    const plsh_tile_output output = plsh_tile_output_of(tile);
+    if (run(tile) && tile->kernel->all_finite(tile->kernel->group, output.row, PLSH_DTYPE_FLOAT32,
+                                              output.stride, tile->rows, (int)shape->value_dim)) {
         return;
     }
     tile->pairs = pairs;
