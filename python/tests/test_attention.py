@@ -1,5 +1,9 @@
 """Attention on NumPy arrays: reference data, strides, dtypes, packing, errors."""
 
+import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -224,6 +228,9 @@ def test_what_is_refused(rng):
         (ValueError, "method='fast': is one of dense, exact", (q, k, v), {"method": "fast"}),
         (ValueError, "window=0", (q, k, v), {"method": "window", "window": 0}),
         (ValueError, "out: must be a float32", (q, k, v), {"out": np.zeros(3)}),
+        (ValueError, "out: must be a float32 array", (q, k, v),
+         {"out": np.empty(q.shape, np.float16)}),
+        (ValueError, "out: shares memory with q", (q, k, v), {"out": q}),
         (ValueError, "query_offsets, key_offsets", (q, k, v), {"query_offsets": [0, 150]}),
         (plsh.UnsupportedError, "convex", (q, k, v),
          {"method": "plsh", "decay": "kerple-power:0.1,2"}),
@@ -255,3 +262,111 @@ def test_what_is_refused(rng):
 def test_empty(rng):
     q, k, v = arrays(rng, n=0)
     assert plsh.attention(q, k, v).shape == (4, 0, 24)
+
+
+@pytest.mark.parametrize("method", ("exact", "plsh", "auto"))
+def test_empty_batch(rng, method):
+    q, k, v = arrays(rng, batch=0)
+    done = plsh.attend(q, k, v, method=method, sigma=SIGMA, return_lse=True, certificate=True)
+    assert done.o.shape == (0, 4, 150, 24) and done.lse.shape == done.certificate.shape == (0, 4, 150)
+    assert (done.pairs, done.error_bound) == (0, 0.0) and len(done.methods) == 4
+    gradients = done.backward(np.empty_like(done.o))
+    assert gradients.dq.shape == q.shape and gradients.dk.shape == k.shape
+    assert not gradients.ddecay.any()
+    with pytest.raises(ValueError, match="sigma is -1"):  # the options are checked all the same
+        plsh.attention(q, k, v, method=method, sigma=-1.0)
+
+
+def test_out_that_overlaps(rng):
+    """Refused wherever it is, and only then; a batch of separate runs is no exception."""
+    memory = rng.standard_normal((3, 4, 150, 3 * 24), dtype=np.float32)
+    q, k, v = (memory[..., i * 24:(i + 1) * 24] for i in range(3))
+    expected = plsh.attention(*map(np.ascontiguousarray, (q, k, v)), sigma=SIGMA)
+    for name, x in zip("qkv", (q, k, v)):
+        with pytest.raises(ValueError, match=f"out: shares memory with {name}"):
+            plsh.attention(q, k, v, sigma=SIGMA, out=x)
+    room = np.zeros((5, 4, 150, 4 * 24), dtype=np.float32)
+    room[::2, ..., :72] = memory
+    q, k, v = (room[::2, ..., i * 24:(i + 1) * 24] for i in range(3))
+    beside = room[::2, ..., 72:]
+    plsh.attention(q, k, v, sigma=SIGMA, out=beside)
+    np.testing.assert_array_equal(beside, expected)
+    with pytest.raises(ValueError, match="out: shares memory with v"):
+        plsh.attention(q, k, v, sigma=SIGMA, out=room[::2, ..., 71:95])
+    later = room[1:5:2]
+    plsh.attention(q[:2], k[:2], v[:2], sigma=SIGMA, out=later[..., :24])
+    np.testing.assert_array_equal(later[..., :24], expected[:2])
+    with pytest.raises(ValueError, match="out: shares memory with k"):  # of the next entry
+        plsh.attention(q[:2], k[:2], v[:2], sigma=SIGMA, out=k[1:3])
+
+
+@pytest.mark.parametrize("method", ("exact", "plsh"))
+def test_half_outputs(rng, method):
+    """The float32 output, rounded, to the bit; in one run, and in one for each batch entry."""
+    q, k, v = (x.astype(np.float16) for x in arrays(rng, batch=3))
+    expected = plsh.attention(q, k, v, sigma=SIGMA, method=method).astype(np.float16)
+    for out in (np.zeros((3, 4, 150, 24), np.float16), np.zeros((3, 5, 150, 30), np.float16)):
+        part = out[:, :4, :, :24]
+        assert plsh.attention(q, k, v, sigma=SIGMA, method=method, out=part) is part
+        np.testing.assert_array_equal(part, expected)
+        assert not out[:, 4:].any() and not out[..., 24:].any()
+    done = plsh.attend(q, k, v, sigma=SIGMA, method=method, out=np.empty_like(q), return_lse=True)
+    with pytest.raises(ValueError, match="needs o as float32"):
+        done.backward(done.o)
+
+
+def _attend_again(sent, q, k, v):
+    sent.send(plsh.attention(q, k, v, sigma=SIGMA, threads=2))
+    sent.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_fork_after_a_call(rng):
+    """The child has lost the threads, and does not wait for them."""
+    q, k, v = arrays(rng)
+    expected = plsh.attention(q, k, v, sigma=SIGMA, threads=2)
+    context = multiprocessing.get_context("fork")
+    received, sent = context.Pipe(duplex=False)
+    child = context.Process(target=_attend_again, args=(sent, q, k, v))
+    child.start()
+    answered = received.poll(60)
+    found = received.recv() if answered else None
+    child.kill()
+    child.join()
+    assert answered, "the child hangs"
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(plsh.attention(q, k, v, sigma=SIGMA, threads=2), expected)
+
+
+FEW_THREADS = """
+import numpy as np, plsh, threading
+try:
+    for _ in range(9): threading.Thread(target=threading.Event().wait, args=(9,), daemon=True).start()
+except RuntimeError: pass
+else: raise SystemExit("9 threads can be made")
+q = np.ones((2, 300, 8), np.float32)
+assert (plsh.attention(q, q, q, threads=9) == plsh.attention(q, q, q, threads=1)).all()
+print("done", flush=True)
+import os; os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
+def test_threads_that_cannot_be_made():
+    """Fewer are used; OpenMP alone would end the process."""
+    import resource
+    stack, room = 2**35, 5 * 2**35  # a thread takes as much as its stack
+    if resource.getrlimit(resource.RLIMIT_STACK)[1] not in (resource.RLIM_INFINITY,):
+        pytest.skip("the stack is limited already")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+
+    run = subprocess.run([sys.executable, "-c", FEW_THREADS], preexec_fn=limit, timeout=120,
+                         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, capture_output=True,
+                         text=True)
+    if "can be made" in run.stderr or "MemoryError" in run.stderr:
+        pytest.skip("the limits do not hold here")
+    assert run.returncode == 0 and "done" in run.stdout, run.stderr

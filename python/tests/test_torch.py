@@ -80,6 +80,19 @@ def test_shapes():
     compare(inputs(batch=1, heads=4, kv_heads=4, n=1), {})
 
 
+@pytest.mark.parametrize("rows_first", (False, True))
+def test_empty_batch(rows_first):
+    q, k, v = inputs(batch=0, rows_first=rows_first)
+    sigma = torch.tensor(SIGMA, requires_grad=True)
+    for spans in (None, torch.zeros(0, 3, dtype=torch.int64)):
+        o, lse = plsh.torch.attention(q, k, v, sigma=sigma, spans=spans, return_lse=True)
+        assert o.shape == (0, 4, 130, 16) and lse.shape == (0, 4, 130)
+        o.sum().backward()
+        assert q.grad.shape == q.shape and k.grad.shape == k.shape and not sigma.grad.any()
+    with torch.no_grad():
+        assert plsh.torch.Cache().step(q, k, v).shape == (0, 4, 130, 16)
+
+
 def test_sampled_equals_numpy():
     q, k, v = inputs(batch=1)
     o = plsh.torch.attention(q, k, v, sigma=SIGMA, method="plsh", samples=30, seed=7)

@@ -101,7 +101,7 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
 class Attended:
     """What :func:`attend` computed and did."""
 
-    o: Float32  #: the output, [..., heads, queries, value_dim]
+    o: Float32  #: the output, [..., heads, queries, value_dim]; `out`, where one was given
     lse: Optional[Float32]  #: log-sum-exp of the scores with the bias, [..., heads, queries]
     certificate: Optional[Float32]  #: proven bound on the error of each row of o
     pairs: int  #: (query, key) pairs scored
@@ -126,6 +126,8 @@ class Attended:
         """
         if self.lse is None:
             raise ValueError("backward: needs the log-sum-exp; call attend(..., return_lse=True)")
+        if self.o.dtype != np.float32:
+            raise ValueError(f"backward: needs o as float32; out was {self.o.dtype}")
         if not isinstance(do, np.ndarray) or do.dtype != np.float32 or do.shape != self.o.shape:
             raise ValueError(f"do: must be a float32 array of shape {self.o.shape}, as o")
         if do.strides != self.o.strides:
@@ -180,7 +182,7 @@ def attend(
     labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
     key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
     check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
-    out: Optional[Float32] = None,
+    out: Optional[npt.NDArray[Any]] = None,
 ) -> Attended:
     """Attention with everything that can be known about it; :func:`attention` is the short form.
 
@@ -221,7 +223,7 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigm
              decay: Any, causal: bool, scale: Optional[float], method: Any, eps: float, window: Any,
              block: Any, scheme: str, design: str, samples: int, seed: int, labels: Any,
              query_offsets: Any, key_offsets: Any, threads: int, isa: str, check_finite: bool,
-             out: Optional[Float32]) -> tuple[Call, Float32]:
+             out: Optional[npt.NDArray[Any]]) -> tuple[Call, Float32]:
     """The call for these arguments, found again where they were checked before, and its output."""
     options = (scale, eps, scheme, design, samples, seed, threads, isa, check_finite)
     if out is not None or labels is not None or not (
@@ -267,7 +269,7 @@ def _make(
     q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any, decay: Any,
     causal: bool, scale: Optional[float], eps: float, scheme: str, design: str, samples: int,
     seed: int, threads: int, isa: str, check_finite: bool, method: Any, window: Any, block: Any,
-    labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[Float32],
+    labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[npt.NDArray[Any]],
 ) -> tuple[Call, Float32]:
     """Checks everything; the call for these arguments, and its output array."""
     check_numbers(causal, scale, eps, samples, seed, threads)
@@ -279,16 +281,14 @@ def _make(
     shape = (*q.shape[:-1], v.shape[-1])
     if out is None:
         out = _output(shape, qa)
-    elif not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.shape != shape:
-        raise ValueError(f"out: must be a float32 array of shape {shape}")
-    elif not out.flags.writeable:
-        raise ValueError("out: is read-only")
+    else:
+        _check_out(out, shape, (q, k, v))
     options = Options(
         method_words(method), decays_of(qa.heads, sigma, slopes, decay), float(eps),
         integers("window", window), integers("block", block), scheme, design, samples, seed)
     settings = Settings(causal, 0.0 if scale is None else float(scale), DTYPES[q.dtype.name],
                         threads, isa, check_finite, integers("query_offsets", query_offsets),
-                        integers("key_offsets", key_offsets))
+                        integers("key_offsets", key_offsets), o_dtype=DTYPES[out.dtype.name])
     oa = describe("out", out)
     if labels is None:
         return cached_call(qa, ka, va, oa, settings, options), out
@@ -296,6 +296,18 @@ def _make(
     if heads not in (1, qa.heads):
         raise ValueError(f"labels: of {heads} heads, must be of 1 or of all {qa.heads}")
     return Call(qa, ka, va, oa, settings, options, labels), out
+
+
+def _check_out(out: Any, shape: tuple[int, ...], inputs: tuple[npt.NDArray[Any], ...]) -> None:
+    if not isinstance(out, np.ndarray) or out.shape != shape or \
+            out.dtype not in (np.float32, inputs[0].dtype):
+        kinds = " or ".join(dict.fromkeys(("float32", inputs[0].dtype.name)))
+        raise ValueError(f"out: must be a {kinds} array of shape {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out: is read-only")
+    for name, x in zip("qkv", inputs):
+        if np.shares_memory(out, x):
+            raise ValueError(f"out: shares memory with {name}; it needs memory of its own")
 
 
 def _output(shape: tuple[int, ...], q: Array) -> Float32:
@@ -337,14 +349,15 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
     key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
     check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
-    out: Optional[Float32] = None,
+    out: Optional[npt.NDArray[Any]] = None,
 ) -> Union[Float32, tuple[Float32, ...]]:
     """softmax(scale q k^T + log k(|i - j|)) v, near-linear in the context length.
 
     Arrays are [heads, n, dim] or [batch, heads, n, dim], float32, float16 or bfloat16, of any
     strides but for the last dimension, whose elements are adjacent; they are not copied. k and v
     may have fewer heads (grouped queries) and more rows (the queries are the last positions).
-    The output is float32. Other threads of Python run meanwhile.
+    The output is float32, or what `out` is, an array for it: float32, or the type of q. Other
+    threads of Python run meanwhile.
 
     The words are those of the command line:
 

@@ -96,7 +96,7 @@ class Cache:
                 raise TypeError(f"{name}: dtype {x.dtype.name}, must be float32, or the cache's own "
                                 f"{self.dtype}")
             setattr(tokens, f"{name}_layout", layout(name, found, found.heads))
-            setattr(tokens, name, ffi.cast("float *" if name == "o" else "void *", address(x)))
+            setattr(tokens, name, ffi.cast("void *", address(x)))
         kinds = {x.dtype.name for name, x in given.items() if name != "o"}
         if len(kinds) != 1:
             raise TypeError(f"q, k, v: dtypes {', '.join(sorted(kinds))}; must be equal")

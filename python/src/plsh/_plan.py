@@ -63,6 +63,7 @@ class Settings(NamedTuple):
     key_offsets: tuple[int, ...] = ()
     edges: tuple[tuple[int, ...], ...] = ()  # per batch entry: keys where a sequence ends and the
     # next begins; padding is a sequence of its own
+    o_dtype: int = 0  # float32
 
 
 class Outcome(NamedTuple):
@@ -146,7 +147,7 @@ class Plan:
             "head_dim": q.dim, "value_dim": v.dim, "sequences": max(0, len(query_offsets) - 1),
             "query_offsets": offsets[0], "key_offsets": offsets[1], "causal": settings.causal,
             "check_finite": settings.check_finite, "scale": settings.scale,
-            "dtype": settings.dtype, "head": head, "head_count": q.heads,
+            "dtype": settings.dtype, "o_dtype": settings.o_dtype, "head": head, "head_count": q.heads,
             "threads": settings.threads, "isa": isa, **layouts,
         })
         error, plan = ffi.new("plsh_error *"), ffi.new("plsh_plan **")
@@ -224,8 +225,11 @@ class Call:
         self.by_rows = False
         edges, sequences = settings.edges, (settings.query_offsets, settings.key_offsets)
         self.steps: tuple[int, ...] = (0, 0, 0, 0)
+        self.o_size = int(lib.plsh_dtype_size(settings.o_dtype))
         make = _Maker(settings, options, labels)
-        if not edges and all(x.batch == 1 or x.batch_stride == x.heads * x.head_stride
+        if q.batch == 0:  # nothing to run; the plan of one entry checks the options
+            self.plans = [make(tuple(map(_one_entry, arrays)), 1, sequences)]
+        elif not edges and all(x.batch == 1 or x.batch_stride == x.heads * x.head_stride
                              or (x.heads == 1 and x.batch_stride) for x in arrays):
             self.plans = [make(tuple(map(_batch_in_heads, arrays)), q.batch, sequences)]
         elif all(x.batch_stride == x.rows * x.row_stride for x in arrays):
@@ -242,13 +246,16 @@ class Call:
     def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
                 itemsize: int) -> Outcome:
         """Runs on addresses. lse and certificate (or 0) are [batch, heads, rows]."""
+        if self.batch == 0:
+            return Outcome(0, 0.0)
         if self.by_rows:
             return self._forward_by_rows(q, k, v, o, lse, certificate)
         if len(self.plans) == 1:
             return self.plans[0].forward(q, k, v, o, lse, certificate)
         pairs, bound, rows = 0, 0.0, 4 * self.heads * self.rows
+        sizes = (itemsize, itemsize, itemsize, self.o_size)
         for b, plan in enumerate(self.plans):
-            x = [b * step * size for step, size in zip(self.steps, (itemsize, itemsize, itemsize, 4))]
+            x = [b * step * size for step, size in zip(self.steps, sizes)]
             done = plan.forward(q + x[0], k + x[1], v + x[2], o + x[3], lse and lse + b * rows,
                                 certificate and certificate + b * rows)
             pairs, bound = pairs + done.pairs, max(bound, done.error_bound)
@@ -281,6 +288,8 @@ class Call:
         per_plan = np.zeros((self.plans[0].heads, 2)) if d_decay is not None else None
         if d_decay is not None:
             d_decay[...] = 0.0
+        if self.batch == 0:
+            return Outcome(0, 0.0)
         pairs, rows = 0, 4 * self.heads * self.rows
         sizes = (itemsize, itemsize, itemsize, 4)
         for b, plan in enumerate(self.plans):
@@ -310,6 +319,10 @@ class _Maker:
 
 def _address(array: Optional[npt.NDArray[Any]]) -> int:
     return 0 if array is None else int(array.__array_interface__["data"][0])
+
+
+def _one_entry(x: Array) -> Array:
+    return Array(1, x.heads, x.rows, x.dim, 0, x.rows * x.dim, x.dim)
 
 
 def _batch_in_heads(x: Array) -> Array:

@@ -16,7 +16,7 @@ __all__ = ["Cache"]
 
 _TOKENS, _CACHES = ffi.typeof("plsh_tokens[]"), ffi.typeof("plsh_cache *[]")
 _ERROR, _SIZE = ffi.typeof("plsh_error *"), ffi.typeof("size_t *")
-_VOID, _FLOAT = ffi.typeof("void *"), ffi.typeof("float *")
+_VOID = ffi.typeof("void *")
 
 
 class Cache:
@@ -58,6 +58,8 @@ class Cache:
         """
         q, k, v = self._checked(q, k, v)
         batch, heads, rows, _ = q.shape
+        if not self.sequences and not batch:
+            return q.new_empty((batch, heads, rows, v.shape[3]))
         if not self.sequences:
             self._make(q, k, v)
         first = self.sequences[0]
@@ -66,13 +68,13 @@ class Cache:
             raise ValueError(f"q, k, v: shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}; "
                              f"the cache is of {len(self.sequences)} sequences of {first.heads} heads "
                              f"({first.kv_heads} of keys), {first.head_dim} and {first.value_dim} wide")
-        o = torch.empty((batch, rows, heads, v.shape[3]), dtype=torch.float32).transpose(1, 2)
+        o = torch.empty((batch, rows, heads, v.shape[3]), dtype=q.dtype).transpose(1, 2)
         first_rows = [(b, begins[b] if begins else 0) for b in range(batch)]
         for b, begin in first_rows:
             if begin:
                 o[b, :, :begin] = 0
         self._step([x for x in first_rows if x[1] < rows], q, k, v, o)
-        return o if q.dtype == torch.float32 else o.to(q.dtype)
+        return o
 
     def _checked(self, *arrays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         checked = []
@@ -104,12 +106,13 @@ class Cache:
             return
         caches = ffi.new(_CACHES, [self.sequences[b].pointer for b, _ in first_rows])
         tokens, error = ffi.new(_TOKENS, count), ffi.new(_ERROR)
+        dtype = DTYPES[str(q.dtype).removeprefix("torch.")]  # of o, too
         for token, (b, begin) in zip(tokens, first_rows):
-            token.count, token.dtype = rows - begin, DTYPES[str(q.dtype).removeprefix("torch.")]
-            token.q, token.q_layout = _address(_VOID, q, b, begin), _layout(q)
-            token.k, token.k_layout = _address(_VOID, k, b, begin), _layout(k)
-            token.v, token.v_layout = _address(_VOID, v, b, begin), _layout(v)
-            token.o, token.o_layout = _address(_FLOAT, o, b, begin), _layout(o)
+            token.count, token.dtype, token.o_dtype = rows - begin, dtype, dtype
+            token.q, token.q_layout = _address(q, b, begin), _layout(q)
+            token.k, token.k_layout = _address(k, b, begin), _layout(k)
+            token.v, token.v_layout = _address(v, b, begin), _layout(v)
+            token.o, token.o_layout = _address(o, b, begin), _layout(o)
         size = self._bytes.get((count, rows))
         if size is None:
             found = ffi.new(_SIZE)
@@ -129,9 +132,9 @@ class Cache:
             sequence.truncate(len(sequence) - count)
 
 
-def _address(kind: Any, x: Tensor, b: int, row: int) -> Any:
+def _address(x: Tensor, b: int, row: int) -> Any:
     strides = x.stride()
-    return ffi.cast(kind, x.data_ptr() + (b * strides[0] + row * strides[2]) * x.element_size())
+    return ffi.cast(_VOID, x.data_ptr() + (b * strides[0] + row * strides[2]) * x.element_size())
 
 
 def _layout(x: Tensor) -> tuple[int, int]:
