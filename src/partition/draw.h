@@ -2,7 +2,8 @@
  *
  * binning and integer draws are grids: label(i) = floor((i - c) / b). Here b and c are fixed-point
  * numbers with `shift` fraction bits, so labels and edges are exact integer arithmetic at any
- * 64-bit position, the same on every machine, and the next edge is an addition and a shift. */
+ * 64-bit position, the same on every machine for the same b and c, and the next edge is an addition
+ * and a shift. What libm has to do with b: docs/mathematics.md, section 2. */
 #ifndef PLSH_PARTITION_DRAW_H
 #define PLSH_PARTITION_DRAW_H
 
