@@ -8,7 +8,7 @@ parts() {
     cat <<'EOF'
 the library and the program: gcc cmake make librandom123-dev
 faster builds: ninja-build
-spectral norms: libarpack2-dev
+spectral norms: libarpack2
 language models: pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
 the roof of plsh bench: pkg-config libopenblas-dev
 plots of make run: gnuplot-nox librsvg2-bin

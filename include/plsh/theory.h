@@ -74,8 +74,9 @@ typedef struct plsh_norms {
  * is given by labels. options = NULL: the defaults. 1 <= n < 2^31.
  *
  * The spectral norm is the eigenvalue of largest magnitude by ARPACK (dsaupd),
- * from a start vector that is a function of n alone; a build without ARPACK
- * says PLSH_STATUS_UNSUPPORTED unless skip_spectral. A tolerance of t means
+ * from a start vector that is a function of n alone; where ARPACK is
+ * not installed (it is loaded when first needed) that is PLSH_STATUS_UNSUPPORTED
+ * unless skip_spectral. A tolerance of t means
  * that a true eigenvalue lies within t times the result.
  *
  * The operator is chosen by the time of one product, in units of one entry of the

@@ -1,4 +1,5 @@
-/* theory: the spectral norm of L* - M~ by ARPACK. */
+/* theory: the spectral norm of L* - M~ by ARPACK, which is loaded when it is first asked for: who
+ * needs no spectral norm needs neither it nor the BLAS and Fortran libraries behind it. */
 #include "theory/operator.h"
 
 #include "base/memory.h"
@@ -9,11 +10,44 @@
 
 #ifdef PLSH_WITH_ARPACK
 
-#include <arpack/arpack.h>
+#include <dlfcn.h>
 #include <pthread.h>
 
 /* ARPACK's Fortran keeps its state between calls in SAVEd locals: one solve at a time. */
 static pthread_mutex_t solver_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Its C names, as arpack.h declares them where its integers have 32 bits. */
+typedef void arpack_iterate(int *ido, const char *bmat, int n, const char *which, int nev,
+                            double tolerance, double *residual, int ncv, double *v, int ldv,
+                            int *iparam, int *ipntr, double *workd, double *workl, int lworkl,
+                            int *info);
+typedef void arpack_extract(int rvec, const char *howmny, const int *select, double *d, double *z,
+                            int ldz, double sigma, const char *bmat, int n, const char *which,
+                            int nev, double tolerance, double *residual, int ncv, double *v,
+                            int ldv, int *iparam, int *ipntr, double *workd, double *workl,
+                            int lworkl, int *info);
+
+/* Never closed; read under the lock. */
+static struct {
+    arpack_iterate *dsaupd_c;
+    arpack_extract *dseupd_c;
+} arpack;
+
+static plsh_status load_arpack(plsh_error *error) {
+    static const char *const names[] = {"libarpack.so.2", "libarpack.so"};
+    for (size_t i = 0; !arpack.dseupd_c && i < sizeof names / sizeof *names; i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (library == NULL) continue;
+        /* POSIX lets a data pointer stand for a function; C has no cast for it. */
+        *(void **)&arpack.dsaupd_c = dlsym(library, "dsaupd_c");
+        *(void **)&arpack.dseupd_c = dlsym(library, "dseupd_c");
+        if (!arpack.dsaupd_c || !arpack.dseupd_c) arpack.dseupd_c = NULL;
+    }
+    if (arpack.dseupd_c) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "spectral norms need ARPACK (libarpack.so.2), which is not installed here; "
+                     "install it (libarpack2 on Debian), or skip the spectral norm");
+}
 
 /* Vectors of the Krylov space. ARPACK looks at its result only when they are full, and most
  * matrices here are done after about 25 products: few where a product is dear; where it is cheaper
@@ -79,15 +113,15 @@ static bool start(solver *self) {
 }
 
 static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
-    a_int ido = 0, info = 1, n = (a_int)self->n, ncv = self->ncv;
-    a_int iparam[11] = {0}, ipntr[14] = {0}, select[KRYLOV] = {0};
+    int ido = 0, info = 1, n = (int)self->n, ncv = self->ncv;
+    int iparam[11] = {0}, ipntr[14] = {0}, select[KRYLOV] = {0};
     iparam[0] = 1;
-    iparam[2] = (a_int)(self->max_products < INT32_MAX ? self->max_products : INT32_MAX);
+    iparam[2] = (int)(self->max_products < INT32_MAX ? self->max_products : INT32_MAX);
     iparam[3] = 1;
     iparam[6] = 1;
-    const a_int lworkl = ncv * (ncv + 8);
+    const int lworkl = ncv * (ncv + 8);
     for (;;) {
-        dsaupd_c(&ido, "I", n, "LM", 1, self->tolerance, self->residual, ncv, self->basis, n,
+        arpack.dsaupd_c(&ido, "I", n, "LM", 1, self->tolerance, self->residual, ncv, self->basis, n,
                  iparam, ipntr, self->workd, self->workl, lworkl, &info);
         if (ido != 1 && ido != -1) break;
         if (self->products >= self->max_products)
@@ -99,7 +133,7 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     }
     if (info == 0) {
         double value = 0;
-        dseupd_c(0, "A", select, &value, self->basis, n, 0, "I", n, "LM", 1, self->tolerance,
+        arpack.dseupd_c(0, "A", select, &value, self->basis, n, 0, "I", n, "LM", 1, self->tolerance,
                  self->residual, ncv, self->basis, n, iparam, ipntr, self->workd, self->workl,
                  lworkl, &info);
         *norm = fabs(value);
@@ -128,7 +162,8 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *ma
     plsh_status status = solver_create(&self, error);
     if (!status && start(&self)) {
         pthread_mutex_lock(&solver_lock);
-        status = iterate(&self, norm, error);
+        status = load_arpack(error);
+        if (!status) status = iterate(&self, norm, error);
         pthread_mutex_unlock(&solver_lock);
     }
     *products = self.products;
