@@ -106,7 +106,7 @@ static void test_fork(void **state) {
         bool good = plsh_thread_team(2) == 1 && attend(2) == PLSH_STATUS_OK;
         _exit(good ? 0 : 1);
     }
-    int status;
+    int status = -1;
     assert_true(child > 0 && waitpid(child, &status, 0) == child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(attend(2), PLSH_STATUS_OK);
