@@ -11,7 +11,8 @@ typedef struct plsh_text {
     plsh_error failure; /* status OK while all went well */
 } plsh_text;
 
-/* Room for so many bytes more, without moving again while they are appended. False after a failure. */
+/* Room for so many bytes more, without moving again while they are appended. False after a failure.
+ */
 bool plsh_text_reserve(plsh_text *text, size_t more);
 void plsh_text_append(plsh_text *text, const char *bytes, size_t length);
 void plsh_text_print(plsh_text *text, const char *format, ...)
