@@ -121,10 +121,13 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
 
 /* ---- Heads ---------------------------------------------------------------------------------- */
 
-/* `fixed` does not look at its decay but for the certificate. */
-static bool knows_decay(const plsh_head *head) {
+/* `fixed` and the sampled methods do not look at their decay but for certificates, which caches do
+ * not ask for: a chunk of a prompt does without the tables of all its distances. */
+static bool knows_decay(const plsh_plan *plan, const plsh_head *head) {
     const plsh_decay *decay = &head->partition.decay;
     plsh_error unused;
+    if (plan->paged && (head->method == PLSH_METHOD_FIXED || plsh_method_is_sampled(head->method)))
+        return false;
     if (head->method == PLSH_METHOD_FIXED)
         return !plsh_decay_is_unset(decay) && !plsh_decay_check(decay, &unused);
     return plsh_head_has_decay(head);
@@ -141,7 +144,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_method method = head->head.method;
     head->groups = PLSH_TILE_QUERIES / plan->kernel->group;
     plan->boxes |= method == PLSH_METHOD_EXACT;
-    head->decay_known = knows_decay(&head->head);
+    head->decay_known = knows_decay(plan, &head->head);
     plsh_status status = set_decay(plan, h, error);
     if (!status && plsh_method_is_sampled(method)) {
         status = plsh_draws_prepare(plan, head, error);
