@@ -149,7 +149,7 @@ static void test_process_fork(void **state) {
     assert_ok(plsh_model_open(&model, f.folder, &(plsh_model_options){.threads = 2}, &error));
     assert_ok(plsh_session_create(&session, model, NULL, &error));
     feed(session, f.ids, 50, NULL, NULL);
-    int ends[2], status;
+    int ends[2], status = -1;
     assert_int_equal(pipe(ends), 0);
     const plsh_step step = {.ids = f.ids + 50, .count = 40, .logits = ours};
     pid_t child = fork();
