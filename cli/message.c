@@ -1,8 +1,6 @@
 /* cli: what a command says. */
 #include "cli/message.h"
 
-#include "cli/command.h"
-
 #include "bench/bench.h"
 
 #include <errno.h>
@@ -36,20 +34,11 @@ static void say(const char *format, va_list args) {
     fputc('\n', stderr);
 }
 
-int cli_fail(const char *format, ...) {
+void cli_say(const char *format, ...) {
     va_list args;
     va_start(args, format);
     say(format, args);
     va_end(args);
-    return CLI_FAILED;
-}
-
-int cli_usage(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    say(format, args);
-    va_end(args);
-    return CLI_USAGE;
 }
 
 int cli_fail_error(const plsh_error *error) { return cli_fail("%s", error->message); }

@@ -2,15 +2,20 @@
 #ifndef PLSH_CLI_MESSAGE_H
 #define PLSH_CLI_MESSAGE_H
 
+#include "cli/command.h"
 #include "cli/record/record.h"
 #include "plsh/status.h"
 
 /* The command that messages are about ("plsh <name>: ..."). */
 void cli_message_begin(const char *name, bool quiet);
 
-/* Prints "plsh <command>: <message>" and returns CLI_FAILED or CLI_USAGE, for `return`. */
-int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints "plsh <command>: <message>". */
+void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same, and is CLI_FAILED or CLI_USAGE, for `return`: macros, so that static analysis sees
+ * which way a command goes on. */
+#define cli_fail(...) (cli_say(__VA_ARGS__), CLI_FAILED)
+#define cli_usage(...) (cli_say(__VA_ARGS__), CLI_USAGE)
 int cli_fail_error(const plsh_error *error);
 
 /* A remark on stderr, unless --quiet. */
