@@ -83,7 +83,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
 static int run(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error like a full disk */
     if (argc < 2) {
-        cli_usage("which command? plsh --help lists them");
+        cli_say("which command? plsh --help lists them");
         return CLI_USAGE;
     }
     if (asks_help(argv[1])) return cli_help_program(), CLI_DONE;

@@ -14,7 +14,7 @@ the roof of plsh bench: pkg-config libopenblas-dev
 plots of make run: gnuplot-nox librsvg2-bin
 tests: libcmocka-dev libgsl-dev g++ man-db groff-base python3
 tests on other processors: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-tests by clang and its sanitizers: clang libomp-dev
+tests by clang, its sanitizers and its fuzzer: clang libclang-rt-dev libomp-dev
 the Python package: python3 python3-venv python3-dev
 lint: clang-format clang-tidy shellcheck
 EOF

@@ -64,6 +64,5 @@ if(PLSH_FUZZ_WORKS AND NOT PLSH_SANITIZE)
             COMMAND "${CMAKE_CURRENT_BINARY_DIR}/short_fuzz_${name}" -max_total_time=10
             -rss_limit_mb=2048 -malloc_limit_mb=256 "-artifact_prefix=${found}" "${found}"
             "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name}")
-        set_tests_properties(fuzz-${name}-short PROPERTIES LABELS serial)
     endforeach()
 endif()
