@@ -19,7 +19,7 @@ const char *plsh_status_name(plsh_status status) {
     return "unknown status";
 }
 
-plsh_status plsh_fail(plsh_error *error, plsh_status status, const char *format, ...) {
+plsh_status(plsh_fail)(plsh_error *error, plsh_status status, const char *format, ...) {
     if (error != NULL) {
         error->status = status;
         va_list args;

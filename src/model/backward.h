@@ -43,7 +43,7 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
 plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
                                 const plsh_backward_buffers *g,
                                 const plsh_sequence_attention *attention,
-                                const plsh_layer_gradient *gradient, plsh_error *error);
+                                const plsh_layer_gradient *to, plsh_error *error);
 
 /* dx (or with `add` dx +=) and the gradients of a linear layer whose outputs are y and input x. */
 void plsh_model_linear_backward(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,

@@ -273,7 +273,7 @@ static plsh_status read_activation(const json_t *object, const char *key, const 
     if (status || !name) return status;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         if (strcmp(names[i].name, name) == 0) {
-            *out = names[i].kind;
+            if (out) *out = names[i].kind;
             return PLSH_STATUS_OK;
         }
     }

@@ -142,7 +142,7 @@ static plsh_status pad(job *j) {
     }
     plsh_status status = plsh_text_status(&j->t.names, j->error);
     const char *name = j->t.names.bytes;
-    for (size_t i = 0; i < j->t.count && !status; i++) {
+    for (size_t i = 0; i < j->t.count && !status && name; i++) {
         if (j->t.type[i]) continue;
         j->t.type[i] = TOKEN_UNUSED;
         j->t.text[i] = (plsh_string){name, strlen(name)};

@@ -409,13 +409,14 @@ plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_st
         }
     }
     plsh_arena arena = {0};
-    batch_memory b = take_batch(&arena, count);
+    take_batch(&arena, count);
     char *memory;
     plsh_status status =
         plsh_allocate((void **)&memory, arena.used, 1, "a step of several sessions", error);
     if (status) return status;
     arena = (plsh_arena){.memory = memory};
-    b = take_batch(&arena, count);
+    batch_memory b = take_batch(&arena, count);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the arena was measured */
     for (int64_t i = 0; i < count; i++) b.lengths[i] = plsh_session_length(sessions[i]);
     status = run_batch(sessions, steps, count, b.caches, b.tokens, error);
     if (status) go_back(sessions, b.lengths, count);

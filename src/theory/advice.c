@@ -33,12 +33,13 @@ static int64_t measured_samples(plsh_scheme scheme, plsh_design design, double e
  * blocks has those with a probability of 1 - (1 - k(t))^s. Summed in steps of sigma / 256. */
 static double union_pairs(int64_t n, double sigma, int64_t s) {
     const double step = fmax(1, floor(sigma / 256)), count = (double)n;
-    double sum = 0;
-    for (double t = 1; t < count; t += step) {
+    double sum = 0, t = 1;
+    while (t < count) {
         double middle = t + 0.5 * (step - 1);
         double part = -expm1((double)s * log1p(-exp(-middle / sigma)));
         if (part < 1e-9) break;
         sum += part * fmin(step, count - t) * fmax(0, 1 - middle / count);
+        t += step;
     }
     return sum;
 }

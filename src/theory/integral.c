@@ -32,9 +32,9 @@ static void place_nodes(spectral_integral *in) {
     const double pi = 3.14159265358979324;
     const double width = fmin(sinh(0.5 / in->sigma), 1e150), end = asinh(pi / width);
     for (int x = 0; x < NODES; x++) {
-        int point = x % POINTS, half = point % (POINTS / 2);
+        int panel = x / POINTS, point = x % POINTS, half = point % (POINTS / 2);
         double side = point < POINTS / 2 ? 1 : -1;
-        double middle = (x / POINTS + 0.5) / PANELS, step = 0.5 / PANELS;
+        double middle = (panel + 0.5) / PANELS, step = 0.5 / PANELS;
         double place = end * (middle + side * step * at[half]);
         double sine = sin(0.5 * width * sinh(place)) / width;
         in->a[x] = sine * sine;

@@ -122,7 +122,7 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     const int lworkl = ncv * (ncv + 8);
     for (;;) {
         arpack.dsaupd_c(&ido, "I", n, "LM", 1, self->tolerance, self->residual, ncv, self->basis, n,
-                 iparam, ipntr, self->workd, self->workl, lworkl, &info);
+                        iparam, ipntr, self->workd, self->workl, lworkl, &info);
         if (ido != 1 && ido != -1) break;
         if (self->products >= self->max_products)
             return plsh_fail(error, PLSH_STATUS_NO_CONVERGENCE,
@@ -134,8 +134,8 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     if (info == 0) {
         double value = 0;
         arpack.dseupd_c(0, "A", select, &value, self->basis, n, 0, "I", n, "LM", 1, self->tolerance,
-                 self->residual, ncv, self->basis, n, iparam, ipntr, self->workd, self->workl,
-                 lworkl, &info);
+                        self->residual, ncv, self->basis, n, iparam, ipntr, self->workd,
+                        self->workl, lworkl, &info);
         *norm = fabs(value);
     }
     if (info != 0)

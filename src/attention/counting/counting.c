@@ -173,6 +173,7 @@ static inline void push_inner(plsh_counts *counts, int key, int first, int last,
 /* At another key. */
 static inline void push_outer(plsh_counts *counts, int64_t key, int first, int last, float times) {
     int32_t *slot = &counts->slot[key & (SLOTS - 1)];
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the workspace was measured */
     counts->event[counts->events] =
         (event){(int32_t)key, *slot, times, (int16_t)first, (int16_t)last};
     *slot = (int32_t)counts->events++;

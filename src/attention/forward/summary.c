@@ -74,15 +74,16 @@ static float widen_ranges(const float *row, int columns, float *low, float *high
 static void summarise_values(const plsh_plan *plan, const plsh_summary *summary,
                              const plsh_row_source *v, int64_t sequence, float *wide) {
     const int64_t begin = plan->key_offset[sequence], end = plan->key_offset[sequence + 1];
+    const int dim = v->dim;
     float low[PLSH_DIM_MAX], high[PLSH_DIM_MAX], widest = 0.0f;
-    for (int c = 0; c < v->dim; c++) {
+    for (int c = 0; c < dim; c++) {
         low[c] = INFINITY;
         high[c] = -INFINITY;
     }
     for (int64_t j = begin; j < end; j++) {
         ptrdiff_t unused;
         const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide, &unused);
-        widest = larger(widest, widen_ranges(row, v->dim, low, high));
+        widest = larger(widest, widen_ranges(row, dim, low, high));
         summary->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
             widest * (1.0f + 0x1p-22f);
     }

@@ -22,8 +22,8 @@ plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh
     const char *isa;
     plsh_status status = plsh_cpu_choose(&isa, name, error);
     if (status) return status;
-    int i = 0;
-    while (strcmp(tables[i]->name, isa) != 0) i++; /* cpu.c has these names and no others */
+    size_t i = 0, last = sizeof tables / sizeof *tables - 1;
+    while (i < last && strcmp(tables[i]->name, isa) != 0) i++; /* cpu.c has the same names */
     *out = tables[i];
     return PLSH_STATUS_OK;
 }
