@@ -439,7 +439,7 @@ static plsh_status translate_group(translation *t) {
 /* ---- atoms and how often ---- */
 
 static plsh_status translate_escape(translation *t) {
-    escape kind;
+    escape kind = ESCAPE_OTHER;
     uint32_t c = 0;
     bool negated = false;
     plsh_text items = {0};

@@ -77,7 +77,9 @@ static plsh_status forward_layer(const plsh_trainer *t, plsh_layer_pass *pass, i
     attend_context context = {&t->layer[l], b->lse};
     pass->attend.context = &context;
     pass->attend.rotate = rotates(t, l);
-    return plsh_layer_forward(pass, l, b, error);
+    plsh_status status = plsh_layer_forward(pass, l, b, error);
+    pass->attend.context = NULL;
+    return status;
 }
 
 /* Every row's angles are those of its position in its window. */

@@ -149,10 +149,10 @@ static uint64_t alignment_of(const plsh_weights_part *part, plsh_reader *reader)
             plsh_reader number = plsh_reader_make(metadata->bytes, metadata->size, key);
             value = plsh_reader_u32(&number, key);
         }
-        if (value < 8 || (value & (value - 1)) != 0)
-            plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
-                             "%s has to be a uint32 that is a power of two, 8 or more", key);
-        return plsh_reader_is_ok(reader) ? value : GGUF_ALIGNMENT;
+        if (value >= 8 && (value & (value - 1)) == 0) return value;
+        plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
+                         "%s has to be a uint32 that is a power of two, 8 or more", key);
+        break;
     }
     return GGUF_ALIGNMENT;
 }

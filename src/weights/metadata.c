@@ -39,7 +39,7 @@ static bool is_whole(const plsh_metadata *metadata) {
 static bool whole_at(const plsh_metadata *metadata, size_t index, int64_t *out) {
     uint64_t bits = bits_at(metadata, index);
     switch (metadata->type) {
-    case PLSH_METADATA_I8: *out = (int8_t)bits; return true;
+    case PLSH_METADATA_I8: *out = (int64_t)(int8_t)bits; return true;
     case PLSH_METADATA_I16: *out = (int16_t)bits; return true;
     case PLSH_METADATA_I32: *out = (int32_t)bits; return true;
     default: *out = (int64_t)bits; return metadata->type != PLSH_METADATA_U64 || *out >= 0;
