@@ -168,16 +168,23 @@ static const field mpt_fields[] = {
     {"emb_pdrop", FIELD_ANY, 0, false},
     {"embedding_fraction", FIELD_ANY, 0, false}};
 
-static const field mpt_attention_fields[] = {{"alibi", FIELD_TRUE, 0, false},
-                                             {"alibi_bias_max", FIELD_SPECIAL, 0, false},
-                                             {"attn_type", FIELD_SPECIAL, 0, false},
-                                             {"clip_qkv", FIELD_FALSE, 0, false},
-                                             {"prefix_lm", FIELD_FALSE, 0, false},
-                                             {"qk_ln", FIELD_FALSE, 0, false},
-                                             {"softmax_scale", FIELD_NUMBER, AT(scale), false},
-                                             {"attn_impl", FIELD_ANY, 0, false},
-                                             {"attn_pdrop", FIELD_ANY, 0, false},
-                                             {"attn_uses_sequence_id", FIELD_FALSE, 0, false}};
+static const field mpt_attention_fields[] = {
+    {"alibi", FIELD_TRUE, 0, false},
+    {"alibi_bias_max", FIELD_SPECIAL, 0, false},
+    {"attn_type", FIELD_SPECIAL, 0, false},
+    {"clip_qkv", FIELD_FALSE, 0, false},
+    {"prefix_lm", FIELD_FALSE, 0, false},
+    {"qk_ln", FIELD_FALSE, 0, false},
+    {"softmax_scale", FIELD_NUMBER, AT(scale), false},
+    {"attn_impl", FIELD_ANY, 0, false},
+    {"attn_pdrop", FIELD_ANY, 0, false},
+    {"attn_uses_sequence_id", FIELD_FALSE, 0, false},
+    {"rope", FIELD_FALSE, 0, false},
+    {"qk_gn", FIELD_FALSE, 0, false},
+    {"rope_theta", FIELD_ANY, 0, false}, /* read with rope only, which is refused */
+    {"rope_impl", FIELD_ANY, 0, false},
+    {"rope_dail_config", FIELD_ANY, 0, false},
+    {"rope_hf_config", FIELD_ANY, 0, false}};
 
 static const field falcon_fields[] = {
     {"hidden_size", FIELD_INTEGER, AT(hidden), true},
@@ -459,7 +466,8 @@ static plsh_status read_sliding(const json_t *root, const char *what, plsh_model
     const char *type = config->family->model_type;
     const json_t *given = json_object_get(root, "sliding_window");
     bool used = strcmp(type, "mistral") == 0;
-    int64_t window = used && !given ? 4096 : 0, from = 0;
+    /* Where they are absent, as transformers has them. */
+    int64_t window = used && !given ? 4096 : 0, from = strcmp(type, "qwen3") == 0 ? 28 : 0;
     if (strcmp(type, "llama") == 0 && !is_false(given)) {
         return refuse(what, "sliding_window", "is not known for Llama", error);
     }
@@ -506,10 +514,8 @@ static plsh_status read_mpt(const json_t *root, const char *what, plsh_model_con
     if (!status) {
         status = check_text(attention, "attn_type", what, "multihead_attention", NULL, error);
     }
-    for (size_t i = 0; !status && i < sizeof(mpt_attention_fields) / sizeof(field); i++) {
-        status = read_field(attention, &mpt_attention_fields[i], what, config, error);
-    }
-    return status;
+    if (status) return status;
+    return read_fields(attention, FIELDS(mpt_attention_fields), what, config, error);
 }
 
 static plsh_status read_falcon(const json_t *root, const char *what, plsh_model_config *config,

@@ -69,6 +69,11 @@ static void test_windows(void **state) {
                           &c, &error));
     assert_int_equal(c.sliding_window, 7);
     assert_int_equal(c.sliding_from, 1);
+    assert_ok(read_config("{\"model_type\": \"qwen3\", " LLAMA
+                          ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"sliding_window\": 7, "
+                          "\"use_sliding_window\": true}",
+                          &c, &error));
+    assert_int_equal(c.sliding_from, 28);
 }
 
 static void test_refused(void **state) {
@@ -99,6 +104,12 @@ static void test_refused(void **state) {
         {"{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, "
          "\"vocab_size\": 9, \"attn_config\": {\"clip_qkv\": 6}}",
          "clip_qkv"},
+        {"{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, "
+         "\"vocab_size\": 9, \"attn_config\": {\"kv_n_heads\": 2}}",
+         "kv_n_heads"},
+        {"{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, "
+         "\"vocab_size\": 9, \"attn_config\": {\"rope\": true}}",
+         "rope"},
         {"{\"model_type\": \"llama\", \"hidden_size\": -4}", "-4"},
         {"{\"model_type\": \"llama\", \"hidden_size\": \"x\"}", "whole number"},
     };
