@@ -27,9 +27,10 @@ typedef struct plsh_train_options {
     bool keep_draws;         /* the masks of the first step in all of them */
     bool recompute;          /* a layer's activations are made again in the backward pass */
     uint64_t seed;
-    double dropout;                  /* of hidden states; negative: as the configuration says */
-    int64_t lora_rank;               /* 0: all weights are trained */
-    double lora_alpha;               /* 0: twice the rank */
+    double dropout;    /* of hidden states; negative: as the configuration says, refused where that
+                        * drops attention weights too */
+    int64_t lora_rank; /* 0: all weights are trained */
+    double lora_alpha; /* 0: twice the rank */
     double lora_dropout;             /* of the input of A */
     const char *const *lora_targets; /* "q_proj", ..; NULL: q, k, v and out projections. Kept */
     size_t lora_target_count;

@@ -144,6 +144,12 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
                          "makes one); a GGUF takes adapters",
                          path);
     }
+    if (options->dropout < 0.0 && t->model->config.attention_dropout > 0.0) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "the configuration drops attention weights (%g), which is not supported; "
+                         "give a dropout of 0 or more to train without",
+                         t->model->config.attention_dropout);
+    }
     t->options = *options;
     t->engine = (plsh_linear_engine){.kernels = t->model->kernels, .threads = t->model->threads};
     status = plsh_allocate((void **)&t->layer, (size_t)t->model->config.layers, sizeof(*t->layer),
