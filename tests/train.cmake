@@ -4,4 +4,11 @@ if(plsh_has_lm AND PLSH_BUILD_CLI)
     add_test(NAME train-killed COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/train/kill_test.py"
         "$<TARGET_FILE:plsh>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py")
     set_tests_properties(train-killed PROPERTIES TIMEOUT 300)
+    # The scripts of the tables, a few short steps each.
+    foreach(experiment table-scratch table-lora) # sanitizers see the same code in other tests
+        add_test(NAME experiment-${experiment} COMMAND
+            "${PROJECT_SOURCE_DIR}/experiments/${experiment}/run" --tiny "$<TARGET_FILE:plsh>")
+        set_tests_properties(experiment-${experiment} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
+            ENVIRONMENT "PLSH_SHARED=${PLSH_SHARED_DIRECTORY}" LABELS "statistics;serial")
+    endforeach()
 endif()
