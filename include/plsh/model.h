@@ -74,7 +74,8 @@ PLSH_API plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_att
 
 /* Sees q, k and v of `count` tokens from `position` on, [count][..] with the layouts given: head h
  * of row r begins at q + h * q_layout.head_stride + r * q_layout.row_stride. Called once for each
- * layer and chunk, before RoPE or after it. */
+ * layer and chunk, before RoPE or after it. In a GGUF of a Llama the two numbers of q and k that
+ * RoPE turns together lie side by side, elsewhere half a head apart: q.k is the same. */
 typedef struct plsh_model_qkv {
     int64_t layer, position, count;
     const float *q, *k, *v;

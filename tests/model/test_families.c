@@ -298,12 +298,106 @@ static void test_smollm2(void **state) {
     plsh_npy_free(&best);
 }
 
+/* q, k and v that were kept of a layer, as float16, and how far what the model has is from them. */
+typedef struct kept_layer {
+    int64_t layer;
+    plsh_npy q, k, v;
+    int64_t seen;
+    double worst;
+} kept_layer;
+
+/* In a GGUF of a Llama the pairs that RoPE turns lie side by side, in the arrays in two halves. */
+static int64_t place_of(int64_t c, int64_t dim, bool pairs) {
+    return pairs ? c % 2 * (dim / 2) + c / 2 : c;
+}
+
+static void compare_rows(kept_layer *kept, const plsh_npy *array, bool pairs, const float *rows,
+                         plsh_layout layout, int64_t first, int64_t count) {
+    const int64_t heads = array->shape[0], n = array->shape[1], dim = array->shape[2];
+    for (int64_t i = 0; i < heads * count * dim; i++) {
+        const int64_t h = i / (count * dim), r = i / dim % count, c = i % dim;
+        const double is = (double)rows[h * layout.head_stride + r * layout.row_stride + c];
+        const double was =
+            (double)((const float *)
+                         array->data)[(h * n + first + r) * dim + place_of(c, dim, pairs)];
+        /* half a unit of float16's last place is 2^-11 of the number, 2^-25 at the least */
+        const double off = fabs(is - was) - fmax(fabs(was) / 2048, 0x1p-25);
+        if (!(off <= kept->worst)) kept->worst = off;
+    }
+}
+
+static void see_kept(void *context, const plsh_model_qkv *seen) {
+    kept_layer *kept = context;
+    if (seen->layer != kept->layer) return;
+    compare_rows(kept, &kept->q, true, seen->q, seen->q_layout, seen->position, seen->count);
+    compare_rows(kept, &kept->k, true, seen->k, seen->k_layout, seen->position, seen->count);
+    compare_rows(kept, &kept->v, false, seen->v, seen->v_layout, seen->position, seen->count);
+    kept->seen += seen->count;
+}
+
+static plsh_npy kept_array(char name, const char *layer, const char *ending) {
+    char file[128];
+    plsh_error error;
+    snprintf(file, sizeof file, "data/qkv/smollm2-layer%s/%c%s.npy", layer, name, ending);
+    plsh_npy array = test_shared_npy(file);
+    assert_ok(plsh_npy_to_float32(&array, &error));
+    return array;
+}
+
+static void check_kept(const plsh_model *model, const plsh_token_ids *ids, const char *layer,
+                       bool after_rope) {
+    plsh_error error;
+    plsh_session *session;
+    const char *ending = after_rope ? "_rope" : "";
+    kept_layer kept = {.layer = strtol(layer, NULL, 10),
+                       .q = kept_array('q', layer, ending),
+                       .k = kept_array('k', layer, ending),
+                       .v = kept_array('v', layer, "")};
+    plsh_session_options options = {
+        .chunk = 80, .tap = {.see = see_kept, .context = &kept, .after_rope = after_rope}};
+    plsh_step step = {.ids = ids->ids, .count = 192};
+    assert_ok(plsh_session_create(&session, model, &options, &error));
+    assert_ok(plsh_session_step(session, &step, &error));
+    print_message("smollm2 layer %s%s: %.2g from the kept arrays beyond their float16\n", layer,
+                  ending, kept.worst);
+    assert_int_equal(kept.seen, step.count);
+    assert_true(kept.worst <= 2e-4);
+    plsh_session_destroy(session);
+    plsh_npy_free(&kept.q);
+    plsh_npy_free(&kept.k);
+    plsh_npy_free(&kept.v);
+}
+
+/* The first tokens of the text whose q, k and v are kept in data/qkv. */
+static void test_tap(void **state) {
+    (void)state;
+    static char text[4096];
+    plsh_error error;
+    plsh_tokenizer *tokenizer;
+    plsh_token_ids ids = {0};
+    FILE *file = fopen(test_shared("data/wikitext-raw/wiki.test.raw"), "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, sizeof text, file), sizeof text);
+    fclose(file);
+    const char *gguf = test_shared("data/models/smollm2-135m-q4_1/SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert_ok(plsh_tokenizer_open(&tokenizer, gguf, &error));
+    assert_ok(plsh_tokenizer_encode(tokenizer, text, sizeof text, false, &ids, &error));
+    plsh_model *model = open_model(gguf, NULL);
+    for (int after_rope = 0; after_rope < 2; after_rope++) {
+        check_kept(model, &ids, "00", after_rope == 1);
+        check_kept(model, &ids, "15", after_rope == 1);
+    }
+    plsh_model_close(model);
+    plsh_token_ids_free(&ids);
+    plsh_tokenizer_free(tokenizer);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families), cmocka_unit_test(test_variants),
         cmocka_unit_test(test_lora),     cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_generate), cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_smollm2),
+        cmocka_unit_test(test_smollm2),  cmocka_unit_test(test_tap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
