@@ -61,6 +61,13 @@ typedef struct plsh_layout {
     int64_t head_stride, row_stride;
 } plsh_layout;
 
+/* Where a call's rows of a sequence lie in it, for calls that hold only a part of one: the
+ * positions of the first query and of the first key. Positions count from the begin of the
+ * sequence. */
+typedef struct plsh_place {
+    int64_t query, key;
+} plsh_place;
+
 typedef struct plsh_attention {
     int64_t heads;
     int64_t kv_heads;  /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
@@ -72,6 +79,12 @@ typedef struct plsh_attention {
      * arrays have sequences + 1 entries. sequences = 0: one sequence, no arrays. */
     int64_t sequences;
     const int64_t *query_offsets, *key_offsets;
+    /* One per sequence (one in all where sequences = 0). NULL: keys begin at 0, queries are the
+     * last positions. With places there may be more queries than keys, and they may lie beside them
+     * (a row that sees no key has o = 0 and lse = -inf), but for fixed and sampled heads, whose
+     * queries have to lie among their keys. Keys that are not there count as keys that do not
+     * exist: hold those of plsh_attention_reach, and rows come out as in the whole sequence. */
+    const plsh_place *places;
     bool causal;
     bool check_finite;  /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
     double scale;       /* 0 = 1 / sqrt(head_dim) */
@@ -98,6 +111,26 @@ PLSH_API plsh_head plsh_head_default(plsh_method method, const plsh_decay *decay
 /* heads[0..count): these defaults under the standard ALiBi slopes, partitions of head 0, 1, ... */
 PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_head *heads,
                                       plsh_error *error);
+
+/* ---- Parts of a sequence ---------------------------------------------------- */
+
+/* Which keys can the queries at the positions queries.begin .. queries.end - 1 of a sequence of
+ * `length` keys see? Known without looking at any data: the window's, the block's of `fixed`, the
+ * union of all blocks of the sampled methods (a partition is a function of its seed), otherwise all
+ * that causality leaves (also for auto, which is not resolved here, and for labels whose equal ones
+ * are not adjacent). Queries 0 <= begin <= end <= length; none of them: an empty range. */
+PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length,
+                                     plsh_block queries, plsh_block *keys, plsh_error *error);
+
+/* The same in rows, of one head of a descriptor (head = -1: of all) whose queries are all its keys:
+ * the least range of rows that holds every key that the rows rows.begin .. rows.end - 1 can see, in
+ * however many packed sequences they lie. So a machine that holds these rows of a longer text knows
+ * which rows of others it needs, and gets its own part of the whole result from a call for its own
+ * queries and these keys (plsh_extent_part, below). */
+PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head,
+                                          plsh_block rows, plsh_block *keys, plsh_error *error);
+
+/* ---- One call -------------------------------------------------------------- */
 
 /* Plan, execute, release in one call. lse may be NULL, else [heads, queries]. */
 PLSH_API plsh_status plsh_attend(const plsh_attention *attention, const void *q, const void *k,
@@ -141,7 +174,23 @@ typedef struct plsh_extent {
     int64_t queries, keys;
     int64_t sequences;
     const int64_t *query_offsets, *key_offsets;
+    const plsh_place *places; /* as in plsh_attention; no sequence's rows span more positions than
+                               * the plan's longest */
 } plsh_extent;
+
+/* The extent of a part of longer rows: the rows queries.begin .. queries.end - 1 of q and o, the
+ * rows keys.begin .. keys.end - 1 of k and v, of `sequences` packed sequences that begin and end at
+ * offsets[0 .. sequences] (0 sequences: a single one, offsets NULL). The arrays, of the caller,
+ * have room for sequences + 1 entries (at least 2), and the extent points to them.
+ *
+ *     plsh_attention_reach(&whole, -1, rows, &keys, &error);
+ *     plsh_extent_part(0, NULL, rows, keys, query_offsets, key_offsets, places, &extent);
+ *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o, .extent = &extent};  // rows of the
+ * part
+ */
+PLSH_API void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block queries,
+                               plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
+                               plsh_place *places, plsh_extent *extent);
 
 typedef struct plsh_forward {
     const void *q, *k, *v;
@@ -179,6 +228,9 @@ typedef struct plsh_backward {
     float *d_q, *d_k, *d_v;
     double *d_decay;
     const plsh_extent *extent; /* NULL: the plan's own lengths */
+    /* The keys are some of those that o and lse are sums of (other calls have the rest), so a row's
+     * dS do not sum to 0 here, which is otherwise used against rounding. */
+    bool some_keys;
 } plsh_backward;
 
 PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays,

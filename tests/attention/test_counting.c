@@ -99,7 +99,8 @@ static void check_case(const test_case *c) {
     size_t size = plsh_counts_size(counting, c->rows, c->group, c->causal);
     assert_ok(plsh_allocate(&workspace, size, 1, "test", &error));
     memset(workspace, 0x5a, size); /* nothing depends on what was there */
-    plsh_counts_tile tile = {c->first, c->keys, c->rows, c->group, c->causal, 0, counting->draws};
+    plsh_counts_tile tile = {c->first, c->keys,   0, c->rows,
+                             c->group, c->causal, 0, counting->draws};
     plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
     check_tile(c, counts);
     plsh_release(workspace);
@@ -179,7 +180,7 @@ static void test_quotients(void **state) {
         plsh_draw draw = {width, ((first << 32) + 1) % width, 32};
         counting->shift = draw.shift;
         counting->draw[0] = (plsh_counting_draw){width, draw.offset, 1 / (double)width, 1};
-        plsh_counts_tile tile = {first, first + 1, 1, 4, true, 0, 1};
+        plsh_counts_tile tile = {first, first + 1, 0, 1, 4, true, 0, 1};
         plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
         plsh_block block = plsh_draw_block(&draw, first);
         assert_int_equal(plsh_counts_range(counts, 0).begin, block.begin);
@@ -230,7 +231,7 @@ static void test_single_draws(void **state) {
     float sum[1 << 12] = {0}, w[1 << 12];
     int32_t row[1 << 8];
     for (int m = 0; m < 9; m++) {
-        plsh_counts_tile tile = {200, 300, 16, 16, true, m, 1};
+        plsh_counts_tile tile = {200, 300, 0, 16, 16, true, m, 1};
         plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
         plsh_block range = plsh_counts_range(counts, -1);
         assert_true(range.begin >= 0 && range.end == 216);

@@ -61,7 +61,7 @@ static void run(const plsh_plan *plan, const plsh_extent *extent, const problem 
     const plsh_forward forward = {p->q, p->k, p->v, out->o, out->lse, out->certificate, extent};
     assert_ok(plsh_plan_forward(plan, &forward, workspace, &out->forward, &error));
     const plsh_backward backward = {p->q,     p->k,     p->v,     out->o,       out->lse, p->d_o,
-                                    out->d_q, out->d_k, out->d_v, out->d_decay, extent};
+                                    out->d_q, out->d_k, out->d_v, out->d_decay, extent,   false};
     assert_ok(plsh_plan_backward(plan, &backward, other, &out->backward, &error));
     free(workspace);
     free(other);
@@ -132,8 +132,12 @@ static void test_bits(void **state) {
                 a.key_offsets = key_offsets[0];
                 assert_ok(plsh_plan_create(&a, &plan, &error));
                 int i = 1 + (method + decay + causal) % 3;
-                const plsh_extent extent = {query_offsets[i][SEQUENCES], key_offsets[i][SEQUENCES],
-                                            SEQUENCES, query_offsets[i], key_offsets[i]};
+                const plsh_extent extent = {query_offsets[i][SEQUENCES],
+                                            key_offsets[i][SEQUENCES],
+                                            SEQUENCES,
+                                            query_offsets[i],
+                                            key_offsets[i],
+                                            NULL};
                 compare(p, plan, &extent, head, causal, 2);
                 const plsh_extent one = {.queries = 20, .keys = 290};
                 compare(p, plan, &one, head, causal, 2);
@@ -202,7 +206,7 @@ static void test_what_does_not_fit_is_refused(void **state) {
                {{.queries = -1, .keys = 2}, "-1 queries"},
                {{.queries = INT64_MIN, .keys = INT64_MAX}, "queries"},
                {{.queries = 3, .keys = 9, .sequences = 1}, "query_offsets"},
-               {{50, 561, SEQUENCES, query_offsets[1], key_offsets[1]}, "3 sequences"}};
+               {{50, 561, SEQUENCES, query_offsets[1], key_offsets[1], NULL}, "3 sequences"}};
     for (int i = 0; i < 7; i++) {
         const plsh_forward forward = {.extent = &bad[i].extent};
         const plsh_backward backward = {.extent = &bad[i].extent};

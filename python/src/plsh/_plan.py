@@ -168,7 +168,7 @@ class Plan:
 
     def backward(self, *addresses: int) -> Outcome:
         """Gradients of sum(o * d_o), on the addresses of plsh_backward."""
-        arrays = ffi.from_buffer(_BACKWARD, _pack_11(*addresses, 0))
+        arrays = ffi.from_buffer(_BACKWARD, _pack_12(*addresses, 0, 0))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
         status = lib.plsh_plan_backward(self.pointer, arrays, scratch, report, error)
@@ -193,7 +193,7 @@ class Plan:
 # takes a quarter of the time of one cast for each.
 _FORWARD, _BACKWARD = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_backward *")
 _REPORT, _ERROR = ffi.typeof("plsh_report *"), ffi.typeof("plsh_error *")
-_pack_7, _pack_11 = struct.Struct("7P").pack, struct.Struct("11P").pack
+_pack_7, _pack_12 = struct.Struct("7P").pack, struct.Struct("12P").pack
 
 
 _local = threading.local()

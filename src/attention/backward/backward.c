@@ -86,6 +86,7 @@ static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char
     b->d_q = arrays->d_q ? arrays->d_q + q : NULL;
     b->d_k = arrays->d_k ? arrays->d_k + k : NULL;
     b->d_v = arrays->d_v ? arrays->d_v + v : NULL;
+    b->some_keys = arrays->some_keys;
     b->learns = arrays->d_decay && plsh_head_has_decay(&tile->head->head);
 }
 
@@ -179,8 +180,9 @@ plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *array
         return PLSH_STATUS_OK;
     }
     status = plsh_backward_check(&call, arrays, workspace, error);
+    char *rest;
+    if (!status) status = plsh_extent_fit(&call, arrays->extent, workspace, &rest, error);
     if (status) return status;
-    char *rest = plsh_extent_fit(&call, arrays->extent, workspace);
     int64_t pairs = run(&call, arrays, rest);
     if (report) *report = (plsh_report){.pairs = pairs};
     return PLSH_STATUS_OK;

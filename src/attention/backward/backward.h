@@ -23,6 +23,7 @@ typedef struct plsh_backward_tile {
     const float *o, *lse, *d_o;
     float *d_q, *d_k, *d_v;
     bool learns;       /* d_decay is asked for */
+    bool some_keys;    /* of those that o and lse are sums of: see plsh_backward */
     double d_decay[2]; /* of the tile */
 
     /* Buffers. */

@@ -283,7 +283,9 @@ static void find_centre(plsh_backward_tile *b, int g) {
     const plsh_tile *tile = &b->tile;
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, d = (int)shape->head_dim, count = 0;
-    int64_t last = plsh_tile_group_begin(tile, g), first = last - CENTRE_KEYS + 1;
+    int64_t last = plsh_tile_group_begin(tile, g), first;
+    if (last >= tile->keys) last = tile->keys - 1;
+    first = last - CENTRE_KEYS + 1;
     memset(b->centre, 0, sizeof(float) * (size_t)d);
     for (int64_t i = first < 0 ? 0 : first; i <= last; i++) {
         const char *k = plsh_row_source_at(&tile->k, i);
@@ -314,7 +316,7 @@ static void finish(plsh_tile *tile) {
         int rows = group_rows(tile, g);
         ptrdiff_t first = (ptrdiff_t)g * group;
         plsh_stretches_end(&b->q_stretches, g, b->sum_q + first * plsh_kernels_columns(d), NULL);
-        settle(b, g, rows);
+        if (!b->some_keys) settle(b, g, rows);
         tile->kernel->finish(group, b->d_q + first * shape->q.row_stride, shape->q.row_stride,
                              b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);
     }

@@ -35,7 +35,8 @@ static int group_rows(const plsh_tile *tile, int g) {
 
 /* One past the last key that group g sees. */
 static int64_t keys_end(const plsh_tile *tile, int g) {
-    return tile->plan->shape.causal ? plsh_tile_group_end(tile, g) : tile->keys;
+    const int64_t end = plsh_tile_group_end(tile, g);
+    return tile->plan->shape.causal && end < tile->keys ? end : tile->keys;
 }
 
 /* log2 of 2^m l. */
@@ -59,8 +60,9 @@ static const float *weights_of(const plsh_tile *tile, const support *m, int64_t 
     if (m->w) return m->w + (ptrdiff_t)m->row[key - tile->first] * group;
     for (int r = 0; r < group; r++) to[r] = 1;
     for (int r = 0; m->labels && r < rows; r++)
-        to[r] =
-            (float)plsh_partition_count(m->labels, position + r, key) / (float)m->labels->samples;
+        to[r] = (float)plsh_partition_count(m->labels, tile->origin + position + r,
+                                            tile->origin + key) /
+                (float)m->labels->samples;
     return to;
 }
 
@@ -238,8 +240,9 @@ static void add_labels(plsh_tile *tile, int g) {
 
 static void add_fixed(plsh_tile *tile, int g) {
     const int64_t size = tile->head->head.block, last = keys_end(tile, g);
-    const int64_t begin = tile->position / size * size; /* a tile lies in one block */
-    const plsh_block block = {begin, size < last - begin ? begin + size : last};
+    const int64_t at = (tile->origin + tile->position) / size * size; /* a tile lies in one block */
+    const int64_t begin = at > tile->origin ? at - tile->origin : 0, end = at + size - tile->origin;
+    const plsh_block block = {begin, end < last ? end : last};
     add_all_pairs(tile, g, block, &(support){0});
     add_outside(tile, g, block);
 }
@@ -257,8 +260,8 @@ static void add_steps_missing(plsh_tile *tile, int g, int64_t begin, int64_t end
 static void add_window(plsh_tile *tile, int g) {
     const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     const int64_t last = keys_end(tile, g);
-    const int64_t window =
-        tile->head->head.window < tile->keys ? tile->head->head.window : tile->keys;
+    const int64_t window = tile->head->head.window < tile->plan->longest ? tile->head->head.window
+                                                                         : tile->plan->longest;
     const plsh_block some = {begin > window ? begin - window : 0,
                              window < last - end ? end + window : last};
     plsh_block every = {end > window ? end - window : 0,

@@ -244,7 +244,7 @@ static inline void push_grid(plsh_counts *counts, const plsh_counting_draw *draw
     const int rows = counts->tile.rows;
     const int64_t width = draw->width, part = (INT64_C(1) << shift) - 1;
     const float times = draw->times;
-    int64_t x = (counts->tile.first << shift) - draw->offset + width;
+    int64_t x = ((counts->tile.origin + counts->tile.first) << shift) - draw->offset + width;
     int64_t rest = x - (int64_t)((double)x * draw->inverse) * width;
     rest += rest < 0 ? width : 0;
     rest -= rest >= width ? width : 0;
@@ -268,7 +268,7 @@ static inline void push_grid(plsh_counts *counts, const plsh_counting_draw *draw
 
 /* Any scheme, at any position. */
 static void push_any(plsh_counts *counts, const plsh_counting *counting, int64_t row) {
-    const int64_t at = counts->tile.first;
+    const int64_t at = counts->tile.origin + counts->tile.first;
     const int rows = counts->tile.rows;
     float times = counting->draw ? counting->draw[row].times : 1;
     for (int first = 0; first < rows;) {
@@ -292,7 +292,7 @@ static void push_draws(plsh_counts *counts, const plsh_counting *counting) {
     const plsh_counts_tile *tile = &counts->tile;
     /* Positions of the fast path: their fixed point fits, and so does their label in 51 bits. */
     int bits = 61 - counting->shift < 50 ? 61 - counting->shift : 50;
-    bool fast = counting->draw && tile->first < INT64_C(1) << bits;
+    bool fast = counting->draw && tile->origin + tile->first < INT64_C(1) << bits;
     for (int64_t i = tile->first_draw; i < tile->first_draw + tile->draws; i++) {
         const plsh_counting_draw *draw = counting->draw ? &counting->draw[i] : NULL;
         if (draw && draw->width == 0)

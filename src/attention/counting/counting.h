@@ -50,10 +50,10 @@ typedef struct plsh_counts plsh_counts;
 /* Bytes of the counts of tiles of `rows` queries in groups of `group`, a multiple of 4. */
 size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool causal);
 
-/* Which tile: queries at the positions first .. first + rows - 1, keys at 0 .. keys - 1, and the
- * rows first_draw .. first_draw + draws - 1 of the table. */
+/* Which tile: queries first .. first + rows - 1, keys 0 .. keys - 1, counted from the key at
+ * position `origin`, and the rows first_draw .. first_draw + draws - 1 of the table. */
 typedef struct plsh_counts_tile {
-    int64_t first, keys;
+    int64_t first, keys, origin;
     int rows, group;
     bool causal;
     int64_t first_draw, draws;

@@ -6,19 +6,21 @@
 /* Rows of tile number `index` of its sequence. A `fixed` head's tiles begin with the blocks. */
 static void select_rows(plsh_tile *tile, int64_t index) {
     const plsh_head_plan *head = tile->head;
-    int64_t rows = plsh_head_tile_rows(tile->plan, head), start = tile->keys - tile->queries;
+    const plsh_place place = tile->plan->place[tile->sequence];
+    int64_t rows = plsh_head_tile_rows(tile->plan, head), start = place.query - place.key;
     int64_t begin = start + index * rows, end = begin + rows;
     if (head->head.method == PLSH_METHOD_FIXED) {
         int64_t each = plsh_head_block_tiles(tile->plan, head, tile->keys);
-        int64_t block = start / head->head.block + index / each;
-        int64_t block_end =
-            head->head.block < tile->keys ? (block + 1) * head->head.block : tile->keys;
-        begin = block * head->head.block + index % each * rows;
+        int64_t block = place.query / head->head.block + index / each;
+        int64_t block_begin = block * head->head.block - place.key;
+        int64_t block_end = block_begin + head->head.block;
+        begin = (block_begin > 0 ? block_begin : 0) + index % each * rows;
         end = begin + rows < block_end ? begin + rows : block_end;
         begin = begin < start ? start : begin;
     }
-    end = end < tile->keys ? end : tile->keys;
+    end = end < start + tile->queries ? end : start + tile->queries;
     tile->position = begin;
+    tile->origin = place.key;
     tile->row = begin - start;
     tile->rows = end > begin ? (int)(end - begin) : 0;
 }

@@ -51,7 +51,8 @@ struct plsh_tile {
     int64_t head_index, sequence;
     int64_t queries, keys;       /* of the sequence */
     int64_t row;                 /* of the tile's first query within its sequence */
-    int64_t position;            /* of that query: row + keys - queries */
+    int64_t position;            /* of that query, counted from the first key at hand */
+    int64_t origin;              /* the position of that key in its sequence */
     int rows, groups;            /* in this tile */
     const plsh_summary *summary; /* of its kv head, or NULL */
 

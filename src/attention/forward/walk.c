@@ -15,16 +15,15 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The keys that positions begin .. end - 1 may see. */
 static range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
     const plsh_head *head = &tile->head->head;
-    range keys = {0, tile->plan->shape.causal ? end : tile->keys};
+    range keys = {0, tile->plan->shape.causal ? least(end, tile->keys) : tile->keys};
     if (head->method == PLSH_METHOD_WINDOW) {
-        int64_t window = least(head->window, tile->keys);
-        keys.begin = most(keys.begin, begin - window + 1);
-        keys.end = least(keys.end, end + window - 1);
+        keys.begin = most(keys.begin, begin - head->window + 1);
+        keys.end = least(keys.end, end + head->window - 1);
     }
     if (head->method == PLSH_METHOD_FIXED) { /* tiles do not cross the blocks' edges */
-        int64_t block = begin / head->block;
-        keys.begin = most(keys.begin, block * head->block);
-        if (head->block < tile->keys) keys.end = least(keys.end, (block + 1) * head->block);
+        int64_t block = (begin + tile->origin) / head->block * head->block - tile->origin;
+        keys.begin = most(keys.begin, block);
+        keys.end = least(keys.end, block + head->block);
     }
     return keys;
 }
@@ -95,13 +94,17 @@ void plsh_walk_run(plsh_tile *tile) {
     tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);
     w.keys = visible(tile, tile->position, tile->position + tile->rows);
+    if (w.keys.begin >= w.keys.end) { /* queries beside their keys may see none */
+        tile->pass->finish(tile);
+        return;
+    }
     plsh_tile_look_ahead(tile, w.keys.begin);
     for (int g = 0; g < tile->groups; g++) {
         w.open[g] = tile->plan->shape.causal ? LEFT : LEFT | RIGHT;
     }
     w.first = w.keys.begin / PLSH_TILE_KEYS;
     w.last = (w.keys.end - 1) / PLSH_TILE_KEYS;
-    w.left = least(w.last, (tile->position + tile->rows - 1) / PLSH_TILE_KEYS);
+    w.left = most(w.first, least(w.last, (tile->position + tile->rows - 1) / PLSH_TILE_KEYS));
     w.right = w.left + 1;
     advance(&w, LEFT | RIGHT);
     while (open_sides(&w)) {

@@ -89,29 +89,45 @@ static plsh_status check_offsets(const char *name, const int64_t *offset, int64_
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_check_rows(int64_t queries, int64_t keys, int64_t sequences, const int64_t *q,
-                            const int64_t *k, plsh_error *error) {
-    if (queries < 0 || keys < queries || keys > PLSH_ROWS_MAX) {
+/* Sequence x, or all rows where there is only one. */
+static plsh_status check_sequence(const plsh_extent *e, int64_t x, plsh_error *error) {
+    const int64_t queries =
+        e->sequences ? e->query_offsets[x + 1] - e->query_offsets[x] : e->queries;
+    const int64_t keys = e->sequences ? e->key_offsets[x + 1] - e->key_offsets[x] : e->keys;
+    if (!e->places && keys < queries) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "sequence %lld has %lld queries and %lld keys; queries <= keys",
+                         (long long)x, (long long)queries, (long long)keys);
+    }
+    const plsh_place at = e->places ? e->places[x] : (plsh_place){0, 0};
+    const int64_t most = PLSH_POSITIONS - PLSH_ROWS_MAX;
+    if (at.query >= 0 && at.key >= 0 && at.query <= most && at.key <= most) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "sequence %lld: queries from position %lld, keys from %lld; 0 to 2^61 - 2^40",
+                     (long long)x, (long long)at.query, (long long)at.key);
+}
+
+plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error) {
+    if (e->queries < 0 || e->keys < 0 || (!e->places && e->keys < e->queries) ||
+        e->keys > PLSH_ROWS_MAX || e->queries > PLSH_ROWS_MAX) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%lld queries and %lld keys; 0 <= queries <= keys <= 2^40",
-                         (long long)queries, (long long)keys);
+                         (long long)e->queries, (long long)e->keys);
     }
-    if (sequences < 0 || sequences > PLSH_ROWS_MAX || (sequences > 0 && (!q || !k))) {
+    if (e->sequences < 0 || e->sequences > PLSH_ROWS_MAX ||
+        (e->sequences > 0 && (!e->query_offsets || !e->key_offsets))) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "sequences is %lld; positive needs query_offsets and key_offsets",
-                         (long long)sequences);
+                         (long long)e->sequences);
     }
-    if (sequences == 0) return PLSH_STATUS_OK;
-    plsh_status status = check_offsets("query_offsets", q, sequences, queries, error);
-    if (!status) status = check_offsets("key_offsets", k, sequences, keys, error);
-    for (int64_t x = 0; !status && x < sequences; x++) {
-        int64_t of_q = q[x + 1] - q[x], of_k = k[x + 1] - k[x];
-        if (of_k < of_q) {
-            status = plsh_fail(error, PLSH_STATUS_INVALID,
-                               "sequence %lld has %lld queries and %lld keys; queries <= keys",
-                               (long long)x, (long long)of_q, (long long)of_k);
-        }
+    plsh_status status = PLSH_STATUS_OK;
+    if (e->sequences) {
+        status = check_offsets("query_offsets", e->query_offsets, e->sequences, e->queries, error);
+        if (status) return status;
+        status = check_offsets("key_offsets", e->key_offsets, e->sequences, e->keys, error);
     }
+    const int64_t sequences = e->sequences ? e->sequences : 1;
+    for (int64_t x = 0; !status && x < sequences; x++) status = check_sequence(e, x, error);
     return status;
 }
 
@@ -193,8 +209,9 @@ plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention
     a->kv_heads = shape.kv_heads;
     a->value_dim = shape.value_dim;
     a->scale = shape.scale;
-    status =
-        plsh_check_rows(a->queries, a->keys, a->sequences, a->query_offsets, a->key_offsets, error);
+    const plsh_extent rows = {a->queries,       a->keys,        a->sequences,
+                              a->query_offsets, a->key_offsets, a->places};
+    status = plsh_check_rows(&rows, error);
     if (!status) status = plsh_check_layouts(a, error);
     return status;
 }

@@ -58,10 +58,8 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
                               int64_t dim, plsh_error *error);
 
 /* 0 <= queries <= keys <= PLSH_ROWS_MAX; and offsets that cut them into sequences of each of which
- * the same holds. */
-plsh_status plsh_check_rows(int64_t queries, int64_t keys, int64_t sequences,
-                            const int64_t *query_offsets, const int64_t *key_offsets,
-                            plsh_error *error);
+ * the same holds. With places there may be more queries than keys; positions are not negative. */
+plsh_status plsh_check_rows(const plsh_extent *rows, plsh_error *error);
 
 /* An array of a call, for the check below. */
 typedef struct plsh_check_array {

@@ -16,8 +16,8 @@ static int64_t count_tiles(const plsh_plan *plan, const plsh_head_plan *head, in
     int64_t rows = plsh_head_tile_rows(plan, head);
     if (queries == 0) return 0;
     if (head->head.method != PLSH_METHOD_FIXED) return (queries + rows - 1) / rows;
-    int64_t block = head->head.block;
-    int64_t blocks = (keys - 1) / block - (keys - queries) / block + 1;
+    int64_t block = head->head.block, first = plan->place[sequence].query;
+    int64_t blocks = (first + queries - 1) / block - first / block + 1;
     return blocks * plsh_head_block_tiles(plan, head, keys);
 }
 
@@ -83,12 +83,76 @@ static void cut_tails(plsh_plan *plan) {
     }
 }
 
-void plsh_extent_cut(plsh_plan *plan) {
+static int64_t queries_of(const plsh_plan *plan, int64_t x) {
+    return plan->query_offset[x + 1] - plan->query_offset[x];
+}
+
+static int64_t keys_of(const plsh_plan *plan, int64_t x) {
+    return plan->key_offset[x + 1] - plan->key_offset[x];
+}
+
+void plsh_extent_place(plsh_plan *plan, const plsh_place *places) {
     plan->longest = 0;
     for (int64_t x = 0; x < plan->sequences; x++) {
-        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
-        if (keys > plan->longest) plan->longest = keys;
+        int64_t queries = queries_of(plan, x), keys = keys_of(plan, x);
+        plan->place[x] = places ? places[x] : (plsh_place){keys - queries, 0};
+        int64_t span = plsh_place_span(plan->place[x], queries, keys);
+        if (span > plan->longest) plan->longest = span;
     }
+}
+
+static bool is_inside(const plsh_plan *plan, int64_t x) {
+    const plsh_place at = plan->place[x];
+    const int64_t queries = queries_of(plan, x);
+    return queries == 0 || (at.query >= at.key && at.query + queries <= at.key + keys_of(plan, x));
+}
+
+plsh_status plsh_extent_check_inside(const plsh_plan *plan, plsh_error *error) {
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        if (is_inside(plan, x)) continue;
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "sequence %lld: a certificate needs queries that lie among the keys",
+                         (long long)x);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status check_place(const plsh_plan *plan, int64_t h, int64_t x, plsh_error *error) {
+    const plsh_head_plan *head = &plan->head[h];
+    const plsh_place at = plan->place[x];
+    const int64_t queries = queries_of(plan, x), end = at.key + keys_of(plan, x);
+    const bool sampled = plsh_method_is_sampled(head->head.method);
+    if ((!sampled && head->head.method != PLSH_METHOD_FIXED) || queries == 0) return PLSH_STATUS_OK;
+    if (!is_inside(plan, x)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "head %lld, sequence %lld: queries from position %lld to %lld, keys to "
+                         "%lld; a fixed or sampled head's queries lie among its keys",
+                         (long long)h, (long long)x, (long long)at.query,
+                         (long long)(at.query + queries), (long long)end);
+    }
+    if (sampled && head->head.partition.scheme == PLSH_SCHEME_LABELS &&
+        (head->head.partition.label_count < end || (head->gathering && at.key > 0))) {
+        return plsh_fail(
+            error, PLSH_STATUS_INVALID,
+            "head %lld, sequence %lld: keys from position %lld to %lld; labels are for "
+            "%lld, and where equal ones are not adjacent keys begin at 0",
+            (long long)h, (long long)x, (long long)at.key, (long long)end,
+            (long long)head->head.partition.label_count);
+    }
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_extent_check_places(const plsh_plan *plan, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t h = 0; !status && h < plan->shape.heads; h++) {
+        for (int64_t x = 0; !status && x < plan->sequences; x++) {
+            status = check_place(plan, h, x, error);
+        }
+    }
+    return status;
+}
+
+void plsh_extent_cut(plsh_plan *plan) {
     cut_tiles(plan);
     cut_pieces(plan);
     cut_tails(plan);
@@ -132,6 +196,7 @@ static void place(plsh_plan *call, int64_t sequences, plsh_arena *arena) {
     size_t heads = (size_t)call->shape.heads, entries = (size_t)sequences + 1;
     call->query_offset = plsh_arena_take(arena, entries, sizeof(int64_t));
     call->key_offset = plsh_arena_take(arena, entries, sizeof(int64_t));
+    call->place = plsh_arena_take(arena, entries, sizeof(plsh_place));
     call->first_piece = plsh_arena_take(arena, entries, sizeof(int64_t));
     call->first_item = plsh_arena_take(arena, heads + 1, sizeof(int64_t));
     call->tiles = plsh_arena_take(arena, heads * entries, sizeof(int64_t));
@@ -156,23 +221,23 @@ static plsh_status check_fits(const plsh_plan *plan, const plsh_extent *e, plsh_
             (long long)plan->shape.queries, (long long)plan->shape.keys,
             (long long)plan->sequences);
     }
-    int64_t longest = e->sequences ? 0 : e->keys;
-    for (int64_t x = 0; x < e->sequences; x++) {
-        int64_t keys = e->key_offsets[x + 1] - e->key_offsets[x];
-        if (keys > longest) longest = keys;
+    for (int64_t x = 0; x < (e->sequences ? e->sequences : 1); x++) {
+        int64_t queries = e->sequences ? e->query_offsets[x + 1] - e->query_offsets[x] : e->queries;
+        int64_t keys = e->sequences ? e->key_offsets[x + 1] - e->key_offsets[x] : e->keys;
+        int64_t span = e->places ? plsh_place_span(e->places[x], queries, keys) : keys;
+        if (span <= plan->longest) continue;
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "a sequence of %lld keys; the plan's longest has %lld", (long long)span,
+                         (long long)plan->longest);
     }
-    if (longest <= plan->longest) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_INVALID,
-                     "a sequence of %lld keys; the plan's longest has %lld", (long long)longest,
-                     (long long)plan->longest);
+    return PLSH_STATUS_OK;
 }
 
 plsh_status plsh_extent_take(const plsh_plan *plan, const plsh_extent *extent, plsh_plan *call,
                              plsh_error *error) {
     *call = *plan;
     if (!extent) return PLSH_STATUS_OK;
-    plsh_status status = plsh_check_rows(extent->queries, extent->keys, extent->sequences,
-                                         extent->query_offsets, extent->key_offsets, error);
+    plsh_status status = plsh_check_rows(extent, error);
     if (!status) status = check_fits(plan, extent, error);
     if (status) return status;
     call->shape.queries = extent->queries;
@@ -184,8 +249,10 @@ plsh_status plsh_extent_take(const plsh_plan *plan, const plsh_extent *extent, p
     return plsh_check_layouts(&call->shape, error);
 }
 
-char *plsh_extent_fit(plsh_plan *call, const plsh_extent *extent, char *workspace) {
-    if (!extent) return workspace + plsh_extent_bytes(call);
+plsh_status plsh_extent_fit(plsh_plan *call, const plsh_extent *extent, char *workspace,
+                            char **rest, plsh_error *error) {
+    *rest = workspace + plsh_extent_bytes(call);
+    if (!extent) return PLSH_STATUS_OK;
     const plsh_head_plan *heads = call->head;
     plsh_arena arena = {.memory = workspace};
     place(call, call->sequences, &arena);
@@ -198,6 +265,8 @@ char *plsh_extent_fit(plsh_plan *call, const plsh_extent *extent, char *workspac
         call->key_offset[x] = extent->key_offsets[x];
     }
     memcpy(call->head, heads, (size_t)call->shape.heads * sizeof *heads);
+    plsh_extent_place(call, extent->places);
     plsh_extent_cut(call);
-    return workspace + arena.used;
+    *rest = workspace + arena.used;
+    return extent->places ? plsh_extent_check_places(call, error) : PLSH_STATUS_OK;
 }

@@ -25,6 +25,7 @@ static plsh_status copy_offsets(plsh_plan *plan, plsh_error *error) {
     int64_t entries = plan->sequences + 1;
     plsh_status status = allocate(&plan->query_offset, entries, sizeof(int64_t), "offsets", error);
     if (!status) status = allocate(&plan->key_offset, entries, sizeof(int64_t), "offsets", error);
+    if (!status) status = allocate(&plan->place, entries, sizeof(plsh_place), "offsets", error);
     if (status) return status;
     plan->query_offset[1] = shape->queries;
     plan->key_offset[1] = shape->keys;
@@ -32,10 +33,8 @@ static plsh_status copy_offsets(plsh_plan *plan, plsh_error *error) {
         plan->query_offset[x] = shape->query_offsets[x];
         plan->key_offset[x] = shape->key_offsets[x];
     }
-    for (int64_t x = 0; x < plan->sequences; x++) {
-        int64_t keys = plan->key_offset[x + 1] - plan->key_offset[x];
-        if (keys > plan->longest) plan->longest = keys;
-    }
+    plsh_extent_place(plan, shape->places);
+    plan->shape.places = plan->place;
     plan->shape.query_offsets = plan->query_offset;
     plan->shape.key_offsets = plan->key_offset;
     return PLSH_STATUS_OK;
@@ -183,8 +182,10 @@ static plsh_status set_heads(plsh_plan *plan, plsh_error *error) {
 /* ---- Lengths -------------------------------------------------------------------------------- */
 
 static plsh_status cut(plsh_plan *plan, plsh_error *error) {
-    plsh_status status =
-        allocate(&plan->first_piece, plan->sequences + 1, sizeof(int64_t), "pieces", error);
+    plsh_status status = plsh_extent_check_places(plan, error);
+    if (!status)
+        status =
+            allocate(&plan->first_piece, plan->sequences + 1, sizeof(int64_t), "pieces", error);
     if (status) return status;
     plsh_extent_cut(plan);
     plan->most_tiles = plsh_extent_most_tiles(plan);
@@ -231,6 +232,7 @@ void plsh_plan_destroy(plsh_plan *plan) {
     }
     plsh_release(plan->query_offset);
     plsh_release(plan->key_offset);
+    plsh_release(plan->place);
     plsh_release(plan->head);
     plsh_release(plan->order);
     plsh_release(plan->first_item);

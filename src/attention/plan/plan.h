@@ -55,7 +55,8 @@ struct plsh_plan {
     int threads;
     int64_t sequences;
     int64_t *query_offset, *key_offset; /* sequences + 1 */
-    int64_t longest;                    /* keys of the longest sequence */
+    plsh_place *place;                  /* of each sequence */
+    int64_t longest;                    /* positions that the longest sequence spans */
     plsh_head_plan *head;               /* one per head */
     int64_t *order;                     /* heads, expensive tiles first */
     int64_t *first_item;                /* of order[i], heads + 1 entries */
@@ -97,6 +98,13 @@ static inline float plsh_log2_sum_up(float a, float b) {
     if (least == -INFINITY) return most;
     const float sum = most + log2f(1.0f + exp2f(least - most));
     return sum + (1e-6f + fabsf(sum) * 0x1p-22f);
+}
+
+/* The positions that the rows of a sequence span, at most: no distance is larger. */
+static inline int64_t plsh_place_span(plsh_place place, int64_t queries, int64_t keys) {
+    int64_t begin = queries > 0 && place.query < place.key ? place.query : place.key;
+    int64_t end = place.key + keys, last = place.query + queries;
+    return (queries > 0 && last > end ? last : end) - begin;
 }
 
 /* Rows of queries a tile of this head takes. */

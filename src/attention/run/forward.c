@@ -114,8 +114,10 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
     plsh_status status = plsh_extent_take(plan, arrays->extent, &call, error);
     if (status || call.shape.queries == 0) return status;
     status = plsh_forward_check(&call, arrays, workspace, error);
+    char *rest;
+    if (!status) status = plsh_extent_fit(&call, arrays->extent, workspace, &rest, error);
+    if (!status && arrays->certificate) status = plsh_extent_check_inside(&call, error);
     if (status) return status;
-    char *rest = plsh_extent_fit(&call, arrays->extent, workspace);
     int64_t pairs = run(&call, arrays, NULL, rest);
     if (report) {
         *report = (plsh_report){

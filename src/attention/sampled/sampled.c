@@ -60,7 +60,7 @@ void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, p
 
 plsh_counts *plsh_sampled_count(plsh_tile *tile, int64_t first_draw, int64_t draws) {
     const plsh_counts_tile where = {
-        tile->position,           tile->keys, tile->rows, tile->kernel->group,
+        tile->position,           tile->keys, tile->origin, tile->rows, tile->kernel->group,
         tile->plan->shape.causal, first_draw, draws};
     return plsh_counts_begin(tile->sampled->counts, tile->head->counting, &where);
 }

@@ -1,0 +1,153 @@
+/* attention: which keys a head's queries can see, from its description alone. */
+#include "attention/counting/counting.h"
+#include "attention/plan/plan.h"
+#include "base/status.h"
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Blocks are intervals, so none begins before that of the first query, nor ends after that of the
+ * last. */
+static plsh_block reach_sampled(const plsh_partition *set, plsh_block queries, int64_t length) {
+    plsh_block reach = queries, block;
+    if (set->scheme == PLSH_SCHEME_LABELS && !plsh_counting_contiguous(set, length))
+        return (plsh_block){0, length};
+    for (int64_t m = 0; m < set->samples; m++) {
+        plsh_partition_block(set, m, queries.begin, &block);
+        reach.begin = least(reach.begin, block.begin);
+        plsh_partition_block(set, m, queries.end - 1, &block);
+        reach.end = most(reach.end, block.end);
+    }
+    return reach;
+}
+
+/* Without causality and the ends of the sequence. */
+static plsh_block reach_of(const plsh_head *head, plsh_block queries, int64_t length) {
+    const int64_t window = least(head->window, length), block = head->block;
+    if (head->method == PLSH_METHOD_WINDOW)
+        return (plsh_block){queries.begin - window + 1, queries.end + window - 1};
+    if (head->method == PLSH_METHOD_FIXED && block < length)
+        return (plsh_block){queries.begin / block * block, ((queries.end - 1) / block + 1) * block};
+    if (plsh_method_is_sampled(head->method))
+        return reach_sampled(&head->partition, queries, length);
+    return (plsh_block){0, length};
+}
+
+static plsh_block reach_in(const plsh_head *head, bool causal, int64_t length, plsh_block queries) {
+    if (queries.begin >= queries.end) return (plsh_block){queries.begin, queries.begin};
+    const plsh_block all = reach_of(head, queries, length);
+    return (plsh_block){most(all.begin, 0), causal ? queries.end : least(all.end, length)};
+}
+
+static plsh_status check_range(const char *what, plsh_block range, int64_t length,
+                               plsh_error *error) {
+    if (0 <= range.begin && range.begin <= range.end && range.end <= length) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "%s %lld to %lld; 0 <= begin <= end <= %lld", what,
+                     (long long)range.begin, (long long)range.end, (long long)length);
+}
+
+static plsh_status check_labels(const plsh_head *head, int64_t h, int64_t length,
+                                plsh_error *error) {
+    if (!plsh_method_is_sampled(head->method) || head->partition.scheme != PLSH_SCHEME_LABELS ||
+        head->partition.label_count >= length)
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "head %lld: %lld labels per draw, but a sequence has %lld keys", (long long)h,
+                     (long long)head->partition.label_count, (long long)length);
+}
+
+plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, plsh_block queries,
+                            plsh_block *keys, plsh_error *error) {
+    plsh_shape shape = {.heads = 1, .head_dim = 1, .head = head, .head_count = 1};
+    plsh_status status = plsh_check_shape(&shape, error);
+    if (!status && (length < 0 || length > PLSH_POSITIONS))
+        status = plsh_fail(error, PLSH_STATUS_INVALID, "a sequence of %lld keys; 0 to 2^61",
+                           (long long)length);
+    if (!status) status = check_range("queries", queries, length, error);
+    if (!status) status = check_labels(head, 0, length, error);
+    if (!status) *keys = reach_in(head, causal, length, queries);
+    return status;
+}
+
+/* ---- Rows of packed sequences ---------------------------------------------------------------- */
+
+/* What one head of the rows sees, added to *keys. */
+static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_block rows, plsh_block *keys,
+                            plsh_error *error) {
+    const plsh_shape shape = plsh_attention_shape(a);
+    const plsh_head head = plsh_check_head(&shape, h);
+    const int64_t whole[2] = {0, a->keys};
+    const int64_t *offset = a->sequences ? a->key_offsets : whole;
+    for (int64_t x = 0; x < (a->sequences ? a->sequences : 1); x++) {
+        const int64_t first = offset[x], length = offset[x + 1] - first;
+        const plsh_block queries = {most(rows.begin, first) - first,
+                                    least(rows.end, offset[x + 1]) - first};
+        if (queries.begin >= queries.end) continue;
+        plsh_status status = check_labels(&head, h, length, error);
+        if (status) return status;
+        const plsh_block seen = reach_in(&head, a->causal, length, queries);
+        keys->begin = least(keys->begin, first + seen.begin);
+        keys->end = most(keys->end, first + seen.end);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status check_same_rows(const plsh_attention *a, plsh_error *error) {
+    bool same = a->queries == a->keys && !a->places;
+    for (int64_t x = 0; same && x < a->sequences; x++)
+        same = a->query_offsets[x] == a->key_offsets[x];
+    if (same) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "the reach of rows: queries and keys are not the same rows");
+}
+
+plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, plsh_block rows,
+                                 plsh_block *keys, plsh_error *error) {
+    plsh_attention a;
+    plsh_status status = plsh_attention_check(attention, &a, error);
+    if (!status) status = check_same_rows(&a, error);
+    if (!status) status = check_range("rows", rows, a.keys, error);
+    if (!status && (head < -1 || head >= a.heads))
+        status = plsh_fail(error, PLSH_STATUS_INVALID, "head %lld; -1 (all) to %lld",
+                           (long long)head, (long long)a.heads - 1);
+    if (status) return status;
+    plsh_block seen = rows;
+    const int64_t first = head < 0 ? 0 : head, end = head < 0 ? a.heads : head + 1;
+    for (int64_t h = first; !status && h < end; h++) status = add_head(&a, h, rows, &seen, error);
+    if (!status) *keys = seen;
+    return status;
+}
+
+/* ---- The rows of a part ---------------------------------------------------------------------- */
+
+static int64_t clamp(int64_t row, plsh_block range) {
+    return most(range.begin, least(row, range.end));
+}
+
+void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block queries,
+                      plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
+                      plsh_place *places, plsh_extent *extent) {
+    const int64_t begin = least(queries.begin, keys.begin), end = most(queries.end, keys.end);
+    const int64_t whole[2] = {0, end};
+    if (sequences == 0) offsets = whole, sequences = 1;
+    int64_t count = 0;
+    query_offsets[0] = key_offsets[0] = 0;
+    for (int64_t x = 0; x < sequences; x++) {
+        const int64_t first = offsets[x], last = offsets[x + 1];
+        if (last <= begin || first >= end || first == last) continue;
+        const plsh_block q = {clamp(first, queries), clamp(last, queries)};
+        const plsh_block k = {clamp(first, keys), clamp(last, keys)};
+        plsh_place place = {q.begin - first, k.begin - first};
+        if (q.begin == q.end) place.query = k.begin == k.end ? 0 : place.key;
+        if (k.begin == k.end) place.key = place.query;
+        places[count++] = place;
+        query_offsets[count] = q.end - queries.begin;
+        key_offsets[count] = k.end - keys.begin;
+    }
+    *extent = (plsh_extent){.queries = queries.end - queries.begin,
+                            .keys = keys.end - keys.begin,
+                            .sequences = count,
+                            .query_offsets = query_offsets,
+                            .key_offsets = key_offsets,
+                            .places = places};
+}
