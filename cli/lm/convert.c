@@ -127,7 +127,8 @@ const cli_command cli_command_convert = {
     .text =
         "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
         "a GGUF file, in another type of numbers, with an adapter merged in where one is given. "
-        "Between the two forms it carries Llama, Mistral and Qwen3.",
+        "Between the two forms it carries Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT, as "
+        "llama.cpp has them.",
     .example = "plsh convert --help",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

@@ -77,6 +77,18 @@ static void read_rope(gguf_reader *r, plsh_model_config *config) {
     }
 }
 
+/* MPT alone says how far its slopes reach; none at all is an MPT without ALiBi. */
+static void check_alibi(gguf_reader *r) {
+    char name[128];
+    double most = 0.0;
+    if (strcmp(r->architecture, "mpt") != 0) return;
+    read_number(r, "attention.max_alibi_bias", &most);
+    if (r->status || most == 8.0) return;
+    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is %g; 8 is supported",
+                          plsh_weights_path(r->weights),
+                          full_key(r, "attention.max_alibi_bias", name), most);
+}
+
 static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     const plsh_tensor *tokens = plsh_weights_find(r->weights, "token_embd.weight");
     read_integer(r, "block_count", &config->layers);
@@ -135,6 +147,7 @@ plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what
     read_sizes(&r, config);
     refuse_number(&r, "attention.clamp_kqv");
     refuse_number(&r, "expert_count");
+    check_alibi(&r);
     if (config->family->position == PLSH_POSITION_ROPE && !r.status) read_rope(&r, config);
     look_at_tensors(weights, config);
     return r.status;

@@ -18,7 +18,7 @@ typedef struct item {
     const float *values;               /* one row, made here */
     plsh_tensor to;                    /* name, type, shape */
     char name[160];                    /* of `to` */
-    bool permuted_from, permuted_to;   /* rows of q and k in the order of a llama GGUF */
+    plsh_row_order order;              /* of rows in a GGUF */
     const plsh_adapter_layer *adapter; /* to be merged; NULL: none */
 } item;
 
@@ -38,13 +38,6 @@ typedef struct conversion {
 } conversion;
 
 /* ---- What is converted into what ------------------------------------------------------------ */
-
-static bool is_carried(const plsh_family *family) {
-    static const char *const types[] = {"llama", "mistral", "qwen3"};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(family->model_type, types[i]) == 0) return true;
-    return false;
-}
 
 static plsh_status read_folder_config(conversion *c, plsh_error *error) {
     char *path;
@@ -71,27 +64,29 @@ static plsh_status read_config(conversion *c, plsh_error *error) {
             ? plsh_model_config_gguf(c->weights, plsh_weights_path(c->weights), &c->from, error)
             : read_folder_config(c, error);
     if (status) return status;
-    c->known = is_carried(c->from.family);
-    if (!c->known)
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: the family %s is not carried between a GGUF and a folder; Llama, "
-                         "Mistral and Qwen3 are",
-                         plsh_weights_path(c->weights), c->from.family->name);
     c->to = c->from;
     c->to.gguf = c->to_gguf;
     /* In a GGUF, Mistral is a Llama. */
-    if (c->to_gguf && !c->from.family->architecture) c->to.family = &plsh_families[0];
+    if (strcmp(c->from.family->model_type, "mistral") == 0) c->to.family = &plsh_families[0];
+    c->known = c->to.family->architecture != NULL;
+    if (!c->known)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: a GGUF has no place for the family %s", plsh_weights_path(c->weights),
+                         c->from.family->name);
     char name[160];
     plsh_model_tensor_name(&c->from, true, PLSH_ROLE_TOKENS, 0, "weight", name, sizeof name);
     c->prefixed = plsh_weights_find(c->weights, name) != NULL;
     return PLSH_STATUS_OK;
 }
 
-/* Vectors of a GGUF stay float32; numbers that are no floats stay what they are. */
-static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor) {
+/* Vectors of a GGUF stay float32, and so do what is added to embeddings, which llama.cpp adds as it
+ * is; numbers that are no floats stay what they are. */
+static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, const char *name) {
     if (tensor->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED) return tensor->type;
     if (!c->to_gguf) return c->options->type;
-    if (tensor->rank < 2) return PLSH_WEIGHT_F32;
+    if (tensor->rank < 2 || strcmp(name, "token_types.weight") == 0 ||
+        strcmp(name, "position_embd.weight") == 0)
+        return PLSH_WEIGHT_F32;
     if (plsh_tensor_columns(tensor) % plsh_weight_type_block(c->options->type) != 0)
         return PLSH_WEIGHT_F16;
     return c->options->type;
@@ -102,7 +97,7 @@ static item *add_item(conversion *c, const plsh_tensor *from, const char *name) 
     *added = (item){.from = from, .to = *from};
     snprintf(added->name, sizeof added->name, "%s", name);
     added->to.name = added->name;
-    added->to.type = type_of(c, from);
+    added->to.type = type_of(c, from, name);
     if (added->to.type != c->options->type && from->rank >= 2 && added->to.type == PLSH_WEIGHT_F16)
         c->done.as_f16++;
     return added;
@@ -124,8 +119,7 @@ static bool add_role(conversion *c, plsh_role role, int64_t layer, const char *p
     if (!from) return false;
     plsh_model_tensor_name(&c->to, true, role, layer, part, name, sizeof name);
     item *added = add_item(c, from, name);
-    added->permuted_from = plsh_model_is_permuted(&c->from, role);
-    added->permuted_to = plsh_model_is_permuted(&c->to, role);
+    added->order = plsh_model_gguf_order(c->to.family, role);
     plsh_model_module_name(&c->from, role, layer, module, sizeof module);
     if (strcmp(part, "weight") == 0) add_adapter(c, added, module);
     return true;
@@ -261,20 +255,42 @@ static void merge_row(const merge *m, const item *it, int64_t at, float *row) {
     }
 }
 
-static void make_row(const conversion *c, const item *it, const merge *m, int64_t row, float *to) {
-    const int64_t dim = c->from.head_dim;
-    const int64_t folder_row = it->permuted_to ? plsh_model_row_in_folder(row, dim) : row;
-    const int64_t from = it->permuted_from ? plsh_model_row_in_gguf(folder_row, dim) : folder_row;
-    plsh_tensor_to_float(it->from, from, 1, to);
-    if (it->adapter) merge_row(m, it, folder_row, to);
-}
-
 static plsh_status report(conversion *c, size_t more, plsh_error *error) {
     c->written += more;
     const plsh_convert_options *o = c->options;
     if (!o->progress || o->progress(o->context, c->written, plsh_weights_writer_size(c->writer)))
         return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_IO, "stopped before the end");
+}
+
+/* The row that an adapter of the folder names, and the one to be read, of this row to be written.
+ */
+static int64_t folder_row_of(const conversion *c, const item *it, int64_t row) {
+    return c->to_gguf ? plsh_model_row_in_folder(&c->from, it->order, row) : row;
+}
+
+static int64_t from_row_of(const conversion *c, const item *it, int64_t row) {
+    const int64_t in_folder = folder_row_of(c, it, row);
+    return c->from.gguf ? plsh_model_row_in_gguf(&c->from, it->order, in_folder) : in_folder;
+}
+
+static void make_row(const conversion *c, const item *it, const merge *m, int64_t row, float *to) {
+    plsh_tensor_to_float(it->from, from_row_of(c, it, row), 1, to);
+    if (it->adapter) merge_row(m, it, folder_row_of(c, it, row), to);
+}
+
+/* A bias: its numbers have the order of the rows of its weight. */
+static plsh_status write_ordered_vector(conversion *c, const item *it, plsh_error *error) {
+    const int64_t count = plsh_tensor_columns(it->from);
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, (size_t)count, 2 * sizeof(float), "a bias", error);
+    if (status) return status;
+    float *from = memory, *to = from + count;
+    plsh_tensor_to_float(it->from, 0, 1, from);
+    for (int64_t i = 0; i < count; i++) to[i] = from[from_row_of(c, it, i)];
+    status = plsh_weights_writer_rows(c->writer, to, 1, error);
+    plsh_release(memory);
+    return status ? status : report(c, (size_t)count * sizeof(float), error);
 }
 
 static plsh_status write_rows(conversion *c, const item *it, const merge *m, plsh_error *error) {
@@ -300,13 +316,14 @@ static plsh_status write_rows(conversion *c, const item *it, const merge *m, pls
 
 static plsh_status write_item(conversion *c, const item *it, plsh_error *error) {
     if (it->values) return plsh_weights_writer_rows(c->writer, it->values, 1, error);
-    const bool as_is =
-        it->to.type == it->from->type && !it->adapter && it->permuted_from == it->permuted_to;
+    const bool reordered = it->order != PLSH_ROWS_SAME && c->from.gguf != c->to_gguf;
+    const bool as_is = it->to.type == it->from->type && !it->adapter && !reordered;
     if (as_is) {
         plsh_status status =
             plsh_weights_writer_bytes(c->writer, it->from->data, it->from->size, error);
         return status ? status : report(c, it->from->size, error);
     }
+    if (reordered && it->from->rank < 2) return write_ordered_vector(c, it, error);
     merge m;
     plsh_status status = begin_merge(&m, it, error);
     if (!status) status = write_rows(c, it, &m, error);

@@ -33,8 +33,48 @@ static void set_token(json_t *root, const char *field, const plsh_weights *weigh
         json_object_set_new(root, field, json_integer(id));
 }
 
+static json_t *make_bloom_config(const plsh_model_config *c, plsh_weight_type type) {
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:f, s:b, s:s}", "architectures",
+                     "BloomForCausalLM", "model_type", "bloom", "hidden_size",
+                     (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers, "n_head",
+                     (json_int_t)c->heads, "vocab_size", (json_int_t)c->vocabulary,
+                     "layer_norm_epsilon", c->norm_eps, "tie_word_embeddings", (int)c->tied,
+                     "torch_dtype", dtype_of(type));
+}
+
+static json_t *make_mpt_config(const plsh_model_config *c, plsh_weight_type type) {
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:{s:b, s:i}, s:s}",
+                     "architectures", "MptForCausalLM", "model_type", "mpt", "d_model",
+                     (json_int_t)c->hidden, "n_layers", (json_int_t)c->layers, "n_heads",
+                     (json_int_t)c->heads, "vocab_size", (json_int_t)c->vocabulary, "max_seq_len",
+                     (json_int_t)(c->context ? c->context : 2048), "layer_norm_epsilon",
+                     c->norm_eps, "no_bias", 1, "tie_word_embeddings", (int)c->tied, "attn_config",
+                     "alibi", 1, "alibi_bias_max", 8, "torch_dtype", dtype_of(type));
+}
+
+/* BERT, and JinaBERT, whose own code tells it by its fields. */
+static json_t *make_bert_config(const plsh_model_config *c, plsh_weight_type type) {
+    const bool jina = c->family->position == PLSH_POSITION_ALIBI;
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:s}", "architectures",
+        jina ? "JinaBertModel" : "BertModel", "model_type", "bert", "hidden_size",
+        (json_int_t)c->hidden, "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
+        (json_int_t)c->heads, "intermediate_size", (json_int_t)c->intermediate, "vocab_size",
+        (json_int_t)c->vocabulary, "max_position_embeddings",
+        (json_int_t)(c->context ? c->context : 512), "type_vocab_size", (json_int_t)c->types,
+        "layer_norm_eps", c->norm_eps, "hidden_act", "gelu", "torch_dtype", dtype_of(type));
+    if (!root || !jina) return root;
+    json_object_set_new(root, "position_embedding_type", json_string("alibi"));
+    json_object_set_new(root, "feed_forward_type", json_string("geglu"));
+    json_object_set_new(root, "emb_pooler", json_string("mean"));
+    return root;
+}
+
 static json_t *make_config(const plsh_weights *weights, const plsh_model_config *c,
                            plsh_weight_type type) {
+    if (!c->family->causal) return make_bert_config(c, type);
+    if (strcmp(c->family->model_type, "bloom") == 0) return make_bloom_config(c, type);
+    if (strcmp(c->family->model_type, "mpt") == 0) return make_mpt_config(c, type);
     const bool qwen = strcmp(c->family->model_type, "qwen3") == 0;
     json_t *root = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:s, s:s}",

@@ -29,6 +29,14 @@ static void put_number(gguf_writer *w, const char *key, double value) {
                                               &(float){(float)value}, w->error);
 }
 
+static void put_bool(gguf_writer *w, const char *key, bool value) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", w->architecture, key);
+    if (!w->status)
+        w->status = plsh_weights_writer_value(w->writer, name, PLSH_METADATA_BOOL,
+                                              &(uint8_t){value}, w->error);
+}
+
 static void put_string(gguf_writer *w, const char *key, const char *value) {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", w->architecture, key);
@@ -60,6 +68,39 @@ plsh_status plsh_convert_type_metadata(plsh_weights_writer *writer, plsh_weight_
                                      &(uint32_t){2}, error);
 }
 
+static void put_positions(gguf_writer *w, const plsh_model_config *config) {
+    const plsh_family *family = config->family;
+    if (config->sliding_window && config->sliding_from == 0)
+        put_integer(w, "attention.sliding_window", config->sliding_window);
+    /* BLOOM's and JinaBERT's bias is known; MPT's has a key. */
+    if (family->position == PLSH_POSITION_ALIBI && strcmp(family->architecture, "mpt") == 0)
+        put_number(w, "attention.max_alibi_bias", 8.0);
+    if (family->position != PLSH_POSITION_ROPE) return;
+    put_integer(w, "rope.dimension_count", config->head_dim);
+    put_number(w, "rope.freq_base", config->rope.theta);
+    if (config->rope.scaling != PLSH_ROPE_LINEAR) return;
+    put_string(w, "rope.scaling.type", "linear");
+    put_number(w, "rope.scaling.factor", config->rope.factor);
+}
+
+enum {
+    POOLING_MEAN = 1,      /* what plsh embed does */
+    UNKNOWN_CONTEXT = 2048 /* of BLOOM, which does not say; llama.cpp asks for it */
+};
+
+/* What a configuration may say and a GGUF has no key for. */
+static plsh_status check_keys(const plsh_model_config *config, const char *folder,
+                              plsh_error *error) {
+    const char *what = NULL;
+    if (config->sliding_window && config->sliding_from != 0)
+        what = "sliding_window from a later layer on";
+    if (config->activation != config->family->activation) what = "another activation";
+    if (config->scale != 0.0) what = "a scale of scores";
+    if (!what) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: %s has no place in a GGUF of %s", folder,
+                     what, config->family->name);
+}
+
 plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
                                         const plsh_model_config *config, const char *folder,
                                         plsh_weight_type type, plsh_error *error) {
@@ -73,25 +114,24 @@ plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
     if (!w.status) w.status = plsh_convert_type_metadata(writer, type, error);
     w.architecture = architecture;
     put_integer(&w, "block_count", config->layers);
-    if (config->context) put_integer(&w, "context_length", config->context);
+    put_integer(&w, "context_length", config->context ? config->context : UNKNOWN_CONTEXT);
     put_integer(&w, "embedding_length", config->hidden);
     put_integer(&w, "feed_forward_length", config->intermediate);
     put_integer(&w, "attention.head_count", config->heads);
     put_integer(&w, "attention.head_count_kv", config->kv_heads);
     put_integer(&w, "attention.key_length", config->head_dim);
     put_integer(&w, "attention.value_length", config->head_dim);
-    put_number(&w, "attention.layer_norm_rms_epsilon", config->norm_eps);
-    if (config->sliding_window && config->sliding_from == 0)
-        put_integer(&w, "attention.sliding_window", config->sliding_window);
+    put_number(&w,
+               config->family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                                     : "attention.layer_norm_epsilon",
+               config->norm_eps);
     put_integer(&w, "vocab_size", config->vocabulary);
-    put_integer(&w, "rope.dimension_count", config->head_dim);
-    put_number(&w, "rope.freq_base", config->rope.theta);
-    if (config->rope.scaling == PLSH_ROPE_LINEAR) {
-        put_string(&w, "rope.scaling.type", "linear");
-        put_number(&w, "rope.scaling.factor", config->rope.factor);
+    put_positions(&w, config);
+    if (!config->family->causal) {
+        put_bool(&w, "attention.causal", false);
+        put_integer(&w, "pooling_type", POOLING_MEAN);
     }
-    if (!w.status && config->sliding_window && config->sliding_from != 0)
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: sliding_window from a later layer on has no place in a GGUF", folder);
-    return w.status;
+    w.architecture = "tokenizer.ggml";
+    if (config->types) put_integer(&w, "token_type_count", config->types);
+    return w.status ? w.status : check_keys(config, folder, error);
 }

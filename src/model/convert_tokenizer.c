@@ -18,13 +18,14 @@ typedef struct tokens {
     float *score; /* SentencePiece only */
     size_t count;
     plsh_text names; /* of the padding */
+    plsh_text words; /* of WordPiece: tokens as a GGUF writes them */
 } tokens;
 
 typedef struct job {
     plsh_weights_writer *writer;
     const char *path;
     json_t *root, *model, *vocabulary;
-    bool sentencepiece;
+    bool sentencepiece, wordpiece;
     const char *pre; /* how llama.cpp calls the way it splits */
     tokens t;
     plsh_error *error;
@@ -52,6 +53,7 @@ static const char *name_of_pattern(const char *pattern) {
     } known[] = {
         {CONTRACTIONS WORDS "\\p{N}" THE_REST, "qwen2"},
         {CONTRACTIONS WORDS "\\p{N}{1,3}" THE_REST, "llama-bpe"},
+        {" ?[^(\\s|[.,!?…。，、।۔،])]+", "bloom"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (pattern && strcmp(pattern, known[i].pattern) == 0) return known[i].name;
@@ -74,9 +76,26 @@ static const char *name_of_splitting(const json_t *splitter) {
     return name_of_pattern(json_string_value(pattern));
 }
 
+/* A GGUF knows BERT's uncased texts alone. */
+static plsh_status look_at_wordpiece(const job *j) {
+    const json_t *normalizer = json_object_get(j->root, "normalizer");
+    const char *prefix = json_string_value(json_object_get(j->model, "continuing_subword_prefix"));
+    if (prefix && strcmp(prefix, "##") != 0) return refuse(j, "its continuing_subword_prefix");
+    if (strcmp(type_of(normalizer), "BertNormalizer") != 0 ||
+        !json_is_true(json_object_get(normalizer, "lowercase")) ||
+        json_is_false(json_object_get(normalizer, "strip_accents")))
+        return refuse(j, "a WordPiece that keeps case or accents");
+    if (strcmp(type_of(json_object_get(j->root, "pre_tokenizer")), "BertPreTokenizer") != 0)
+        return refuse(j, "its \"pre_tokenizer\"");
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status look_at_kind(job *j) {
     const json_t *splitter = json_object_get(j->root, "pre_tokenizer");
-    if (strcmp(type_of(j->model), "BPE") != 0) return refuse(j, "a model that is not BPE");
+    j->wordpiece = strcmp(type_of(j->model), "WordPiece") == 0;
+    if (j->wordpiece) return look_at_wordpiece(j);
+    if (strcmp(type_of(j->model), "BPE") != 0)
+        return refuse(j, "a model that is neither BPE nor WordPiece");
     j->sentencepiece = json_is_true(json_object_get(j->model, "byte_fallback"));
     if (j->sentencepiece) return PLSH_STATUS_OK;
     j->pre = name_of_splitting(splitter);
@@ -147,6 +166,28 @@ static plsh_status pad(job *j) {
         j->t.type[i] = TOKEN_UNUSED;
         j->t.text[i] = (plsh_string){name, strlen(name)};
         name += strlen(name) + 1;
+    }
+    return status;
+}
+
+/* WordPiece marks what goes on, "##b"; a GGUF what begins a word, "▁a". */
+static plsh_status mark_words(job *j) {
+    for (size_t i = 0; i < j->t.count; i++) {
+        const plsh_string token = j->t.text[i];
+        if (j->t.type[i] != TOKEN_NORMAL) continue;
+        const bool goes_on = token.length >= 2 && memcmp(token.bytes, "##", 2) == 0;
+        if (!goes_on) plsh_text_append(&j->t.words, "\xE2\x96\x81", 3);
+        plsh_text_append(&j->t.words, token.bytes + 2 * goes_on, token.length - 2 * goes_on);
+    }
+    plsh_status status = plsh_text_status(&j->t.words, j->error);
+    size_t at = 0;
+    for (size_t i = 0; i < j->t.count && !status; i++) {
+        plsh_string *token = &j->t.text[i];
+        if (j->t.type[i] != TOKEN_NORMAL) continue;
+        const bool goes_on = token->length >= 2 && memcmp(token->bytes, "##", 2) == 0;
+        const size_t length = goes_on ? token->length - 2 : token->length + 3;
+        *token = (plsh_string){j->t.words.bytes + at, length};
+        at += length;
     }
     return status;
 }
@@ -244,13 +285,15 @@ static plsh_status write_bool(job *j, const char *key, bool value) {
 }
 
 static plsh_status write_tokens(job *j) {
-    plsh_status status = write_text(j, "tokenizer.ggml.model", j->sentencepiece ? "llama" : "gpt2");
-    if (!status)
-        status = write_text(j, "tokenizer.ggml.pre", j->sentencepiece ? "default" : j->pre);
+    plsh_status status = write_text(j, "tokenizer.ggml.model",
+                                    j->wordpiece       ? "bert"
+                                    : j->sentencepiece ? "llama"
+                                                       : "gpt2");
+    if (!status) status = write_text(j, "tokenizer.ggml.pre", j->pre ? j->pre : "default");
     if (!status)
         status = plsh_weights_writer_strings(j->writer, "tokenizer.ggml.tokens", j->t.text,
                                              j->t.count, j->error);
-    if (!status) status = write_merges(j);
+    if (!status && !j->wordpiece) status = write_merges(j);
     if (!status && j->sentencepiece)
         status = plsh_weights_writer_values(j->writer, "tokenizer.ggml.scores", PLSH_METADATA_F32,
                                             j->t.score, j->t.count, j->error);
@@ -276,6 +319,24 @@ static bool adds_token(const json_t *processor, int64_t id) {
     const json_t *known = json_object_get(json_object_get(processor, "special_tokens"), name);
     const json_t *number = json_array_get(json_object_get(known, "ids"), 0);
     return name && json_is_integer(number) && json_integer_value(number) == id;
+}
+
+/* WordPiece: what goes around a text, under the names that BERT gave it. */
+static plsh_status write_around(job *j) {
+    static const char *const fields[][2] = {{"[CLS]", "tokenizer.ggml.bos_token_id"},
+                                            {"[CLS]", "tokenizer.ggml.cls_token_id"},
+                                            {"[SEP]", "tokenizer.ggml.seperator_token_id"},
+                                            {"[UNK]", "tokenizer.ggml.unknown_token_id"},
+                                            {"[PAD]", "tokenizer.ggml.padding_token_id"},
+                                            {"[MASK]", "tokenizer.ggml.mask_token_id"}};
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields && !status; i++) {
+        const json_t *id = json_object_get(j->vocabulary, fields[i][0]);
+        if (!json_is_integer(id)) continue;
+        status = plsh_weights_writer_value(j->writer, fields[i][1], PLSH_METADATA_U32,
+                                           &(uint32_t){(uint32_t)json_integer_value(id)}, j->error);
+    }
+    return status;
 }
 
 /* bos_token_id and eos_token_id of config.json: a number, or the first of a list. */
@@ -315,9 +376,10 @@ static plsh_status write_all(job *j, const json_t *config, size_t count) {
     if (!status) status = allocate_tokens(j, count);
     if (!status) status = read_vocabulary(j);
     if (!status) status = read_added(j);
+    if (!status && j->wordpiece) status = mark_words(j);
     if (!status) status = pad(j);
     if (!status) status = write_tokens(j);
-    if (!status) status = write_special(j, config);
+    if (!status) status = j->wordpiece ? write_around(j) : write_special(j, config);
     if (!status && j->sentencepiece)
         status = write_bool(j, "tokenizer.ggml.add_space_prefix",
                             has_prefix(json_object_get(j->root, "normalizer")));
@@ -325,6 +387,7 @@ static plsh_status write_all(job *j, const json_t *config, size_t count) {
     plsh_release(j->t.type);
     plsh_release(j->t.score);
     plsh_text_free(&j->t.names);
+    plsh_text_free(&j->t.words);
     return status;
 }
 

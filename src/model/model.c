@@ -137,26 +137,32 @@ static plsh_norm bind_norm(binder *b, plsh_role role, int64_t layer, int64_t wid
     return norm;
 }
 
-int64_t plsh_model_row_in_folder(int64_t row, int64_t dim) {
-    int64_t in_head = row % dim;
-    return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
+plsh_row_order plsh_model_gguf_order(const plsh_family *family, plsh_role role) {
+    const bool q_or_k = role == PLSH_ROLE_Q || role == PLSH_ROLE_K;
+    if (family->permuted_gguf && q_or_k) return PLSH_ROWS_PAIRS;
+    const bool fused = family->qkv == PLSH_QKV_INTERLEAVED && role == PLSH_ROLE_QKV;
+    return fused ? PLSH_ROWS_STACKED : PLSH_ROWS_SAME;
 }
 
-int64_t plsh_model_row_in_gguf(int64_t row, int64_t dim) {
-    int64_t in_head = row % dim, half = dim / 2;
-    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role role) {
+    return config->gguf ? plsh_model_gguf_order(config->family, role) : PLSH_ROWS_SAME;
 }
 
-static void permute_rows(const float *from, float *to, int64_t rows, int64_t columns, int64_t dim) {
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t at = plsh_model_row_in_gguf(r, dim);
-        memcpy(to + at * columns, from + r * columns, sizeof(float) * (size_t)columns);
-    }
+int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
+                                 int64_t row) {
+    const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
+    if (order == PLSH_ROWS_SAME) return row;
+    if (order == PLSH_ROWS_PAIRS) return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
+    return (row / dim % heads * 3 + row / dim / heads) * dim + in_head;
 }
 
-bool plsh_model_is_permuted(const plsh_model_config *config, plsh_role role) {
-    return config->gguf && config->family->permuted_gguf &&
-           (role == PLSH_ROLE_Q || role == PLSH_ROLE_K);
+int64_t plsh_model_row_in_gguf(const plsh_model_config *config, plsh_row_order order, int64_t row) {
+    const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
+    const int64_t half = dim / 2;
+    if (order == PLSH_ROWS_SAME) return row;
+    if (order == PLSH_ROWS_PAIRS)
+        return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+    return (row / dim % 3 * heads + row / dim / 3) * dim + in_head;
 }
 
 /* A and B of the adapter's layer, as floats. */
@@ -173,11 +179,14 @@ static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_li
     if (b->status) return;
     plsh_tensor_to_float(found->a, 0, rank, a);
     plsh_tensor_to_float(found->b, 0, out, up);
-    if (plsh_model_is_permuted(&model->config, role)) {
-        float *permuted = own_floats(b, out * rank);
+    const plsh_row_order order = plsh_model_row_order(&model->config, role);
+    if (order != PLSH_ROWS_SAME) {
+        float *ordered = own_floats(b, out * rank);
         if (b->status) return;
-        permute_rows(up, permuted, out, rank, model->config.head_dim);
-        up = permuted;
+        for (int64_t r = 0; r < out; r++)
+            memcpy(ordered + plsh_model_row_in_gguf(&model->config, order, r) * rank, up + r * rank,
+                   sizeof(float) * (size_t)rank);
+        up = ordered;
     }
     linear->a = (plsh_linear){.type = PLSH_WEIGHT_F32, .weight = a, .out = rank, .in = in};
     linear->b = (plsh_linear){.type = PLSH_WEIGHT_F32, .weight = up, .out = out, .in = rank};

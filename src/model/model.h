@@ -63,10 +63,22 @@ void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh
 void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int64_t layer,
                             char *out, size_t size);
 
-/* Are the rows of this tensor in the order of a llama GGUF? Within a head of `dim` rows, its row 2i
- * is row i of Hugging Face, and row 2i + 1 is row i + dim/2. */
-bool plsh_model_is_permuted(const plsh_model_config *config, plsh_role role);
-int64_t plsh_model_row_in_folder(int64_t row, int64_t dim); /* of the GGUF's row */
-int64_t plsh_model_row_in_gguf(int64_t row, int64_t dim);   /* the other way */
+/* How the rows of a GGUF's tensor lie, seen from those of a folder. */
+typedef enum plsh_row_order {
+    PLSH_ROWS_SAME,
+    PLSH_ROWS_PAIRS,  /* Llama's q and k: in a head of d rows, row 2i is row i of the folder, row
+                         2i + 1 is row i + d/2 */
+    PLSH_ROWS_STACKED /* BLOOM's q, k, v: [q; k; v][head] instead of [head][q, k, v] */
+} plsh_row_order;
+
+plsh_row_order plsh_model_gguf_order(const plsh_family *family, plsh_role role);
+
+/* The same of a model's own file: SAME where it is a folder. */
+plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role role);
+
+/* The folder's row that is this one of the GGUF, and the other way. */
+int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
+                                 int64_t row);
+int64_t plsh_model_row_in_gguf(const plsh_model_config *config, plsh_row_order order, int64_t row);
 
 #endif

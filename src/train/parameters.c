@@ -114,10 +114,10 @@ static void fill_uniform(float *a, size_t count, int64_t in, uint64_t seed, size
 }
 
 static void take_factor(collector *c, const char *name, plsh_linear *factor, int64_t rows,
-                        int64_t columns, bool random, bool permuted, float **gradient) {
+                        int64_t columns, bool random, plsh_row_order order, float **gradient) {
     plsh_parameter *p = next_parameter(c, name, rows, columns);
     if (!p) return;
-    p->permuted = permuted;
+    p->order = order;
     float *value = c->to->value + p->first;
     if (factor->weight) {
         memcpy(value, factor->weight, p->count * sizeof(float));
@@ -137,10 +137,10 @@ static void take_adapter(collector *c, plsh_role role, int64_t layer, plsh_model
     if (!has && !is_target(o, module, role)) return;
     int64_t rank = has ? linear->rank : o->lora_rank, in = linear->base.in, out = linear->base.out;
     snprintf(name, sizeof(name), "base_model.model.%.120s.lora_A.weight", module);
-    take_factor(c, name, &linear->a, rank, in, true, false, &gradient->a);
+    take_factor(c, name, &linear->a, rank, in, true, PLSH_ROWS_SAME, &gradient->a);
     snprintf(name, sizeof(name), "base_model.model.%.120s.lora_B.weight", module);
     take_factor(c, name, &linear->b, out, rank, false,
-                plsh_model_is_permuted(&c->model->config, role), &gradient->b);
+                plsh_model_row_order(&c->model->config, role), &gradient->b);
     if (!c->taking) return;
     double alpha = o->lora_alpha > 0.0 ? o->lora_alpha : 2.0 * (double)rank;
     c->to->alpha = has ? (double)linear->scale * (double)rank : alpha;
@@ -259,10 +259,6 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
     c = (collector){.to = out, .model = model, .options = options, .taking = true, .error = error};
     take_all(&c);
     return PLSH_STATUS_OK;
-}
-
-int64_t plsh_parameter_row(const plsh_parameter *p, int64_t r, int64_t head_dim) {
-    return p->permuted ? plsh_model_row_in_gguf(r, head_dim) : r;
 }
 
 void plsh_parameters_clear(plsh_parameters *p) {

@@ -13,7 +13,7 @@ typedef struct plsh_parameter {
     int64_t rows, columns; /* rows 0: a vector */
     size_t first, count;   /* its numbers within the arrays below */
     bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
-    bool permuted;         /* its rows are in the order of a llama GGUF */
+    plsh_row_order order;  /* of its rows, where they are those of a GGUF */
 } plsh_parameter;
 
 typedef struct plsh_parameters {
@@ -33,8 +33,6 @@ typedef struct plsh_parameters {
 plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
                                  const plsh_train_options *options, plsh_error *error);
 
-/* The row of the parameter that is row r of what Hugging Face, or PEFT, stores. */
-int64_t plsh_parameter_row(const plsh_parameter *parameter, int64_t r, int64_t head_dim);
 void plsh_parameters_clear(plsh_parameters *parameters);
 
 #endif

@@ -127,19 +127,23 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
 
 void plsh_parameter_store(const plsh_trainer *t, const plsh_parameter *p, const float *numbers,
                           float *out) {
-    const int64_t rows = p->rows ? p->rows : 1, dim = t->model->config.head_dim;
+    const plsh_model_config *config = &t->model->config;
+    const int64_t rows = p->rows ? p->rows : 1;
     for (int64_t r = 0; r < rows; r++) {
         memcpy(out + r * p->columns,
-               numbers + p->first + (size_t)(plsh_parameter_row(p, r, dim) * p->columns),
+               numbers + p->first +
+                   (size_t)(plsh_model_row_in_gguf(config, p->order, r) * p->columns),
                (size_t)p->columns * sizeof(float));
     }
 }
 
 void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const float *in,
                           float *numbers) {
-    const int64_t rows = p->rows ? p->rows : 1, dim = t->model->config.head_dim;
+    const plsh_model_config *config = &t->model->config;
+    const int64_t rows = p->rows ? p->rows : 1;
     for (int64_t r = 0; r < rows; r++) {
-        memcpy(numbers + p->first + (size_t)(plsh_parameter_row(p, r, dim) * p->columns),
+        memcpy(numbers + p->first +
+                   (size_t)(plsh_model_row_in_gguf(config, p->order, r) * p->columns),
                in + r * p->columns, (size_t)p->columns * sizeof(float));
     }
 }

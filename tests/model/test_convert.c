@@ -9,6 +9,7 @@
 
 #include "plsh/io.h"
 #include "plsh/model.h"
+#include "plsh/tokenizer.h"
 #include "support/support.h"
 
 static char folder[] = "convert-XXXXXX";
@@ -88,7 +89,73 @@ static void test_there_and_back(void **unused) {
     there_and_back("golden/models/llama", 320);
     there_and_back("golden/models/qwen3", 320);
     there_and_back("golden/models/mistral", 320);
+    there_and_back("golden/models/bloom", 320);
+    there_and_back("golden/models/bloom6", 320);
+    there_and_back("golden/models/mpt", 320);
     there_and_back("data/models/stories260k", 512);
+}
+
+/* The hidden states of an encoder. */
+static void encode(const char *path, const int32_t *ids, int64_t count, float *hidden) {
+    plsh_model *model;
+    plsh_error error;
+    const plsh_encoding encoding = {.ids = ids, .count = count, .hidden = hidden};
+    assert_ok(plsh_model_open(&model, path, NULL, &error));
+    assert_ok(plsh_model_encode(model, &encoding, &error));
+    plsh_model_close(model);
+}
+
+/* What an encoder does not use (its pooler) is left out of a GGUF. */
+static void encoder_there_and_back(const char *name, int hidden) {
+    const char *model = test_shared(name), *gguf = in_folder("m.gguf"), *back = in_folder("back");
+    static const int32_t ids[] = {101, 17, 200, 45, 33, 7, 300, 102};
+    float first[8 * 96], second[8 * 96], third[8 * 96];
+    convert(model, NULL, PLSH_WEIGHT_F32, gguf);
+    convert(gguf, NULL, PLSH_WEIGHT_F32, back);
+    encode(model, ids, 8, first);
+    encode(gguf, ids, 8, second);
+    encode(back, ids, 8, third);
+    assert_memory_equal(first, second, (size_t)(8 * hidden) * sizeof *first);
+    assert_memory_equal(first, third, (size_t)(8 * hidden) * sizeof *first);
+}
+
+static void test_encoders(void **unused) {
+    (void)unused;
+    encoder_there_and_back("golden/models/bert", 64);
+    encoder_there_and_back("golden/jina-bert-v2", 64);
+    encoder_there_and_back("golden/jina-bert-v2/heads12", 96);
+    /* What is added to embeddings stays float32, whatever the type. */
+    plsh_weights *weights;
+    plsh_error error;
+    convert(test_shared("golden/models/bert"), NULL, PLSH_WEIGHT_Q8_0, in_folder("t.gguf"));
+    assert_ok(plsh_weights_open(&weights, in_folder("t.gguf"), &error));
+    assert_int_equal(plsh_weights_find(weights, "token_types.weight")->type, PLSH_WEIGHT_F32);
+    assert_int_equal(plsh_weights_find(weights, "position_embd.weight")->type, PLSH_WEIGHT_F32);
+    assert_int_equal(plsh_weights_find(weights, "token_embd.weight")->type, PLSH_WEIGHT_Q8_0);
+    plsh_weights_close(weights);
+}
+
+/* WordPiece in a GGUF: the same tokens as from tokenizer.json. */
+static void test_word_pieces(void **unused) {
+    (void)unused;
+    static const char text[] = "Unaffable naïve readers, 2 of them: tokenization!";
+    plsh_tokenizer *tokenizer[2];
+    plsh_token_ids ids[2] = {{0}, {0}};
+    plsh_error error;
+    convert(test_shared("data/models/minilm-l6-v2-fp16"), NULL, PLSH_WEIGHT_Q4_1,
+            in_folder("t.gguf"));
+    assert_ok(
+        plsh_tokenizer_open(&tokenizer[0], test_shared("data/models/minilm-l6-v2-fp16"), &error));
+    assert_ok(plsh_tokenizer_open(&tokenizer[1], in_folder("t.gguf"), &error));
+    for (int i = 0; i < 2; i++)
+        assert_ok(
+            plsh_tokenizer_encode(tokenizer[i], text, sizeof text - 1, true, &ids[i], &error));
+    assert_int_equal(ids[0].count, ids[1].count);
+    assert_memory_equal(ids[0].ids, ids[1].ids, ids[0].count * sizeof *ids[0].ids);
+    for (int i = 0; i < 2; i++) {
+        plsh_token_ids_free(&ids[i]);
+        plsh_tokenizer_free(tokenizer[i]);
+    }
 }
 
 /* Every type, and vectors that stay float32 in a GGUF; 172 columns are no blocks of 32. */
@@ -156,10 +223,10 @@ static bool stop(void *context, size_t done, size_t total) {
 static void test_refused(void **unused) {
     (void)unused;
     plsh_error error;
-    plsh_convert_options options = {.model = test_shared("golden/models/bloom"),
+    plsh_convert_options options = {.model = test_shared("golden/models/falcon"),
                                     .type = PLSH_WEIGHT_F32,
                                     .out = in_folder("r.gguf")};
-    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_UNSUPPORTED, "BLOOM");
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_UNSUPPORTED, "Falcon");
     options.type = PLSH_WEIGHT_Q4_1;
     options.out = in_folder("r");
     assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_INVALID, "f32, f16 or bf16");
@@ -210,7 +277,8 @@ static int remove_folder(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_encoders),
+        cmocka_unit_test(test_word_pieces),    cmocka_unit_test(test_types),
         cmocka_unit_test(test_adapter),        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_allocations),
     };
