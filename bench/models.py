@@ -17,8 +17,6 @@ window is of 512 tokens.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import pathlib
@@ -29,7 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from peers import memory
+from measure import begin_peak, memory
 
 HEADS, HIDDEN, LAYERS, WORDS = 16, 1024, 4, 4096
 FAMILIES = ("bloom", "mpt", "falcon")
@@ -118,9 +116,7 @@ def measure(table: str, family: str, n: int, contender: str, threads: int, reps:
     needed = (1 if family == "falcon" else 3) * 4 * HEADS * n * n
     if contender == OWN and table == "forward" and needed > 0.9 * memory("MemAvailable"):
         return {"why": f"does not fit: its scores alone take {needed / 1e9:.0f} GB"}
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # memory that is free does not count
-    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    begin_peak()
     start = time.perf_counter()
     value = call()
     first = time.perf_counter() - start

@@ -20,8 +20,6 @@ times as long under an ALiBi mask, whose far weights are denormal.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import statistics
@@ -31,6 +29,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
+
+from measure import begin_peak, memory
 
 # Its cache does not tell kernels by the instruction set that ATEN_CPU_CAPABILITY asks for.
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
@@ -80,16 +80,6 @@ class Contender(NamedTuple):
 Group = tuple[int, list[Contender], str]  # n, contenders, and which of them is ours
 
 
-def memory(field: str) -> int:
-    """A line of /proc/self/status or /proc/meminfo, in bytes: VmRSS, VmHWM, MemAvailable."""
-    for file in ("/proc/self/status", "/proc/meminfo"):
-        with open(file, encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith(field + ":"):
-                    return 1024 * int(line.split()[1])
-    raise LookupError(field)
-
-
 @dataclass
 class Measured:
     """What was found about one contender."""
@@ -101,11 +91,7 @@ class Measured:
 
 def first_call(contender: Contender, patience: float) -> tuple[Measured, Tensors]:
     """Warms up and measures memory; its time counts where it took longer than `patience`."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # memory that is free does not count
-    before = memory("VmRSS")
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # the peak begins anew
+    before = begin_peak()
     start = time.perf_counter()
     try:
         results = contender.run()
