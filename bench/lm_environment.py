@@ -1,7 +1,7 @@
 """The environment of its own in which the peers of language models run: llama.cpp and transformers.
 
-llama-cpp-python has no wheels: llama.cpp is compiled, for this processor, which takes ten minutes. Its
-sources stay beside, for the sake of its converter."""
+llama-cpp-python has no wheels: llama.cpp is compiled, for this processor, which takes ten minutes; its
+parts for pictures are left out. The sources of its converter stay beside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LLAMA_SOURCES = HOME / "llama.cpp"
 
 
 def run_pip(*arguments: str) -> None:
-    environment = {"CMAKE_BUILD_PARALLEL_LEVEL": "2", **os.environ}
+    environment = {"CMAKE_BUILD_PARALLEL_LEVEL": "2", "CMAKE_ARGS": "-DLLAVA_BUILD=OFF", **os.environ}
     subprocess.run([HOME / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check",
                     *arguments], check=True, env=environment)
 
