@@ -11,6 +11,7 @@ extern const cli_command cli_command_error;
 extern const cli_command cli_command_info;
 extern const cli_command cli_command_norms;
 extern const cli_command cli_command_plan;
+extern const cli_command cli_command_report;
 
 #if PLSH_WITH_LM
 extern const cli_command cli_command_convert;

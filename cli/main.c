@@ -18,6 +18,7 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
                                            &cli_command_info,
                                            &cli_command_norms,
                                            &cli_command_plan,
+                                           &cli_command_report,
 #if PLSH_WITH_LM
                                            &cli_command_convert,
                                            &cli_command_embed,

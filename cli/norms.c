@@ -1,6 +1,8 @@
 /* cli: plsh norms: how far M~ is from L*, against the theorem and the published figure. */
+#include "cli/norms.h"
 #include "cli/commands.h"
 #include "cli/message.h"
+#include "cli/moments.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/published.h"
@@ -91,27 +93,11 @@ static const cli_group groups[] = {
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Mean and standard deviation, added up one by one (Welford). */
-typedef struct moments {
-    double count, mean, squares;
-} moments;
-
-static void moments_add(moments *m, double x) {
-    double before = x - m->mean;
-    m->count++;
-    m->mean += before / m->count;
-    m->squares += before * (x - m->mean);
-}
-
-static double moments_deviation(const moments *m) {
-    return m->count > 1 ? sqrt(m->squares / (m->count - 1)) : 0;
-}
-
 typedef struct norms_cell {
     plsh_decay decay;
     double sigma; /* NAN for decays other than ALiBi */
     int64_t samples;
-    moments spectral, max;
+    cli_moments spectral, max;
     int64_t largest;
     plsh_bounds bounds;                                /* at delta; NAN: none is known */
     int64_t beyond_spectral, beyond_max, beyond_block; /* repetitions that exceed them */
@@ -127,8 +113,7 @@ typedef struct norms_work {
     cli_output out;
 } norms_work;
 
-/* The seed of a cell: the same whichever other cells are asked for, and unrelated to theirs. The
- * finaliser of SplitMix64 between the parts. */
+/* The finaliser of SplitMix64, between the parts of a seed. */
 static uint64_t mix(uint64_t seed, uint64_t part) {
     uint64_t z = seed + part * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -136,10 +121,10 @@ static uint64_t mix(uint64_t seed, uint64_t part) {
     return z ^ z >> 31;
 }
 
-static uint64_t cell_seed(uint64_t seed, const norms_cell *cell) {
+uint64_t cli_norms_seed(uint64_t seed, const plsh_decay *decay, int64_t samples) {
     uint64_t bits;
-    memcpy(&bits, &cell->decay.a, sizeof bits);
-    return mix(mix(seed, bits), (uint64_t)cell->samples);
+    memcpy(&bits, &decay->a, sizeof bits);
+    return mix(mix(seed, bits), (uint64_t)samples);
 }
 
 static int measure_once(const settings *given, norms_work *work, norms_cell *cell, size_t head,
@@ -150,7 +135,8 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
     plsh_norms_options options = {.tolerance = given->norms.tolerance,
                                   .threads = (int)given->common.threads};
     int code = cli_partition_make(&given->partitions, &work->labels, &cell->decay, cell->samples,
-                                  cell_seed(given->common.seed, cell), head, &set);
+                                  cli_norms_seed(given->common.seed, &cell->decay, cell->samples),
+                                  head, &set);
     if (code != CLI_DONE) return code;
     if (given->partitions.labels == NULL) set.head = (uint32_t)rep;
     double begin = bench_now();
@@ -159,8 +145,8 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
                    ? cli_fail_error(&error)
                    : cli_fail("%s: %s", given->partitions.labels, error.message);
     cell->seconds += bench_now() - begin;
-    moments_add(&cell->spectral, norms.spectral);
-    moments_add(&cell->max, norms.max);
+    cli_moments_add(&cell->spectral, norms.spectral);
+    cli_moments_add(&cell->max, norms.max);
     if (norms.largest_block > cell->largest) cell->largest = norms.largest_block;
     cell->beyond_spectral += norms.spectral > cell->bounds.spectral;
     cell->beyond_max += norms.max > cell->bounds.max;
@@ -295,11 +281,11 @@ static void fill_row(const settings *given, const norms_work *work, const norms_
         {.number = sigma},
         {.integer = s},
         {.number = cell->spectral.mean},
-        {.number = moments_deviation(&cell->spectral)},
+        {.number = cli_moments_deviation(&cell->spectral)},
         {.number = bounds->spectral},
         {.number = bounds->spectral_expectation},
         {.number = cell->max.mean},
-        {.number = moments_deviation(&cell->max)},
+        {.number = cli_moments_deviation(&cell->max)},
         {.number = bounds->max},
         {.integer = cell->largest},
         {.number = bounds->largest_block},
@@ -357,8 +343,8 @@ static void compare(const norms_work *work, const char *model,
     for (size_t x = 0; x < CLI_COUNT(norm_names); x++)
         for (size_t c = 0; c < work->count; c++) {
             const norms_cell *cell = &work->cells[c];
-            const moments *m = x == 0 ? &cell->spectral : &cell->max;
-            comparison one = {.ours = m->mean, .error = moments_deviation(m) / sqrt(m->count)};
+            const cli_moments *m = x == 0 ? &cell->spectral : &cell->max;
+            comparison one = {.ours = m->mean, .error = cli_moments_deviation(m) / sqrt(m->count)};
             one.point = cli_published_find(model, norm_names[x], cell->sigma, cell->samples);
             if (one.point == NULL) continue;
             one.holds = cli_published_holds(one.point, one.ours);

@@ -86,32 +86,39 @@ static void put_fraction(FILE *out, double x, double y, int64_t s) {
             x, middle - 6, x - 19, x + 19, middle, middle, x, middle + 18, (long long)s);
 }
 
-/* One for every pair that shares a label, added to `counts`. */
-static int add_mask(const plsh_partition *set, int64_t sample, int64_t n, int32_t *labels,
-                    double *counts) {
+int cli_masks_mean(const plsh_partition *set, int64_t first, int64_t count, int64_t n,
+                   double *weights) {
     plsh_error error;
-    if (plsh_partition_labels(set, sample, n, labels, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
+    int32_t *labels = calloc((size_t)n, sizeof *labels);
+    if (labels == NULL) return cli_fail("out of memory for %lld labels", (long long)n);
+    int code = CLI_DONE;
+    for (int64_t i = 0; i < n * n; i++) weights[i] = 0;
+    for (int64_t m = first; m < first + count && code == CLI_DONE; m++) {
+        if (plsh_partition_labels(set, m, n, labels, &error) != PLSH_STATUS_OK)
+            code = cli_fail_error(&error);
+        for (int64_t i = 0; i < n && code == CLI_DONE; i++)
+            for (int64_t j = 0; j < n; j++) weights[i * n + j] += labels[i] == labels[j];
+    }
+    for (int64_t i = 0; i < n * n; i++) weights[i] /= (double)count;
+    free(labels);
+    return code;
+}
+
+void cli_masks_limit(const plsh_decay *decay, int64_t n, double *weights) {
     for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++) counts[i * n + j] += labels[i] == labels[j];
-    return CLI_DONE;
+        for (int64_t j = 0; j < n; j++)
+            weights[i * n + j] = plsh_decay_value(decay, i < j ? j - i : i - j);
 }
 
 typedef struct canvas {
     FILE *out;
     int64_t n;
     double *weights; /* n * n */
-    int32_t *labels; /* n */
 } canvas;
-
-static void clear(canvas *c) {
-    for (int64_t i = 0; i < c->n * c->n; i++) c->weights[i] = 0;
-}
 
 static int put_mask(canvas *c, const plsh_partition *set, int64_t sample, double x, double y) {
     char caption[96];
-    clear(c);
-    int code = add_mask(set, sample, c->n, c->labels, c->weights);
+    int code = cli_masks_mean(set, sample, 1, c->n, c->weights);
     if (code != CLI_DONE) return code;
     put_matrix(c->out, x, y, c->weights, c->n);
     snprintf(caption, sizeof caption,
@@ -122,12 +129,8 @@ static int put_mask(canvas *c, const plsh_partition *set, int64_t sample, double
 }
 
 static int put_mean(canvas *c, const plsh_partition *set, double x, double y) {
-    clear(c);
-    for (int64_t m = 0; m < set->samples; m++) {
-        int code = add_mask(set, m, c->n, c->labels, c->weights);
-        if (code != CLI_DONE) return code;
-    }
-    for (int64_t i = 0; i < c->n * c->n; i++) c->weights[i] /= (double)set->samples;
+    int code = cli_masks_mean(set, 0, set->samples, c->n, c->weights);
+    if (code != CLI_DONE) return code;
     put_matrix(c->out, x, y, c->weights, c->n);
     char caption[160];
     snprintf(caption, sizeof caption,
@@ -138,9 +141,7 @@ static int put_mean(canvas *c, const plsh_partition *set, double x, double y) {
 }
 
 static void put_limit(canvas *c, const plsh_partition *set, double x, double y) {
-    for (int64_t i = 0; i < c->n; i++)
-        for (int64_t j = 0; j < c->n; j++)
-            c->weights[i * c->n + j] = plsh_decay_value(&set->decay, i < j ? j - i : i - j);
+    cli_masks_limit(&set->decay, c->n, c->weights);
     put_matrix(c->out, x, y, c->weights, c->n);
     const char *name = "<tspan font-style=\"italic\">L</tspan>*";
     char caption[192];
@@ -239,16 +240,14 @@ int cli_picture_write(const cli_output *output, const plsh_partition *sets, size
     size_t length = 0;
     canvas c = {.out = open_memstream(&text, &length), .n = n};
     c.weights = calloc((size_t)(n * n), sizeof *c.weights);
-    c.labels = calloc((size_t)n, sizeof *c.labels);
     int code = CLI_FAILED;
-    bool memory = c.out != NULL && c.weights != NULL && c.labels != NULL;
+    bool memory = c.out != NULL && c.weights != NULL;
     if (memory) code = put_picture(&c, sets, count);
     if (c.out != NULL && fclose(c.out) != 0) memory = false;
     if (!memory)
         code = cli_fail("%s: out of memory for the picture", output->path);
     else if (code == CLI_DONE)
         code = cli_output_print(output, "%s", text);
-    free(c.labels);
     free(c.weights);
     free(text);
     return code;

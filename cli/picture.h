@@ -15,4 +15,10 @@ enum { CLI_PICTURE_POSITIONS = 256, CLI_PICTURE_HEADS = 8 };
 int cli_picture_write(const cli_output *output, const plsh_partition *sets, size_t count,
                       int64_t n);
 
+/* The n x n matrices that pictures show, row by row: the mean of the masks first .. first + count -
+ * 1 of a set (an exit code), and L*, the decay itself. */
+int cli_masks_mean(const plsh_partition *set, int64_t first, int64_t count, int64_t n,
+                   double *weights);
+void cli_masks_limit(const plsh_decay *decay, int64_t n, double *weights);
+
 #endif

@@ -64,5 +64,11 @@ if(PLSH_BUILD_CLI)
         COMPONENT program FILES_MATCHING PATTERN "*.1")
     install(FILES "${PROJECT_BINARY_DIR}/completion/plsh"
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+    # The recorded experiments that plsh report shows.
+    foreach(experiment figure-output error-time extrapolation table-scratch table-lora)
+        file(GLOB tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/experiments/${experiment}/*.tsv")
+        install(FILES ${tables} DESTINATION ${CMAKE_INSTALL_DATADIR}/plsh/experiments/${experiment}
+            COMPONENT program)
+    endforeach()
     install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 endif()

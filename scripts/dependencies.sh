@@ -13,6 +13,7 @@ language models: pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
 the roof of plsh bench: pkg-config libopenblas-dev
 plots of make run: gnuplot-nox librsvg2-bin
 tests: libcmocka-dev libgsl-dev g++ man-db groff-base python3
+tests of the page of plsh report: chromium
 tests on other processors: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 tests by clang, its sanitizers and its fuzzer: clang libclang-rt-dev libomp-dev
 the Python package: python3 python3-venv python3-dev

@@ -14,7 +14,7 @@ libraries=$(dirname "$(find "$root" -name plsh.pc)")/..
 echo "-- files"
 version=$("$root/bin/plsh" --version | cut -d' ' -f2)
 for file in bin/plsh include/plsh/plsh.h share/man/man1/plsh.1 share/man/man1/plsh-info.1 \
-    share/bash-completion/completions/plsh; do
+    share/bash-completion/completions/plsh share/plsh/experiments/figure-output/summary.tsv; do
     test -s "$root/$file" || { echo "not installed: $file"; exit 1; }
 done
 for header in "$source"/include/plsh/*.h; do

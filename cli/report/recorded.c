@@ -1,0 +1,133 @@
+/* cli/report: plots of what the experiments recorded. */
+#include "cli/report/page.h"
+#include "cli/report/report.h"
+#include "cli/report/sheet.h"
+
+#include <string.h>
+
+/* Closes a sheet that was read with `code`; a problem with its cells is a failure too. */
+static int finish(int code, cli_sheet *sheet) {
+    if (code == CLI_DONE) code = cli_sheet_check(sheet);
+    cli_sheet_free(sheet);
+    return code;
+}
+
+/* The series of a name: the first time a new one, six colours solid and then six dashed. */
+static cli_series *series_named(cli_plot *plot, size_t first, const char *name) {
+    for (size_t i = first; i < plot->count; i++)
+        if (strcmp(plot->series[i].name, name) == 0) return &plot->series[i];
+    const size_t number = plot->count - first;
+    return cli_plot_series(plot, number < 6 ? CLI_SERIES_LINE : CLI_SERIES_DASHES,
+                           (int)(number % 6), "%s", name);
+}
+
+/* ---- error against s ------------------------------------------------------------------------- */
+
+/* Marks from a table of logarithms to base ten. */
+static void add_logarithms(cli_sheet *sheet, size_t row, const char *low, const char *high,
+                           cli_series *series) {
+    cli_series_mark(series, (cli_mark){cli_sheet_number(sheet, row, "samples"),
+                                       pow(10, cli_sheet_number(sheet, row, "log10_mean")),
+                                       pow(10, cli_sheet_number(sheet, row, low)),
+                                       pow(10, cli_sheet_number(sheet, row, high))});
+}
+
+static void add_published(cli_sheet *sheet, double sigma, cli_plot *plot) {
+    for (size_t r = 0; r < sheet->rows; r++) {
+        if (cli_sheet_number(sheet, r, "sigma") != sigma) continue;
+        cli_series *band = series_named(plot, 0, cli_sheet_text(sheet, r, "model"));
+        band->style = CLI_SERIES_BAND;
+        band->colour = band == plot->series ? 4 : 3;
+        add_logarithms(sheet, r, "log10_lo", "log10_hi", band);
+    }
+}
+
+static void add_measured(cli_sheet *sheet, double sigma, cli_plot *plot) {
+    const size_t first = plot->count;
+    for (size_t r = 0; r < sheet->rows; r++) {
+        if (cli_sheet_number(sheet, r, "sigma") != sigma) continue;
+        if (strcmp(cli_sheet_text(sheet, r, "run"), "layer15") != 0) continue;
+        const bool iid = strcmp(cli_sheet_text(sheet, r, "design"), "iid") == 0;
+        add_logarithms(sheet, r, "log10_low", "log10_high",
+                       series_named(plot, first, iid ? "independent draws" : "stratified draws"));
+    }
+}
+
+int cli_report_output_recorded(cli_report *report) {
+    static const double sigma = 16;
+    cli_plot plot = {.title = "A model's arrays (SmolLM2, layer 15), σ = 16",
+                     .x = {"samples s", CLI_AXIS_TENS},
+                     .y = {"‖T* − T̃‖ max", CLI_AXIS_TENS}};
+    cli_sheet measured, published = {0};
+    int code = cli_sheet_read(report->experiments, "figure-output/summary.tsv", &measured);
+    if (code == CLI_DONE)
+        code = cli_sheet_read(report->experiments, "figure-output/published.tsv", &published);
+    if (code == CLI_DONE && measured.rows == 0) {
+        cli_report_missing(report, "experiments/figure-output/run");
+    } else if (code == CLI_DONE) {
+        add_published(&published, sigma, &plot);
+        add_measured(&measured, sigma, &plot);
+        cli_report_plot(report, &plot, measured.recorded, "experiments/figure-output/run");
+    }
+    code = finish(code, &published);
+    return finish(code, &measured);
+}
+
+/* ---- error against time ---------------------------------------------------------------------- */
+
+int cli_report_trade_recorded(cli_report *report) {
+    static const double sigma = 32;
+    cli_plot plot = {.title = "A model's arrays (SmolLM2, layer 15), σ = 32, one core",
+                     .x = {"milliseconds", CLI_AXIS_TENS},
+                     .y = {"root mean square error", CLI_AXIS_TENS}};
+    cli_sheet sheet;
+    int code = cli_sheet_read(report->experiments, "error-time/data.tsv", &sheet);
+    for (size_t r = 0; r < sheet.rows; r++) {
+        if (cli_sheet_number(&sheet, r, "sigma") != sigma) continue;
+        cli_series_mark(
+            series_named(&plot, 0, cli_sheet_text(&sheet, r, "method")),
+            (cli_mark){1e3 * cli_sheet_number(&sheet, r, "seconds"),
+                       fmax(cli_sheet_number(&sheet, r, "rms_error"), CLI_REPORT_LEAST_ERROR), NAN,
+                       NAN});
+    }
+    if (code == CLI_DONE && sheet.rows == 0)
+        cli_report_missing(report, "experiments/error-time/run");
+    else if (code == CLI_DONE)
+        cli_report_plot(report, &plot, sheet.recorded, "experiments/error-time/run");
+    return finish(code, &sheet);
+}
+
+/* ---- extrapolation --------------------------------------------------------------------------- */
+
+/* The attentions with one sigma, and the model's own, whose sigma is "-". */
+static void plot_sigma(cli_report *report, cli_sheet *sheet, const char *sigma, const char *title) {
+    cli_plot plot = {
+        .title = title, .x = {"context length", CLI_AXIS_TWOS}, .y = {"perplexity", CLI_AXIS_TENS}};
+    for (size_t r = 0; r < sheet->rows; r++) {
+        const char *of = cli_sheet_text(sheet, r, "sigma");
+        if (strcmp(of, "-") != 0 && strcmp(of, sigma) != 0) continue;
+        cli_series_mark(series_named(&plot, 0, cli_sheet_text(sheet, r, "name")),
+                        (cli_mark){cli_sheet_number(sheet, r, "context"),
+                                   cli_sheet_number(sheet, r, "perplexity"), NAN, NAN});
+    }
+    cli_report_plot(report, &plot, sheet->recorded, "experiments/extrapolation/run");
+}
+
+int cli_report_extrapolation(cli_report *report) {
+    cli_sheet sheet;
+    int code = cli_sheet_read(report->experiments, "extrapolation/summary.tsv", &sheet);
+    cli_page_element(
+        report->out, "p",
+        "A pretrained model (SmolLM2-135M, trained with RoPE on 2k to 8k tokens) reads "
+        "WikiText under attentions it was not trained with; the same tokens are scored "
+        "at every length.");
+    cli_report_plots_begin(report);
+    if (code == CLI_DONE && sheet.rows == 0) {
+        cli_report_missing(report, "experiments/extrapolation/run");
+    } else if (code == CLI_DONE) {
+        plot_sigma(report, &sheet, "256", "One σ = 256 for all heads");
+        plot_sigma(report, &sheet, "alibi", "The standard series of ALiBi");
+    }
+    cli_report_plots_end(report);
+    return finish(code, &sheet);
+}

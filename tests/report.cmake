@@ -1,0 +1,7 @@
+# The page of plsh report, in a browser.
+if(PLSH_BUILD_CLI AND NOT PLSH_SANITIZE)
+    find_program(PLSH_PYTHON python3 REQUIRED)
+    add_test(NAME report-browser COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/report/browser.py"
+        "$<TARGET_FILE:plsh>")
+    set_tests_properties(report-browser PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+endif()
