@@ -1,6 +1,7 @@
 """What `plsh train` writes loads in transformers, and says there what it says in plsh."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -78,3 +79,50 @@ def test_adapter(folder):
     base = transformers.AutoModelForCausalLM.from_pretrained(folder / "model")
     model = peft.PeftModel.from_pretrained(base, folder / "out").eval()
     assert close(folder, model, "--model", folder / "model", "--adapter", folder / "out") < 1e-5
+
+
+def alibi_mask(heads, n):
+    """What transformers adds to the scores: causal, -distance / sigma."""
+    slopes = torch.tensor([2.0 ** (-8 * (h + 1) / heads) for h in range(heads)])
+    distance = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    mask = -slopes[:, None, None] * distance
+    return torch.where(distance < 0, torch.finfo(torch.float32).min, mask)[None]
+
+
+def torch_losses(model, windows, steps, rate, mask):
+    """The losses of AdamW as `plsh train` has it: warm-up of a tenth, then linear, clipping at 1."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+    losses = []
+    for ids in windows[:steps]:
+        loss = model(ids[None], labels=ids[None], attention_mask=mask, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("attention", ["original", "exact"])
+def test_losses_of_twenty_steps(folder, attention):
+    """Step by step those of torch, from the same weights."""
+    config = json.loads((folder / "model/config.json").read_text())
+    config.update(model_type="qwen3", architectures=["Qwen3ForCausalLM"], num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=16, attention_bias=False)
+    (folder / "config.json").write_text(json.dumps(config))
+    common = ["--tokenizer", folder / "model", "--text", folder / "text.txt", "--context", 64]
+    plsh("train", "--fresh", folder / "config.json", "--steps", 1, "--lr", 0, "--weight-decay", 0,
+         "--out", folder / "new", *common)
+    plsh("train", "--base", folder / "new", "--steps", 20, "--lr", 1e-3, "--attention", attention,
+         "--out", folder / "out", *common)
+    ours = [json.loads(line)["loss"] for line in (folder / "out/log.jsonl").read_text().splitlines()]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "new", attn_implementation="sdpa")
+    model.train()
+    ids = np.frombuffer((folder / "text.txt").read_bytes(), dtype=np.uint8).astype(np.int64)
+    windows = torch.from_numpy(ids[:len(ids) // 64 * 64].reshape(-1, 64))
+    mask = alibi_mask(4, 64) if attention == "exact" else None
+    theirs = torch_losses(model, windows, 20, 1e-3, mask)
+    assert len(ours) == 20 and theirs[-1] < theirs[0] - 0.1
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
