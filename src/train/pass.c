@@ -21,17 +21,31 @@ static void draw_heads(plsh_trainer *t, int64_t l) {
     }
 }
 
-static bool plans_are_fresh(const plsh_trainer *t, const plsh_sequences *s) {
-    bool moved = !t->options.keep_draws && t->planned_step != t->steps;
-    return t->layer[0].plan && t->planned_rows == s->rows && t->planned_windows == s->count &&
-           !(moved && t->options.attention_count > 0);
+static bool has_shape(const plsh_trainer *t, const plsh_sequences *s) {
+    return t->planned_rows == s->rows && t->planned_windows == s->count;
 }
 
+/* Does any head of the layer draw, or may? */
+static bool is_sampled(const plsh_trainer *t, int64_t l) {
+    const int64_t heads = t->model->config.heads;
+    for (int64_t h = 0; t->attention && !t->attention[l].original && h < heads; h++) {
+        plsh_method method = t->heads[l * heads + h].method;
+        if (method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS ||
+            method == PLSH_METHOD_MEAN || method == PLSH_METHOD_AUTO) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Plans for these shapes, and for the draws of this step. */
 static plsh_status make_plans(plsh_trainer *t, const plsh_sequences *s, plsh_error *error) {
+    const bool moved = !t->options.keep_draws && t->planned_step != t->steps,
+               same = has_shape(t, s);
     plsh_status status = PLSH_STATUS_OK;
-    if (plans_are_fresh(t, s)) return status;
     for (int64_t l = 0; !status && l < t->model->config.layers; l++) {
         const plsh_layer_attention *choice = t->attention ? &t->attention[l] : NULL;
+        if (same && !(moved && is_sampled(t, l))) continue;
         if (choice && !choice->original) draw_heads(t, l);
         plsh_sequence_attention_clear(&t->layer[l]);
         status = plsh_sequence_attention_make(&t->layer[l], t->model, choice, l, s, true, error);
@@ -187,9 +201,9 @@ plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t conte
     plsh_layer_pass pass = make_pass(t, windows * context);
     fill_targets(t, ids, context, windows);
     plsh_sequences sequences = {.rows = pass.rows, .count = windows, .offsets = b->offsets};
+    if (!has_shape(t, &sequences)) fill_angles(t, context, windows);
     plsh_status status = make_plans(t, &sequences, error);
     if (status) return status;
-    fill_angles(t, context, windows);
     status = forward(t, &pass, ids, error);
     if (status) return status;
     double sum = plsh_loss_run(&t->engine, &t->model->head.base, b->h, b->target, pass.rows, scored,
