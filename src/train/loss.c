@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "model/rowmath.h"
 
-enum { SUMS = 16 };
+enum { SUMS = 16, MOST_ROWS = 1024, LEAST_ROWS = 128, NUMBERS = 1 << 21 };
 
 static float largest(const float *z, int64_t count) {
     float top = z[0];
@@ -52,13 +52,20 @@ static double row_loss(float *z, int64_t count, int32_t target, double divisor) 
     return log(sum) - ((double)own - (double)top);
 }
 
+int64_t plsh_loss_rows(int64_t vocabulary) {
+    int64_t rows = NUMBERS / vocabulary;
+    if (rows < LEAST_ROWS) return LEAST_ROWS;
+    return rows < MOST_ROWS ? rows : MOST_ROWS;
+}
+
 double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, const float *h,
                      const int32_t *targets, int64_t rows, double divisor, float *dh, float *dw,
                      float *logits) {
     const int64_t width = head->in, vocabulary = head->out;
-    double total = 0.0, loss[PLSH_LOSS_ROWS];
-    for (int64_t first = 0; first < rows; first += PLSH_LOSS_ROWS) {
-        int64_t left = rows - first, count = left < PLSH_LOSS_ROWS ? left : PLSH_LOSS_ROWS;
+    const int64_t most = plsh_loss_rows(vocabulary);
+    double total = 0.0, loss[MOST_ROWS];
+    for (int64_t first = 0; first < rows; first += most) {
+        int64_t left = rows - first, count = left < most ? left : most;
         plsh_const_matrix from = {h + first * width, width}, dz = {logits, vocabulary};
         plsh_linear_forward(engine, head, count, from, (plsh_matrix){logits, vocabulary}, false);
 #pragma omp parallel for schedule(static) num_threads(plsh_thread_team(engine->threads))

@@ -8,10 +8,11 @@
 #include "base/arena.h"
 #include "weights/linear.h"
 
-enum { PLSH_LOSS_ROWS = 128 }; /* at once */
+/* How many at once: 8 MiB of logits, and 128 rows at least, so that products are efficient. */
+int64_t plsh_loss_rows(int64_t vocabulary);
 
 /* h [rows][hidden], targets[rows] (-1: a row that is not scored); dh, where it is not NULL, takes
- * its gradient, and dw, where it is not NULL, is added to. logits: [PLSH_LOSS_ROWS][vocabulary].
+ * its gradient, and dw, where it is not NULL, is added to. logits: [plsh_loss_rows][vocabulary].
  * Returns the sum of the losses of the scored rows; gradients are those of that sum divided by
  * `divisor`. */
 double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, const float *h,

@@ -106,7 +106,8 @@ static void lay_out(plsh_trainer *t, plsh_arena *arena) {
     b->backward = plsh_backward_buffers_take(arena, model, (int64_t)n, true);
     b->h = plsh_arena_floats(arena, n * hidden);
     b->scratch = plsh_arena_floats(arena, n * hidden);
-    b->logits = plsh_arena_floats(arena, PLSH_LOSS_ROWS * (size_t)c->vocabulary);
+    b->logits =
+        plsh_arena_floats(arena, (size_t)plsh_loss_rows(c->vocabulary) * (size_t)c->vocabulary);
     b->target = plsh_arena_take(arena, n, sizeof(int32_t));
     b->offsets = plsh_arena_take(arena, (size_t)t->options.batch + 1, sizeof(int64_t));
     t->partial = plsh_arena_take(arena, t->parameters.numbers / BLOCK + 1, sizeof(double));

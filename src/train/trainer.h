@@ -10,7 +10,7 @@ typedef struct plsh_trainer_buffers {
     plsh_backward_buffers backward;
     float *x;         /* [layers + 1][rows][hidden]: what goes into each, and out of the last */
     float *h;         /* [rows][hidden], after the last norm */
-    float *logits;    /* [PLSH_LOSS_ROWS][vocabulary] */
+    float *logits;    /* [plsh_loss_rows][vocabulary] */
     float *scratch;   /* [rows][hidden], for the norm of the embedding */
     int32_t *target;  /* [rows] */
     int64_t *offsets; /* [batch + 1] */

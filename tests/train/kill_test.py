@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 plsh, write_model = sys.argv[1:3]
-kills = int((sys.argv + ["4"])[3])
-STEPS = 15 * kills
+kills = int((sys.argv + ["20"])[3])
+STEPS = 8 * kills
 
 
 def command(out: str, *more: str) -> list[str]:
