@@ -13,6 +13,7 @@ import shutil
 import statistics
 import struct
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -107,6 +108,8 @@ class Experiment:
         with ThreadPoolExecutor(side_by_side) as pool:
             for run in [pool.submit(finish, one) for one in todo]:
                 run.result()
+        if (self.tsv.parent / "published.tsv").exists():
+            subprocess.run([sys.executable, str(ROOT / "experiments/compare.py"), str(self.tsv.parent)], check=True)
 
 
 def scores(rows):

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""What a table of trained models says, beside the published one: writes the part of RESULT.md between its two marks, and the plot.
+
+usage: compare.py FOLDER    with runs.tsv (name, seed, .., ppl_N, acc_N) and published.tsv (name, ppl_N, ppl_N_std, ..); FOLDER/RESULT.md
+keeps what is written by hand around the marks"""
+import itertools
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+BEGIN, END = "<!-- numbers: written by experiments/compare.py -->", "<!-- end of numbers -->"
+
+
+def read(path):
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:]]
+
+
+class Table:
+    """Mean and standard deviation of every attention at every length; None where there is a single run."""
+
+    def __init__(self, rows):
+        self.names = list(dict.fromkeys(row["name"] for row in rows))
+        self.lengths = [int(c[4:]) for c in rows[0] if c.startswith("ppl_") and c[4:].isdigit()]
+        self.seeds = {name: sum(row["name"] == name for row in rows) for name in self.names}
+        self.cells = {}
+        for name, length, what in itertools.product(self.names, self.lengths, ("ppl", "acc")):
+            mine, column = [row for row in rows if row["name"] == name], f"{what}_{length}"
+            values = [float(row[column]) for row in mine]
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            if column + "_std" in mine[0]:
+                spread = float(mine[0][column + "_std"])
+            self.cells[name, length, what] = statistics.mean(values), spread
+
+    def mean(self, name, length, what="ppl"):
+        return self.cells[name, length, what][0]
+
+    def spread(self, length):
+        """One deviation for all attentions: the root mean square of theirs, which three runs alone tell badly. 0: single runs."""
+        known = [spread for (_, n, what), (_, spread) in self.cells.items() if n == length and what == "ppl" and spread]
+        return math.sqrt(statistics.mean(s * s for s in known)) if known else 0.0
+
+    def difference(self, a, b, length):
+        """Perplexity of a less that of b, in standard deviations of such a difference; as it is where there are single runs."""
+        return (self.mean(a, length) - self.mean(b, length)) / (math.sqrt(2) * self.spread(length) or 1)
+
+    def cell(self, name, length, what, digits=2):
+        if name not in self.names:
+            return ""
+        mean, spread = self.cells[name, length, what]
+        return f"{mean:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
+
+
+def markdown(heads, rows):
+    return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)] + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def k(length):
+    return f"{length // 1024}k"
+
+
+def both(ours, theirs, what, title):
+    heads = [title, *(f"ours {k(n)}" for n in ours.lengths), *(f"published {k(n)}" for n in theirs.lengths)]
+    names = ours.names + [name for name in theirs.names if name not in ours.names]
+    return markdown(heads, [[name + (f" ({ours.seeds[name]})" if name in ours.names else ""),
+                             *(ours.cell(name, n, what) for n in ours.lengths), *(theirs.cell(name, n, what) for n in theirs.lengths)]
+                            for name in names])
+
+
+def orderings(ours, theirs):
+    """Every pair of the published table that is told apart there, and whether it is in that order here."""
+    at, rows, held, clearly, lost = theirs.lengths[0], [], 0, 0, []
+    noise = 2 if ours.spread(ours.lengths[0]) else 0
+    common = [name for name in theirs.names if name in ours.names]
+    for a, b in itertools.combinations(common, 2):
+        better, worse = sorted((a, b), key=lambda name: theirs.mean(name, at))
+        published = theirs.difference(worse, better, at)
+        if published < 2:
+            continue
+        mine = [ours.difference(worse, better, n) for n in ours.lengths]
+        held, clearly = held + (mine[0] > 0), clearly + (mine[0] > noise)
+        if mine[0] <= 0:
+            lost.append(f"{better} before {worse} ({mine[0]:+.1f})")
+        verdict = "yes" if mine[0] > noise else "no" if mine[0] < -noise else "within noise"
+        rows.append([f"{better} before {worse}", f"{published:+.1f}", *(f"{d:+.{1 if noise else 3}f}" for d in mine), verdict])
+    sentence = (f"Of the {len(rows)} orderings of perplexity that the published table tells apart at its training length (by two standard "
+                f"deviations or more), {held} hold here at ours" + (f", {clearly} of them by two or more." if noise else "."))
+    if lost:
+        sentence += " In the other order: " + "; ".join(lost) + "."
+    heads = ["ordering", f"published, {k(at)}", *(f"ours, {k(n)}" for n in ours.lengths), f"holds at {k(ours.lengths[0])}"]
+    return [sentence, "", *markdown(heads, rows)]
+
+
+def against_exact(ours):
+    """Every attention beside exact ALiBi on the same text (names that end in -rows have theirs in another order)."""
+    known, rows = ours.spread(ours.lengths[0]) > 0, []
+    for name in ours.names:
+        base = "exact-rows" if name.endswith("-rows") else "exact"
+        if base not in ours.names or name == base:
+            continue
+        rows.append([name, *(f"{ours.mean(name, n) - ours.mean(base, n):+.2f}" for n in ours.lengths)])
+        rows[-1] += [f"{ours.difference(name, base, n):+.1f}" for n in ours.lengths] if known else []
+    heads = ["PPL less that of exact ALiBi", *(k(n) for n in ours.lengths)]
+    return ["", *markdown(heads + ([f"{k(n)}, in deviations" for n in ours.lengths] if known else []), rows)] if rows else []
+
+
+def numbers(ours, theirs):
+    spreads = ", ".join(f"{ours.spread(n):.3f} at {k(n)}" for n in ours.lengths)
+    unit = (f"Differences are in standard deviations of a difference of two runs: √2 times the root mean square of the attentions' own ({spreads})."
+            if ours.spread(ours.lengths[0]) else
+            "Single runs: our differences are in perplexity, the published ones in standard deviations of a difference of two runs.")
+    return [BEGIN, "", "Mean ± standard deviation over the seeds (their number in brackets).", "",
+            *both(ours, theirs, "ppl", "PPL"), "", *both(ours, theirs, "acc", "Acc, percent"), "",
+            unit, "", *orderings(ours, theirs), *against_exact(ours), "", "![perplexity against the context](plot.svg)", "", END]
+
+
+def plot(folder, ours):
+    if shutil.which("gnuplot") is None:
+        return print("no gnuplot here: plot.svg is left as it is")
+    names = [name for name in ours.names if ours.seeds[name] > 1] or ours.names
+    blocks = []
+    for name in names:
+        blocks += [f'"{name}"'] + [f"{n}\t{ours.mean(name, n)}\t{ours.cells[name, n, 'ppl'][1] or 0}" for n in ours.lengths] + ["", ""]
+    data = folder / "plot.dat"
+    data.write_text("\n".join(blocks), encoding="utf-8")
+    subprocess.run(["gnuplot", "-c", str(here / "compare.gp"), str(folder), str(len(names))], check=True)
+    data.unlink()
+
+
+def main():
+    folder = Path(sys.argv[1])
+    ours, theirs = Table(read(folder / "runs.tsv")), Table(read(folder / "published.tsv"))
+    result = folder / "RESULT.md"
+    text = result.read_text(encoding="utf-8") if result.exists() else f"# {folder.resolve().name}\n\n{BEGIN}\n{END}\n"
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        sys.exit(f"{result} has not the two marks, once each: {BEGIN} and {END}")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    result.write_text(before + "\n".join(numbers(ours, theirs)) + after, encoding="utf-8")
+    plot(folder, ours)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""experiments/compare.py on invented tables: the numbers of RESULT.md, and what is written by hand around them stays."""
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+compare = here / "../../experiments/compare.py"
+
+
+def run(folder):
+    return subprocess.run([sys.executable, str(compare), str(folder)], capture_output=True, text=True)
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    folder = Path(scratch) / "table-scratch"
+    shutil.copytree(here / "experiments/table-scratch", folder)
+    run(folder).check_returncode()
+    text = (folder / "RESULT.md").read_text()
+    assert "| exact (3) | 96.50 ± 0.25 | 96.50 ± 0.25 | 96.50 ± 0.25 | 18.90 ± 0.01 | 18.80 ± 0.02 |" in text, text
+    assert "Of the 3 orderings" in text and "3 hold here at ours, 3 of them by two or more." in text, text
+    # 98.5 - 96.5 = 2 in units of sqrt(2) 0.25
+    assert "| exact before original | +15.4 | +5.7 | +19.5 |" in text, text
+    assert "| window | -1.00 | -1.00 | -1.00 | -2.8 | -2.8 | -2.8 |" in text, text
+    (folder / "RESULT.md").write_text("By hand.\n" + text + "More.\n")
+    run(folder).check_returncode()
+    again = (folder / "RESULT.md").read_text()
+    assert again == "By hand.\n" + text + "More.\n", again
+    (folder / "RESULT.md").write_text("No marks.\n")
+    assert run(folder).returncode == 1 and (folder / "RESULT.md").read_text() == "No marks.\n"
+    shutil.copy(here / "experiments/table-lora/runs.tsv", folder)
+    (folder / "RESULT.md").unlink()
+    run(folder).check_returncode()  # single runs
+    assert "| exact before original | +15.4 | -2.000 | -3.000 | no |" in (folder / "RESULT.md").read_text()
+print("compare: as expected")
