@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import plsh.torch  # noqa: E402
+from plsh import _fused  # noqa: E402
 
 SIGMA = [3.0, 12.0, 40.0, 150.0]
 
@@ -394,3 +395,66 @@ def test_no_array_of_all_pairs(method):
         file.write("5")                           # the peak begins anew
     plsh.torch.attention(q, k, v, sigma=[2.0, 64.0], method=method).sum().backward()
     assert resident("VmHWM") - before < 64 << 20
+
+
+def fused_inputs(layout, batch=2, heads=4, kv_heads=4, n=70, dim=8, dtype=torch.float32):
+    """A fused projection's output and the function that makes q, k, v of it."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(batch, n, (heads + 2 * kv_heads) * dim, generator=generator).to(dtype)
+
+    def parts(x):
+        if layout == "interleaved":
+            return [y.transpose(1, 2) for y in x.view(batch, n, heads, 3, dim).unbind(3)]
+        return x.view(batch, n, -1, dim).transpose(1, 2).split([heads, kv_heads, kv_heads], dim=1)
+    return x.requires_grad_(), parts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout, kv_heads", [("interleaved", 4), ("stacked", 4), ("stacked", 2)])
+def test_gradients_of_a_fused_projection(layout, kv_heads, dtype):
+    """Gradients of q, k, v that fill one tensor fill one too, which is taken as it lies."""
+    x, parts = fused_inputs(layout, kv_heads=kv_heads, dtype=dtype)
+    apart = [y.detach().contiguous().requires_grad_() for y in parts(x)]
+    plsh.torch.attention(*apart).square().sum().backward()
+    wanted = torch.empty_like(x)
+    for part, y in zip(parts(wanted), apart):
+        part.detach().copy_(y.grad)
+    q, k, v = _fused.split(x, parts)
+    seen = []
+    for y in (q, k, v):
+        y.register_hook(lambda gradient: seen.append(gradient.untyped_storage().data_ptr()))
+    x.register_hook(lambda gradient: seen.append(gradient.untyped_storage().data_ptr()))
+    plsh.torch.attention(q, k, v).square().sum().backward()
+    assert len(seen) == 4 and len(set(seen)) == 1
+    assert torch.equal(x.grad, wanted)
+
+
+def test_a_fused_projection_that_is_used_otherwise():
+    """Gradients that do not lie in one piece, or not in the order of the parts, are put together."""
+    x, parts = fused_inputs("interleaved")
+    weights = torch.randn(3, 2, 4, 70, 8, generator=torch.Generator().manual_seed(4))
+
+    def gradient(split, use):
+        (found,) = torch.autograd.grad(use(*split(x)), x)
+        return found
+    uses = [
+        lambda q, k, v: plsh.torch.attention(q, k, v).sum() + (k * weights[0]).sum(),
+        lambda q, k, v: plsh.torch.attention(q, k, q).square().sum(),
+        lambda q, k, v: plsh.torch.attention(k, q, v).square().sum(),
+        lambda q, k, v: (v * weights[1]).sum(),
+        lambda q, k, v: plsh.torch.attention(q, k, v, return_lse=True)[1].square().sum(),
+        lambda q, k, v: plsh.torch.attention(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:]).square().sum(),
+        lambda q, k, v: plsh.torch.attention(q[:, :2], k[:, 2:], v[:, 2:]).square().sum(),
+    ]
+    for use in uses:
+        torch.testing.assert_close(gradient(lambda x: _fused.split(x, parts), use),
+                                   gradient(parts, use), rtol=1e-5, atol=1e-5)
+    assert _fused.find([y.detach() for y in parts(x)]) == (0, 96)
+    q, k, v = (y.detach() for y in parts(x))
+    for others in ((q, k, k), (q, k, v[:, :3]), (q[:, :, 1:], k[:, :, 1:], v[:, :, 1:]),
+                   (q[:1], k[1:], v[:1])):
+        assert _fused.find(others) is None
+    (once,) = torch.autograd.grad(plsh.torch.attention(*_fused.split(x, parts)).square().sum(), x,
+                                  create_graph=True)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        once.square().sum().backward()

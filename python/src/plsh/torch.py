@@ -23,8 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from plsh import _fused
 from plsh._attention import standard_sigmas
 from plsh._decay import Decay, DecayLike, parse_decay
+from plsh._fused import nothing_watches
 from plsh._plan import DTYPES, Array, Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
 
@@ -233,13 +235,14 @@ def _gradients_like(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Te
     return d_q, d_k, d_v
 
 
-def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-              need_parameters: bool, *common: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _differentiate(gradients: Sequence[Tensor], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor,
+                   o: Tensor, lse: Tensor, need_parameters: bool, *common: Any) -> Tensor:
+    """Writes the gradients of q, k and v, and returns that of the parameters."""
     call = _call_of(q, k, v, o, *common)
     lse = lse.contiguous()
     if d_o.stride() != o.stride() or d_o.dtype != torch.float32:
         d_o = torch.empty_strided(o.shape, o.stride(), dtype=torch.float32).copy_(d_o)
-    d_q, d_k, d_v = _gradients_like(q, k, v)
+    d_q, d_k, d_v = gradients
     if call.keys < k.shape[2]:  # of a longer cache: spans say how many are in use
         d_k.zero_()
         d_v.zero_()
@@ -248,9 +251,28 @@ def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tens
                   d_o.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), d_decay,
                   q.element_size())
     parameters = common[0]
-    d_parameters = torch.from_numpy(np.empty(0) if d_decay is None else
-                                    d_decay[:, 0].copy() if parameters.dim() == 1 else d_decay)
+    return torch.from_numpy(np.empty(0) if d_decay is None else
+                            d_decay[:, 0].copy() if parameters.dim() == 1 else d_decay)
+
+
+def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor,
+              *more: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    d_q, d_k, d_v = _gradients_like(q, k, v)
+    d_parameters = _differentiate((d_q, d_k, d_v), d_o, q, k, v, *more)
     return d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype), d_parameters
+
+
+def _backward_directly(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor,
+                       *more: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same; where q, k and v fill the rows of one tensor, their gradients fill another's."""
+    rows = _fused.find((q, k, v))
+    if rows is None:
+        return _backward(d_o, q, k, v, *more)
+    begin, width = rows
+    whole = torch.empty((q.shape[0], q.shape[2], width), dtype=torch.float32)
+    d_parameters = _differentiate(_fused.views(whole, (q, k, v), begin), d_o, q, k, v, *more)
+    d_q, d_k, d_v = _fused.views(whole.to(q.dtype), (q, k, v), begin)
+    return d_q, d_k, d_v, d_parameters
 
 
 def _backward_fake(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
@@ -277,8 +299,9 @@ class _Recorded(torch.autograd.Function):
         more = (ctx.needs_input_grad[4], *tensors, *ctx.numbers)
         found: list[Optional[Tensor]] = [None] * 4
         if d_o is not None:
-            found = list(torch.ops.plsh.attention_backward(d_o.to(torch.float32), q, k, v, o, lse,
-                                                           *more))
+            run = _backward_directly if nothing_watches(d_o) and not torch.is_grad_enabled() else \
+                torch.ops.plsh.attention_backward
+            found = list(run(d_o.to(torch.float32), q, k, v, o, lse, *more))
         if d_lse is not None:
             added = _differentiate_lse(d_lse, q, k, lse, *more)
             found = [x if y is None else y if x is None else x + y for x, y in zip(found, added)]
@@ -326,13 +349,6 @@ def _autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
 
 def _backward_autograd(keys: Any, *inputs: Any) -> Any:
     return _Once.apply(keys, *inputs)  # type: ignore[no-untyped-call]
-
-
-def _nothing_watches(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Plain tensors, and no transform, mode or trace that an operator would have to tell."""
-    return (not torch.compiler.is_compiling() and type(q) is type(k) is type(v) is Tensor and q.is_cpu
-            and forward_ad._current_level < 0 and not torch._C._len_torch_dispatch_stack()
-            and not torch._C._functorch.maybe_current_level())
 
 
 def _directly(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -592,7 +608,7 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     options = _write(
         method_words(method), decays.kind, decays.limit, decays.table, causal, eps, _list(window),
         _list(block), scheme, design, samples, threads, _list(query_offsets), _list(key_offsets))
-    run = _directly if _nothing_watches(q, k, v) else _operator
+    run = _directly if nothing_watches(q, k, v) else _operator
     o, lse = run(q, k, v, decays.parameters, spans, decays.constants,
                  0.0 if scale is None else _scale(scale), _seed(seed), options)
     if q.dtype != torch.float32:
@@ -634,12 +650,15 @@ class ALiBiAttention(nn.Module):
     def forward(self, x: Tensor, spans: Optional[Tensor] = None) -> Tensor:
         """x is [batch, n, embed_dim]; `spans` as in :func:`attention`."""
         batch, rows, _ = x.shape
-        split = self.qkv(x).view(batch, rows, -1, self.head_dim).transpose(1, 2)
-        q, k, v = split.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k, v = _fused.split(self.qkv(x), self._parts)
         sigma = self.sigma if self.log_slopes is None else (-self.log_slopes.double()).exp()
         o = attention(q, k, v, sigma=sigma, causal=self.causal, spans=spans, **self.options)
         out: Tensor = self.out(o.transpose(1, 2).reshape(batch, rows, -1))
         return out
+
+    def _parts(self, fused: Tensor) -> Sequence[Tensor]:
+        heads = fused.view(*fused.shape[:2], -1, self.head_dim).transpose(1, 2)
+        return torch.split(heads, [self.heads, self.kv_heads, self.kv_heads], dim=1)
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, kv_heads={self.kv_heads}, causal={self.causal}"

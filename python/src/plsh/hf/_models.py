@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from transformers.models.mpt import modeling_mpt as mpt
 from transformers.utils import logging
 
 from plsh._decay import alibi_slopes
+from plsh._fused import split
 from plsh.hf import _options
 from plsh.hf._attend import Counter, attend, refuse_mask
 from plsh.hf._cache import chooses_cache
@@ -39,11 +41,25 @@ def _heads(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask, past: Any, 
     return o.reshape(*o.shape[:2], -1)
 
 
+def _groups(fused: Tensor, groups: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v of a projection that has, for each group of heads, its queries, its key, its value."""
+    heads = fused.view(*fused.shape[:2], groups, -1, dim)
+    q, k, v = heads[:, :, :, :-2].flatten(2, 3), heads[:, :, :, -2], heads[:, :, :, -1]
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def _stacked(fused: Tensor, heads: int, dim: int) -> tuple[Tensor, ...]:
+    """q, k, v of a projection that has the queries of all heads, their keys, their values."""
+    split = fused.view(*fused.shape[:2], 3, heads, dim)
+    return tuple(x.transpose(1, 2) for x in split.unbind(2))
+
+
 def _bloom(self: Any, hidden_states: Tensor, residual: Tensor, alibi: Any, attention_mask: Mask,
            layer_past: Any = None, **_: Any) -> tuple[Tensor, None]:
     if self.pretraining_tp > 1 and self.slow_but_exact:
         raise Refused("BloomAttention: slow_but_exact; set config.slow_but_exact = False")
-    q, k, v = self._reshape(self.query_key_value(hidden_states))
+    q, k, v = split(self.query_key_value(hidden_states),
+                    partial(_groups, groups=self.num_heads, dim=self.head_dim))
     o = _heads(self, q, k, v, attention_mask, layer_past, self.inv_norm_factor,
                self.attention_dropout.p)
     return bloom.dropout_add(self.dense(o), residual, self.hidden_dropout, self.training), None
@@ -54,8 +70,7 @@ def _mpt(self: Any, hidden_states: Tensor, position_bias: Any, past_key_values: 
     mixed = self.Wqkv(hidden_states)
     if self.clip_qkv:
         mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
-    split = mixed.view(*mixed.shape[:2], 3, self.n_heads, self.head_dim)
-    q, k, v = (x.transpose(1, 2) for x in split.unbind(2))
+    q, k, v = split(mixed, partial(_stacked, heads=self.n_heads, dim=self.head_dim))
     o = _heads(self, q, k, v, attention_mask, past_key_values, self.softmax_scale,
                self.attn_dropout_p)
     return self.out_proj(o), None
@@ -72,14 +87,12 @@ def _falcon_sigmas(heads: int, head_dim: int) -> tuple[float, ...]:
 def _falcon(self: Any, hidden_states: Tensor, alibi: Any, attention_mask: Mask,
             position_ids: Any = None, layer_past: Any = None, position_embeddings: Any = None,
             **_: Any) -> tuple[Tensor, None]:
+    groups = self.num_kv_heads if self.new_decoder_architecture else \
+        1 if self.multi_query else self.num_heads
+    parts = partial(_groups, groups=groups, dim=self.head_dim)
     fused = self.query_key_value(hidden_states)
-    rows = fused.shape[:2]
-    if self.new_decoder_architecture:  # the queries of a group, its key, its value
-        split = fused.view(*rows, self.num_kv_heads, -1, self.head_dim)
-        q, k, v = split[:, :, :, :-2].flatten(2, 3), split[:, :, :, -2], split[:, :, :, -1]
-    else:
-        q, k, v = self._split_heads(fused)
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    # Queries of groups of several are no view: they are copied.
+    q, k, v = split(fused, parts) if groups in (1, self.num_heads) else parts(fused)
     own = None
     if alibi is None:
         rotate: Any = falcon.apply_rotary_pos_emb
