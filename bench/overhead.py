@@ -4,7 +4,9 @@
     bench/overhead.py
 
 Times plsh.attention and plsh.torch.attention on arrays so small that the library needs few
-microseconds, and the bare C call (plsh_plan_forward) on the same arrays in turns with them.
+microseconds, and the bare C call (plsh_plan_forward) on the same arrays in turns with them. Then one
+query after many keys: as arrays, whose keys are all looked at in each call to bound what is left out,
+and with a plsh.torch.Cache, which keeps summaries of them.
 """
 
 from __future__ import annotations
@@ -39,6 +41,30 @@ def bare(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Callable[[], object]:
     return lambda: keep and lib.plsh_plan_forward(plan, arrays, workspace, report, error)
 
 
+def few_queries(n: int = 16384, heads: int = 16) -> None:
+    """One query after n keys, exact, standard slopes: milliseconds."""
+    import torch
+
+    import plsh.torch
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, n, 64) for _ in range(3))
+    last = [x[:, :, -1:].contiguous() for x in (q, k, v)]
+    cache = plsh.torch.Cache()
+    cache.step(q, k, v)
+    calls: dict[str, Callable[[], object]] = {
+        "as arrays": lambda: plsh.torch.attention(last[0], k, v),
+        "with a cache": lambda: plsh.torch.attention(*last, cache=cache),
+    }
+    print(f"\n{f'a query after {n} keys, {heads} heads':40}{'ms':>8}")
+    for name, call in calls.items():
+        times = []
+        for _ in range(41):
+            start = time.perf_counter()
+            call()
+            times.append(1e3 * (time.perf_counter() - start))
+        print(f"{name:40}{statistics.median(times[1:]):8.2f}")
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((8, 16, 64), dtype=np.float32) for _ in range(3))
@@ -71,6 +97,8 @@ def main() -> None:
     for name, found in times.items():
         middle = statistics.median(found)
         print(f"{name:24}{middle:8.1f}{middle - base:10.1f}")
+    if "plsh.torch.attention" in calls:
+        few_queries()
 
 
 if __name__ == "__main__":

@@ -76,6 +76,12 @@ def test_loaded_without_plsh(tmp_path, caplog):
     assert run.returncode != 0 and "plsh_exact" in run.stderr
     with_plsh(tiny("bloom")).save_pretrained(tmp_path / "bloom")
     assert load_without_plsh(tmp_path / "bloom").returncode == 0
+    sampled = with_plsh(tiny("bloom"), "sampled", samples=7)
+    sampled.save_pretrained(tmp_path / "sampled")
+    run = load_without_plsh(tmp_path / "sampled")
+    assert run.returncode != 0 and "plsh_sampled" in run.stderr
+    assert torch.equal(LOAD(tmp_path / "sampled").eval()(ids(1, 40)).logits,
+                       sampled(ids(1, 40)).logits)
     transformers.utils.logging.enable_propagation()
     try:
         other = LOAD(tmp_path / "llama", attn_implementation="sdpa")

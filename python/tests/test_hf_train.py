@@ -68,9 +68,10 @@ def test_lora(family, tmp_path):
     assert torch.equal(again(tokens).logits, lora(tokens).logits)
 
 
-def test_trainer(tmp_path):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trainer(family, tmp_path):
     pytest.importorskip("accelerate")
-    model = with_plsh(tiny("bloom"))
+    model = with_plsh(tiny(family))
     data = [{"input_ids": x, "labels": x} for x in ids(8, 24)]
     arguments = transformers.TrainingArguments(
         str(tmp_path), max_steps=3, per_device_train_batch_size=4, report_to=[], use_cpu=True,

@@ -570,8 +570,11 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     `parameters`, [heads, 2]. `spans` leaves padding out, or packs sequences: see
     :func:`padding_spans` and :func:`segment_spans`.
 
-    Few queries after many keys: with a `cache`, k and v are the new tokens alone, and what came
-    before is read as far as it matters; the options are the :class:`Cache`'s own.
+    Few queries after many keys: "exact" looks at all of k in each call, for the bounds on what it
+    leaves out; nothing tells it that k is what it was in the last call (a tensor's version does not
+    count what NumPy or `.data` writes). With a `cache` the summaries of the keys are kept: k and v
+    are the new tokens alone, and what came before is read as far as it matters; the options are
+    the :class:`Cache`'s own.
 
     >>> q, k, v = (torch.randn(2, 4, 100, 16) for _ in range(3))
     >>> slopes = torch.tensor([0.5, 0.25, 0.1, 0.02], requires_grad=True)
