@@ -93,13 +93,15 @@ class Experiment:
         lines = self.tsv.read_text().splitlines() if self.tsv.exists() else [""]
         return [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:]]
 
-    def add(self, row):
+    def add(self, *rows):
+        """Rows of a run that is done, all at once."""
+        text = "".join("\t".join(map(str, row.values())) + "\n" for row in rows)
         with self.lock:
             if not self.tsv.exists():
-                self.tsv.write_text("\t".join(row) + "\n")
+                self.tsv.write_text("\t".join(rows[0]) + "\n")
             with self.tsv.open("a") as file:
-                file.write("\t".join(map(str, row.values())) + "\n")
-            print("\t".join(map(str, row.values())), flush=True)
+                file.write(text)
+            print(text, end="", flush=True)
 
     def run(self, todo, describe, finish, side_by_side=2):
         """Does what is missing, each to its row; or lists it."""

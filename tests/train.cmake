@@ -5,10 +5,11 @@ if(plsh_has_lm AND PLSH_BUILD_CLI)
         "$<TARGET_FILE:plsh>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py")
     set_tests_properties(train-killed PROPERTIES TIMEOUT 300)
     # The scripts of the tables, a few short steps each.
-    foreach(experiment table-scratch table-lora) # sanitizers see the same code in other tests
+    foreach(experiment table-scratch table-lora streaming full-scale) # sanitizers see the same code in other tests
         add_test(NAME experiment-${experiment} COMMAND
             "${PROJECT_SOURCE_DIR}/experiments/${experiment}/run" --tiny "$<TARGET_FILE:plsh>")
         set_tests_properties(experiment-${experiment} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300
             ENVIRONMENT "PLSH_SHARED=${PLSH_SHARED_DIRECTORY}" LABELS "statistics;serial")
     endforeach()
+    set_tests_properties(experiment-streaming PROPERTIES DEPENDS experiment-table-lora)
 endif()

@@ -4,12 +4,13 @@
 #include "cli/message.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct perplexity_options {
     const char *text, *ids;
     cli_integers context;
-    int64_t stride, limit;
+    int64_t stride, limit, by_position;
     bool same_tokens;
 } perplexity_options;
 
@@ -55,15 +56,22 @@ static const cli_option perplexity_table[] = {
      .help = "only the first N tokens of the text; 0: all",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
+    {.name = "by-position",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(perplexity_options, by_position),
+     .value = "N",
+     .help = "a row for every N positions of the windows besides, with time and memory; 0: none",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
 };
-
-static const cli_group groups[] = {CLI_GROUP("Options", perplexity_table, settings, perplexity),
-                                   CLI_LM_GROUPS(settings)};
 
 /* Windows [first + k * step, + length), k < count, of which tokens from `from` on are scored. */
 typedef struct windows {
     int64_t first, step, length, from, count;
 } windows;
+
+static const cli_group groups[] = {CLI_GROUP("Options", perplexity_table, settings, perplexity),
+                                   CLI_LM_GROUPS(settings)};
 
 static int64_t extreme(const cli_integers *list, bool most) {
     int64_t found = list->values[0];
@@ -111,8 +119,90 @@ static int plain_windows(const perplexity_options *options, int64_t tokens, int6
     return CLI_DONE;
 }
 
-static double fed; /* tokens, for the progress of the whole run */
-static void count_fed(int64_t tokens) { cli_progress(fed += (double)tokens); }
+/* ---- By position -------------------------------------------------------------------------------
+ */
+
+static const cli_column position_columns[] = {
+    {.name = "context", .kind = CLI_CELL_INTEGER},
+    {.name = "position", .kind = CLI_CELL_INTEGER},
+    {.name = "tokens", .kind = CLI_CELL_INTEGER},
+    {.name = "nll", .kind = CLI_CELL_NUMBER, .digits = 7},
+    {.name = "perplexity", .kind = CLI_CELL_NUMBER, .digits = 7},
+    {.name = "accuracy", .kind = CLI_CELL_NUMBER, .digits = 4},
+    {.name = "milliseconds", .kind = CLI_CELL_NUMBER, .heading = "ms/token", .digits = 4},
+    {.name = "peak_bytes", .kind = CLI_CELL_INTEGER},
+};
+
+/* What came between two multiples of --by-position, in all windows so far. */
+typedef struct position_bin {
+    int64_t tokens, first, fed;
+    double nll, seconds;
+    int64_t peak;
+} position_bin;
+
+/* Where the run is: the callback of cli_score_window knows no more than how many tokens went by. */
+static struct {
+    double fed; /* for the progress */
+    int64_t at, length, step;
+    position_bin *bins; /* [length / step + 1], or NULL */
+    const cli_scores *now;
+    cli_scores before;
+    double clock;
+} track;
+
+static void count_fed(int64_t tokens) {
+    cli_progress(track.fed += (double)tokens);
+    if (track.bins == NULL) return;
+    position_bin *bin = &track.bins[track.at / track.step];
+    const double now = cli_seconds();
+    bin->tokens += track.now->tokens - track.before.tokens;
+    bin->first += track.now->first - track.before.first;
+    bin->nll += track.now->nll - track.before.nll;
+    bin->seconds += now - track.clock;
+    bin->fed += tokens;
+    bin->peak = cli_peak_bytes();
+    track.before = *track.now;
+    track.clock = now;
+    track.at = (track.at + tokens) % track.length;
+}
+
+static void add_positions(cli_table *table, int64_t context) {
+    for (int64_t i = 0; i * track.step < track.length; i++) {
+        const position_bin *bin = &track.bins[i];
+        const double n = (double)bin->tokens;
+        cli_cell row[] = {{.integer = context},
+                          {.integer = i * track.step},
+                          {.integer = bin->tokens},
+                          {.number = bin->nll / n},
+                          {.number = exp(bin->nll / n)},
+                          {.number = (double)bin->first / n},
+                          {.number = 1e3 * bin->seconds / (double)bin->fed},
+                          {.integer = bin->peak}};
+        if (bin->tokens > 0) cli_table_add(table, row);
+    }
+}
+
+/* Positions are counted chunk by chunk. */
+static int begin_positions(const settings *given, const windows *w, const cli_scores *scores) {
+    const int64_t step = given->perplexity.by_position, chunk = given->lm.model.chunk;
+    track.fed = 0;
+    if (step == 0) return CLI_DONE;
+    if (step % chunk != 0)
+        return cli_usage("--by-position: %lld; a multiple of --chunk, %lld", (long long)step,
+                         (long long)chunk);
+    track.bins = calloc((size_t)(w->length / step + 1), sizeof *track.bins);
+    if (track.bins == NULL) return cli_fail("out of memory for positions");
+    track.at = 0;
+    track.length = w->length;
+    track.step = step;
+    track.now = scores;
+    track.before = *scores;
+    track.clock = cli_seconds();
+    return CLI_DONE;
+}
+
+/* ---- Windows -----------------------------------------------------------------------------------
+ */
 
 static const cli_column columns[] = {
     {.name = "context", .kind = CLI_CELL_INTEGER},
@@ -145,37 +235,54 @@ static void add_row(cli_table *table, int64_t context, const windows *w, const c
     cli_table_add(table, row);
 }
 
+typedef struct tables {
+    cli_table *contexts, *positions;
+} tables;
+
 static int measure(const settings *given, const cli_model *model, const cli_ids *ids,
-                   int64_t context, cli_table *table) {
+                   int64_t context, const tables *to) {
     const perplexity_options *options = &given->perplexity;
     windows w = {0};
     cli_scores scores = {0};
     int code = options->same_tokens ? same_windows(options, ids->count, context, &w)
                                     : plain_windows(options, ids->count, context, &w);
+    if (code == CLI_DONE) code = begin_positions(given, &w, &scores);
     if (code != CLI_DONE) return code;
     double start = cli_seconds();
-    fed = 0;
     cli_progress_begin((double)(w.count * w.length), "tokens");
     for (int64_t k = 0; code == CLI_DONE && k < w.count; k++)
         code = cli_score_window(&given->lm, model, ids->values + w.first + k * w.step, w.length,
                                 w.from, &scores, NULL, NULL, count_fed);
     cli_progress_end();
     if (code == CLI_DONE)
-        add_row(table, context, &w, &scores,
+        add_row(to->contexts, context, &w, &scores,
                 (double)(w.count * w.length) / (cli_seconds() - start));
+    if (code == CLI_DONE && track.bins != NULL) add_positions(to->positions, context);
+    free(track.bins);
+    track.bins = NULL;
     return code;
 }
 
-static int print(const settings *given, const cli_model *model, cli_table *table) {
+static int print_tables(const settings *given, const tables *from) {
+    int code = cli_print_table(from->contexts);
+    if (code != CLI_DONE || given->perplexity.by_position == 0) return code;
+    putchar('\n');
+    return cli_print_table(from->positions);
+}
+
+static int print(const settings *given, const cli_model *model, const tables *from) {
     cli_json *json;
     plsh_error error;
-    if (!given->lm.common.json) return cli_print_table(table);
+    if (!given->lm.common.json) return print_tables(given, from);
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", model->said);
     int code = CLI_DONE;
-    if (cli_table_json(table, json, "rows", &error) != PLSH_STATUS_OK)
+    if (cli_table_json(from->contexts, json, "rows", &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    if (code == CLI_DONE && given->perplexity.by_position > 0 &&
+        cli_table_json(from->positions, json, "positions", &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     cli_json_integer(json, "peak_bytes", cli_peak_bytes());
     cli_json_end(json);
@@ -188,7 +295,7 @@ static int run(const void *given) {
     const settings *options = given;
     cli_model model = {0};
     cli_ids ids = {0};
-    cli_table *table = NULL;
+    tables to = {0};
     plsh_error error;
     int code = cli_model_open(&options->lm, &model);
     if (code == CLI_DONE && !model.facts.causal)
@@ -199,13 +306,16 @@ static int run(const void *given) {
     if (code == CLI_DONE && options->perplexity.limit > 0 && ids.count > options->perplexity.limit)
         ids.count = options->perplexity.limit;
     if (code == CLI_DONE &&
-        cli_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+        (cli_table_create(&to.contexts, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK ||
+         cli_table_create(&to.positions, position_columns, CLI_COUNT(position_columns), &error) !=
+             PLSH_STATUS_OK))
         code = cli_fail_error(&error);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
-        code = measure(options, &model, &ids, contexts->values[i], table);
-    if (code == CLI_DONE) code = print(options, &model, table);
-    cli_table_free(table);
+        code = measure(options, &model, &ids, contexts->values[i], &to);
+    if (code == CLI_DONE) code = print(options, &model, &to);
+    cli_table_free(to.contexts);
+    cli_table_free(to.positions);
     free(ids.values);
     cli_model_close(&model);
     return code;

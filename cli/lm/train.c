@@ -7,11 +7,13 @@
 #include "cli/message.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +35,7 @@ typedef struct work {
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
     int64_t in_a_row; /* steps that were not finite */
+    int lock;         /* the open file that keeps other runs out; -1: none yet */
     double last_loss;
     cli_train_log log;
 } work;
@@ -122,7 +125,22 @@ static int make_fresh(const settings *given) {
     return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, data->out) : CLI_DONE;
 }
 
-static int prepare_folder(const settings *given) {
+/* One run at a time in a folder: a lock that ends with the process, whatever ends it. */
+static int lock_folder(work *w) {
+    const char *out = w->given->data.out;
+    char path[PATH];
+    int code = make_path(path, out, ".lock");
+    if (code != CLI_DONE) return code;
+    w->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (w->lock < 0) return cli_fail("%s: %s", path, strerror(errno));
+    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0) return CLI_DONE;
+    if (errno != EWOULDBLOCK) return cli_fail("%s: %s", path, strerror(errno));
+    return cli_fail(
+        "%s: another run is at work in this folder; wait for it, or choose another --out", out);
+}
+
+static int prepare_folder(work *w) {
+    const settings *given = w->given;
     const cli_train_data *data = &given->data;
     if ((data->fresh == NULL) == (data->base == NULL))
         return cli_usage("give new weights with --fresh CONFIG.json, or a model with --base");
@@ -134,6 +152,8 @@ static int prepare_folder(const settings *given) {
         return cli_usage("--from goes with --resume");
     if (mkdir(data->out, 0777) != 0 && errno != EEXIST)
         return cli_fail("%s: %s", data->out, strerror(errno));
+    int code = lock_folder(w);
+    if (code != CLI_DONE) return code;
     if (!given->records.resume && plsh_checkpoint_last(data->out, -1) >= 0)
         return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
                         "choose another --out",
@@ -457,8 +477,8 @@ static int train(work *w) {
 }
 
 static int run(const void *given) {
-    work w = {.given = given, .saved = -1, .last_loss = NAN};
-    int code = prepare_folder(given);
+    work w = {.given = given, .saved = -1, .lock = -1, .last_loss = NAN};
+    int code = prepare_folder(&w);
     if (code == CLI_DONE) code = open_model(&w);
     if (code == CLI_DONE) code = open_data(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
@@ -469,6 +489,7 @@ static int run(const void *given) {
     plsh_corpus_close(w.corpus);
     cli_model_close(&w.model);
     plsh_trainer_destroy(w.trainer);
+    if (w.lock >= 0) close(w.lock);
     return code;
 }
 
