@@ -185,9 +185,9 @@ static bool is_folder(const char *path) {
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* From the program's own place: build/plsh in a source tree, bin/plsh where it is installed. */
+/* From the program's own place: bin/plsh where it is installed, build/plsh in a source tree. */
 static const char *find_experiments(char found[PATH_MAX + 64]) {
-    static const char *const places[] = {"../experiments", "../share/plsh/experiments"};
+    static const char *const places[] = {"../share/plsh/experiments", "../experiments"};
     char program[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length <= 0) return NULL;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What a table of trained models says, beside the published one: writes the part of RESULT.md between its two marks, and the plot.
+"""What a table of trained models says, beside the published one: writes summary.tsv, the part of RESULT.md between its two marks, and the plot.
 
 usage: compare.py FOLDER    with runs.tsv (name, seed, .., ppl_N, acc_N) and published.tsv (name, ppl_N, ppl_N_std, ..); FOLDER/RESULT.md
-keeps what is written by hand around the marks"""
+keeps what is written by hand around the marks. summary.tsv has the form of published.tsv, and the day on which its numbers changed last"""
+import datetime
 import itertools
 import math
 import shutil
@@ -118,6 +119,18 @@ def numbers(ours, theirs):
             unit, "", *orderings(ours, theirs), *against_exact(ours), "", "![perplexity against the context](plot.svg)", "", END]
 
 
+def summarise(folder, ours):
+    """For plsh report."""
+    columns = list(itertools.product(ours.lengths, ("ppl", "acc")))
+    lines = ["\t".join(["name", "seeds", *(f"{what}_{n}{end}" for n, what in columns for end in ("", "_std"))])]
+    for name in ours.names:
+        cells = [ours.cells[name, n, what] for n, what in columns]
+        lines.append("\t".join([name, str(ours.seeds[name]), *(f"{mean:.4f}\t" + ("-" if std is None else f"{std:.4f}") for mean, std in cells)]))
+    path, text = folder / "summary.tsv", "\n".join(lines) + "\n"
+    if not path.exists() or path.read_text(encoding="utf-8").split("\n", 1)[1] != text:
+        path.write_text(f"# recorded {datetime.date.today()}\n{text}", encoding="utf-8")
+
+
 def plot(folder, ours):
     if shutil.which("gnuplot") is None:
         return print("no gnuplot here: plot.svg is left as it is")
@@ -140,6 +153,7 @@ def main():
         sys.exit(f"{result} has not the two marks, once each: {BEGIN} and {END}")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     result.write_text(before + "\n".join(numbers(ours, theirs)) + after, encoding="utf-8")
+    summarise(folder, ours)
     plot(folder, ours)
 
 

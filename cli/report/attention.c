@@ -241,9 +241,9 @@ typedef struct growth_curve {
 
 static const growth_curve growths[] = {
     {"dense", PLSH_METHOD_DENSE, 8192, 32768},
-    {"exact", PLSH_METHOD_EXACT, 32768, 1048576},
-    {"plsh, s = 20", PLSH_METHOD_PLSH, 32768, 1048576},
-    {"window", PLSH_METHOD_WINDOW, 32768, 1048576},
+    {"exact", PLSH_METHOD_EXACT, 32768, 262144},
+    {"plsh, s = 20", PLSH_METHOD_PLSH, 32768, 262144},
+    {"window", PLSH_METHOD_WINDOW, 32768, 262144},
 };
 
 /* The slope of log y over log x of the last three marks, by least squares. */
@@ -273,7 +273,7 @@ static int add_length(const cli_report *report, int64_t n, cli_plot *plot) {
 }
 
 int cli_report_growth(cli_report *report) {
-    const int64_t most = report->quick ? 32768 : 1048576;
+    const int64_t most = report->quick ? 32768 : 262144;
     cli_plot plot = {.title = "A forward pass of one head, σ = 64, one core",
                      .x = {"context length n", CLI_AXIS_TWOS},
                      .y = {"milliseconds", CLI_AXIS_TENS}};
@@ -285,7 +285,7 @@ int cli_report_growth(cli_report *report) {
                         : i == 2 ? 0
                                  : 1,
                         "%s", growths[i].name);
-    for (int64_t n = 1024; n <= most && code == CLI_DONE; n *= report->quick ? 2 : 4)
+    for (int64_t n = 1024; n <= most && code == CLI_DONE; n *= 2)
         code = add_length(report, n, &plot);
     if (code != CLI_DONE) return code;
     cli_page_element(report->out, "p",

@@ -100,7 +100,10 @@ int cli_report_trade_recorded(cli_report *report) {
 /* ---- extrapolation --------------------------------------------------------------------------- */
 
 /* The attentions with one sigma, and the model's own, whose sigma is "-". */
-static void plot_sigma(cli_report *report, cli_sheet *sheet, const char *sigma, const char *title) {
+static void plot_sigma(cli_report *report, cli_sheet *sheet, const char *sigma) {
+    char title[96] = "The standard series of ALiBi";
+    if (strcmp(sigma, "alibi") != 0)
+        snprintf(title, sizeof title, "One σ = %.16s for all heads", sigma);
     cli_plot plot = {
         .title = title, .x = {"context length", CLI_AXIS_TWOS}, .y = {"perplexity", CLI_AXIS_TENS}};
     for (size_t r = 0; r < sheet->rows; r++) {
@@ -113,21 +116,28 @@ static void plot_sigma(cli_report *report, cli_sheet *sheet, const char *sigma, 
     cli_report_plot(report, &plot, sheet->recorded, "experiments/extrapolation/run");
 }
 
+/* A plot for every sigma, in the order of the table. */
+static void plot_sigmas(cli_report *report, cli_sheet *sheet) {
+    for (size_t r = 0; r < sheet->rows; r++) {
+        const char *sigma = cli_sheet_text(sheet, r, "sigma");
+        size_t first = 0;
+        while (strcmp(cli_sheet_text(sheet, first, "sigma"), sigma) != 0) first++;
+        if (first == r && strcmp(sigma, "-") != 0) plot_sigma(report, sheet, sigma);
+    }
+}
+
 int cli_report_extrapolation(cli_report *report) {
     cli_sheet sheet;
     int code = cli_sheet_read(report->experiments, "extrapolation/summary.tsv", &sheet);
-    cli_page_element(
-        report->out, "p",
-        "A pretrained model (SmolLM2-135M, trained with RoPE on 2k to 8k tokens) reads "
-        "WikiText under attentions it was not trained with; the same tokens are scored "
-        "at every length.");
+    cli_page_element(report->out, "p",
+                     "A pretrained model (SmolLM2-135M, which has RoPE) reads WikiText under "
+                     "attentions that it was not trained with; the same tokens are scored at every "
+                     "length.");
     cli_report_plots_begin(report);
-    if (code == CLI_DONE && sheet.rows == 0) {
+    if (code == CLI_DONE && sheet.rows == 0)
         cli_report_missing(report, "experiments/extrapolation/run");
-    } else if (code == CLI_DONE) {
-        plot_sigma(report, &sheet, "256", "One σ = 256 for all heads");
-        plot_sigma(report, &sheet, "alibi", "The standard series of ALiBi");
-    }
+    else if (code == CLI_DONE)
+        plot_sigmas(report, &sheet);
     cli_report_plots_end(report);
     return finish(code, &sheet);
 }

@@ -1,5 +1,4 @@
 /* cli/report: the paper's two tables, ours beside the published ones. */
-#include "cli/moments.h"
 #include "cli/report/page.h"
 #include "cli/report/report.h"
 #include "cli/report/sheet.h"
@@ -19,16 +18,8 @@ typedef struct scores {
     size_t lengths, methods;
     int length[LENGTHS];
     const char *name[METHODS]; /* in the sheet */
-    score cells[METHODS][LENGTHS];
+    score cells[METHODS + 1][LENGTHS];
 } scores;
-
-static size_t method_of(scores *to, const char *name) {
-    size_t m = 0;
-    while (m < to->methods && strcmp(to->name[m], name) != 0) m++;
-    if (m < to->methods || m == METHODS) return m;
-    to->name[to->methods++] = name;
-    return m;
-}
 
 /* The lengths of the columns ppl_1024, ppl_2048, .. */
 static void find_lengths(const cli_sheet *sheet, const char *what, scores *out) {
@@ -43,33 +34,30 @@ static void find_lengths(const cli_sheet *sheet, const char *what, scores *out) 
     }
 }
 
-static const char *column_of(const char *what, int length, const char *ending, char text[64]) {
-    snprintf(text, 64, "%s_%d%s", what, length, ending);
-    return text;
+static double number_at(cli_sheet *sheet, size_t row, const char *what, int length,
+                        const char *ending) {
+    char column[64];
+    snprintf(column, sizeof column, "%s_%d%s", what, length, ending);
+    return cli_sheet_number(sheet, row, column);
 }
 
-/* Over the rows of a name: runs with other seeds. A table that has deviations already (columns
- * ppl_8192_std) has one row each. */
-static void summarise(cli_sheet *sheet, const char *what, scores *out) {
-    *out = (scores){0};
+/* The table of one measure: columns ppl_1024, ppl_1024_std ("-": a single run), .. */
+static void read_scores(cli_sheet *sheet, const char *what, scores *out) {
+    *out = (scores){.methods = sheet->rows < METHODS ? sheet->rows : METHODS};
     find_lengths(sheet, what, out);
-    for (size_t r = 0; r < sheet->rows; r++) method_of(out, cli_sheet_text(sheet, r, "name"));
-    for (size_t m = 0; m < out->methods; m++)
-        for (size_t l = 0; l < out->lengths; l++) {
-            char column[64], deviation[64];
-            cli_moments all = {0};
-            score *cell = &out->cells[m][l];
-            column_of(what, out->length[l], "", column);
-            column_of(what, out->length[l], "_std", deviation);
-            for (size_t r = 0; r < sheet->rows; r++) {
-                if (strcmp(cli_sheet_text(sheet, r, "name"), out->name[m]) != 0) continue;
-                cli_moments_add(&all, cli_sheet_number(sheet, r, column));
-                if (cli_sheet_has(sheet, deviation))
-                    cell->deviation = cli_sheet_number(sheet, r, deviation);
-            }
-            cell->mean = all.mean;
-            if (all.count > 1) cell->deviation = cli_moments_deviation(&all);
-        }
+    for (size_t m = 0; m < out->methods; m++) {
+        out->name[m] = cli_sheet_text(sheet, m, "name");
+        for (size_t l = 0; l < out->lengths; l++)
+            out->cells[m][l] = (score){number_at(sheet, m, what, out->length[l], ""),
+                                       number_at(sheet, m, what, out->length[l], "_std")};
+    }
+}
+
+/* The place of a method; `methods` where it is not there. */
+static size_t find_method(const scores *from, const char *name) {
+    size_t m = 0;
+    while (m < from->methods && strcmp(from->name[m], name) != 0) m++;
+    return m;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -80,13 +68,13 @@ static void write_heads(FILE *out, const scores *from, const char *class, const 
 }
 
 static void write_cells(FILE *out, const scores *from, const char *name, const char *class) {
-    size_t m = 0;
-    while (m < from->methods && strcmp(from->name[m], name) != 0) m++;
+    const size_t m = find_method(from, name);
     for (size_t l = 0; l < from->lengths; l++) {
+        const score *cell = &from->cells[m][l];
         fprintf(out, "<td%s>", class);
-        if (m < from->methods) fprintf(out, "%.2f", from->cells[m][l].mean);
-        if (m < from->methods && from->cells[m][l].deviation > 0)
-            fprintf(out, " <small>±%.2f</small>", from->cells[m][l].deviation);
+        if (m < from->methods && isfinite(cell->mean)) fprintf(out, "%.2f", cell->mean);
+        if (m < from->methods && cell->deviation > 0)
+            fprintf(out, " <small>±%.2f</small>", cell->deviation);
         fputs("</td>", out);
     }
 }
@@ -122,20 +110,20 @@ static double deviation_at(const scores *from, size_t length) {
     return count > 0 ? sqrt(squares / count) : 0;
 }
 
-/* Methods of both tables; pairs that the published one tells apart by two deviations at its
+/* Pairs of methods that the published table tells apart by two deviations of a difference at its
  * shortest length, and how many of them are in the same order here. */
 static void compare(cli_report *report, const scores *ours, const scores *theirs) {
     int told = 0, same = 0;
+    const double least = 2 * sqrt(2) * deviation_at(theirs, 0);
     for (size_t a = 0; a < theirs->methods; a++)
         for (size_t b = 0; b < a; b++) {
-            size_t x = 0, y = 0;
-            while (x < ours->methods && strcmp(ours->name[x], theirs->name[a]) != 0) x++;
-            while (y < ours->methods && strcmp(ours->name[y], theirs->name[b]) != 0) y++;
+            const size_t x = find_method(ours, theirs->name[a]);
+            const size_t y = find_method(ours, theirs->name[b]);
             if (x == ours->methods || y == ours->methods) continue;
-            const score *p = &theirs->cells[a][0], *q = &theirs->cells[b][0];
-            if (fabs(p->mean - q->mean) < 2 * sqrt(2) * deviation_at(theirs, 0)) continue;
+            const double published = theirs->cells[a][0].mean - theirs->cells[b][0].mean;
+            if (fabs(published) < least) continue;
             told++;
-            same += (p->mean > q->mean) == (ours->cells[x][0].mean > ours->cells[y][0].mean);
+            same += published * (ours->cells[x][0].mean - ours->cells[y][0].mean) > 0;
         }
     cli_page_element(report->out, "p",
                      "Of the %d pairs of attentions whose perplexities the published table tells "
@@ -144,59 +132,60 @@ static void compare(cli_report *report, const scores *ours, const scores *theirs
                      told, same);
 }
 
+/* The methods of both tables, in the same colours. */
 static void plot_scores(cli_report *report, const scores *from, const scores *other,
                         const char *title, const char *day, const char *source) {
     cli_plot plot = {.title = title,
                      .x = {"context length", CLI_AXIS_TWOS},
                      .y = {"perplexity", CLI_AXIS_LINEAR}};
-    for (size_t m = 0; m < other->methods && m < CLI_PLOT_SERIES; m++)
-        for (size_t x = 0; x < from->methods; x++) {
-            if (strcmp(from->name[x], other->name[m]) != 0) continue;
-            cli_series *series =
-                cli_plot_series(&plot, CLI_SERIES_LINE, (int)(m % 6), "%s", other->name[m]);
-            for (size_t l = 0; l < from->lengths; l++) {
-                const score *cell = &from->cells[x][l];
-                cli_series_mark(series, (cli_mark){from->length[l], cell->mean,
-                                                   cell->mean - cell->deviation,
-                                                   cell->mean + cell->deviation});
-            }
-        }
+    for (size_t m = 0; m < other->methods && m < CLI_PLOT_SERIES; m++) {
+        const score *cells = from->cells[find_method(from, other->name[m])];
+        cli_series *series = cli_plot_series(&plot, m < 6 ? CLI_SERIES_LINE : CLI_SERIES_DASHES,
+                                             (int)(m % 6), "%s", other->name[m]);
+        if (find_method(from, other->name[m]) == from->methods) continue;
+        for (size_t l = 0; l < from->lengths; l++)
+            cli_series_mark(series, (cli_mark){from->length[l], cells[l].mean,
+                                               cells[l].mean - cells[l].deviation,
+                                               cells[l].mean + cells[l].deviation});
+    }
     cli_report_plot(report, &plot, day, "%s", source);
 }
 
-static void write_scores(cli_report *report, cli_sheet *runs, cli_sheet *published,
+static void write_scores(cli_report *report, cli_sheet *measured, cli_sheet *published,
                          const char *source) {
     scores ours, theirs;
-    summarise(runs, "ppl", &ours);
-    summarise(published, "ppl", &theirs);
-    compare(report, &ours, &theirs);
+    read_scores(measured, "ppl", &ours);
+    read_scores(published, "ppl", &theirs);
+    if (theirs.methods > 0) compare(report, &ours, &theirs);
     cli_report_plots_begin(report);
-    plot_scores(report, &ours, &theirs, "Perplexity, ours", runs->recorded, source);
-    plot_scores(report, &theirs, &theirs, "Perplexity, published", "published",
-                "the paper's table");
+    plot_scores(report, &ours, theirs.methods > 0 ? &theirs : &ours, "Perplexity, ours",
+                measured->recorded, source);
+    if (theirs.methods > 0)
+        plot_scores(report, &theirs, &theirs, "Perplexity, published", "published",
+                    "the paper's table");
     cli_report_plots_end(report);
     write_table(report->out, "Perplexity", &ours, &theirs);
-    summarise(runs, "acc", &ours);
-    summarise(published, "acc", &theirs);
+    read_scores(measured, "acc", &ours);
+    read_scores(published, "acc", &theirs);
     write_table(report->out, "Accuracy of the next token, percent", &ours, &theirs);
-    cli_report_source(report, runs->recorded, "%s", source);
+    cli_report_source(report, measured->recorded, "%s", source);
 }
 
 static int write_experiment(cli_report *report, const char *folder) {
-    char runs_name[96], published_name[96], source[96];
-    cli_sheet runs, published = {0};
-    snprintf(runs_name, sizeof runs_name, "%s/runs.tsv", folder);
+    char measured_name[96], published_name[96], source[96];
+    cli_sheet measured, published = {0};
+    snprintf(measured_name, sizeof measured_name, "%s/summary.tsv", folder);
     snprintf(published_name, sizeof published_name, "%s/published.tsv", folder);
     snprintf(source, sizeof source, "experiments/%s/run", folder);
-    int code = cli_sheet_read(report->experiments, runs_name, &runs);
+    int code = cli_sheet_read(report->experiments, measured_name, &measured);
     if (code == CLI_DONE) code = cli_sheet_read(report->experiments, published_name, &published);
-    if (code == CLI_DONE && runs.rows == 0)
+    if (code == CLI_DONE && measured.rows == 0)
         cli_report_missing(report, source);
     else if (code == CLI_DONE)
-        write_scores(report, &runs, &published, source);
-    if (code == CLI_DONE) code = cli_sheet_check(&runs);
+        write_scores(report, &measured, &published, source);
+    if (code == CLI_DONE) code = cli_sheet_check(&measured);
     if (code == CLI_DONE) code = cli_sheet_check(&published);
-    cli_sheet_free(&runs);
+    cli_sheet_free(&measured);
     cli_sheet_free(&published);
     return code;
 }

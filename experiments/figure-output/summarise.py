@@ -1,4 +1,5 @@
 """Means over heads and repetitions, and the slopes of the curves, from data/*.tsv."""
+import datetime
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 here = Path(__file__).parent
 out = open(here / "summary.tsv", "w")
 out.write("# ||T* - T~*||_max over heads and repetitions: log10 of mean, mean - std, mean + std\n")
+out.write(f"# recorded {datetime.date.today()}\n")
 out.write("run\tdesign\tsigma\tsamples\tlog10_mean\tlog10_low\tlog10_high\n")
 slopes = open(here / "slopes.tsv", "w")
 slopes.write("# log-log slope of the mean over heads, from s = 10 on and from s = 1000 on: mean over\n")

@@ -24,6 +24,9 @@ with tempfile.TemporaryDirectory() as scratch:
     # 98.5 - 96.5 = 2 in units of sqrt(2) 0.25
     assert "| exact before original | +15.4 | +5.7 | +19.5 |" in text, text
     assert "| window | -1.00 | -1.00 | -1.00 | -2.8 | -2.8 | -2.8 |" in text, text
+    # The summary is what the tests of the page read; its day stays while its numbers do.
+    known = (here / "experiments/table-scratch/summary.tsv").read_text()
+    assert (folder / "summary.tsv").read_text() == known, (folder / "summary.tsv").read_text()
     (folder / "RESULT.md").write_text("By hand.\n" + text + "More.\n")
     run(folder).check_returncode()
     again = (folder / "RESULT.md").read_text()
@@ -31,7 +34,10 @@ with tempfile.TemporaryDirectory() as scratch:
     (folder / "RESULT.md").write_text("No marks.\n")
     assert run(folder).returncode == 1 and (folder / "RESULT.md").read_text() == "No marks.\n"
     shutil.copy(here / "experiments/table-lora/runs.tsv", folder)
+    day = known.splitlines()[0]
     (folder / "RESULT.md").unlink()
     run(folder).check_returncode()  # single runs
+    single = (folder / "summary.tsv").read_text()
+    assert day not in single and "original\t1\t20.0000\t-\t40.0000\t-" in single, single
     assert "| exact before original | +15.4 | -2.000 | -3.000 | no |" in (folder / "RESULT.md").read_text()
 print("compare: as expected")
