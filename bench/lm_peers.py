@@ -9,8 +9,9 @@
 
 Makes an environment of its own first (see lm_environment.py). Every row is measured in a process of
 its own, short ones several times: the median counts. plsh and llama.cpp run the same GGUF;
-transformers has float32 weights and SDPA, which BLOOM has not: there it goes in chunks of 1024 tokens, without
-which 16k do not fit. "above" is the peak of memory above the weights: for plsh and llama.cpp the
+transformers has float32 weights and SDPA, which BLOOM has not: there it goes in chunks of 1024 tokens,
+without which 16k do not fit. llama.cpp keeps keys and values as halves, plsh as floats but for the row
+that says so. "above" is the peak of memory above the weights: for plsh and llama.cpp the
 process less the file, for torch what it took beyond the loaded model. A row that takes longer than --limit seconds or more memory than there is says so.
 """
 
@@ -32,10 +33,10 @@ import lm_environment
 
 Row = dict[str, Any]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SMOLLM2_LENGTHS, BLOOM_LENGTHS, JINA_LENGTHS = (512, 2048, 8192), (8192, 16384), (512, 8192, 32768)
+LENGTHS = {"smollm2": [512, 2048, 8192], "bloom": [8192, 16384], "jina": [512, 8192, 32768]}
 PEERS = ("llama.cpp", "llama.cpp flash", "transformers")
 OURS = {"plsh": [], "plsh avx2": ["--isa", "avx2"], "plsh window": ["--attention", "window"],
-        "plsh sampled": ["--attention", "plsh"]}
+        "plsh sampled": ["--attention", "plsh"], "plsh halves": ["--kv", "float16"]}
 NEW_TOKENS = 32
 LONG = 5.0  # seconds: what takes longer is measured once
 WORDS = {"bloom": 4096, "jina": 30528}
@@ -44,20 +45,14 @@ WORDS = {"bloom": 4096, "jina": 30528}
 # ---- Files ---------------------------------------------------------------------------------------
 
 def plsh(*arguments: Any, text: str = "") -> Row:
-    """Runs the program; its JSON, and what the process took."""
+    """Runs the program; its JSON, and the seconds that the process took."""
     start = time.perf_counter()
-    process = subprocess.Popen([os.environ.get("PLSH", str(ROOT / "build" / "plsh")),
-                                *map(str, arguments), "--json", "--quiet"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin and process.stdout
-    process.stdin.write(text.encode())
-    process.stdin.close()
-    answer = process.stdout.read()
-    _, code, usage = os.wait4(process.pid, 0)
-    if code:
+    run = subprocess.run([os.environ.get("PLSH", str(ROOT / "build" / "plsh")), *map(str, arguments), "--json", "--quiet"],
+                         input=text.encode(), stdout=subprocess.PIPE, check=False)
+    if run.returncode:
         sys.exit(f"bench/lm_peers.py: plsh {' '.join(map(str, arguments))} failed")
-    found: Row = json.loads(answer)
-    return {**found, "wall": time.perf_counter() - start, "peak": 1024 * usage.ru_maxrss}
+    found: Row = json.loads(run.stdout)
+    return {**found, "wall": time.perf_counter() - start}
 
 
 def made(name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
@@ -73,19 +68,25 @@ def converted(model: pathlib.Path, kind: str, name: str) -> pathlib.Path:
     return made(name, lambda path: (plsh("convert", "--model", model, "--type", kind, "--out", path), None)[1])
 
 
-def prompt(model: pathlib.Path, n: int) -> tuple[str, list[int]]:
-    """About n tokens of this repository's own texts, and their ids."""
+def prompt(model: pathlib.Path, n: int) -> tuple[pathlib.Path, list[int]]:
+    """A file of at most n tokens of this repository's own texts, nearly as many; and their ids."""
     files = ("README.md", "CONTRIBUTING.md", "docs/guide.md", "docs/mathematics.md", "docs/models.md")
-    text = "\n".join((ROOT / x).read_text(encoding="utf-8") for x in files)
-    whole = len(plsh("tokenize", "--tokenizer", model, text=text)["ids"])
-    if whole < n:
-        sys.exit(f"bench/lm_peers.py: the texts have {whole} tokens, {n} are needed")
-    low, high = 0, len(text)
-    while high - low > 1:  # the number of tokens hardly ever falls where the text grows
-        middle = (low + high) // 2
-        count = len(plsh("tokenize", "--tokenizer", model, text=text[:middle])["ids"])
-        low, high = (middle, high) if count <= n else (low, middle)
-    return text[:low], plsh("tokenize", "--tokenizer", model, text=text[:low])["ids"]
+
+    def ids_of_text(text: str) -> list[int]:
+        found: list[int] = plsh("tokenize", "--tokenizer", model, text=text)["ids"]
+        return found
+
+    def write(path: pathlib.Path) -> None:
+        text = "\n".join((ROOT / x).read_text(encoding="utf-8") for x in files)
+        if len(ids_of_text(text)) < n:
+            sys.exit(f"bench/lm_peers.py: the texts have fewer than {n} tokens")
+        low, high = 0, len(text)
+        while high - low > 1:  # the number of tokens hardly ever falls where the text grows
+            middle = (low + high) // 2
+            low, high = (middle, high) if len(ids_of_text(text[:middle])) <= n else (low, middle)
+        path.write_text(text[:low], encoding="utf-8")
+    file = made(f"prompt-{n}.txt", write)
+    return file, ids_of_text(file.read_text(encoding="utf-8"))
 
 
 def random_ids(table: str, n: int) -> pathlib.Path:
@@ -141,16 +142,16 @@ def measure_plsh(o: argparse.Namespace, table: str, contender: str, n: int) -> R
         rows = repeat(lambda: plsh("generate", "--model", file, "--prompt", "a", "--tokens", 1, *more), 9)
         return {"seconds": middle(rows, "wall")}
     if table == "smollm2":
-        text, ids = prompt(file, n)
+        text = prompt(file, n)[0].read_text(encoding="utf-8")
         rows = repeat(lambda: plsh("generate", "--model", file, "--tokens", NEW_TOKENS, *more, text=text), o.reps)
         for row in rows:  # the first of the new tokens comes from the prompt's pass
             tokens = len(row["ids"])
             row["decode"] = (tokens - 1) / (tokens / row["tokens_per_second"]) if tokens > 1 else float("nan")
         return {"prefill": middle(rows, "prefill_tokens_per_second"), "decode": middle(rows, "decode"),
-                "above": middle(rows, "peak") - file.stat().st_size}
+                "above": middle(rows, "peak_bytes") - file.stat().st_size}
     command = ("embed", "--pooling", "mean") if table == "jina" else ("forward",)
     rows = repeat(lambda: plsh(*command, "--model", file, "--ids", random_ids(table, n), *more), o.reps)
-    return {"prefill": n / middle(rows, "seconds"), "above": middle(rows, "peak") - file.stat().st_size}
+    return {"prefill": n / middle(rows, "seconds"), "above": middle(rows, "peak_bytes") - file.stat().st_size}
 
 
 # ---- Peers, in processes of their own ------------------------------------------------------------
@@ -274,18 +275,19 @@ def measure_roofs(o: argparse.Namespace, kind: str, isa: str) -> Row:
     if kind != "q4_1":
         file = converted(file, kind, f"smollm2-{kind}.gguf")
     more = ("--threads", o.threads, "--isa", isa)
-    bench = plsh("bench", "--n", 65536, "--methods", "dense", "--pass", "decode", "--reps", 5, *more)
-    [line] = bench["rows"]
-    read = line["bytes"] / (line["seconds"] * line["roof_share"])
-    text, _ = prompt(file, 512)
-    decode = repeat(lambda: plsh("generate", "--model", file, "--prompt", "The", "--tokens", 128, *more), o.reps)
-    rates = [(len(x["ids"]) - 1) / (len(x["ids"]) / x["tokens_per_second"]) for x in decode]
+    text = prompt(file, 512)[0].read_text(encoding="utf-8")
     alone = ("--attention", "window", "--window", 1, "--rope", "drop", "--tokens", 1)
-    prefill = middle(repeat(lambda: plsh("generate", "--model", file, *alone, *more, text=text), o.reps),
-                     "prefill_tokens_per_second")
-    return {"read": read, "decode": statistics.median(rates), "of_read": statistics.median(rates) * file.stat().st_size / read,
-            "sgemm": 1e9 * bench["roof_gflops"], "prefill": prefill,
-            "of_sgemm": 2 * LINEAR_WEIGHTS * prefill / (1e9 * bench["roof_gflops"])}
+    rows = []
+    for _ in range(o.reps):  # in turns: the machine's own speed changes
+        bench = plsh("bench", "--n", 65536, "--methods", "dense", "--pass", "decode", "--reps", 3, *more)
+        line, sgemm = bench["rows"][0], 1e9 * bench["roof_gflops"]
+        read = line["bytes"] / (line["seconds"] * line["roof_share"])
+        new = plsh("generate", "--model", file, "--prompt", "The", "--tokens", 128, *more)
+        decode = (len(new["ids"]) - 1) / (len(new["ids"]) / new["tokens_per_second"])
+        prefill = plsh("generate", "--model", file, *alone, *more, text=text)["prefill_tokens_per_second"]
+        rows.append({"read": read, "decode": decode, "of_read": decode * file.stat().st_size / read, "sgemm": sgemm,
+                     "prefill": prefill, "of_sgemm": 2 * LINEAR_WEIGHTS * prefill / sgemm})
+    return {field: middle(rows, field) for field in rows[0]}
 
 
 # SmolLM2-135M: 30 layers of q, k, v, o and the gated MLP.
@@ -294,12 +296,13 @@ LINEAR_WEIGHTS = 30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536)
 
 # ---- Tables --------------------------------------------------------------------------------------
 
-def keys_of(table: str) -> list[list[Any]]:
+def keys_of(table: str, chosen: list[int] | None) -> list[list[Any]]:
     if table == "roofs":
         return [[table, kind, isa] for isa in ("avx512", "avx2") for kind in ("f16", "q8_0", "q4_1")]
-    lengths = {"load": (1,), "smollm2": SMOLLM2_LENGTHS, "bloom": BLOOM_LENGTHS, "jina": JINA_LENGTHS}[table]
-    ours = list(OURS) if table == "smollm2" else list(OURS)[:2]
-    return [[table, contender, n] for n in lengths for contender in (*ours, *PEERS)]
+    lengths = (1,) if table == "load" else chosen or LENGTHS[table]
+    ours = {"smollm2": list(OURS), "bloom": ["plsh"]}.get(table, ["plsh", "plsh avx2"])
+    return [[table, contender, n] for n in lengths for contender in (*ours, *PEERS)
+            if n >= 8192 or contender != "plsh halves"]
 
 
 def print_roofs(rows: dict[str, Row]) -> None:
@@ -354,7 +357,7 @@ def main() -> None:
     parser.add_argument("--model", type=lambda x: pathlib.Path(x).resolve(), help="SmolLM2-135M as a Q4_1 GGUF")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reps", type=int, default=3)
-    parser.add_argument("--longest", type=int, default=1 << 20, help="leave longer texts out")
+    parser.add_argument("--lengths", type=lambda x: [int(n) for n in x.split(",")], help="other ones, for a try")
     parser.add_argument("--limit", type=float, default=500.0, help="seconds that a peer's row may take")
     parser.add_argument("--rows", type=pathlib.Path, help="a file that keeps what was measured")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -365,9 +368,9 @@ def main() -> None:
     rows: dict[str, Row] = {}
     if o.rows and o.rows.exists():
         rows = dict(json.loads(x) for x in o.rows.read_text(encoding="utf-8").splitlines())
-    for key in (key for table in o.tables.split(",") for key in keys_of(table)):
+    for key in (key for table in o.tables.split(",") for key in keys_of(table, o.lengths)):
         text = json.dumps(key)
-        if text in rows or (isinstance(key[2], int) and key[2] > o.longest):
+        if text in rows:
             continue
         print(f"  {text}", file=sys.stderr)
         if key[0] == "roofs":

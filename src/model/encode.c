@@ -6,7 +6,7 @@
 #include "model/layer.h"
 #include "model/sequence.h"
 
-enum { MLP_ROWS = 512 }; /* at once, so that the MLP's memory does not grow with the text */
+enum { MLP_ROWS = 256 }; /* at once, so that the MLP's memory does not grow with the text */
 
 typedef struct encoder {
     const plsh_model *model;

@@ -10,13 +10,14 @@ plsh_layer_buffers plsh_layer_buffers_take(plsh_arena *arena, const plsh_model *
                                            int64_t rows, int64_t mlp_rows) {
     const plsh_model_config *c = &model->config;
     const plsh_layer *layer = &model->layer[0];
-    size_t n = (size_t)rows, up = 0;
+    const size_t n = (size_t)rows, hidden = (size_t)c->hidden;
+    const size_t width = (size_t)(c->heads * c->head_dim);
+    size_t up = 0;
     for (int i = 0; i < layer->up_count; i++) up += (size_t)layer->up[i].base.out;
     plsh_layer_buffers b = {
-        .x = x ? x : plsh_arena_floats(arena, n * (size_t)c->hidden),
-        .n = plsh_arena_floats(arena, n * (size_t)c->hidden),
+        .x = x ? x : plsh_arena_floats(arena, n * hidden),
+        .n = plsh_arena_floats(arena, n * (hidden > width ? hidden : width)),
         .qkv = plsh_arena_floats(arena, n * (size_t)model->qkv.width),
-        .o = plsh_arena_floats(arena, n * (size_t)(c->heads * c->head_dim)),
         .u = plsh_arena_floats(arena, (size_t)mlp_rows * up),
         .a = plsh_arena_floats(arena, (size_t)mlp_rows * (size_t)c->intermediate),
         .rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
@@ -24,6 +25,8 @@ plsh_layer_buffers plsh_layer_buffers_take(plsh_arena *arena, const plsh_model *
     if (c->family->position == PLSH_POSITION_ROPE) {
         b.rope = plsh_arena_floats(arena, n * (size_t)c->head_dim);
     }
+    /* n has been read when o is written, and o when n is written anew. */
+    b.o = c->parallel ? plsh_arena_floats(arena, n * width) : b.n;
     b.mid = b.y = b.x;
     b.qk = b.qkv;
     return b;

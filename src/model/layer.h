@@ -18,7 +18,7 @@ typedef struct plsh_layer_buffers {
     float *n;           /* [rows][hidden], normalised, or a sum before it is */
     float *qkv;         /* [rows][qkv width], as projected */
     float *qk;          /* the same, q and k normalised and rotated; may be qkv */
-    float *o;           /* [rows][heads * head_dim] */
+    float *o;           /* [rows][heads * head_dim]; may be n where a layer reads that once */
     float *lse;         /* [heads][rows], or NULL */
     float *u;           /* [mlp_rows][outputs of up] */
     float *a;           /* [mlp_rows][intermediate] */
