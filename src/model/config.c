@@ -14,7 +14,7 @@ typedef enum field_kind {
     FIELD_BOOL,
     FIELD_ACTIVATION,
     FIELD_TRUE,    /* must be true, which it also is where it is absent */
-    FIELD_FALSE,   /* must be false (or null, or 0), likewise */
+    FIELD_FALSE,   /* must be false (or null, 0, empty), likewise */
     FIELD_SPECIAL, /* looked at elsewhere in this file */
     FIELD_ANY      /* changes no number that a forward pass gives */
 } field_kind;
@@ -27,13 +27,16 @@ typedef struct field {
 } field;
 
 #define AT(member) offsetof(plsh_model_config, member)
+#define FIELDS(table) table, sizeof(table) / sizeof(*(table))
 
 /* Of every configuration: names, tokens, outputs, generation, dropout, how it was initialised. */
 static const char *const harmless[] = {"_name_or_path",
                                        "_attn_implementation",
+                                       "_attn_implementation_autoset",
                                        "_commit_hash",
                                        "architectures",
                                        "auto_map",
+                                       "attn_implementation",
                                        "attention_dropout",
                                        "attention_probs_dropout_prob",
                                        "attention_softmax_in_fp32",
@@ -62,7 +65,6 @@ static const char *const harmless[] = {"_name_or_path",
                                        "init_config",
                                        "init_device",
                                        "initializer_range",
-                                       "is_encoder_decoder",
                                        "label2id",
                                        "length_penalty",
                                        "masked_softmax_fusion",
@@ -82,7 +84,6 @@ static const char *const harmless[] = {"_name_or_path",
                                        "prefix",
                                        "pretraining_tp",
                                        "problem_type",
-                                       "pruned_heads",
                                        "remove_invalid_values",
                                        "repetition_penalty",
                                        "return_dict",
@@ -94,7 +95,6 @@ static const char *const harmless[] = {"_name_or_path",
                                        "task_specific_params",
                                        "temperature",
                                        "tf_legacy_loss",
-                                       "tie_encoder_decoder",
                                        "tokenizer_class",
                                        "tokenizer_name",
                                        "top_k",
@@ -113,7 +113,13 @@ static const char *const harmless[] = {"_name_or_path",
                                        "bos_token",
                                        "eos_token",
                                        "summary_type",
-                                       "plsh"};
+                                       "output_past"};
+
+/* What nothing here can do, of any family. */
+static const field never_fields[] = {{"add_cross_attention", FIELD_FALSE, 0, false},
+                                     {"is_encoder_decoder", FIELD_FALSE, 0, false},
+                                     {"pruned_heads", FIELD_FALSE, 0, false},
+                                     {"tie_encoder_decoder", FIELD_FALSE, 0, false}};
 
 static const field llama_fields[] = {
     {"hidden_size", FIELD_INTEGER, AT(hidden), true},
@@ -136,9 +142,13 @@ static const field llama_fields[] = {
     {"sliding_window", FIELD_SPECIAL, 0, false},
     {"use_sliding_window", FIELD_SPECIAL, 0, false},
     {"max_window_layers", FIELD_SPECIAL, 0, false},
-    {"layer_types", FIELD_SPECIAL, 0, false}};
+    {"layer_types", FIELD_SPECIAL, 0, false},
+    {"rope_interleaved", FIELD_FALSE, 0, false},
+    {"is_llama_config", FIELD_ANY, 0, false},
+    {"is_decoder", FIELD_ANY, 0, false}}; /* they all are */
 
 static const field bloom_fields[] = {
+    {"is_decoder", FIELD_ANY, 0, false},
     {"hidden_size", FIELD_INTEGER, AT(hidden), false},
     {"n_embed", FIELD_INTEGER, AT(hidden), false},
     {"n_layer", FIELD_INTEGER, AT(layers), false},
@@ -154,6 +164,7 @@ static const field bloom_fields[] = {
     {"n_inner", FIELD_FALSE, 0, false}};
 
 static const field mpt_fields[] = {
+    {"is_decoder", FIELD_ANY, 0, false},
     {"d_model", FIELD_INTEGER, AT(hidden), true},
     {"n_heads", FIELD_INTEGER, AT(heads), true},
     {"n_layers", FIELD_INTEGER, AT(layers), true},
@@ -190,16 +201,18 @@ static const field mpt_attention_fields[] = {
     {"rope_hf_config", FIELD_ANY, 0, false}};
 
 static const field falcon_fields[] = {
-    {"hidden_size", FIELD_INTEGER, AT(hidden), true},
+    {"is_decoder", FIELD_ANY, 0, false},
+    {"hidden_size", FIELD_INTEGER, AT(hidden), false},
+    {"n_embed", FIELD_INTEGER, AT(hidden), false},
     {"num_hidden_layers", FIELD_INTEGER, AT(layers), false},
     {"n_layer", FIELD_INTEGER, AT(layers), false},
     {"num_attention_heads", FIELD_INTEGER, AT(heads), false},
     {"n_head", FIELD_INTEGER, AT(heads), false},
-    {"num_kv_heads", FIELD_ANY, 0, false}, /* read by the new decoder only, which is refused */
-    {"n_head_kv", FIELD_ANY, 0, false},
+    {"num_kv_heads", FIELD_SPECIAL, 0, false},
+    {"n_head_kv", FIELD_SPECIAL, 0, false},
     {"vocab_size", FIELD_INTEGER, AT(vocabulary), true},
     {"ffn_hidden_size", FIELD_INTEGER, AT(intermediate), false},
-    {"ff_factor", FIELD_ANY, 0, false},
+    {"ff_factor", FIELD_SPECIAL, 0, false},
     {"layer_norm_epsilon", FIELD_NUMBER, AT(norm_eps), false},
     {"hidden_dropout", FIELD_NUMBER, AT(dropout), false},
     {"attention_dropout", FIELD_NUMBER, AT(attention_dropout), false},
@@ -228,11 +241,15 @@ static const field bert_fields[] = {
     {"hidden_act", FIELD_ACTIVATION, AT(activation), false},
     {"type_vocab_size", FIELD_INTEGER, AT(types), false},
     {"is_decoder", FIELD_FALSE, 0, false},
-    {"add_cross_attention", FIELD_FALSE, 0, false},
     {"position_embedding_type", FIELD_SPECIAL, 0, false},
     {"feed_forward_type", FIELD_SPECIAL, 0, false},
     {"emb_pooler", FIELD_SPECIAL, 0, false},
-    {"attn_implementation", FIELD_ANY, 0, false},
+    {"directionality", FIELD_SPECIAL, 0, false},
+    {"pooler_fc_size", FIELD_ANY, 0, false}, /* of a pooler that transformers does not have */
+    {"pooler_num_attention_heads", FIELD_ANY, 0, false},
+    {"pooler_num_fc_layers", FIELD_ANY, 0, false},
+    {"pooler_size_per_head", FIELD_ANY, 0, false},
+    {"pooler_type", FIELD_ANY, 0, false},
     {"tie_word_embeddings", FIELD_ANY, 0, false}}; /* of the head, which an encoder does not use */
 
 /* The fields of a family and its defaults where they differ from zero. */
@@ -242,8 +259,6 @@ typedef struct reader {
     size_t count;
     plsh_model_config defaults;
 } reader;
-
-#define FIELDS(table) table, sizeof(table) / sizeof(*(table))
 
 static const reader readers[] = {
     {"llama", FIELDS(llama_fields), {.norm_eps = 1e-6, .context = 2048}},
@@ -296,6 +311,7 @@ static plsh_status read_activation(const json_t *object, const char *key, const 
 static bool is_false(const json_t *value) {
     return !value || json_is_null(value) || json_is_false(value) ||
            (json_is_integer(value) && json_integer_value(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
            (json_is_real(value) && json_real_value(value) == 0.0);
 }
 
@@ -328,23 +344,55 @@ static bool is_listed(const char *key, const field *fields, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (strcmp(fields[i].key, key) == 0) return true;
     }
-    for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
-        if (strcmp(harmless[i], key) == 0) return true;
-    }
     return false;
 }
 
-/* All fields of a table; every other key of the object must be harmless, or null. */
+static bool is_harmless(const char *key) {
+    for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
+        if (strcmp(harmless[i], key) == 0) return true;
+    }
+    return is_listed(key, FIELDS(never_fields));
+}
+
+/* One thing under two names, with two values? */
+static plsh_status check_same(const json_t *one, const char *one_key, const json_t *other,
+                              const char *other_key, const char *what, plsh_error *error) {
+    const json_t *a = json_object_get(one, one_key), *b = json_object_get(other, other_key);
+    if (!a || !b || json_is_null(a) || json_is_null(b) || json_equal(a, b)) return PLSH_STATUS_OK;
+    if (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b))
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_FORMAT,
+                     "%s: \"%s\" and \"%s\" are one thing under two names, and differ", what,
+                     one_key, other_key);
+}
+
+static plsh_status check_names(const json_t *object, const field *fields, size_t count,
+                               const char *what, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < i && !status; j++) {
+            if (fields[i].kind > FIELD_ACTIVATION || fields[i].offset != fields[j].offset) continue;
+            if (fields[i].kind != fields[j].kind) continue;
+            status = check_same(object, fields[j].key, object, fields[i].key, what, error);
+        }
+    }
+    return status;
+}
+
+/* All fields of a table; every other key of the object must be null, or harmless where a whole
+ * configuration (`config`) is read. */
 static plsh_status read_fields(const json_t *object, const field *fields, size_t count,
                                const char *what, plsh_model_config *config, plsh_error *error) {
-    for (size_t i = 0; i < count; i++) {
-        plsh_status status = read_field(object, &fields[i], what, config, error);
-        if (status) return status;
+    plsh_status status = check_names(object, fields, count, what, error);
+    for (size_t i = 0; i < count && !status; i++) {
+        status = read_field(object, &fields[i], what, config, error);
     }
+    if (status) return status;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
-        if (!json_is_null(value) && !is_listed(key, fields, count)) {
+        if (json_is_null(value) || is_listed(key, fields, count)) continue;
+        if (!config || !is_harmless(key)) {
             return refuse(what, key, "is a field that plsh does not know for this family", error);
         }
     }
@@ -367,6 +415,7 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
     const char *type = "default";
     double partial = 1.0;
     plsh_status status = read_fields(object, FIELDS(known), what, NULL, error);
+    if (!status) status = check_same(object, "type", object, "rope_type", what, error);
     if (!status) status = plsh_weights_json_string(object, "type", what, &type, error);
     if (!status) status = plsh_weights_json_string(object, "rope_type", what, &type, error);
     if (!status) status = plsh_weights_json_number(object, "rope_theta", what, &rope->theta, error);
@@ -405,13 +454,20 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
 
 static plsh_status check_rope(const plsh_rope_config *rope, int64_t head_dim, const char *what,
                               plsh_error *error) {
-    bool scaled = rope->scaling != PLSH_ROPE_DEFAULT;
+    bool scaled = rope->scaling != PLSH_ROPE_DEFAULT, stretched = rope->factor != 0.0;
     if (!(rope->theta > 1.0 && rope->theta < 1e15)) {
         return refuse(what, "rope_theta", "must be above 1", error);
     }
     if (head_dim % 2 != 0) return refuse(what, "head_dim", "must be even for RoPE", error);
     if (scaled && !(rope->factor >= 1.0 && rope->factor < 1e9)) {
-        return refuse(what, "factor", "of the RoPE scaling must be 1 or more", error);
+        return refuse(what, "factor", "of the RoPE scaling must be given, and 1 or more", error);
+    }
+    if (!scaled && stretched && rope->factor != 1.0) {
+        return refuse(what, "factor", "needs a \"rope_type\" that scales", error);
+    }
+    if (rope->scaling != PLSH_ROPE_LLAMA3 &&
+        (rope->low_frequency != 0.0 || rope->high_frequency != 0.0)) {
+        return refuse(what, "low_freq_factor", "and high_freq_factor are for llama3 only", error);
     }
     if (rope->scaling == PLSH_ROPE_LLAMA3 &&
         !(rope->low_frequency > 0.0 && rope->high_frequency > rope->low_frequency &&
@@ -427,16 +483,17 @@ static plsh_status check_rope(const plsh_rope_config *rope, int64_t head_dim, co
 static plsh_status read_rope(const json_t *root, const char *what, plsh_model_config *config,
                              plsh_error *error) {
     plsh_rope_config *rope = &config->rope;
-    *rope =
-        (plsh_rope_config){.theta = 10000.0, .factor = 1.0, .original_context = config->context};
+    *rope = (plsh_rope_config){.theta = 10000.0, .original_context = config->context};
     plsh_status status = plsh_weights_json_number(root, "rope_theta", what, &rope->theta, error);
     static const char *const objects[] = {"rope_scaling", "rope_parameters"};
     for (size_t i = 0; !status && i < 2; i++) {
         const json_t *object = json_object_get(root, objects[i]);
         if (!object || json_is_null(object)) continue;
         if (!json_is_object(object)) return refuse(what, objects[i], "must be an object", error);
-        status = read_rope_object(object, what, rope, error);
+        status = check_same(root, "rope_theta", object, "rope_theta", what, error);
+        if (!status) status = read_rope_object(object, what, rope, error);
     }
+    if (!status) status = check_same(root, objects[0], root, objects[1], what, error);
     if (status) return status;
     return check_rope(rope, config->head_dim, what, error);
 }
@@ -468,11 +525,12 @@ static plsh_status read_layer_types(const json_t *types, const char *what,
 static plsh_status read_sliding(const json_t *root, const char *what, plsh_model_config *config,
                                 plsh_error *error) {
     const char *type = config->family->model_type;
+    const bool mistral = strcmp(type, "mistral") == 0, qwen = strcmp(type, "qwen3") == 0;
     const json_t *given = json_object_get(root, "sliding_window");
-    bool used = strcmp(type, "mistral") == 0;
     /* Where they are absent, as transformers has them. */
-    int64_t window = used && !given ? 4096 : 0, from = strcmp(type, "qwen3") == 0 ? 28 : 0;
-    if (strcmp(type, "llama") == 0 && !is_false(given)) {
+    int64_t window = given || !(mistral || qwen) ? 0 : 4096, from = qwen ? 28 : 0;
+    bool used = mistral;
+    if (!mistral && !qwen && !is_false(given)) {
         return refuse(what, "sliding_window", "is not known for Llama", error);
     }
     plsh_status status =
@@ -483,13 +541,21 @@ static plsh_status read_sliding(const json_t *root, const char *what, plsh_model
                                            &from, error);
     }
     if (status) return status;
+    if (!qwen && used != mistral && !(mistral && window == 0)) {
+        return refuse(what, "use_sliding_window", "is Qwen3's; others have a window or none",
+                      error);
+    }
     config->sliding_window = used ? window : 0;
-    config->sliding_from = strcmp(type, "qwen3") == 0 ? from : 0;
+    config->sliding_from = qwen ? from : 0;
     const json_t *types = json_object_get(root, "layer_types");
     if (!types || json_is_null(types)) return PLSH_STATUS_OK;
     status = read_layer_types(types, what, config, error);
     if (!status && config->sliding_from < config->layers && config->sliding_window == 0) {
         return refuse(what, "layer_types", "asks for a sliding_window, which is not given", error);
+    }
+    if (!status && mistral && config->sliding_window > 0 && config->sliding_from > 0) {
+        return refuse(what, "layer_types", "must be sliding_attention with a sliding_window",
+                      error);
     }
     return status;
 }
@@ -522,6 +588,25 @@ static plsh_status read_mpt(const json_t *root, const char *what, plsh_model_con
     return read_fields(attention, FIELDS(mpt_attention_fields), what, config, error);
 }
 
+/* Sizes that transformers reads with the new decoder only, or not at all, must say what is. Under
+ * multi_query the files in use give any number of kv heads. */
+static plsh_status check_falcon_sizes(const json_t *root, const char *what,
+                                      const plsh_model_config *config, plsh_error *error) {
+    static const char *const keys[] = {"num_kv_heads", "n_head_kv", "ff_factor"};
+    const int64_t wide = config->intermediate ? config->intermediate : 4 * config->hidden;
+    for (size_t i = 0; i < 3; i++) {
+        int64_t value = i < 2 ? config->kv_heads : wide / config->hidden;
+        const int64_t right = value;
+        plsh_status status =
+            plsh_weights_json_integer(root, keys[i], 1, INT64_C(1) << 30, what, &value, error);
+        if (status) return status;
+        if (value == right || (i < 2 && config->multi_query)) continue;
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: \"%s\" is %lld; %lld is supported",
+                         what, keys[i], (long long)value, (long long)right);
+    }
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status read_falcon(const json_t *root, const char *what, plsh_model_config *config,
                                plsh_error *error) {
     bool alibi = false;
@@ -532,7 +617,7 @@ static plsh_status read_falcon(const json_t *root, const char *what, plsh_model_
     }
     config->mlp_bias = config->attention_bias;
     config->kv_heads = config->multi_query ? 1 : config->heads;
-    return PLSH_STATUS_OK;
+    return check_falcon_sizes(root, what, config, error);
 }
 
 static const plsh_family *find_family(const char *model_type) {
@@ -552,6 +637,7 @@ static plsh_status read_bert(const json_t *root, const char *what, plsh_model_co
         status = plsh_weights_json_string(root, "feed_forward_type", what, &mlp, error);
     }
     if (!status) status = check_text(root, "emb_pooler", what, "mean", NULL, error);
+    if (!status) status = check_text(root, "directionality", what, "bidi", NULL, error);
     if (status) return status;
     bool alibi = strcmp(position, "alibi") == 0, glu = strcmp(mlp, "geglu") == 0;
     if (!alibi && strcmp(position, "absolute") != 0) {
@@ -570,11 +656,14 @@ static plsh_status read_bert(const json_t *root, const char *what, plsh_model_co
     return PLSH_STATUS_OK;
 }
 
+static plsh_status check_sizes(const plsh_model_config *config, const char *what,
+                               plsh_error *error) {
+    if (config->hidden && config->layers && config->heads) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_FORMAT,
+                     "%s: the hidden size, the number of layers or of heads is missing", what);
+}
+
 static plsh_status finish(plsh_model_config *config, const char *what, plsh_error *error) {
-    if (!config->hidden || !config->layers || !config->heads) {
-        return plsh_fail(error, PLSH_STATUS_FORMAT,
-                         "%s: the hidden size, the number of layers or of heads is missing", what);
-    }
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->head_dim) config->head_dim = config->hidden / config->heads;
     if (!config->intermediate) config->intermediate = 4 * config->hidden;
@@ -620,7 +709,11 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
     *config = r->defaults;
     config->family = find_family(type);
     config->activation = config->family->activation;
-    status = read_fields(root, r->fields, r->count, what, config, error);
+    for (size_t i = 0; !status && i < sizeof(never_fields) / sizeof(*never_fields); i++) {
+        status = read_field(root, &never_fields[i], what, config, error);
+    }
+    if (!status) status = read_fields(root, r->fields, r->count, what, config, error);
+    if (!status) status = check_sizes(config, what, error);
     if (!status && strcmp(type, "mpt") == 0) status = read_mpt(root, what, config, error);
     if (!status && strcmp(type, "falcon") == 0) status = read_falcon(root, what, config, error);
     if (!status && strcmp(type, "bert") == 0) status = read_bert(root, what, config, error);

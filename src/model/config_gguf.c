@@ -31,42 +31,51 @@ static void read_number(gguf_reader *r, const char *key, double *out) {
     r->status = plsh_metadata_number(r->weights, full_key(r, key, name), out, r->error);
 }
 
-/* A key that must be absent, or 0. */
-static void refuse_number(gguf_reader *r, const char *key) {
+/* A key that must be absent, or this. */
+static void expect_number(gguf_reader *r, const char *key, double right) {
     char name[128];
-    double value = 0.0;
+    double value = right;
     read_number(r, key, &value);
-    if (r->status || value == 0.0) return;
-    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is %g, which is not supported",
-                          plsh_weights_path(r->weights), full_key(r, key, name), value);
+    if (r->status || value == right) return;
+    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is %g; %g is supported",
+                          plsh_weights_path(r->weights), full_key(r, key, name), value, right);
 }
 
 static bool string_is(plsh_string string, const char *text) {
     return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
 }
 
-static void read_rope(gguf_reader *r, plsh_model_config *config) {
-    plsh_rope_config *rope = &config->rope;
+/* None, linear, or the linear one that a factor alone means to llama.cpp. */
+static void read_scaling(gguf_reader *r, plsh_rope_config *rope) {
     char name[128];
-    plsh_string scaling = {"none", 4};
-    int64_t dimensions = config->head_dim;
-    *rope = (plsh_rope_config){.theta = 10000.0, .factor = 1.0};
-    read_number(r, "rope.freq_base", &rope->theta);
-    read_integer(r, "rope.dimension_count", &dimensions);
+    double old = 0.0;
+    plsh_string scaling = {"", 0};
+    read_number(r, "rope.scale_linear", &old);
+    if (old > 0.0) rope->factor = old;
     read_number(r, "rope.scaling.factor", &rope->factor);
     if (!r->status) {
         r->status = plsh_metadata_string(r->weights, full_key(r, "rope.scaling.type", name),
                                          &scaling, r->error);
     }
+    if (r->status || string_is(scaling, "none")) return;
+    if (string_is(scaling, "linear") || scaling.length == 0) {
+        rope->scaling = rope->factor == 1.0 ? PLSH_ROPE_DEFAULT : PLSH_ROPE_LINEAR;
+        return;
+    }
+    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is \"%.*s\"; none or linear",
+                          plsh_weights_path(r->weights), full_key(r, "rope.scaling.type", name),
+                          (int)(scaling.length < 40 ? scaling.length : 40), scaling.bytes);
+}
+
+static void read_rope(gguf_reader *r, plsh_model_config *config) {
+    plsh_rope_config *rope = &config->rope;
+    int64_t dimensions = config->head_dim;
+    *rope = (plsh_rope_config){.theta = 10000.0, .factor = 1.0};
+    read_number(r, "rope.freq_base", &rope->theta);
+    read_integer(r, "rope.dimension_count", &dimensions);
+    read_scaling(r, rope);
     if (r->status) return;
-    if (string_is(scaling, "linear")) {
-        rope->scaling = PLSH_ROPE_LINEAR;
-    } else if (!string_is(scaling, "none")) {
-        r->status =
-            plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is \"%.*s\"; none or linear",
-                      plsh_weights_path(r->weights), full_key(r, "rope.scaling.type", name),
-                      (int)scaling.length, scaling.bytes);
-    } else if (dimensions != config->head_dim || config->head_dim % 2 != 0) {
+    if (dimensions != config->head_dim || config->head_dim % 2 != 0) {
         r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
                               "%s: RoPE over %lld of %lld dimensions; all of them, an even number",
                               plsh_weights_path(r->weights), (long long)dimensions,
@@ -89,6 +98,11 @@ static void check_alibi(gguf_reader *r) {
                           full_key(r, "attention.max_alibi_bias", name), most);
 }
 
+static const char *eps_key(const plsh_family *family) {
+    return family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                         : "attention.layer_norm_epsilon";
+}
+
 static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     const plsh_tensor *tokens = plsh_weights_find(r->weights, "token_embd.weight");
     read_integer(r, "block_count", &config->layers);
@@ -101,10 +115,7 @@ static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     read_integer(r, "attention.key_length", &config->head_dim);
     read_integer(r, "context_length", &config->context);
     read_integer(r, "attention.sliding_window", &config->sliding_window);
-    read_number(r,
-                config->family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                                      : "attention.layer_norm_epsilon",
-                &config->norm_eps);
+    read_number(r, eps_key(config->family), &config->norm_eps);
     config->vocabulary = tokens ? plsh_tensor_rows(tokens) : 0;
     bool whole = config->layers && config->layers <= 1 << 20 && config->hidden && config->heads &&
                  config->intermediate && config->vocabulary && config->head_dim <= 512 &&
@@ -126,6 +137,61 @@ static void look_at_tensors(const plsh_weights *weights, plsh_model_config *conf
     config->mlp_bias = plsh_weights_find(weights, "blk.0.ffn_down.bias") != NULL;
 }
 
+/* <architecture>.<key>: what is read above, what must have one value, what changes no number. */
+static const char *const rope_keys[] = {
+    "rope.freq_base",        "rope.dimension_count", "rope.scale_linear",
+    "rope.scaling.factor",   "rope.scaling.type",    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned"};
+static const char *const known_keys[] = {
+    "block_count",       "embedding_length",         "feed_forward_length",
+    "context_length",    "attention.head_count",     "attention.head_count_kv",
+    "vocab_size",        "attention.key_length",     "attention.value_length",
+    "expert_count",      "attention.clamp_kqv",      "attention.max_alibi_bias",
+    "expert_used_count", "attention.sliding_window", "attention.causal",
+    "pooling_type",      "tensor_data_layout"};
+
+static bool is_among(const char *key, const char *const *keys, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(key, keys[i]) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_known(const char *key, const plsh_family *family) {
+    const bool rope = family->position == PLSH_POSITION_ROPE;
+    return is_among(key, known_keys, sizeof known_keys / sizeof *known_keys) ||
+           (rope && is_among(key, rope_keys, sizeof rope_keys / sizeof *rope_keys)) ||
+           strcmp(key, eps_key(family)) == 0;
+}
+
+static void check_keys(gguf_reader *r, const plsh_model_config *config) {
+    const plsh_family *family = config->family;
+    const size_t length = strlen(r->architecture);
+    bool causal = family->causal;
+    char name[128];
+    expect_number(r, "attention.value_length", (double)config->head_dim);
+    expect_number(r, "attention.clamp_kqv", 0.0);
+    expect_number(r, "attention.max_alibi_bias", family->position == PLSH_POSITION_ALIBI ? 8.0 : 0);
+    expect_number(r, "expert_count", 0.0);
+    if (!r->status) {
+        r->status = plsh_metadata_bool(r->weights, full_key(r, "attention.causal", name), &causal,
+                                       r->error);
+    }
+    if (!r->status && causal != family->causal) {
+        r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is %s; %s is supported",
+                              plsh_weights_path(r->weights), name, causal ? "true" : "false",
+                              causal ? "false" : "true");
+    }
+    for (size_t i = 0; !r->status && i < plsh_metadata_count(r->weights); i++) {
+        const char *key = plsh_metadata_at(r->weights, i)->key;
+        if (strncmp(key, r->architecture, length) != 0 || key[length] != '.') continue;
+        if (is_known(key + length + 1, family)) continue;
+        r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
+                              "%s: %.80s is a key that plsh does not know for this family",
+                              plsh_weights_path(r->weights), key);
+    }
+}
+
 plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what,
                                    plsh_model_config *config, plsh_error *error) {
     plsh_string name = {"", 0};
@@ -145,9 +211,8 @@ plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what
     config->activation = config->family->activation;
     gguf_reader r = {weights, config->family->architecture, PLSH_STATUS_OK, error};
     read_sizes(&r, config);
-    refuse_number(&r, "attention.clamp_kqv");
-    refuse_number(&r, "expert_count");
     check_alibi(&r);
+    check_keys(&r, config);
     if (config->family->position == PLSH_POSITION_ROPE && !r.status) read_rope(&r, config);
     look_at_tensors(weights, config);
     return r.status;
