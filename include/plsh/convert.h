@@ -31,9 +31,9 @@ typedef struct plsh_converted {
 /* A folder becomes a folder (config.json, tokenizer.json and the like are copied) or a GGUF, a GGUF
  * another one or a folder. Between the forms, names, the order of rows and metadata change, as
  * llama.cpp has them: that is there for Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT; other
- * families, and what a GGUF has no key for, are refused by their names. In a GGUF vectors stay
- * float32. Files are written beside their places and put there at the end; an existing folder
- * is written into. `converted` may be NULL. */
+ * families, and what a GGUF has no key for, are refused by their names. A GGUF's tokenizer becomes
+ * a tokenizer.json. In a GGUF vectors stay float32. Files are written beside their places and put
+ * there at the end; an existing folder is written into. `converted` may be NULL. */
 PLSH_API plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *converted,
                                   plsh_error *error);
 

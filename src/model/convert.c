@@ -378,13 +378,16 @@ static plsh_status write_folder(conversion *c, plsh_error *error) {
     const char *out = c->options->out;
     if (mkdir(out, 0777) != 0 && !plsh_path_is_folder(out))
         return plsh_fail(error, PLSH_STATUS_IO, "cannot make the folder %s", out);
+    const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
     char *path;
-    plsh_status status = plsh_path_join(&path, out, "model.safetensors", error);
+    plsh_status status =
+        from_gguf ? plsh_convert_write_tokenizer(c->weights, out, error) : PLSH_STATUS_OK;
+    if (!status) status = plsh_path_join(&path, out, "model.safetensors", error);
     if (status) return status;
     status = write_weights(c, path, error);
     plsh_release(path);
     if (status) return status;
-    if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF)
+    if (from_gguf)
         return plsh_convert_write_config(c->weights, &c->from, c->options->type, out, error);
     return plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out, error);
 }

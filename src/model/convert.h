@@ -5,8 +5,11 @@
 #include "model/config.h"
 #include "plsh/convert.h"
 
-/* config.json of a GGUF's configuration, and the files of a folder that go with its weights, into
+/* tokenizer.json and tokenizer_config.json of a GGUF's tokenizer, where it has one; config.json of
+ * its configuration; and the files of a folder that go with its weights, into
  * another folder; and one config.json alone. They say the type of the weights they lie beside. */
+plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char *out,
+                                         plsh_error *error);
 plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_model_config *config,
                                       plsh_weight_type type, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,

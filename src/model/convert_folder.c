@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "model/convert.h"
 #include "plsh/io.h"
+#include "text/gguf.h"
 #include "weights/json.h"
 #include "weights/path.h"
 
@@ -76,19 +77,29 @@ static json_t *make_config(const plsh_weights *weights, const plsh_model_config 
     if (strcmp(c->family->model_type, "bloom") == 0) return make_bloom_config(c, type);
     if (strcmp(c->family->model_type, "mpt") == 0) return make_mpt_config(c, type);
     const bool qwen = strcmp(c->family->model_type, "qwen3") == 0;
+    const bool mistral = !qwen && c->sliding_window > 0; /* a Llama has no window */
     json_t *root = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:s, s:s}",
-        "architectures", qwen ? "Qwen3ForCausalLM" : "LlamaForCausalLM", "model_type",
-        c->family->model_type, "hidden_size", (json_int_t)c->hidden, "intermediate_size",
-        (json_int_t)c->intermediate, "num_hidden_layers", (json_int_t)c->layers,
-        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
-        "head_dim", (json_int_t)c->head_dim, "vocab_size", (json_int_t)c->vocabulary,
-        "max_position_embeddings", (json_int_t)(c->context ? c->context : 2048), "rms_norm_eps",
-        c->norm_eps, "rope_theta", c->rope.theta, "tie_word_embeddings", (int)c->tied,
-        "attention_bias", (int)c->attention_bias, "hidden_act", "silu", "torch_dtype",
-        dtype_of(type));
+        "architectures",
+        qwen      ? "Qwen3ForCausalLM"
+        : mistral ? "MistralForCausalLM"
+                  : "LlamaForCausalLM",
+        "model_type", mistral ? "mistral" : c->family->model_type, "hidden_size",
+        (json_int_t)c->hidden, "intermediate_size", (json_int_t)c->intermediate,
+        "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
+        "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim,
+        "vocab_size", (json_int_t)c->vocabulary, "max_position_embeddings",
+        (json_int_t)(c->context ? c->context : 2048), "rms_norm_eps", c->norm_eps, "rope_theta",
+        c->rope.theta, "tie_word_embeddings", (int)c->tied, "attention_bias",
+        (int)c->attention_bias, "hidden_act", "silu", "torch_dtype", dtype_of(type));
     if (!root) return NULL;
     if (!qwen) json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
+    if (c->sliding_window > 0)
+        json_object_set_new(root, "sliding_window", json_integer(c->sliding_window));
+    if (qwen && c->sliding_window > 0) {
+        json_object_set_new(root, "use_sliding_window", json_true());
+        json_object_set_new(root, "max_window_layers", json_integer(c->sliding_from));
+    }
     if (c->rope.scaling == PLSH_ROPE_LINEAR)
         json_object_set_new(
             root, "rope_scaling",
@@ -108,6 +119,26 @@ plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_mo
                   : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory for it", path);
     json_decref(root);
     plsh_release(path);
+    return status;
+}
+
+static plsh_status save_in(const json_t *root, const char *folder, const char *name,
+                           plsh_error *error) {
+    char *path;
+    plsh_status status = plsh_path_join(&path, folder, name, error);
+    if (!status) status = save_json(root, path, error);
+    plsh_release(path);
+    return status;
+}
+
+plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char *out,
+                                         plsh_error *error) {
+    json_t *tokenizer, *config;
+    plsh_status status = plsh_tokenizer_gguf_json(weights, &tokenizer, &config, error);
+    if (!status && tokenizer) status = save_in(tokenizer, out, "tokenizer.json", error);
+    if (!status && config) status = save_in(config, out, "tokenizer_config.json", error);
+    json_decref(tokenizer);
+    json_decref(config);
     return status;
 }
 

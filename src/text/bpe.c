@@ -7,6 +7,7 @@
 #include "text/bpe.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -111,6 +112,34 @@ static merge_slot *merge_of(const plsh_bpe *bpe, int32_t left, int32_t right) {
 
 void plsh_bpe_merge(plsh_bpe *bpe, int32_t left, int32_t right, uint32_t rank, int32_t merged) {
     *merge_of(bpe, left, right) = (merge_slot){pair_of(left, right), rank, merged};
+}
+
+static int compare_pairs(const void *x, const void *y) {
+    const plsh_bpe_pair *a = x, *b = y;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    if (a->merged != b->merged) return a->merged < b->merged ? -1 : 1;
+    if (a->left != b->left) return a->left < b->left ? -1 : 1;
+    return (a->right > b->right) - (a->right < b->right);
+}
+
+plsh_status plsh_bpe_list(const plsh_bpe *bpe, plsh_bpe_pair **out, size_t *count,
+                          plsh_error *error) {
+    plsh_bpe_pair *pairs;
+    *count = 0;
+    for (size_t i = 0; i < bpe->merge_slots; i++) *count += bpe->merges[i].pair != 0;
+    plsh_status status = plsh_allocate((void **)&pairs, *count, sizeof *pairs, "merges", error);
+    *out = pairs;
+    if (status != PLSH_STATUS_OK) return status;
+    for (size_t i = 0; i < bpe->merge_slots; i++) {
+        const merge_slot *slot = &bpe->merges[i];
+        if (slot->pair == 0) continue;
+        *pairs++ = (plsh_bpe_pair){.left = (int32_t)((slot->pair - 1) >> 32),
+                                   .right = (int32_t)((slot->pair - 1) & UINT32_MAX),
+                                   .merged = slot->merged,
+                                   .rank = slot->rank};
+    }
+    qsort(*out, *count, sizeof **out, compare_pairs);
+    return PLSH_STATUS_OK;
 }
 
 /* ---- cuts ---- */

@@ -26,6 +26,15 @@ void plsh_bpe_free(plsh_bpe *bpe);
 void plsh_bpe_merge(plsh_bpe *bpe, int32_t left, int32_t right, uint32_t rank, int32_t merged);
 plsh_status plsh_bpe_finish(plsh_bpe *bpe, plsh_error *error);
 
+/* The merges in their order, of one rank by their ids; frees with plsh_release. */
+typedef struct plsh_bpe_pair {
+    int32_t left, right, merged;
+    uint32_t rank;
+} plsh_bpe_pair;
+
+plsh_status plsh_bpe_list(const plsh_bpe *bpe, plsh_bpe_pair **out, size_t *count,
+                          plsh_error *error);
+
 /* What one thread needs; zero it first. */
 typedef struct plsh_bpe_work {
     plsh_token_ids symbols;

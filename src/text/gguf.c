@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "plsh/weights.h"
+#include "text/gguf.h"
 #include "text/tokenizer.h"
 
 /* Kinds of tokens. */
@@ -147,13 +147,7 @@ static plsh_text text_of(const char *bytes) {
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"           \
     "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-/* How the values of tokenizer.ggml.pre cut, one expression after another. */
-static const struct cutting {
-    const char *names; /* apart by spaces */
-    const char *expressions[4];
-    bool ignore_merges;
-    bool nfc; /* as the family's tokenizer.json has it */
-} cuttings[] = {
+static const plsh_gguf_cutting cuttings[] = {
     {"gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v2-es jina-v2-de jina-v2-code gigachat",
      {GPT2},
      false,
@@ -188,24 +182,26 @@ static bool holds_name(const char *names, plsh_string name) {
     return false;
 }
 
-static plsh_status find_cutting(const reading *r, const struct cutting **out) {
+plsh_status plsh_gguf_cutting_find(const plsh_weights *weights, const char *path,
+                                   const plsh_gguf_cutting **out, plsh_error *error) {
     plsh_string name = {"gpt-2", 5}; /* files from before there was a choice */
-    plsh_status status = plsh_metadata_string(r->weights, "tokenizer.ggml.pre", &name, r->error);
+    plsh_status status = plsh_metadata_string(weights, "tokenizer.ggml.pre", &name, error);
     if (status != PLSH_STATUS_OK) return status;
     for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++)
         if (holds_name(cuttings[i].names, name)) return *out = &cuttings[i], PLSH_STATUS_OK;
-    return plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
-                     "%s: tokenizer.ggml.pre: \"%.*s\" is not supported", r->path,
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "%s: tokenizer.ggml.pre: \"%.*s\" is not supported", path,
                      (int)(name.length < 40 ? name.length : 40), name.bytes);
 }
 
-static plsh_status add_cutting(reading *r, const struct cutting *cutting) {
+static plsh_status add_cutting(reading *r, const plsh_gguf_cutting *cutting) {
     plsh_status status = PLSH_STATUS_OK;
     if (cutting->nfc)
         status = plsh_normalizers_add(
             &r->tokenizer->normalizers,
             (plsh_normalizer){.kind = PLSH_NORMALIZER_FORM, .form = PLSH_FORM_NFC}, r->error);
-    for (size_t i = 0; i < 4 && cutting->expressions[i] != NULL && status == PLSH_STATUS_OK; i++)
+    for (size_t i = 0;
+         i < PLSH_CUTTING_MOST && cutting->expressions[i] != NULL && status == PLSH_STATUS_OK; i++)
         status = plsh_tokenizer_split(
             r->tokenizer,
             (plsh_splitter){.kind = PLSH_SPLITTER_PATTERN, .behavior = PLSH_SPLIT_ISOLATED},
@@ -254,8 +250,8 @@ static plsh_status add_merges(reading *r, const plsh_bpe_options *options) {
 }
 
 static plsh_status read_gpt2(reading *r) {
-    const struct cutting *cutting = NULL;
-    plsh_status status = find_cutting(r, &cutting);
+    const plsh_gguf_cutting *cutting = NULL;
+    plsh_status status = plsh_gguf_cutting_find(r->weights, r->path, &cutting, r->error);
     if (status == PLSH_STATUS_OK) status = add_vocabulary(r);
     if (status == PLSH_STATUS_OK)
         status = add_merges(r, &(plsh_bpe_options){.ignore_merges = cutting->ignore_merges});

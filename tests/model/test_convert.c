@@ -139,23 +139,55 @@ static void test_encoders(void **unused) {
 static void test_word_pieces(void **unused) {
     (void)unused;
     static const char text[] = "Unaffable naïve readers, 2 of them: tokenization!";
-    plsh_tokenizer *tokenizer[2];
-    plsh_token_ids ids[2] = {{0}, {0}};
+    plsh_tokenizer *tokenizer[3];
+    plsh_token_ids ids[3] = {{0}, {0}, {0}};
     plsh_error error;
     convert(test_shared("data/models/minilm-l6-v2-fp16"), NULL, PLSH_WEIGHT_Q4_1,
             in_folder("t.gguf"));
     assert_ok(
         plsh_tokenizer_open(&tokenizer[0], test_shared("data/models/minilm-l6-v2-fp16"), &error));
+    convert(in_folder("t.gguf"), NULL, PLSH_WEIGHT_F16, in_folder("pieces"));
     assert_ok(plsh_tokenizer_open(&tokenizer[1], in_folder("t.gguf"), &error));
-    for (int i = 0; i < 2; i++)
+    assert_ok(plsh_tokenizer_open(&tokenizer[2], in_folder("pieces"), &error));
+    for (int i = 0; i < 3; i++)
         assert_ok(
             plsh_tokenizer_encode(tokenizer[i], text, sizeof text - 1, true, &ids[i], &error));
-    assert_int_equal(ids[0].count, ids[1].count);
-    assert_memory_equal(ids[0].ids, ids[1].ids, ids[0].count * sizeof *ids[0].ids);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(ids[0].count, ids[i].count);
+        assert_memory_equal(ids[0].ids, ids[i].ids, ids[0].count * sizeof *ids[0].ids);
+    }
+    for (int i = 0; i < 3; i++) {
         plsh_token_ids_free(&ids[i]);
         plsh_tokenizer_free(tokenizer[i]);
     }
+}
+
+/* A window of three tokens, which the logits of eight tell, is kept on both ways. */
+static void test_window(void **unused) {
+    (void)unused;
+    char text[4096], whole[1024], cut[300];
+    const char *found;
+    snprintf(cut, sizeof cut, "%s", in_folder("windowed"));
+    snprintf(whole, sizeof whole, "%s", test_shared("golden/models/mistral"));
+    static const int32_t ids[] = {1, 17, 200, 45, 33, 7, 300, 99};
+    float first[VOCABULARY], second[VOCABULARY];
+    convert(whole, NULL, PLSH_WEIGHT_F32, cut);
+    FILE *file = fopen(in_folder("windowed/config.json"), "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_non_null(found = strstr(text, "\"sliding_window\": null"));
+    file = fopen(in_folder("windowed/config.json"), "w");
+    fprintf(file, "%.*s\"sliding_window\": 3%s", (int)(found - text), text,
+            found + strlen("\"sliding_window\": null"));
+    fclose(file);
+    convert(cut, NULL, PLSH_WEIGHT_F32, in_folder("w.gguf"));
+    convert(in_folder("w.gguf"), NULL, PLSH_WEIGHT_F32, in_folder("unwound"));
+    run_model(cut, ids, 8, first);
+    run_model(in_folder("unwound"), ids, 8, second);
+    assert_memory_equal(first, second, 320 * sizeof *first);
+    run_model(whole, ids, 8, second);
+    assert_true(memcmp(first, second, 320 * sizeof *first) != 0);
 }
 
 /* Every type, and vectors that stay float32 in a GGUF; 172 columns are no blocks of 32. */
@@ -277,10 +309,10 @@ static int remove_folder(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_encoders),
-        cmocka_unit_test(test_word_pieces),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_adapter),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_window),
+        cmocka_unit_test(test_encoders),       cmocka_unit_test(test_word_pieces),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_adapter),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

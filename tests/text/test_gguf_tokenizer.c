@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "support/support.h"
+#include "text/gguf.h"
 
 static char path[] = "tokenizer-test.gguf";
 
@@ -49,6 +50,56 @@ static void check(const plsh_tokenizer *tokenizer, const char *text, bool specia
     plsh_token_ids_free(&ids);
 }
 
+/* Two tokenizers make the same of texts, with and without what is put around them. */
+static void check_equal(const plsh_tokenizer *one, const plsh_tokenizer *other) {
+    static const char *const texts[] = {"Once upon a time, there was a little girl named Lily.",
+                                        "  two  spaces <s> and\n\té 漢字 😀",
+                                        "",
+                                        " ",
+                                        "<unk>x",
+                                        "ab11<e> abab1",
+                                        "Biases! BIASESes x",
+                                        "don't  3.14159\r\n\r\n<|im_start|>user<|im_end|>"};
+    plsh_error error;
+    for (size_t i = 0; i < 2 * sizeof texts / sizeof *texts; i++) {
+        const char *text = texts[i / 2];
+        plsh_token_ids ids = {0};
+        plsh_token_text first = {0}, second = {0};
+        assert_ok(plsh_tokenizer_encode(one, text, strlen(text), i % 2 == 0, &ids, &error));
+        check(other, text, i % 2 == 0, ids.ids, ids.count);
+        assert_ok(plsh_tokenizer_decode(one, ids.ids, ids.count, i % 2 == 0, &first, &error));
+        assert_ok(plsh_tokenizer_decode(other, ids.ids, ids.count, i % 2 == 0, &second, &error));
+        assert_int_equal(first.length, second.length);
+        if (first.length > 0) assert_memory_equal(first.bytes, second.bytes, first.length);
+        plsh_token_text_free(&first);
+        plsh_token_text_free(&second);
+        plsh_token_ids_free(&ids);
+    }
+}
+
+/* The tokenizer.json that a conversion writes is the tokenizer of the GGUF. */
+static void check_json(const plsh_tokenizer *tokenizer, const char *gguf) {
+    plsh_weights *weights;
+    plsh_error error;
+    json_t *root, *config;
+    plsh_tokenizer *back;
+    assert_ok(plsh_weights_open(&weights, gguf, &error));
+    assert_ok(plsh_tokenizer_gguf_json(weights, &root, &config, &error));
+    char *text = json_dumps(root, 0);
+    assert_ok(plsh_tokenizer_parse(&back, text, strlen(text), "written", &error));
+    assert_int_equal(plsh_tokenizer_size(back), plsh_tokenizer_size(tokenizer));
+    check_equal(tokenizer, back);
+    const plsh_token_roles roles = plsh_tokenizer_roles(tokenizer);
+    const char *unknown = json_string_value(json_object_get(config, "unk_token"));
+    assert_non_null(unknown);
+    assert_int_equal(plsh_tokenizer_find(back, unknown, strlen(unknown)), roles.unknown);
+    free(text);
+    json_decref(root);
+    json_decref(config);
+    plsh_tokenizer_free(back);
+    plsh_weights_close(weights);
+}
+
 #define TOKEN(text)                                                                                \
     { text, sizeof(text) - 1 }
 
@@ -63,10 +114,12 @@ static void test_gpt2(void **state) {
     write_gguf("gpt2", "smollm", tokens, kinds, NULL, 6, merges, 2);
     assert_ok(plsh_tokenizer_open(&tokenizer, path, &error));
     check(tokenizer, "ab11<e>", false, (int32_t[]){3, 4, 4, 0}, 4); /* digits one by one */
+    check_json(tokenizer, path);
     plsh_tokenizer_free(tokenizer);
     write_gguf("gpt2", "gpt-2", tokens, kinds, NULL, 6, merges, 2);
     assert_ok(plsh_tokenizer_open(&tokenizer, path, &error));
     check(tokenizer, "ab11<e>", false, (int32_t[]){3, 5, 0}, 3);
+    check_json(tokenizer, path);
     plsh_tokenizer_free(tokenizer);
     write_gguf("gpt2", "nonsense", tokens, kinds, NULL, 6, merges, 2);
     assert_fails(plsh_tokenizer_open(&tokenizer, path, &error), PLSH_STATUS_UNSUPPORTED,
@@ -86,6 +139,7 @@ static void test_bert(void **state) {
     write_gguf("bert", NULL, tokens, (int32_t[]){2, 3, 3, 1, 1, 1}, NULL, 6, NULL, 0);
     assert_ok(plsh_tokenizer_open(&tokenizer, path, &error));
     check(tokenizer, "Biases! x", true, (int32_t[]){1, 3, 4, 5, 0, 2}, 6);
+    check_json(tokenizer, path);
     plsh_tokenizer_free(tokenizer);
     unlink(path);
 }
@@ -101,6 +155,7 @@ static void test_scores(void **state) {
                (float[]){0, -1, -2, -3, -5, -4}, 6, NULL, 0);
     assert_ok(plsh_tokenizer_open(&tokenizer, path, &error));
     check(tokenizer, "aba", false, (int32_t[]){1, 2, 5}, 3);
+    check_json(tokenizer, path);
     plsh_tokenizer_free(tokenizer);
     write_gguf("llama", NULL, tokens, (int32_t[]){2, 1, 1, 1, 1, 1},
                (float[]){0, -1, -2, -3, -5, -5}, 6, NULL, 0);
@@ -131,21 +186,8 @@ static void test_stories(void **state) {
     plsh_error error;
     assert_ok(plsh_tokenizer_open(&json, file, &error));
     assert_ok(plsh_tokenizer_open(&gguf, path, &error));
-    static const char *const texts[] = {"Once upon a time, there was a little girl named Lily.",
-                                        "  two  spaces <s> and\n\té 漢字 😀", "", " ", "<unk>x"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        plsh_token_ids ids = {0};
-        plsh_token_text once = {0}, other = {0};
-        assert_ok(plsh_tokenizer_encode(json, texts[i], strlen(texts[i]), false, &ids, &error));
-        check(gguf, texts[i], false, ids.ids, ids.count);
-        assert_ok(plsh_tokenizer_decode(json, ids.ids, ids.count, false, &once, &error));
-        assert_ok(plsh_tokenizer_decode(gguf, ids.ids, ids.count, false, &other, &error));
-        assert_int_equal(once.length, other.length);
-        if (once.length > 0) assert_memory_equal(once.bytes, other.bytes, once.length);
-        plsh_token_text_free(&once);
-        plsh_token_text_free(&other);
-        plsh_token_ids_free(&ids);
-    }
+    check_equal(json, gguf);
+    check_json(gguf, path);
     plsh_tokenizer_free(json);
     plsh_tokenizer_free(gguf);
     free(tokens);
@@ -155,9 +197,19 @@ static void test_stories(void **state) {
     unlink(path);
 }
 
+static void test_smollm2(void **state) {
+    (void)state;
+    plsh_tokenizer *tokenizer;
+    plsh_error error;
+    const char *gguf = test_shared("data/models/smollm2-135m-q4_1/SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert_ok(plsh_tokenizer_open(&tokenizer, gguf, &error));
+    check_json(tokenizer, gguf);
+    plsh_tokenizer_free(tokenizer);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_bert),
-                                       cmocka_unit_test(test_scores),
-                                       cmocka_unit_test(test_stories)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2), cmocka_unit_test(test_bert), cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_smollm2), cmocka_unit_test(test_stories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
