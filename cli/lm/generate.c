@@ -3,10 +3,12 @@
 #include "cli/lm/model.h"
 #include "cli/message.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct generate_options {
     const char *prompt;
@@ -14,7 +16,8 @@ typedef struct generate_options {
     double temperature, top_p;
     int64_t top_k;
     cli_words stop;
-    bool special;
+    bool special, ignore_end;
+    const char *log;
 } generate_options;
 
 typedef struct settings {
@@ -60,15 +63,34 @@ static const cli_option generate_table[] = {
      .kind = CLI_WORDS,
      CLI_MEMBER(generate_options, stop),
      .value = "LIST",
-     .help = "texts at which to stop; they are not printed. The model's end token always stops"},
+     .help = "texts at which to stop; they are not printed. The model's end token stops too"},
+    {.name = "ignore-end",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(generate_options, ignore_end),
+     .help = "go on behind the model's end token"},
     {.name = "special",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, special),
      .help = "add the tokens that the tokenizer puts around a text"},
+    {.name = "log",
+     .kind = CLI_FILE,
+     CLI_MEMBER(generate_options, log),
+     .value = "FILE",
+     .help = "a line per 256 tokens as they come: position, median milliseconds of a token, of "
+             "the processor too, bytes of caches, most bytes of memory"},
 };
 
 static const cli_group groups[] = {CLI_GROUP("Options", generate_table, settings, generate),
                                    CLI_LM_GROUPS(settings)};
+
+enum { PACE = 256 }; /* tokens of a line of the log */
+
+/* What tokens took since the last line. */
+typedef struct pace {
+    FILE *log;
+    double seconds[PACE], processor[PACE];
+    size_t count;
+} pace;
 
 typedef struct work {
     cli_model model;
@@ -79,6 +101,7 @@ typedef struct work {
     size_t printed;       /* bytes of it */
     float *logits;
     double prefill, decode; /* seconds */
+    pace pace;
 } work;
 
 /* Ctrl-C ends the text, not the program: what was made is printed as ever. */
@@ -191,7 +214,7 @@ static int next_token(const settings *given, work *w, const plsh_sampler *sample
     if (plsh_sampler_choose(sampler, w->logits, w->model.facts.vocabulary, index, &id, &error) !=
         PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (id == plsh_tokenizer_roles(w->model.tokenizer).end) {
+    if (!given->generate.ignore_end && id == plsh_tokenizer_roles(w->model.tokenizer).end) {
         *over = true;
         return CLI_DONE;
     }
@@ -208,6 +231,53 @@ static int next_token(const settings *given, work *w, const plsh_sampler *sample
     return CLI_DONE;
 }
 
+/* ---- how fast it goes, token after token ---- */
+
+static int compare_numbers(const void *x, const void *y) {
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, compare_numbers);
+    return values[count / 2];
+}
+
+static double processor_seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static int open_log(const settings *given, pace *p) {
+    const char *path = given->generate.log;
+    if (path == NULL) return CLI_DONE;
+    p->log = fopen(path, "w");
+    if (p->log == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    fprintf(p->log, "position\tmilliseconds\tprocessor_milliseconds\tcache_bytes\tpeak_bytes\n");
+    return CLI_DONE;
+}
+
+static void log_token(work *w, double seconds, double processor) {
+    pace *p = &w->pace;
+    p->seconds[p->count] = seconds;
+    p->processor[p->count++] = processor;
+    if (p->count < PACE) return;
+    fprintf(p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n", (long long)plsh_session_length(w->session),
+            1e3 * median(p->seconds, PACE), 1e3 * median(p->processor, PACE),
+            plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
+    fflush(p->log);
+    p->count = 0;
+}
+
+static int paced_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
+    if (w->pace.log == NULL) return next_token(given, w, sampler, over);
+    const double start = cli_seconds(), processor = processor_seconds();
+    const int code = next_token(given, w, sampler, over);
+    log_token(w, cli_seconds() - start, processor_seconds() - processor);
+    return code;
+}
+
 static int decode(const settings *given, work *w) {
     const generate_options *options = &given->generate;
     plsh_sampler sampler = {.temperature = options->temperature,
@@ -219,7 +289,7 @@ static int decode(const settings *given, work *w) {
     int code = CLI_DONE;
     plsh_error error;
     while (code == CLI_DONE && !over && !interrupted && (int64_t)w->made.count < options->tokens)
-        code = next_token(given, w, &sampler, &over);
+        code = paced_token(given, w, &sampler, &over);
     w->decode = cli_seconds() - start;
     if (code == CLI_DONE && !over &&
         plsh_token_stream_finish(w->stream, &w->text, &error) != PLSH_STATUS_OK)
@@ -266,6 +336,7 @@ static int run(const void *given) {
     const settings *options = given;
     work w = {0};
     int code = prepare(options, &w);
+    if (code == CLI_DONE) code = open_log(options, &w.pace);
     struct sigaction action = {.sa_handler = interrupt};
     if (code == CLI_DONE) sigaction(SIGINT, &action, NULL);
     if (code == CLI_DONE) code = prefill(options, &w);
@@ -274,6 +345,8 @@ static int run(const void *given) {
         if (w.text.bytes != NULL) w.text.bytes[w.text.length] = '\0';
         code = report(options, &w);
     }
+    if (w.pace.log != NULL && fclose(w.pace.log) != 0 && code == CLI_DONE)
+        code = cli_fail("%s: %s", options->generate.log, strerror(errno));
     plsh_token_stream_free(w.stream);
     plsh_session_destroy(w.session);
     plsh_token_ids_free(&w.prompt);
