@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of fuzz_safetensors, fuzz_gguf and fuzz_config: small files with every type.
+"""Writes the seed corpora of fuzz_safetensors, fuzz_gguf, fuzz_gguf_tokenizer and fuzz_config: small files with every type.
 Usage: tests/fuzz/make_weights_corpus.py"""
 import json
 import struct
@@ -88,6 +88,16 @@ save("gguf", "types", gguf(3, [], [(f"t{kind}", kind, [256, 2]) for kind in TYPE
 save("gguf", "llama", gguf(3, LLAMA, [("token_embd.weight", 3, [32, 8]), ("output_norm.weight", 0, [32])]))
 save("gguf", "aligned", gguf(3, [("general.alignment", 4, 64)], [("a", 0, [3]), ("b", 1, [5])], 64))
 save("gguf", "cut", gguf(3, LLAMA, [("a", 0, [8])])[:-8])
+
+TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "ab", "\u2581", "\u2581a", "1", "<0x41>"]
+KINDS = [2, 3, 3, 1, 1, 1, 1, 1, 1, 6]
+COMMON_TOKENS = [("tokenizer.ggml.tokens", 9, (8, TOKENS)), ("tokenizer.ggml.token_type", 9, (5, KINDS)),
+                 ("tokenizer.ggml.bos_token_id", 4, 1), ("tokenizer.ggml.eos_token_id", 4, 2),
+                 ("tokenizer.ggml.unknown_token_id", 4, 0), ("tokenizer.ggml.add_eos_token", 7, True)]
+for model, more in {"gpt2": [("tokenizer.ggml.pre", 8, "smollm"), ("tokenizer.ggml.merges", 9, (8, ["a b"]))],
+                    "llama": [("tokenizer.ggml.scores", 9, (6, [-float(i) for i in range(10)]))],
+                    "bert": [("tokenizer.ggml.cls_token_id", 4, 1)]}.items():
+    save("gguf_tokenizer", model, gguf(3, [("tokenizer.ggml.model", 8, model)] + COMMON_TOKENS + more, []))
 
 # ---- config.json and adapter_config.json
 
