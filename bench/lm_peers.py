@@ -297,10 +297,13 @@ LINEAR_WEIGHTS = 30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536)
 # ---- Tables --------------------------------------------------------------------------------------
 
 def keys_of(table: str, chosen: list[int] | None) -> list[list[Any]]:
+    isas = [isa for isa in plsh("info")["isa_available"].split() if isa != "reference"]
     if table == "roofs":
-        return [[table, kind, isa] for isa in ("avx512", "avx2") for kind in ("f16", "q8_0", "q4_1")]
+        return [[table, kind, isa] for isa in isas for kind in ("f16", "q8_0", "q4_1")]
     lengths = (1,) if table == "load" else chosen or LENGTHS[table]
     ours = {"smollm2": list(OURS), "bloom": ["plsh"]}.get(table, ["plsh", "plsh avx2"])
+    if isas[0] == "avx2":  # what plsh takes by itself
+        ours = [x for x in ours if x != "plsh avx2"]
     return [[table, contender, n] for n in lengths for contender in (*ours, *PEERS)
             if n >= 8192 or contender != "plsh halves"]
 
