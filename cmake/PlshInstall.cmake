@@ -2,6 +2,9 @@
 # with its man pages and completion.
 
 include(CMakePackageConfigHelpers)
+if(NOT plsh_has_mpi)
+    list(FILTER plsh_headers EXCLUDE REGEX "/mpi\\.h$")
+endif()
 install(FILES ${plsh_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/plsh COMPONENT development)
 
 set(plsh_installed)
@@ -15,27 +18,31 @@ install(TARGETS ${plsh_installed} EXPORT plsh-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 
-# Language models are an export of their own: whoever does not ask for them needs none of theirs.
-if(plsh_has_lm)
-    set(plsh_lm_installed)
-    if(PLSH_BUILD_STATIC)
-        list(APPEND plsh_lm_installed plsh_lm_static)
-    endif()
-    if(PLSH_BUILD_SHARED)
-        list(APPEND plsh_lm_installed plsh_lm_shared)
-    endif()
-    install(TARGETS ${plsh_lm_installed} EXPORT plsh-lm-targets
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
-endif()
-
 set(plsh_config_directory ${CMAKE_INSTALL_LIBDIR}/cmake/plsh)
 install(EXPORT plsh-targets NAMESPACE plsh:: DESTINATION ${plsh_config_directory}
     COMPONENT development)
-if(plsh_has_lm)
-    install(EXPORT plsh-lm-targets NAMESPACE plsh:: DESTINATION ${plsh_config_directory}
-        COMPONENT development)
-endif()
+
+# Language models and MPI are exports of their own: whoever does not ask for them needs none of theirs.
+set(plsh_components)
+foreach(component lm mpi)
+    if(NOT plsh_has_${component})
+        continue()
+    endif()
+    list(APPEND plsh_components ${component})
+    set(plsh_component_installed)
+    if(PLSH_BUILD_STATIC)
+        list(APPEND plsh_component_installed plsh_${component}_static)
+    endif()
+    if(PLSH_BUILD_SHARED)
+        list(APPEND plsh_component_installed plsh_${component}_shared)
+    endif()
+    install(TARGETS ${plsh_component_installed} EXPORT plsh-${component}-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+    install(EXPORT plsh-${component}-targets NAMESPACE plsh::
+        DESTINATION ${plsh_config_directory} COMPONENT development)
+endforeach()
+
 configure_package_config_file(cmake/plsh-config.cmake.in
     "${PROJECT_BINARY_DIR}/plsh-config.cmake" INSTALL_DESTINATION ${plsh_config_directory})
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/plsh-config-version.cmake"
@@ -51,12 +58,12 @@ string(REGEX REPLACE "/$" "" plsh_prefix_from_pc "${plsh_prefix_from_pc}")
 configure_file(cmake/plsh.pc.in "${PROJECT_BINARY_DIR}/plsh.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/plsh.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
     COMPONENT development)
-if(plsh_has_lm)
-    string(REPLACE ";" " " plsh_lm_requires "${plsh_lm_modules}")
-    configure_file(cmake/plsh_lm.pc.in "${PROJECT_BINARY_DIR}/plsh_lm.pc" @ONLY)
-    install(FILES "${PROJECT_BINARY_DIR}/plsh_lm.pc"
+string(REPLACE ";" " " plsh_lm_requires "${plsh_lm_modules}")
+foreach(component IN LISTS plsh_components)
+    configure_file(cmake/plsh_${component}.pc.in "${PROJECT_BINARY_DIR}/plsh_${component}.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/plsh_${component}.pc"
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
-endif()
+endforeach()
 
 if(PLSH_BUILD_CLI)
     install(TARGETS plsh RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)

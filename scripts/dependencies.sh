@@ -10,6 +10,7 @@ the library and the program: gcc cmake make librandom123-dev
 faster builds: ninja-build
 spectral norms: libarpack2
 language models: pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
+attention over ranks of MPI: openmpi-bin libopenmpi-dev
 the roof of plsh bench: pkg-config libopenblas-dev
 plots of make run: gnuplot-nox librsvg2-bin
 tests: libcmocka-dev libgsl-dev g++ man-db groff-base python3

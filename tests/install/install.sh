@@ -18,12 +18,23 @@ for file in bin/plsh include/plsh/plsh.h share/man/man1/plsh.1 share/man/man1/pl
     test -s "$root/$file" || { echo "not installed: $file"; exit 1; }
 done
 for header in "$source"/include/plsh/*.h; do
+    if [ "$header" = "$source/include/plsh/mpi.h" ] && [ ! -e "$libraries/pkgconfig/plsh_mpi.pc" ]; then
+        continue
+    fi
     cmp "$header" "$root/include/plsh/$(basename "$header")"
 done
 MANWIDTH=80 man --warnings -l "$root/share/man/man1/plsh.1" >/dev/null
 
 echo "-- headers, each on its own, in C and C++"
+test -e "$libraries/pkgconfig/plsh_mpi.pc" || test ! -e "$root/include/plsh/mpi.h"
 for header in "$root"/include/plsh/*.h; do
+    case $header in
+    */mpi.h) # by the compiler that knows where MPI's own header is
+        OMPI_CC=$compiler MPICH_CC=$compiler mpicc -std=c17 -Wall -Wextra -Wpedantic -Werror \
+            -fsyntax-only -I "$root/include" -x c "$header"
+        continue
+        ;;
+    esac
     "$compiler" -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$root/include" \
         -x c "$header"
     if command -v c++ >/dev/null; then
@@ -40,6 +51,12 @@ for library in plsh plsh_static plsh_shared; do "$prefix/consumer/consumer_$libr
 if [ -e "$libraries/pkgconfig/plsh_lm.pc" ]; then
     for library in plsh_lm plsh_lm_static plsh_lm_shared; do
         "$prefix/consumer/consumer_$library"
+    done
+fi
+
+if [ -e "$libraries/pkgconfig/plsh_mpi.pc" ]; then
+    for library in plsh_mpi plsh_mpi_static plsh_mpi_shared; do
+        "$source/tests/mpi/mpirun.sh" 2 "$prefix/consumer/consumer_$library"
     done
 fi
 
@@ -74,5 +91,11 @@ if [ -e "$libraries/pkgconfig/plsh_lm.pc" ]; then
     }
     "$prefix/lm-shared"
     LD_LIBRARY_PATH='' "$prefix/lm-static"
+fi
+if [ -e "$libraries/pkgconfig/plsh_mpi.pc" ]; then
+    # shellcheck disable=SC2046 # lists of flags
+    OMPI_CC=$compiler MPICH_CC=$compiler mpicc "$source/tests/install/consumer/consumer_mpi.c" \
+        $(pkg-config --cflags --libs plsh_mpi) -o "$prefix/mpi-shared"
+    "$source/tests/mpi/mpirun.sh" 2 "$prefix/mpi-shared"
 fi
 ! LD_LIBRARY_PATH='' "$prefix/shared" 2>/dev/null # it is the shared library that it uses

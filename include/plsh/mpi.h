@@ -1,0 +1,127 @@
+/* plsh/mpi.h - attention over rows that are spread over the ranks of an MPI communicator.
+ *
+ * One long text (or several packed ones) of n rows; rank r holds the rows splits[r] ..
+ * splits[r+1] - 1 of q, k, v and o, and no others. Because a bias fades, a rank needs of the others
+ * only the rows next to its own: a halo.
+ *
+ *     method                       what a rank fetches of the others' rows of k and v
+ *     window, fixed, plsh, masks,  plsh_attention_reach: known without asking anybody
+ *     mean
+ *     exact                        ranks exchange the norms of their keys, tile by tile; each
+ * fetches as far as a tile may still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of
+ * what it holds: eps in all, as in one process dense, none                  everything, one rank's
+ * rows at a time: in turn t, those of rank r - t (modulo ranks), merged by their log-sum-exps. So
+ * does no rank hold more than two others' rows auto                         as the method that it
+ * stands for on the whole text
+ *
+ * Halos are fetched head by head, so that a head that fades soon costs little; they may be longer
+ * than a neighbour's rows. Ranks may have no rows. Causal rows fetch from before, others from both
+ * sides.
+ *
+ * Simplest use, 8 heads of ALiBi on rows that are spread evenly, [heads, own rows, dim]:
+ *
+ *     plsh_attention whole = {.heads = 8, .queries = n, .keys = n, .head_dim = 64,
+ *                             .causal = true, .head = head, .head_count = 8};
+ *     plsh_mpi_plan *plan;
+ *     plsh_mpi_report report;
+ *     if (plsh_mpi_plan_create(&whole, NULL, MPI_COMM_WORLD, &plan, &error)) ...
+ *     const plsh_block rows = plsh_mpi_plan_rows(plan, -1);
+ *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o};   // rows.end - rows.begin rows each
+ *     if (plsh_mpi_plan_forward(plan, &arrays, &report, &error)) ...
+ *     plsh_mpi_plan_destroy(plan);
+ *
+ * Calls are collective: every rank of the communicator makes the same ones in the same order, with
+ * the same descriptor. They need MPI_THREAD_FUNNELED and are made by the thread that may call MPI;
+ * the work in between is done by all threads. A plan belongs to one thread.
+ *
+ * Errors are collective too: if a rank's arguments are bad or its memory is short, the call fails
+ * on all ranks, and the message begins with "rank 3: ". Nobody is left waiting. (A rank that is
+ * killed is MPI's affair: mpirun ends the others.)
+ *
+ * Order, and bits. A row's result comes from one call of plsh_plan_forward that has all of its keys
+ * (dense and none: one per rank, merged in the order of turns). First run the rows that see none
+ * but the own keys, while halos travel; then those at the edges. Which rows these are is known from
+ * the descriptor and the data, not from the time: the same bits in every run, for any number of
+ * threads, and equal to one process to rounding. */
+#ifndef PLSH_MPI_H
+#define PLSH_MPI_H
+
+#include <mpi.h>
+
+#include "plsh/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call did on this rank. */
+typedef struct plsh_mpi_report {
+    plsh_report attention; /* of the own rows: sum pairs over the ranks for those of the whole */
+    int64_t bytes_sent;    /* of rows, gradients and summaries, what one rank gives to all others
+                            * counted once for each; the few bytes that ranks agree by are not in it */
+    double waited;         /* seconds in which this rank did nothing but wait for others */
+} plsh_mpi_report;
+
+/* The first row of a rank (0 <= rank <= ranks) where rows are spread evenly: floor(rows rank /
+ * ranks). */
+PLSH_API int64_t plsh_mpi_split(int64_t rows, int ranks, int rank);
+
+/* ---- Plans ---------------------------------------------------------------- */
+
+typedef struct plsh_mpi_plan plsh_mpi_plan;
+
+/* Collective. `whole` describes the whole text, but for its layouts, which are those of the rank's
+ * own arrays (zeros: [heads, own rows, dim] without gaps) and may differ from rank to rank, and
+ * `threads`. Queries are all the keys (offsets of packed sequences, which may cross ranks, are
+ * equal); or, where there is a single sequence, the last of them: then a rank holds the queries of
+ * its rows, maybe none. `places` has to be NULL.
+ *
+ * splits: ranks + 1 row numbers from 0 to keys, not falling; NULL: plsh_mpi_split. The communicator
+ * is duplicated. Everything is copied, as by plsh_plan_create. */
+PLSH_API plsh_status plsh_mpi_plan_create(const plsh_attention *whole, const int64_t *splits,
+                                          MPI_Comm communicator, plsh_mpi_plan **plan,
+                                          plsh_error *error);
+
+/* Collective, too. NULL is fine. */
+PLSH_API void plsh_mpi_plan_destroy(plsh_mpi_plan *plan);
+
+/* The rows of k and v of a rank (-1: this one), and those of q and o, which are the same ones where
+ * queries are all keys. */
+PLSH_API plsh_block plsh_mpi_plan_rows(const plsh_mpi_plan *plan, int rank);
+PLSH_API plsh_block plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank);
+
+/* The head as the plan runs it (auto resolved), with the reason in words; as plsh_plan_head. */
+PLSH_API plsh_head plsh_mpi_plan_head(const plsh_mpi_plan *plan, int64_t head, const char **reason);
+PLSH_API const char *plsh_mpi_plan_isa(const plsh_mpi_plan *plan);
+
+/* Collective. The arrays of plsh_plan_forward for the rank's own rows: q [heads, own queries], k
+ * and v [kv heads, own rows], o as q, lse and certificate [heads, own queries]. All ranks ask for
+ * the same outputs. `extent` has to be NULL. A rank without rows may leave its arrays NULL.
+ *
+ * A certificate is one against the whole text: ranks then fetch as far as keys may weigh 2^-26 of a
+ * row, whatever the method, and what lies beyond is charged by the largest norm of a key and the
+ * range of all values. The report's error_bound is that of the own rows. */
+PLSH_API plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *arrays,
+                                           plsh_mpi_report *report, plsh_error *error);
+
+/* Collective. The arrays of plsh_plan_backward for the own rows; `extent` is NULL, `some_keys`
+ * false. d_k and d_v are the gradients of the own rows by all ranks' queries: those of halo rows go
+ * back to where the rows are, and are added in a fixed order. d_decay is the sum over all ranks,
+ * the same on each. Halos are fetched again: nothing is kept from the forward pass. */
+PLSH_API plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arrays,
+                                            plsh_mpi_report *report, plsh_error *error);
+
+/* ---- Agreement -------------------------------------------------------------- */
+
+/* Collective: one rank's failure becomes all ranks' failure. Give what happened here (with its
+ * message in `error` if it is not PLSH_STATUS_OK); returns PLSH_STATUS_OK if it went well
+ * everywhere, otherwise on every rank the status of the lowest one that failed, and its message
+ * after "rank 3: ". What the library does before it lets ranks wait for one another; for programs
+ * that read files on one rank and the like. */
+PLSH_API plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, plsh_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,152 @@
+/* mpi: units that fetch a halo. Near: queries that see none but the own rows, while halos travel.
+ * Far: the others, on copies of the own rows next to those of other ranks. */
+#include "mpi/call.h"
+
+/* The rows of `rank` that this one needs, and its own that `rank` needs. */
+static plsh_block rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank) {
+    if (rank == plan->rank) return (plsh_block){0, 0};
+    return plsh_block_common(unit->need[plan->rank], plan->rows[rank]);
+}
+
+static plsh_block rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank) {
+    if (rank == plan->rank) return (plsh_block){0, 0};
+    return plsh_block_common(unit->need[rank], plsh_mpi_own_rows(plan));
+}
+
+static plsh_mpi_rows far_gradients(const plsh_mpi_call *call, const plsh_mpi_far *far) {
+    return plsh_mpi_rows_gradients(call->plan, far->keys, call->backward->d_k ? far->d_k : NULL,
+                                   call->backward->d_v ? far->d_v : NULL);
+}
+
+static plsh_mpi_rows own_gradients(const plsh_mpi_call *call, const plsh_mpi_unit *unit) {
+    return plsh_mpi_rows_own_gradients(call->plan, unit, call->backward->d_k, call->backward->d_v);
+}
+
+/* What `rank` sends back of the own rows, at *at in the buffer for that, which moves on. */
+static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, int rank,
+                              float **at) {
+    const plsh_mpi_plan *plan = call->plan;
+    const plsh_block rows = rows_to(plan, unit, rank);
+    const int64_t count = plsh_block_size(rows) * unit->kv_heads;
+    float *d_k = *at, *d_v = d_k + count * plan->whole.head_dim;
+    *at = d_v + count * plan->whole.value_dim;
+    return plsh_mpi_rows_gradients(plan, rows, call->backward->d_k ? d_k : NULL,
+                                   call->backward->d_v ? d_v : NULL);
+}
+
+plsh_status plsh_mpi_halo_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    plsh_status status = plsh_mpi_unit_prepare(plan, unit, call->backward != NULL, error);
+    if (status || !call->backward) return status;
+    int64_t rows = 0;
+    for (int r = 0; r < plan->ranks; r++) rows += plsh_block_size(rows_to(plan, unit, r));
+    const int64_t columns = plan->whole.head_dim + plan->whole.value_dim;
+    return plsh_mpi_grow(&unit->returned, &unit->returned_size,
+                         (size_t)(rows * unit->kv_heads * columns) * sizeof(float),
+                         "gradients from other ranks", error);
+}
+
+static plsh_status receive_rows(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    plsh_status status = PLSH_STATUS_OK;
+    unit->rows_begin = plan->request_count;
+    for (int r = 0; !status && r < plan->ranks; r++) {
+        for (int i = 0; !status && i < unit->far_count; i++) {
+            const plsh_mpi_far *far = &unit->far[i];
+            const plsh_mpi_rows held = plsh_mpi_rows_held(plan, far->keys, far->k, far->v);
+            const plsh_block rows = plsh_block_common(rows_from(plan, unit, r), far->keys);
+            status = plsh_mpi_receive(plan, unit, &held, rows, r, error);
+        }
+    }
+    unit->rows_end = plan->request_count;
+    return status;
+}
+
+static plsh_status receive_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    plsh_status status = PLSH_STATUS_OK;
+    float *at = unit->returned;
+    unit->returns_begin = plan->request_count;
+    for (int r = 0; !status && call->backward && r < plan->ranks; r++) {
+        const plsh_mpi_rows rows = returned(call, unit, r, &at);
+        status = plsh_mpi_receive(plan, unit, &rows, rows_to(plan, unit, r), r, error);
+    }
+    unit->returns_end = plan->request_count;
+    return status;
+}
+
+plsh_status plsh_mpi_halo_begin(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    const plsh_mpi_rows own = plsh_mpi_rows_own(plan, unit, call->k, call->v);
+    plsh_status status = receive_rows(call, unit, error);
+    if (!status) status = receive_gradients(call, unit, error);
+    for (int r = 0; !status && r < plan->ranks; r++)
+        status = plsh_mpi_send(plan, unit, &own, rows_to(plan, unit, r), r, error);
+    return status;
+}
+
+void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit) {
+    const plsh_mpi_plan *plan = call->plan;
+    const plsh_mpi_rows own = plsh_mpi_rows_own(plan, unit, call->k, call->v);
+    plsh_mpi_part part = {.queries = unit->near,
+                          .keys = plsh_mpi_own_rows(plan),
+                          .own = true,
+                          .k = own.k,
+                          .v = own.v};
+    if (call->backward) {
+        const plsh_mpi_rows gradients = own_gradients(call, unit);
+        part.d_k = (float *)(void *)gradients.k;
+        part.d_v = (float *)(void *)gradients.v;
+        if (unit->first && plsh_block_size(unit->near) == 0)
+            plsh_mpi_rows_clear(plan, unit, &gradients, part.keys);
+    }
+    plsh_mpi_call_attend(call, unit, &part);
+    for (int i = 0; i < unit->far_count; i++) { /* the own rows of the far calls */
+        const plsh_mpi_far *far = &unit->far[i];
+        const plsh_mpi_rows held = plsh_mpi_rows_held(plan, far->keys, far->k, far->v);
+        plsh_mpi_rows_copy(plan, unit, &held, &own, plsh_block_common(far->keys, part.keys));
+    }
+}
+
+/* Gradients of others' rows go back, those of the own are added. */
+static plsh_status return_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit,
+                                    const plsh_mpi_far *far, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    const plsh_mpi_rows made = far_gradients(call, far), own = own_gradients(call, unit);
+    plsh_status status = PLSH_STATUS_OK;
+    plsh_mpi_rows_add(plan, unit, &own, &made,
+                      plsh_block_common(far->keys, plsh_mpi_own_rows(plan)));
+    for (int r = 0; !status && r < plan->ranks; r++) {
+        const plsh_block rows = plsh_block_common(rows_from(plan, unit, r), far->keys);
+        status = plsh_mpi_send(plan, unit, &made, rows, r, error);
+    }
+    return status;
+}
+
+plsh_status plsh_mpi_halo_far(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    plsh_status status = plsh_mpi_wait(call->plan, unit->rows_begin, unit->rows_end, error);
+    for (int i = 0; !status && i < unit->far_count; i++) {
+        const plsh_mpi_far *far = &unit->far[i];
+        plsh_mpi_part part = {.queries = far->queries, .keys = far->keys, .k = far->k, .v = far->v};
+        if (call->backward) {
+            part.d_k = call->backward->d_k ? far->d_k : NULL;
+            part.d_v = call->backward->d_v ? far->d_v : NULL;
+        }
+        plsh_mpi_call_attend(call, unit, &part);
+        if (call->backward) status = return_gradients(call, unit, far, error);
+    }
+    return status;
+}
+
+plsh_status plsh_mpi_halo_end(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    if (!call->backward) return PLSH_STATUS_OK;
+    plsh_status status = plsh_mpi_wait(plan, unit->returns_begin, unit->returns_end, error);
+    const plsh_mpi_rows own = own_gradients(call, unit);
+    float *at = unit->returned;
+    for (int r = 0; !status && r < plan->ranks; r++) {
+        const plsh_mpi_rows rows = returned(call, unit, r, &at);
+        plsh_mpi_rows_add(plan, unit, &own, &rows, rows_to(plan, unit, r));
+    }
+    return status;
+}

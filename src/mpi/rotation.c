@@ -1,0 +1,339 @@
+/* mpi: units that see everything: in turn t a rank has the rows of rank r - t (modulo ranks), and
+ * sends its own to rank r + t; those of the next turn travel meanwhile.
+ *
+ * Forward: o and lse of a turn join those of the turns before,
+ *     lse = log(e^lse1 + e^lse2),     o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2.
+ * Backward: P = exp(S - lse) needs no turn but its own; dQ is summed over the turns, dK and dV go
+ * back to the rank of the rows, which adds them in the order of turns. */
+#include "mpi/call.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/dtype.h"
+
+/* The buffers of a unit; what arrives or leaves has two, of alternate turns. */
+typedef struct buffers {
+    char *k[2], *v[2];                  /* rows of others */
+    float *d_k[2], *d_v[2];             /* their gradients, on their way back */
+    float *own_k[2], *own_v[2];         /* gradients of own rows that others have made */
+    float *part, *part_lse, *sum, *lse; /* o of a turn (backward: d_q); o of all, where it is not
+                                         * float32; lse where the user has none */
+} buffers;
+
+static int peer_before(const plsh_mpi_plan *plan, int turn) {
+    return (plan->rank - turn + plan->ranks) % plan->ranks;
+}
+
+static int peer_after(const plsh_mpi_plan *plan, int turn) {
+    return (plan->rank + turn) % plan->ranks;
+}
+
+/* The rows of turn t, and those that are sent then. */
+static plsh_block rows_of(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
+    const plsh_block need = unit->need[plan->rank];
+    return plsh_block_common(need, plan->rows[peer_before(plan, turn)]);
+}
+
+static plsh_block rows_sent(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
+    return plsh_block_common(unit->need[peer_after(plan, turn)], plsh_mpi_own_rows(plan));
+}
+
+static int64_t most_rows(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, bool sent) {
+    int64_t most = 0;
+    for (int t = unit->first ? 1 : 0; t < plan->ranks; t++) {
+        const int64_t rows =
+            plsh_block_size(sent ? rows_sent(plan, unit, t) : rows_of(plan, unit, t));
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
+
+static void lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *unit, buffers *b,
+                    plsh_arena *arena) {
+    const plsh_mpi_plan *plan = call->plan;
+    const plsh_attention *a = &plan->whole;
+    const size_t size = plsh_dtype_size(a->dtype), kv = (size_t)unit->kv_heads;
+    const size_t rows = kv * (size_t)most_rows(plan, unit, false);
+    const size_t sent = kv * (size_t)most_rows(plan, unit, true);
+    const size_t d = (size_t)a->head_dim, dv = (size_t)a->value_dim;
+    const size_t queries = (size_t)plsh_block_size(plsh_mpi_own_queries(plan));
+    *b = (buffers){0};
+    for (int i = 0; i < 2; i++) {
+        b->k[i] = plsh_arena_take(arena, rows * d, size);
+        b->v[i] = plsh_arena_take(arena, rows * dv, size);
+    }
+    for (int i = 0; call->backward && i < 2; i++) {
+        b->d_k[i] = plsh_arena_floats(arena, rows * d);
+        b->d_v[i] = plsh_arena_floats(arena, rows * dv);
+        b->own_k[i] = plsh_arena_floats(arena, sent * d);
+        b->own_v[i] = plsh_arena_floats(arena, sent * dv);
+    }
+    if (call->backward) {
+        b->part = plsh_arena_floats(arena, plsh_mpi_call_span(plan, unit, a->q, a->head_dim));
+        return;
+    }
+    const size_t o = plsh_mpi_call_span(plan, unit, a->o, a->value_dim);
+    b->part = plsh_arena_floats(arena, o);
+    b->part_lse = plsh_arena_floats(arena, (size_t)unit->heads * queries);
+    b->lse = plsh_arena_floats(arena, call->forward->lse ? 0 : (size_t)unit->heads * queries);
+    if (a->o_dtype != PLSH_DTYPE_FLOAT32) b->sum = plsh_arena_floats(arena, o);
+}
+
+plsh_status plsh_mpi_rotation_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    buffers unused;
+    plsh_arena arena = {0};
+    plsh_status status = plsh_mpi_unit_prepare(call->plan, unit, call->backward != NULL, error);
+    lay_out(call, unit, &unused, &arena);
+    if (status) return status;
+    return plsh_mpi_grow(&unit->buffer, &unit->buffer_size, arena.used, "rows of other ranks",
+                         error);
+}
+
+/* ---- Merging --------------------------------------------------------------------------------- */
+
+/* Row (h, i) of the unit of an array in the layout of q or o. */
+static ptrdiff_t row_at(plsh_layout layout, int64_t h, int64_t i) {
+    return h * layout.head_stride + i * layout.row_stride;
+}
+
+static void merge_row(float *o, float *lse, const float *part, float part_lse, int64_t columns) {
+    const double a = (double)*lse, b = (double)part_lse;
+    if (b == -INFINITY) return;
+    const double most = a > b ? a : b;
+    const double all = most == INFINITY ? NAN : most + log(exp(a - most) + exp(b - most));
+    const double old = exp(a - all), now = exp(b - all);
+    for (int64_t x = 0; x < columns; x++)
+        o[x] = (float)(old * (double)o[x] + now * (double)part[x]);
+    *lse = (float)all;
+}
+
+static void merge(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, float *o, float *lse,
+                  const buffers *b) {
+    const plsh_attention *a = &plan->whole;
+    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < unit->heads * queries; i++) {
+        const ptrdiff_t at = row_at(a->o, i / queries, i % queries);
+        merge_row(o + at, lse + i, b->part + at, b->part_lse[i], a->value_dim);
+    }
+}
+
+static void add_queries(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, float *d_q,
+                        const buffers *b) {
+    const plsh_attention *a = &plan->whole;
+    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    for (int64_t i = 0; d_q && i < unit->heads * queries; i++) {
+        const ptrdiff_t at = row_at(a->q, i / queries, i % queries);
+        for (int64_t x = 0; x < a->head_dim; x++) d_q[at + x] += b->part[at + x];
+    }
+}
+
+/* ---- Turns ----------------------------------------------------------------------------------- */
+
+typedef struct rotation {
+    plsh_mpi_call *call;
+    plsh_mpi_unit *unit;
+    buffers b;
+    float *o, *lse, *d_q; /* of the unit, so far */
+    plsh_mpi_rows own, gradients;
+    int first, slots; /* of the requests: slots for rows of a turn, twice, then for gradients */
+} rotation;
+
+/* Rows of turn t begin to travel. */
+static plsh_status exchange_rows(rotation *w, int turn, plsh_error *error) {
+    plsh_mpi_plan *plan = w->call->plan;
+    if (turn >= plan->ranks) return PLSH_STATUS_OK;
+    const plsh_block rows = rows_of(plan, w->unit, turn);
+    const plsh_mpi_rows held = plsh_mpi_rows_held(plan, rows, w->b.k[turn % 2], w->b.v[turn % 2]);
+    plan->request_count = w->first + turn % 2 * w->slots;
+    plsh_status status =
+        plsh_mpi_receive(plan, w->unit, &held, rows, peer_before(plan, turn), error);
+    if (!status)
+        status = plsh_mpi_send(plan, w->unit, &w->own, rows_sent(plan, w->unit, turn),
+                               peer_after(plan, turn), error);
+    w->unit->rows_end = plan->request_count;
+    return status;
+}
+
+static plsh_mpi_rows made_in(const rotation *w, int turn) {
+    const plsh_backward *b = w->call->backward;
+    return plsh_mpi_rows_gradients(w->call->plan, rows_of(w->call->plan, w->unit, turn),
+                                   b->d_k ? w->b.d_k[turn % 2] : NULL,
+                                   b->d_v ? w->b.d_v[turn % 2] : NULL);
+}
+
+static plsh_mpi_rows got_in(const rotation *w, int turn) {
+    const plsh_backward *b = w->call->backward;
+    return plsh_mpi_rows_gradients(w->call->plan, rows_sent(w->call->plan, w->unit, turn),
+                                   b->d_k ? w->b.own_k[turn % 2] : NULL,
+                                   b->d_v ? w->b.own_v[turn % 2] : NULL);
+}
+
+/* The gradients of turn t go back, and those of own rows are on their way here. */
+static plsh_status exchange_gradients(rotation *w, int turn, plsh_error *error) {
+    plsh_mpi_plan *plan = w->call->plan;
+    const plsh_mpi_rows made = made_in(w, turn), got = got_in(w, turn);
+    plan->request_count = w->first + (2 + turn % 2) * w->slots;
+    plsh_status status = plsh_mpi_receive(plan, w->unit, &got, rows_sent(plan, w->unit, turn),
+                                          peer_after(plan, turn), error);
+    if (!status)
+        status = plsh_mpi_send(plan, w->unit, &made, rows_of(plan, w->unit, turn),
+                               peer_before(plan, turn), error);
+    w->unit->returns_end = plan->request_count;
+    return status;
+}
+
+/* The gradients of turn t have come, and are added. */
+static plsh_status finish_gradients(rotation *w, int turn, int end, plsh_error *error) {
+    plsh_mpi_plan *plan = w->call->plan;
+    const plsh_mpi_rows got = got_in(w, turn);
+    plsh_status status = plsh_mpi_wait(plan, w->first + (2 + turn % 2) * w->slots, end, error);
+    if (!status)
+        plsh_mpi_rows_add(plan, w->unit, &w->gradients, &got, rows_sent(plan, w->unit, turn));
+    return status;
+}
+
+/* Do the own queries see rows of others? */
+static bool sees_others(const rotation *w) {
+    const plsh_mpi_plan *plan = w->call->plan;
+    const plsh_block need = w->unit->need[plan->rank], own = plsh_mpi_own_rows(plan);
+    return need.begin < own.begin || need.end > own.end;
+}
+
+/* The own rows: where the user has them, or (a unit that shares its kv head) copied. */
+static plsh_mpi_part own_part(rotation *w) {
+    plsh_mpi_plan *plan = w->call->plan;
+    plsh_mpi_part part = {.queries = plsh_mpi_own_queries(plan),
+                          .keys = plsh_mpi_own_rows(plan),
+                          .own = w->unit->first,
+                          .some_keys = sees_others(w),
+                          .k = w->own.k,
+                          .v = w->own.v,
+                          .o = w->o,
+                          .lse = w->lse,
+                          .d_k = (float *)(void *)w->gradients.k,
+                          .d_v = (float *)(void *)w->gradients.v};
+    if (part.own) return part;
+    part.keys = rows_of(plan, w->unit, 0);
+    const plsh_mpi_rows held = plsh_mpi_rows_held(plan, part.keys, w->b.k[0], w->b.v[0]);
+    plsh_mpi_rows_copy(plan, w->unit, &held, &w->own, part.keys);
+    part.k = held.k;
+    part.v = held.v;
+    if (w->call->backward) {
+        const plsh_mpi_rows made = made_in(w, 0);
+        part.d_k = (float *)(void *)made.k;
+        part.d_v = (float *)(void *)made.v;
+    }
+    return part;
+}
+
+static void turn_own(rotation *w) {
+    const plsh_mpi_plan *plan = w->call->plan;
+    const plsh_mpi_part part = own_part(w);
+    const bool empty = plsh_block_size(part.queries) == 0;
+    if (w->call->backward && w->unit->first && empty)
+        plsh_mpi_rows_clear(plan, w->unit, &w->gradients, plsh_mpi_own_rows(plan));
+    plsh_mpi_call_attend(w->call, w->unit, &part);
+    if (w->call->backward && !part.own && !empty) {
+        const plsh_mpi_rows made = made_in(w, 0);
+        plsh_mpi_rows_add(plan, w->unit, &w->gradients, &made, part.keys);
+    }
+}
+
+static void turn_other(rotation *w, int turn) {
+    const plsh_mpi_plan *plan = w->call->plan;
+    plsh_mpi_part part = {.queries = plsh_mpi_own_queries(plan),
+                          .keys = rows_of(plan, w->unit, turn),
+                          .some_keys = true,
+                          .k = w->b.k[turn % 2],
+                          .v = w->b.v[turn % 2],
+                          .o = w->b.part,
+                          .lse = w->b.part_lse,
+                          .d_q = w->b.part};
+    if (plsh_block_size(part.keys) == 0 || plsh_block_size(part.queries) == 0) return;
+    if (w->call->backward) {
+        const plsh_mpi_rows made = made_in(w, turn);
+        part.d_k = (float *)(void *)made.k;
+        part.d_v = (float *)(void *)made.v;
+    }
+    plsh_mpi_call_attend(w->call, w->unit, &part);
+    if (w->call->status) return;
+    if (w->call->forward)
+        merge(plan, w->unit, w->o, w->lse, &w->b);
+    else
+        add_queries(plan, w->unit, w->d_q, &w->b);
+}
+
+static plsh_status take_turns(rotation *w, plsh_error *error) {
+    plsh_mpi_plan *plan = w->call->plan;
+    int returns_end = w->first;
+    plsh_status status = exchange_rows(w, 1, error);
+    turn_own(w);
+    for (int turn = 1; !status && turn < plan->ranks; turn++) {
+        status = plsh_mpi_wait(plan, w->first + turn % 2 * w->slots, w->unit->rows_end, error);
+        if (!status) status = exchange_rows(w, turn + 1, error);
+        turn_other(w, turn);
+        if (!w->call->backward || status) continue;
+        if (turn > 1) status = finish_gradients(w, turn - 1, returns_end, error);
+        if (!status) status = exchange_gradients(w, turn, error);
+        returns_end = w->unit->returns_end;
+    }
+    if (!status && w->call->backward && plan->ranks > 1)
+        status = finish_gradients(w, plan->ranks - 1, returns_end, error);
+    return status;
+}
+
+/* o of another type than float32 is rounded once, at the end; a certificate is 0. */
+static void finish(const rotation *w) {
+    const plsh_mpi_plan *plan = w->call->plan;
+    const plsh_attention *a = &plan->whole;
+    const plsh_forward *f = w->call->forward;
+    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    for (int64_t i = 0; i < w->unit->heads * queries; i++) {
+        const int64_t h = w->unit->head + i / queries;
+        const ptrdiff_t to = row_at(a->o, h, i % queries);
+        const float *row = w->o + row_at(a->o, i / queries, i % queries);
+        float trace = 0;
+        for (int64_t x = 0; x < a->value_dim; x++) {
+            if (w->b.sum) plsh_dtype_store(a->o_dtype, f->o, to + x, row[x]);
+            trace += row[x] - row[x];
+        }
+        if (f->certificate) f->certificate[h * queries + i % queries] = trace;
+    }
+}
+
+static rotation begin(plsh_mpi_call *call, plsh_mpi_unit *unit) {
+    const plsh_mpi_plan *plan = call->plan;
+    const plsh_attention *a = &plan->whole;
+    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    rotation w = {.call = call,
+                  .unit = unit,
+                  .own = plsh_mpi_rows_own(plan, unit, call->k, call->v),
+                  .first = plan->request_count,
+                  .slots = (int)(4 * unit->kv_heads)};
+    plsh_arena arena = {.memory = unit->buffer};
+    lay_out(call, unit, &w.b, &arena);
+    if (call->forward) {
+        float *o = call->forward->o;
+        w.o = w.b.sum ? w.b.sum : o ? o + row_at(a->o, unit->head, 0) : NULL;
+        w.lse = call->forward->lse ? call->forward->lse + unit->head * queries : w.b.lse;
+    } else {
+        const plsh_backward *b = call->backward;
+        w.gradients = plsh_mpi_rows_own_gradients(plan, unit, b->d_k, b->d_v);
+        w.d_q = b->d_q ? b->d_q + row_at(a->q, unit->head, 0) : NULL;
+    }
+    return w;
+}
+
+plsh_status plsh_mpi_rotation_run(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    rotation w = begin(call, unit);
+    const int most = w.first + 4 * w.slots;
+    for (int i = w.first; i < most; i++) call->plan->requests[i] = MPI_REQUEST_NULL;
+    plsh_status status = take_turns(&w, error);
+    if (!status) status = plsh_mpi_wait(call->plan, w.first, most, error);
+    call->plan->request_count = w.first;
+    if (!status && call->forward && !call->status) finish(&w);
+    return status;
+}

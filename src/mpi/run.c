@@ -1,0 +1,220 @@
+/* mpi: the two passes over all units. */
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "mpi/agree.h"
+#include "mpi/call.h"
+
+/* ---- Arguments ------------------------------------------------------------------------------ */
+
+typedef struct array {
+    const char *name;
+    const void *data;
+    plsh_dtype dtype;
+    plsh_layout layout;
+    int64_t heads, dim;
+    plsh_block rows; /* as the whole counts them */
+} array;
+
+static bool is_finite_row(const array *a, ptrdiff_t at, int64_t *column) {
+    for (int64_t x = 0; x < a->dim; x++) {
+        *column = x;
+        if (!isfinite(plsh_dtype_load(a->dtype, a->data, at + x))) return false;
+    }
+    return true;
+}
+
+static plsh_status check_finite(const array *a, plsh_error *error) {
+    const int64_t rows = plsh_block_size(a->rows);
+    int64_t bad = a->heads * rows, column = 0;
+#pragma omp parallel for schedule(static) reduction(min : bad) firstprivate(column)
+    for (int64_t i = 0; i < a->heads * rows; i++) {
+        const ptrdiff_t at = i / rows * a->layout.head_stride + i % rows * a->layout.row_stride;
+        if (i < bad && !is_finite_row(a, at, &column)) bad = i;
+    }
+    if (bad == a->heads * rows) return PLSH_STATUS_OK;
+    is_finite_row(a, bad / rows * a->layout.head_stride + bad % rows * a->layout.row_stride,
+                  &column);
+    return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
+                     "%s is not finite at head %lld, row %lld, column %lld", a->name,
+                     (long long)(bad / rows), (long long)(a->rows.begin + bad % rows),
+                     (long long)column);
+}
+
+static plsh_status check_arrays(const plsh_mpi_plan *plan, const array *arrays, int count,
+                                plsh_error *error) {
+    for (int i = 0; i < count; i++) {
+        const array *a = &arrays[i];
+        if (plsh_block_size(a->rows) > 0 && !a->data)
+            return plsh_fail(error, PLSH_STATUS_INVALID, "%s must not be NULL", a->name);
+    }
+    plsh_status status = PLSH_STATUS_OK;
+    for (int i = 0; !status && plan->whole.check_finite && i < count; i++)
+        if (plsh_block_size(arrays[i].rows) > 0) status = check_finite(&arrays[i], error);
+    return status;
+}
+
+static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *f,
+                                 plsh_error *error) {
+    const plsh_attention *a = &plan->whole;
+    const plsh_block rows = plsh_mpi_plan_rows(plan, -1), queries = plsh_mpi_plan_queries(plan, -1);
+    const array arrays[] = {{"q", f->q, a->dtype, a->q, a->heads, a->head_dim, queries},
+                            {"k", f->k, a->dtype, a->k, a->kv_heads, a->head_dim, rows},
+                            {"v", f->v, a->dtype, a->v, a->kv_heads, a->value_dim, rows}};
+    if (f->extent) return plsh_fail(error, PLSH_STATUS_INVALID, "a call over ranks has no extent");
+    if (plsh_block_size(queries) > 0 && !f->o)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "o must not be NULL");
+    if (f->certificate && plan->ranks > 1)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "certificates over more than one rank");
+    return check_arrays(plan, arrays, 3, error);
+}
+
+static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward *b,
+                                  plsh_error *error) {
+    const plsh_attention *a = &plan->whole;
+    const plsh_block rows = plsh_mpi_plan_rows(plan, -1), queries = plsh_mpi_plan_queries(plan, -1);
+    const array arrays[] = {
+        {"q", b->q, a->dtype, a->q, a->heads, a->head_dim, queries},
+        {"k", b->k, a->dtype, a->k, a->kv_heads, a->head_dim, rows},
+        {"v", b->v, a->dtype, a->v, a->kv_heads, a->value_dim, rows},
+        {"d_o", b->d_o, PLSH_DTYPE_FLOAT32, a->o, a->heads, a->value_dim, queries}};
+    if (b->extent || b->some_keys)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "a call over ranks has no extent, and all keys");
+    if (plsh_block_size(queries) > 0 && (!b->o || !b->lse))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "o and lse must not be NULL");
+    return check_arrays(plan, arrays, 4, error);
+}
+
+/* ---- Passes --------------------------------------------------------------------------------- */
+
+/* Everything that a call needs, before anybody waits for this rank. */
+static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    int64_t messages = 0, heads = 0;
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t i = 0; !status && i < plan->units; i++) {
+        plsh_mpi_unit *unit = &plan->unit[i];
+        heads = unit->heads > heads ? unit->heads : heads;
+        messages += 2 * unit->kv_heads * (unit->rotates ? 8 : 4 * (int64_t)plan->ranks + 4);
+        status = unit->rotates ? plsh_mpi_rotation_prepare(call, unit, error)
+                               : plsh_mpi_halo_prepare(call, unit, error);
+    }
+    if (!status) status = plsh_mpi_requests_reserve(plan, messages, error);
+    const size_t queries = (size_t)plsh_block_size(plsh_mpi_own_queries(plan));
+    const size_t floats = (size_t)heads * (2 * queries + 4);
+    if (!status)
+        status = plsh_mpi_grow(&plan->scratch, &plan->scratch_size, floats * sizeof(float),
+                               "rows of a call", error);
+    return status;
+}
+
+static plsh_status run_units(plsh_mpi_call *call, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    plsh_status status = PLSH_STATUS_OK;
+    plan->request_count = 0;
+    for (int64_t i = 0; !status && i < plan->units; i++)
+        if (!plan->unit[i].rotates) status = plsh_mpi_halo_begin(call, &plan->unit[i], error);
+    for (int64_t i = 0; !status && i < plan->units; i++)
+        if (!plan->unit[i].rotates) plsh_mpi_halo_near(call, &plan->unit[i]);
+    for (int64_t i = 0; !status && i < plan->units; i++)
+        if (!plan->unit[i].rotates) status = plsh_mpi_halo_far(call, &plan->unit[i], error);
+    for (int64_t i = 0; !status && i < plan->units; i++)
+        if (plan->unit[i].rotates) status = plsh_mpi_rotation_run(call, &plan->unit[i], error);
+    for (int64_t i = 0; !status && i < plan->units; i++)
+        if (!plan->unit[i].rotates) status = plsh_mpi_halo_end(call, &plan->unit[i], error);
+    if (!status) status = plsh_mpi_wait(plan, 0, plan->request_count, error);
+    return status;
+}
+
+/* d_decay summed over the ranks, in their order. */
+static plsh_status sum_decays(plsh_mpi_call *call, double *all, double *d_decay,
+                              plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    const int count = (int)(2 * plan->whole.heads);
+    const double begin = MPI_Wtime();
+    plsh_status status = plsh_mpi_try(
+        MPI_Allgather(call->d_decay, count, MPI_DOUBLE, all, count, MPI_DOUBLE, plan->communicator),
+        "summing the gradients of decays", error);
+    plsh_mpi_book_wait(plan, begin);
+    plsh_mpi_book_bytes(plan, (int64_t)(plan->ranks - 1) * count * (int64_t)sizeof(double));
+    memset(d_decay, 0, (size_t)count * sizeof *d_decay);
+    for (int r = 0; !status && r < plan->ranks; r++)
+        for (int i = 0; i < count; i++) d_decay[i] += all[(size_t)r * (size_t)count + (size_t)i];
+    return status;
+}
+
+static plsh_status agree(plsh_mpi_plan *plan, plsh_status mine, plsh_error *error) {
+    const double begin = MPI_Wtime();
+    const plsh_status status = plsh_mpi_agree(plan->communicator, mine, error);
+    plsh_mpi_book_wait(plan, begin);
+    return status;
+}
+
+/* After the arguments were looked at, with what was found. */
+static plsh_status run(plsh_mpi_call *call, plsh_status found, const plsh_mpi_asked *asked,
+                       plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    if (!found) found = prepare(call, error);
+    const double begin = MPI_Wtime();
+    plsh_status status = plsh_mpi_agree_asked(plan->communicator, found, asked, error);
+    plsh_mpi_book_wait(plan, begin);
+    if (!status) status = run_units(call, error);
+    if (status) return status;
+    if (call->status && error) *error = call->error;
+    return agree(plan, call->status, error);
+}
+
+static double largest(const float *certificate, int64_t count) {
+    double most = 0.0;
+    for (int64_t i = 0; certificate && i < count && !isnan(most); i++)
+        if (!((double)certificate[i] <= most)) most = (double)certificate[i];
+    return most;
+}
+
+plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *arrays,
+                                  plsh_mpi_report *report, plsh_error *error) {
+    plsh_mpi_report unused;
+    plsh_error kept; /* the caller may not want it, but ranks pass it on */
+    if (!error) error = &kept;
+    plan->report = report ? report : &unused;
+    *plan->report = (plsh_mpi_report){0};
+    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    plsh_mpi_call call = {
+        .plan = plan, .forward = arrays, .q = arrays->q, .k = arrays->k, .v = arrays->v};
+    const plsh_mpi_asked asked = {
+        .has_rows = queries > 0, .of_rows = (arrays->certificate != NULL) | 2 * (arrays->lse != 0)};
+    plsh_status status = run(&call, check_forward(plan, arrays, error), &asked, error);
+    if (!status)
+        plan->report->attention.error_bound =
+            largest(arrays->certificate, plan->whole.heads * queries);
+    return status;
+}
+
+plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arrays,
+                                   plsh_mpi_report *report, plsh_error *error) {
+    plsh_mpi_report unused;
+    plsh_error kept;
+    if (!error) error = &kept;
+    plan->report = report ? report : &unused;
+    *plan->report = (plsh_mpi_report){0};
+    plsh_mpi_call call = {
+        .plan = plan, .backward = arrays, .q = arrays->q, .k = arrays->k, .v = arrays->v};
+    const plsh_mpi_asked asked = {.has_rows = plsh_block_size(plsh_mpi_own_rows(plan)) > 0,
+                                  .of_rows = (arrays->d_k != NULL) | 2 * (arrays->d_v != NULL),
+                                  .of_all = arrays->d_decay != NULL};
+    plsh_status status = check_backward(plan, arrays, error);
+    const size_t count = 2 * (size_t)plan->whole.heads;
+    double *decays = NULL; /* own sums, then everybody's */
+    if (!status && arrays->d_decay)
+        status = plsh_allocate((void **)&decays, count * (size_t)(plan->ranks + 1), sizeof *decays,
+                               "gradients of decays", error);
+    call.d_decay = decays;
+    status = run(&call, status, &asked, error);
+    if (!status && decays) status = sum_decays(&call, decays + count, arrays->d_decay, error);
+    plsh_release(decays);
+    return status;
+}

@@ -1,0 +1,14 @@
+# Attention over ranks of MPI: all of them on this machine, more than it has cores.
+if(plsh_has_mpi)
+    plsh_test_program(test_ranks mpi/test_ranks.c)
+    target_link_libraries(test_ranks PRIVATE plsh_test_support plsh_mpi_static MPI::MPI_C)
+    foreach(ranks 1 2 3 4 7)
+        add_test(NAME mpi-ranks-${ranks} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh"
+            ${ranks} $<TARGET_FILE:test_ranks>)
+        set_tests_properties(mpi-ranks-${ranks} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
+            TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+    endforeach()
+else()
+    add_test(NAME mpi COMMAND ${CMAKE_COMMAND} -E echo "skipped: no MPI was found (openmpi-bin libopenmpi-dev)")
+    set_tests_properties(mpi PROPERTIES LABELS mpi SKIP_REGULAR_EXPRESSION "skipped: ")
+endif()
