@@ -29,7 +29,7 @@ if(NOT plsh_has_lm)
     return()
 endif()
 
-plsh_sources(plsh_lm_sources weights text model train)
+plsh_sources(plsh_lm_sources weights text ranks model train)
 file(GLOB plsh_lm_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/weights/kernels/*.c")
 plsh_select_kernels(plsh_lm_kernels ${plsh_lm_kernel_files})
 plsh_add_objects(plsh_lm_objects ${plsh_lm_sources} ${plsh_lm_kernels})

@@ -8,6 +8,21 @@ if(plsh_has_mpi)
         set_tests_properties(mpi-ranks-${ranks} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
             TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
     endforeach()
+    # Models over ranks, in the tests' own program.
+    if(plsh_has_lm)
+        plsh_test_program(test_lm mpi/test_lm.c)
+        target_link_libraries(test_lm PRIVATE plsh_lm_static plsh_mpi_static MPI::MPI_C)
+        set(model "${CMAKE_CURRENT_BINARY_DIR}/mpi-model")
+        add_test(NAME mpi-model COMMAND ${PLSH_PYTHON}
+            "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py" "${model}")
+        set_tests_properties(mpi-model PROPERTIES LABELS mpi FIXTURES_SETUP mpi_model)
+        foreach(ranks 1 2 3 4 7)
+            add_test(NAME mpi-lm-${ranks} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh"
+                ${ranks} $<TARGET_FILE:test_lm> "${model}")
+            set_tests_properties(mpi-lm-${ranks} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
+                TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1 FIXTURES_REQUIRED mpi_model)
+        endforeach()
+    endif()
 else()
     add_test(NAME mpi COMMAND ${CMAKE_COMMAND} -E echo "skipped: no MPI was found (openmpi-bin libopenmpi-dev)")
     set_tests_properties(mpi PROPERTIES LABELS mpi SKIP_REGULAR_EXPRESSION "skipped: ")

@@ -20,6 +20,7 @@
 #define PLSH_MODEL_H
 
 #include "plsh/cache.h"
+#include "plsh/ranks.h"
 #include "plsh/weights.h"
 
 #ifdef __cplusplus
@@ -146,7 +147,7 @@ PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *mod
                                        const plsh_session_options *options, const char *folder,
                                        plsh_error *error);
 
-/* ---- Encoders ---- */
+/* ---- Whole sequences at once: encoders, and causal models over ranks ---- */
 
 typedef struct plsh_encoding {
     const int32_t *ids;     /* of all sequences, one after the other */
@@ -156,8 +157,12 @@ typedef struct plsh_encoding {
     const plsh_layer_attention *attention;
     int64_t attention_count; /* as in plsh_session_options */
     float *hidden;           /* [count][hidden], the last hidden states */
+    const plsh_ranks *ranks; /* NULL: this process alone */
 } plsh_encoding;
 
+/* Over ranks all of a group call it with the same ids, and `hidden` takes the rows of this one,
+ * plsh_ranks_rows(ranks, count): a rank needs memory for its own rows only. A model that is no
+ * encoder gives its hidden states after the last norm, as a step of a session does. */
 PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
                                        plsh_error *error);
 

@@ -49,6 +49,7 @@
 #include <mpi.h>
 
 #include "plsh/attention.h"
+#include "plsh/ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -119,6 +120,17 @@ PLSH_API plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_back
  * after "rank 3: ". What the library does before it lets ranks wait for one another; for programs
  * that read files on one rank and the like. */
 PLSH_API plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, plsh_error *error);
+
+/* ---- Models ----------------------------------------------------------------- */
+
+/* Collective: the ranks of a communicator as libplsh_lm asks for them (plsh/ranks.h), for running
+ * and training models. `groups` divides the number of ranks: the first of them are the first group,
+ * and so on. Gradients are added up in the order of ranks, so that a run has the same bits whenever
+ * it has as many ranks. The communicator is duplicated; attention's messages name the rank within
+ * its group. Destroying is collective, too; NULL is fine. */
+PLSH_API plsh_status plsh_mpi_ranks_create(MPI_Comm communicator, int groups,
+                                           const plsh_ranks **ranks, plsh_error *error);
+PLSH_API void plsh_mpi_ranks_destroy(const plsh_ranks *ranks);
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,7 @@
 #define PLSH_TRAIN_H
 
 #include "plsh/model.h"
+#include "plsh/ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,9 +38,19 @@ typedef struct plsh_train_options {
     int threads; /* 0 = all */
     const char *isa;
     const char *adapter; /* a PEFT adapter to go on with (its layers, and lora_targets), or NULL */
+    const plsh_ranks *ranks; /* that share the work, see below; NULL: this process alone. Kept */
+    int64_t passes;          /* calls of plsh_trainer_accumulate before an update; 0 = 1. Looked at
+                              * with ranks only, who add up their gradients in the last one */
 } plsh_train_options;
 
 typedef struct plsh_trainer plsh_trainer;
+
+/* Over ranks (plsh/ranks.h) every function of a trainer, and of checkpoints with one, is called by
+ * all of them, with the same arguments: all windows, too, of which a rank takes its own rows. Loss
+ * and norm are those of all; weights and moments are the same bits on every rank. What is written
+ * to files the first rank writes, and all learn how it went; checkpoints are read by every rank,
+ * however many there were when they were made. The bits of a run depend on the number of ranks, and
+ * on nothing else. */
 
 /* New weights of a Hugging Face configuration, as transformers makes them: normal numbers of
  * standard deviation initializer_range for linear layers and embeddings (the row of the padding

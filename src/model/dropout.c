@@ -20,7 +20,8 @@ void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
     num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t d = 0; d < draws; d++) {
-            plsh_random random = plsh_random_at(stream, (uint64_t)(r * draws + d));
+            plsh_random random =
+                plsh_random_at(stream, (uint64_t)((dropout->first + r) * draws + d));
             for (int i = 0; i < EACH && d * EACH + i < columns; i++) {
                 int64_t c = d * EACH + i;
                 uint32_t word = (uint32_t)(random.word[i / 2] >> (32 * (i % 2)));

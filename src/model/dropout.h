@@ -9,6 +9,7 @@ typedef struct plsh_dropout {
     double hidden;  /* of what attention and MLP add; 0: none */
     double adapter; /* of the input of LoRA's A */
     uint64_t seed, step;
+    int64_t first; /* the number that the first row has among those of all ranks */
 } plsh_dropout;
 
 /* Where in a layer it is. */
@@ -22,7 +23,8 @@ typedef enum plsh_dropout_place {
 } plsh_dropout_place;
 
 /* to[i] = x[i] / (1 - p) with probability 1 - p, otherwise 0; i = r * columns + c, rows of x
- * `stride` apart, those of `to` without gaps. to may be x where that has no gaps either. */
+ * `stride` apart, those of `to` without gaps. to may be x where that has no gaps either. What falls
+ * out depends on the row's number, first + r. */
 void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
                         plsh_dropout_place place, const float *x, int64_t stride, float *to,
                         int64_t rows, int64_t columns, int threads);

@@ -1,4 +1,5 @@
-/* model: encoders: whole sequences at once, every token sees all of its own. */
+/* model: whole sequences at once: encoders, whose tokens see all of their own, and causal models,
+ * whose rows are spread over ranks. */
 #include "base/arena.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -11,17 +12,19 @@ enum { MLP_ROWS = 256 }; /* at once, so that the MLP's memory does not grow with
 typedef struct encoder {
     const plsh_model *model;
     const plsh_encoding *encoding;
+    plsh_block own;                    /* the rows of this rank */
     plsh_sequence_attention attention; /* of the layer at hand */
-    int64_t *position;
+    int64_t *position;                 /* of each within its sequence */
 } encoder;
 
 static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_error *error) {
     const plsh_model_config *c = &model->config;
-    if (c->family->causal) {
+    if (c->family->causal && !e->ranks) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s is no encoder; it has sessions instead", c->family->name);
     }
-    if (e->count < 1 || !e->ids || !e->hidden || e->sequences < 0 ||
+    plsh_block own = plsh_ranks_rows(e->ranks, e->count);
+    if (e->count < 1 || !e->ids || (!e->hidden && own.end > own.begin) || e->sequences < 0 ||
         (e->sequences && !e->offsets)) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "encoding %lld ids of %lld sequences; ids, hidden and, for several, "
@@ -46,14 +49,24 @@ static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_e
                   : plsh_model_attention_check(model, e->attention, e->attention_count, error);
 }
 
-/* The position of every token within its sequence. */
-static void fill_positions(const plsh_encoding *e, int64_t *position) {
-    if (!e->offsets) {
-        for (int64_t i = 0; i < e->count; i++) position[i] = i;
+/* The position of every own token within its sequence; 0 for what is in none. */
+static void fill_positions(const encoder *e) {
+    const plsh_encoding *from = e->encoding;
+    const plsh_block own = e->own;
+    if (!from->offsets) {
+        for (int64_t i = own.begin; i < own.end; i++) e->position[i - own.begin] = i;
         return;
     }
-    for (int64_t x = 0; x < e->sequences; x++) {
-        for (int64_t i = e->offsets[x]; i < e->offsets[x + 1]; i++) position[i] = i - e->offsets[x];
+    for (int64_t x = 0; x < from->sequences; x++) {
+        const int64_t begin = from->offsets[x], end = from->offsets[x + 1];
+        int64_t i = begin > own.begin ? begin : own.begin;
+        for (; i < end && i < own.end; i++) e->position[i - own.begin] = i - begin;
+    }
+}
+
+static void fill_angles(const encoder *e, float *rope) {
+    for (int64_t r = 0; rope && r < e->own.end - e->own.begin; r++) {
+        plsh_rope_fill(&e->model->rope, e->position[r], 1, rope + r * e->model->config.head_dim);
     }
 }
 
@@ -63,63 +76,91 @@ static plsh_status attend_all(void *context, const plsh_model_qkv *qkv, float *o
     return plsh_sequence_attention_forward(&e->attention, qkv, o, NULL, error);
 }
 
+/* A plan serves all layers that attend alike. */
+static plsh_status make_attention(encoder *e, int64_t l, plsh_error *error) {
+    const plsh_encoding *from = e->encoding;
+    if (l > 0 && from->attention_count <= 1 && l != e->model->config.sliding_from) {
+        return PLSH_STATUS_OK;
+    }
+    plsh_sequences sequences = {.rows = from->count,
+                                .count = from->offsets ? from->sequences : 0,
+                                .offsets = from->offsets,
+                                .ranks = from->ranks,
+                                .own = e->own};
+    plsh_sequence_attention_clear(&e->attention);
+    return plsh_sequence_attention_make(
+        &e->attention, e->model, plsh_model_attention_at(from->attention, from->attention_count, l),
+        l, &sequences, false, error);
+}
+
+static void finish(const encoder *e, const plsh_layer_buffers *b) {
+    const plsh_model *model = e->model;
+    const int64_t hidden = model->config.hidden;
+    plsh_norm_rows shape = {.rows = e->own.end - e->own.begin, .parts = 1, .stride = hidden};
+    plsh_norm_forward(&model->final_norm, shape, b->x, b->x, hidden, model->threads);
+}
+
 static plsh_status run(encoder *e, const plsh_layer_buffers *b, const plsh_linear_engine *engine,
                        plsh_error *error) {
     const plsh_model *model = e->model;
     const plsh_encoding *from = e->encoding;
-    plsh_sequences sequences = {.rows = from->count,
-                                .count = from->offsets ? from->sequences : 0,
-                                .offsets = from->offsets};
     plsh_layer_pass pass = {.model = model,
                             .engine = engine,
-                            .rows = from->count,
+                            .rows = e->own.end - e->own.begin,
                             .attend = {.run = attend_all, .context = e}};
-    plsh_layer_embed(model, from->ids, e->position, from->count, b->x, b->n);
+    plsh_layer_embed(model, from->ids + e->own.begin, e->position, pass.rows, b->x, b->n);
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t l = 0; !status && l < model->config.layers; l++) {
-        if (!e->attention.plan || from->attention_count > 1) {
-            plsh_sequence_attention_clear(&e->attention);
-            status = plsh_sequence_attention_make(
-                &e->attention, model,
-                plsh_model_attention_at(from->attention, from->attention_count, l), l, &sequences,
-                false, error);
-        }
-        if (!status) {
-            status = plsh_layer_forward(&pass, l, b, error);
-        }
+        status = make_attention(e, l, error);
+        pass.attend.rotate = plsh_model_attention_rotates(
+            model, plsh_model_attention_at(from->attention, from->attention_count, l));
+        if (!status) status = plsh_layer_forward(&pass, l, b, error);
     }
     plsh_sequence_attention_clear(&e->attention);
+    if (!status && model->config.family->causal) finish(e, b);
     return status;
 }
 
 /* The stream of the layers is the caller's array of hidden states. */
 static plsh_layer_buffers lay_out(encoder *e, plsh_arena *arena, plsh_linear_engine *engine) {
-    int64_t rows = e->encoding->count;
+    int64_t rows = e->own.end - e->own.begin;
     e->position = plsh_arena_take(arena, (size_t)rows, sizeof(int64_t));
     engine->workspace = plsh_arena_take(arena, plsh_linear_workspace(engine->threads), 1);
     return plsh_layer_buffers_take(arena, e->model, e->encoding->hidden, rows,
                                    rows < MLP_ROWS ? rows : MLP_ROWS);
 }
 
-plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
-                              plsh_error *error) {
-    plsh_status status = check(model, encoding, error);
+/* Everything that may fail on one rank alone. */
+static plsh_status prepare(encoder *e, plsh_layer_buffers *b, plsh_linear_engine *engine,
+                           char **memory, plsh_error *error) {
+    plsh_status status = check(e->model, e->encoding, error);
     if (status) return status;
-    encoder e = {.model = model, .encoding = encoding};
-    plsh_linear_engine engine = {.kernels = model->kernels, .threads = model->threads};
     plsh_arena arena = {0};
-    lay_out(&e, &arena, &engine);
+    lay_out(e, &arena, engine);
     if (arena.overflow) {
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "%lld tokens are too many",
-                         (long long)encoding->count);
+                         (long long)e->encoding->count);
     }
-    char *memory;
-    status = plsh_allocate((void **)&memory, arena.used, 1, "activations", error);
+    status = plsh_allocate((void **)memory, arena.used, 1, "activations", error);
     if (status) return status;
-    arena = (plsh_arena){.memory = memory};
-    plsh_layer_buffers b = lay_out(&e, &arena, &engine);
-    fill_positions(encoding, e.position);
-    status = run(&e, &b, &engine, error);
+    arena = (plsh_arena){.memory = *memory};
+    *b = lay_out(e, &arena, engine);
+    fill_positions(e);
+    fill_angles(e, b->rope);
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
+                              plsh_error *error) {
+    encoder e = {.model = model,
+                 .encoding = encoding,
+                 .own = plsh_ranks_rows(encoding->ranks, encoding->count)};
+    plsh_linear_engine engine = {.kernels = model->kernels, .threads = model->threads};
+    plsh_layer_buffers b = {0};
+    char *memory = NULL;
+    plsh_status status = prepare(&e, &b, &engine, &memory, error);
+    status = plsh_ranks_agree_group(encoding->ranks, status, error);
+    if (!status) status = run(&e, &b, &engine, error);
     plsh_release(memory);
     return status;
 }

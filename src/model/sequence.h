@@ -4,17 +4,22 @@
 #define PLSH_MODEL_SEQUENCE_H
 
 #include "model/model.h"
+#include "plsh/ranks.h"
 
 typedef struct plsh_sequence_attention {
     plsh_plan *plan;
     void *workspace;
+    const plsh_ranks *ranks; /* NULL: the plan above; otherwise theirs */
+    void *shared;
 } plsh_sequence_attention;
 
-/* Rows of all sequences, one after the other. */
+/* Rows of all sequences, one after the other; those of a group of ranks, which share them. */
 typedef struct plsh_sequences {
     int64_t rows;
     int64_t count;          /* 0: one sequence, no offsets */
     const int64_t *offsets; /* [count + 1] */
+    const plsh_ranks *ranks;
+    plsh_block own; /* this rank's rows; without ranks not looked at */
 } plsh_sequences;
 
 /* For layer l with this choice (NULL: its own); backward: gradients will be asked for. The plan
@@ -25,7 +30,7 @@ plsh_status plsh_sequence_attention_make(plsh_sequence_attention *out, const pls
                                          plsh_error *error);
 void plsh_sequence_attention_clear(plsh_sequence_attention *attention);
 
-/* lse [heads][rows] or NULL. */
+/* Arrays are those of this rank's rows; lse [heads][rows] or NULL. */
 plsh_status plsh_sequence_attention_forward(const plsh_sequence_attention *attention,
                                             const plsh_model_qkv *qkv, float *o, float *lse,
                                             plsh_error *error);

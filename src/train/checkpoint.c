@@ -204,8 +204,8 @@ static plsh_status put_in_place(const char *made, const char *folder, const char
                      strerror(errno));
 }
 
-plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *state,
-                                 const char *run, plsh_error *error) {
+static plsh_status write_checkpoint(const plsh_trainer *t, const plsh_checkpoint *state,
+                                    const char *run, plsh_error *error) {
     char folder[PLSH_CHECKPOINT_PATH], made[PLSH_CHECKPOINT_PATH + sizeof(part_ending)];
     plsh_status status = plsh_checkpoint_folder(run, state->step, folder, sizeof(folder), error);
     if (status) return status;
@@ -214,12 +214,20 @@ plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *s
     if (mkdir(made, 0777) != 0) {
         return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be made: %s", made, strerror(errno));
     }
-    status = plsh_trainer_save(t, made, error);
+    status = plsh_trainer_write(t, made, error);
     if (!status) status = save_moments(t, made, error);
     if (!status) status = save_state(t, state, made, error);
     if (!status) status = put_in_place(made, folder, run, error);
     if (status) remove_folder(made);
     return status;
+}
+
+plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *state,
+                                 const char *run, plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    plsh_status status =
+        plsh_ranks_first(ranks) ? write_checkpoint(t, state, run, error) : PLSH_STATUS_OK;
+    return plsh_ranks_agree(ranks, status, error);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -364,6 +372,7 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     plsh_status status = read_state(folder, state, &updates, error);
     if (!status) status = load_file(t, folder, values, load_values, error);
     if (!status) status = load_file(t, folder, "moments.safetensors", load_moments, error);
+    status = plsh_ranks_agree(t->options.ranks, status, error);
     if (!status) t->steps = updates;
     return status;
 }

@@ -219,8 +219,10 @@ static void take_all(collector *c) {
         take_norm(c, PLSH_ROLE_FINAL_NORM, 0, &model->final_norm, &c->to->final_norm);
     }
     for (int64_t l = 0; l < model->config.layers; l++) {
+        c->to->layer_first[l] = c->numbers;
         take_layer(c, l, &model->layer[l], &c->to->layer[l]);
     }
+    c->to->layer_first[model->config.layers] = c->numbers;
 }
 
 static plsh_status make_arrays(plsh_parameters *p, plsh_error *error) {
@@ -238,7 +240,14 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
     *out = (plsh_parameters){0};
     plsh_status status = plsh_allocate((void **)&out->layer, (size_t)model->config.layers,
                                        sizeof(*out->layer), "layers", error);
-    if (status) return status;
+    if (!status) {
+        status = plsh_allocate((void **)&out->layer_first, (size_t)model->config.layers + 1,
+                               sizeof(*out->layer_first), "layers", error);
+    }
+    if (status) {
+        plsh_parameters_clear(out);
+        return status;
+    }
     collector c = {.to = out, .model = model, .options = options, .error = error};
     take_all(&c);
     out->count = c.next;
@@ -262,7 +271,7 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
 }
 
 void plsh_parameters_clear(plsh_parameters *p) {
-    void *arrays[] = {p->list, p->value, p->gradient, p->m, p->v, p->layer};
+    void *arrays[] = {p->list, p->value, p->gradient, p->m, p->v, p->layer, p->layer_first};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) plsh_release(arrays[i]);
     *p = (plsh_parameters){0};
 }

@@ -22,6 +22,7 @@ typedef struct plsh_parameters {
     size_t numbers;                  /* of all */
     float *value, *gradient, *m, *v; /* [numbers] */
     plsh_layer_gradient *layer;      /* [layers]: where their gradients go */
+    size_t *layer_first;             /* [layers + 1]: where their numbers begin; first all others */
     plsh_norm_gradient tokens_norm, final_norm;
     plsh_linear_gradient head;
     float *tokens;         /* the gradient of the embedding; NULL: none */

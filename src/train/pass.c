@@ -7,6 +7,21 @@
 #include "train/loss.h"
 #include "train/trainer.h"
 
+/* The rows of a batch that this rank has. */
+typedef struct share {
+    int64_t context;
+    plsh_block windows; /* of its group */
+    int64_t group_rows; /* their rows, */
+    plsh_block rows;    /* and which of these are its own */
+} share;
+
+static share share_of(const plsh_trainer *t, int64_t context, int64_t windows) {
+    share s = {.context = context, .windows = plsh_ranks_windows(t->options.ranks, windows)};
+    s.group_rows = (s.windows.end - s.windows.begin) * context;
+    s.rows = plsh_ranks_rows(t->options.ranks, s.group_rows);
+    return s;
+}
+
 /* ---- Attention of this step ------------------------------------------------------------------ */
 
 /* Sampled masks of (seed, step, layer, head): the same in the forward and the backward pass. */
@@ -21,6 +36,7 @@ static void draw_heads(plsh_trainer *t, int64_t l) {
     }
 }
 
+/* Rows and windows of the group: who has how many of them follows. */
 static bool has_shape(const plsh_trainer *t, const plsh_sequences *s) {
     return t->planned_rows == s->rows && t->planned_windows == s->count;
 }
@@ -72,17 +88,18 @@ static bool rotates(const plsh_trainer *t, int64_t l) {
     return plsh_model_attention_rotates(t->model, t->attention ? &t->attention[l] : NULL);
 }
 
-static plsh_layer_pass make_pass(const plsh_trainer *t, int64_t rows) {
+static plsh_layer_pass make_pass(const plsh_trainer *t, const share *own) {
     double dropout = t->options.dropout < 0.0 ? t->model->config.dropout : t->options.dropout;
     return (plsh_layer_pass){
         .model = t->model,
         .engine = &t->engine,
-        .rows = rows,
+        .rows = own->rows.end - own->rows.begin,
         .attend = {.run = attend},
         .dropout = {.hidden = dropout,
                     .adapter = t->options.lora_rank > 0 ? t->options.lora_dropout : 0.0,
                     .seed = t->options.seed,
-                    .step = (uint64_t)t->steps * 65536 + (uint64_t)t->passes}};
+                    .step = (uint64_t)t->steps * 65536 + (uint64_t)t->passes,
+                    .first = own->windows.begin * own->context + own->rows.begin}};
 }
 
 static plsh_status forward_layer(const plsh_trainer *t, plsh_layer_pass *pass, int64_t l,
@@ -97,14 +114,15 @@ static plsh_status forward_layer(const plsh_trainer *t, plsh_layer_pass *pass, i
 }
 
 /* Every row's angles are those of its position in its window. */
-static void fill_angles(const plsh_trainer *t, int64_t context, int64_t windows) {
+static void fill_angles(const plsh_trainer *t, const share *own) {
     const plsh_model *model = t->model;
     float *rope = t->buffers.layer[0].rope;
     if (!rope) return;
-    const int64_t width = model->config.head_dim;
-    plsh_rope_fill(&model->rope, 0, context, rope);
-    for (int64_t w = 1; w < windows; w++) {
-        memcpy(rope + w * context * width, rope, sizeof(float) * (size_t)(context * width));
+    for (int64_t r = own->rows.begin, end; r < own->rows.end; r = end) {
+        end = (r / own->context + 1) * own->context; /* of its window */
+        if (end > own->rows.end) end = own->rows.end;
+        plsh_rope_fill(&model->rope, r % own->context, end - r,
+                       rope + (r - own->rows.begin) * model->config.head_dim);
     }
 }
 
@@ -162,8 +180,26 @@ static void final_norm_backward(const plsh_trainer *t, const plsh_layer_pass *pa
                        t->parameters.final_norm.bias, g->partial, model->threads);
 }
 
+/* Attention's errors are known to a group: here all groups learn of them, where there are some,
+ * before they wait for one another. */
+static plsh_status agree(const plsh_trainer *t, plsh_status status, plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    return ranks && ranks->groups > 1 ? plsh_ranks_agree(ranks, status, error) : status;
+}
+
+/* Begins to add up the gradients of numbers first .. end - 1 over all ranks, which goes on while
+ * the next layer's are made. Those of earlier passes are in them: they are added up once a step. */
+static plsh_status sum_gradients(const plsh_trainer *t, size_t first, size_t end,
+                                 plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    if (!ranks || t->passes + 1 < plsh_trainer_passes(t)) return PLSH_STATUS_OK;
+    return ranks->sum_begin(ranks->context, t->parameters.gradient + first, end - first, error);
+}
+
 static plsh_status backward(plsh_trainer *t, plsh_layer_pass *pass, const int32_t *ids,
                             plsh_error *error) {
+    const size_t *first = t->parameters.layer_first;
+    const plsh_ranks *ranks = t->options.ranks;
     plsh_status status = PLSH_STATUS_OK;
     final_norm_backward(t, pass);
     for (int64_t l = t->model->config.layers - 1; !status && l >= 0; l--) {
@@ -173,24 +209,44 @@ static plsh_status backward(plsh_trainer *t, plsh_layer_pass *pass, const int32_
             status = plsh_layer_backward(pass, l, &t->buffers.layer[l], &t->buffers.backward,
                                          &t->layer[l], &t->parameters.layer[l], error);
         }
+        status = agree(t, status, error);
+        if (!status) status = sum_gradients(t, first[l], first[l + 1], error);
     }
     if (!status && t->options.lora_rank == 0) embedding_backward(t, pass, ids);
-    return status;
+    if (!status && first[0] > 0) status = sum_gradients(t, 0, first[0], error);
+    plsh_status ended = ranks ? ranks->sum_end(ranks->context, error) : PLSH_STATUS_OK;
+    return status ? status : ended;
 }
 
 /* ---- Both ------------------------------------------------------------------------------------ */
 
-/* Row r foresees the token after it, but for the last of a window. */
-static void fill_targets(const plsh_trainer *t, const int32_t *ids, int64_t context,
-                         int64_t windows) {
-    for (int64_t w = 0; w < windows; w++) {
-        t->buffers.offsets[w] = w * context;
-        for (int64_t i = 0; i < context; i++) {
-            int64_t r = w * context + i;
-            t->buffers.target[r] = i + 1 < context ? ids[r + 1] : -1;
-        }
+/* Row r of the group foresees the token after it, but for the last of a window. */
+static void fill_targets(const plsh_trainer *t, const share *own, const int32_t *ids) {
+    for (int64_t r = own->rows.begin; r < own->rows.end; r++) {
+        bool last = r % own->context + 1 == own->context;
+        t->buffers.target[r - own->rows.begin] = last ? -1 : ids[r + 1];
     }
-    t->buffers.offsets[windows] = windows * context;
+}
+
+static plsh_sequences make_sequences(const plsh_trainer *t, const share *own) {
+    const int64_t windows = own->windows.end - own->windows.begin;
+    for (int64_t w = 0; w <= windows; w++) t->buffers.offsets[w] = w * own->context;
+    return (plsh_sequences){.rows = own->group_rows,
+                            .count = windows,
+                            .offsets = t->buffers.offsets,
+                            .ranks = t->options.ranks,
+                            .own = own->rows};
+}
+
+/* The mean loss of the rows of all ranks. */
+static plsh_status mean_loss(const plsh_trainer *t, double sum, double scored, double *loss,
+                             plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    plsh_status status = ranks ? ranks->sum(ranks->context, &sum, 1, error) : PLSH_STATUS_OK;
+    if (status) return status;
+    *loss = sum / scored;
+    if (isfinite(*loss)) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the loss is %g", *loss);
 }
 
 plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t context, int64_t windows,
@@ -198,19 +254,19 @@ plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t conte
     const plsh_trainer_buffers *b = &t->buffers;
     const plsh_parameters *p = &t->parameters;
     const double scored = (double)(windows * (context - 1));
-    plsh_layer_pass pass = make_pass(t, windows * context);
-    fill_targets(t, ids, context, windows);
-    plsh_sequences sequences = {.rows = pass.rows, .count = windows, .offsets = b->offsets};
-    if (!has_shape(t, &sequences)) fill_angles(t, context, windows);
+    share own = share_of(t, context, windows);
+    plsh_layer_pass pass = make_pass(t, &own);
+    plsh_sequences sequences = make_sequences(t, &own);
+    ids += own.windows.begin * context;
+    fill_targets(t, &own, ids);
+    ids += own.rows.begin;
+    if (!has_shape(t, &sequences)) fill_angles(t, &own);
     plsh_status status = make_plans(t, &sequences, error);
-    if (status) return status;
-    status = forward(t, &pass, ids, error);
+    if (!status) status = forward(t, &pass, ids, error);
+    status = agree(t, status, error);
     if (status) return status;
     double sum = plsh_loss_run(&t->engine, &t->model->head.base, b->h, b->target, pass.rows, scored,
                                b->backward.dn, p->head.weight, b->logits);
-    *loss = sum / scored;
-    if (!isfinite(*loss)) {
-        return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the loss is %g", *loss);
-    }
-    return backward(t, &pass, ids, error);
+    status = mean_loss(t, sum, scored, loss, error);
+    return status ? status : backward(t, &pass, ids, error);
 }

@@ -148,13 +148,20 @@ void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const 
     }
 }
 
-plsh_status plsh_trainer_save(const plsh_trainer *t, const char *folder, plsh_error *error) {
+plsh_status plsh_trainer_write(const plsh_trainer *t, const char *folder, plsh_error *error) {
     return t->options.lora_rank > 0 ? save_adapter(t, folder, error)
                                     : save_weights(t, folder, error);
 }
 
-static plsh_status save_gradients(const plsh_trainer *t, const char *path, plsh_tensor *tensors,
-                                  float *rows, plsh_error *error) {
+plsh_status plsh_trainer_save(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    plsh_status status =
+        plsh_ranks_first(ranks) ? plsh_trainer_write(t, folder, error) : PLSH_STATUS_OK;
+    return plsh_ranks_agree(ranks, status, error);
+}
+
+static plsh_status store_gradients(const plsh_trainer *t, const char *path, plsh_tensor *tensors,
+                                   float *rows, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     for (size_t i = 0; i < p->count; i++) {
         const plsh_parameter *one = &p->list[i];
@@ -164,8 +171,7 @@ static plsh_status save_gradients(const plsh_trainer *t, const char *path, plsh_
     return plsh_safetensors_save(path, tensors, p->count, error);
 }
 
-plsh_status plsh_trainer_save_gradients(const plsh_trainer *t, const char *path,
-                                        plsh_error *error) {
+static plsh_status save_gradients(const plsh_trainer *t, const char *path, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     plsh_tensor *tensors = NULL;
     float *rows = NULL;
@@ -173,8 +179,15 @@ plsh_status plsh_trainer_save_gradients(const plsh_trainer *t, const char *path,
         plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
     if (!status)
         status = plsh_allocate((void **)&rows, p->numbers, sizeof(float), "gradients", error);
-    if (!status) status = save_gradients(t, path, tensors, rows, error);
+    if (!status) status = store_gradients(t, path, tensors, rows, error);
     plsh_release(tensors);
     plsh_release(rows);
     return status;
+}
+
+plsh_status plsh_trainer_save_gradients(const plsh_trainer *t, const char *path,
+                                        plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    plsh_status status = plsh_ranks_first(ranks) ? save_gradients(t, path, error) : PLSH_STATUS_OK;
+    return plsh_ranks_agree(ranks, status, error);
 }

@@ -4,6 +4,9 @@
 
 #include "train/trainer.h"
 
+/* plsh_trainer_save of this rank alone. */
+plsh_status plsh_trainer_write(const plsh_trainer *trainer, const char *folder, plsh_error *error);
+
 /* One parameter's part of `numbers` (values, gradients, moments), as it is stored; and back. */
 void plsh_parameter_store(const plsh_trainer *trainer, const plsh_parameter *parameter,
                           const float *numbers, float *out);

@@ -87,10 +87,18 @@ static plsh_layer_buffers take_shared(plsh_arena *arena, const plsh_trainer *t, 
     return b;
 }
 
+/* Of any pass: those of the first rank, which has no fewer than others. */
+static int64_t most_rows(const plsh_trainer *t) {
+    const plsh_ranks *ranks = t->options.ranks;
+    const int64_t groups = ranks ? ranks->groups : 1, count = ranks ? ranks->ranks : 1;
+    const int64_t windows = (t->options.batch + groups - 1) / groups;
+    return (windows * t->options.context + count - 1) / count;
+}
+
 static void lay_out(plsh_trainer *t, plsh_arena *arena) {
     const plsh_model *model = t->model;
     const plsh_model_config *c = &model->config;
-    const size_t n = (size_t)(t->options.context * t->options.batch), hidden = (size_t)c->hidden;
+    const size_t n = (size_t)most_rows(t), hidden = (size_t)c->hidden;
     plsh_trainer_buffers *b = &t->buffers;
     t->engine.workspace = plsh_arena_take(arena, plsh_linear_workspace(model->threads), 1);
     b->layer = plsh_arena_take(arena, (size_t)c->layers, sizeof(*b->layer));
@@ -166,8 +174,8 @@ plsh_status plsh_trainer_create(plsh_trainer **out, const char *path,
     plsh_trainer *t;
     *out = NULL;
     plsh_status status = plsh_allocate((void **)&t, 1, sizeof(*t), "trainer", error);
-    if (status) return status;
-    status = build(t, path, options, error);
+    if (!status) status = build(t, path, options, error);
+    status = plsh_ranks_agree(options->ranks, status, error);
     if (status) {
         plsh_trainer_destroy(t);
         return status;
@@ -197,6 +205,25 @@ static void drop_gradients(plsh_trainer *t) {
     t->passes = 0;
 }
 
+int64_t plsh_trainer_passes(const plsh_trainer *t) {
+    return t->options.passes > 0 ? t->options.passes : 1;
+}
+
+static plsh_status check_ranks(const plsh_trainer *t, int64_t windows, plsh_error *error) {
+    const plsh_ranks *ranks = t->options.ranks;
+    if (ranks && windows < ranks->groups) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%lld windows for %lld groups of ranks; one for each, at least",
+                         (long long)windows, (long long)ranks->groups);
+    }
+    if (ranks && t->passes >= plsh_trainer_passes(t)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "pass %lld of a step; passes is %lld, and gradients are added up then",
+                         (long long)t->passes + 1, (long long)plsh_trainer_passes(t));
+    }
+    return PLSH_STATUS_OK;
+}
+
 plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t context,
                                     int64_t windows, double *loss, plsh_error *error) {
     if (context < 2 || windows < 1 || context > t->options.context || windows > t->options.batch) {
@@ -205,7 +232,9 @@ plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t
                          (long long)context, (long long)t->options.batch,
                          (long long)t->options.context);
     }
-    plsh_status status = plsh_layer_check_ids(t->model, ids, context * windows, error);
+    plsh_status status = check_ranks(t, windows, error);
+    if (status) return status;
+    status = plsh_layer_check_ids(t->model, ids, context * windows, error);
     if (!status) status = plsh_trainer_pass(t, ids, context, windows, loss, error);
     t->passes++;
     if (status == PLSH_STATUS_NOT_FINITE) drop_gradients(t);
@@ -265,6 +294,12 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
                                 plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     const double divisor = u->accumulated > 0 ? (double)u->accumulated : 1.0;
+    if (t->options.ranks && t->passes != plsh_trainer_passes(t)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "an update after %lld passes; passes is %lld: ranks have not added up "
+                         "their gradients",
+                         (long long)t->passes, (long long)plsh_trainer_passes(t));
+    }
     *norm = gradient_norm(t, divisor);
     t->passes = 0;
     if (!isfinite(*norm)) {

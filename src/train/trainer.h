@@ -26,13 +26,17 @@ struct plsh_trainer {
     plsh_trainer_buffers buffers;
     char *memory;
     plsh_sequence_attention *layer; /* [layers], kept from one pass to the next */
-    int64_t planned_rows, planned_windows, planned_step;
-    int64_t steps;   /* of the optimiser */
-    int64_t passes;  /* within this step */
-    double *partial; /* of norms: [blocks of numbers] */
+    int64_t planned_rows, planned_windows, planned_step; /* rows of all of the group's ranks */
+    int64_t steps;                                       /* of the optimiser */
+    int64_t passes;                                      /* within this step */
+    double *partial;                                     /* of norms: [blocks of numbers] */
 };
 
-/* One pass: the mean loss of the windows, and its gradients added. */
+/* In a step: options.passes, or 1. */
+int64_t plsh_trainer_passes(const plsh_trainer *trainer);
+
+/* One pass: the mean loss of the windows, and its gradients added; in the last pass of a step those
+ * of all ranks. */
 plsh_status plsh_trainer_pass(plsh_trainer *trainer, const int32_t *ids, int64_t context,
                               int64_t windows, double *loss, plsh_error *error);
 

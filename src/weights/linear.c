@@ -344,6 +344,7 @@ void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *la
 
 void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_linear *layer,
                                 int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add) {
+    if (rows == 0) return;
     product p = {.kernels = engine->kernels,
                  .a = dy,
                  .pack = pack_straight,
@@ -359,6 +360,7 @@ void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_lin
 
 void plsh_linear_backward_weight(const plsh_linear_engine *engine, int64_t rows, int64_t out,
                                  int64_t in, plsh_const_matrix dy, plsh_const_matrix x, float *dw) {
+    if (rows == 0) return;
     product p = {.kernels = engine->kernels,
                  .a = dy,
                  .a_turned = true,
