@@ -343,6 +343,10 @@ def _autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
     if forward_ad._current_level >= 0:
         _refuse_tangents(inputs)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+        if torch._C._are_functorch_transforms_active():
+            raise NotImplementedError("plsh.torch.attention: has no derivatives by torch.func (grad, vjp, "
+                                      "jacrev, hessian); those of backward(), torch.autograd.grad and "
+                                      "torch.autograd.functional it has")
         return _Recorded.apply(keys, *inputs)  # type: ignore[no-any-return, no-untyped-call]
     return _below_autograd(keys, *inputs)
 

@@ -38,7 +38,9 @@ class Mask:
 
     def __init__(self, owner: str, method: str, options: dict[str, Any], causal: bool,
                  window: Optional[int], keys: int, spans: Optional[Tensor]) -> None:
-        self.owner, self.method, self.options = owner, method, options
+        self.owner, self.method = owner, method
+        self.options = {name: x for name, x in options.items() if name != _options.FUSED_GELU}
+        self.fused_gelu = options.get(_options.FUSED_GELU, True)
         self.causal, self.window = causal, window
         self.keys, self.spans = keys, spans  # rows of the keys, and what of them is there
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.masking_utils import create_masks_for_generate
 from transformers.models.bloom import modeling_bloom as bloom
@@ -63,6 +64,42 @@ def _bloom(self: Any, hidden_states: Tensor, residual: Tensor, alibi: Any, atten
     o = _heads(self, q, k, v, attention_mask, layer_past, self.inv_norm_factor,
                self.attention_dropout.p)
     return bloom.dropout_add(self.dense(o), residual, self.hidden_dropout, self.training), None
+
+
+def _bloom_block(self: Any, hidden_states: Tensor, alibi: Any, attention_mask: Mask,
+                 **arguments: Any) -> tuple[Tensor, None]:
+    """BloomBlock's own, but for the GELU."""
+    after_norm = self.apply_residual_connection_post_layernorm
+    normed = self.input_layernorm(hidden_states)
+    hidden, _ = self.self_attention(normed, normed if after_norm else hidden_states,
+                                    attention_mask=attention_mask, alibi=alibi, **arguments)
+    normed = self.post_attention_layernorm(hidden)
+    fused = {"fused": True} if attention_mask.fused_gelu and type(self.mlp) is bloom.BloomMLP else {}
+    return self.mlp(normed, normed if after_norm else hidden, **fused), None
+
+
+def _bloom_mlp(own: Forward) -> Forward:
+    """BloomMLP's forward pass; `fused` tells its GELU."""
+    @functools.wraps(own)
+    def forward(self: Any, hidden_states: Tensor, residual: Tensor, fused: bool = False) -> Any:
+        if not fused or type(self.gelu_impl) is not bloom.BloomGelu:
+            return own(self, hidden_states, residual)
+        inner = self.gelu_impl(self.dense_h_to_4h(hidden_states), fused=True)
+        return bloom.dropout_add(self.dense_4h_to_h(inner), residual, self.hidden_dropout,
+                                 self.training)
+    return forward
+
+
+def _bloom_gelu(own: Forward) -> Forward:
+    """BloomGelu's forward pass, or the same formula as one operation of torch's.
+
+    BLOOM writes it as 9 operations, and its gradient as 18, each on [n, 4 hidden]: where attention is
+    near-linear that is a large part of a training step. The two differ by rounding.
+    """
+    @functools.wraps(own)
+    def forward(self: Any, x: Tensor, fused: bool = False) -> Any:
+        return functional.gelu(x, approximate="tanh") if fused else own(self, x)
+    return forward
 
 
 def _mpt(self: Any, hidden_states: Tensor, position_bias: Any, past_key_values: Any = None,
@@ -126,9 +163,11 @@ def install() -> None:
     """Teaches the three families, and lets every other model be checked when it is made."""
     if hasattr(PreTrainedModel.get_correct_attn_implementation, "__wrapped__"):
         return
-    for layer, ours in ((bloom.BloomAttention, _bloom), (mpt.MptAttention, _mpt),
-                        (falcon.FalconAttention, _falcon)):
+    for layer, ours in ((bloom.BloomAttention, _bloom), (bloom.BloomBlock, _bloom_block),
+                        (mpt.MptAttention, _mpt), (falcon.FalconAttention, _falcon)):
         setattr(layer, "forward", _where_plsh(layer.forward, ours))
+    setattr(bloom.BloomMLP, "forward", _bloom_mlp(bloom.BloomMLP.forward))
+    setattr(bloom.BloomGelu, "forward", _bloom_gelu(bloom.BloomGelu.forward))
     for name in _options.METHODS:
         falcon.FALCON_ATTENTION_CLASSES[name] = falcon.FalconAttention
     for base in (bloom.BloomPreTrainedModel, mpt.MptPreTrainedModel, falcon.FalconPreTrainedModel):
@@ -195,15 +234,18 @@ def _has_classes(name: str) -> bool:
 
 
 def _before(model: Any, _: Any, arguments: dict[str, Any]) -> None:
-    if torch.compiler.is_compiling() or not _has_plsh(model):
+    if not _has_plsh(model):
+        return
+    asked = arguments.get("output_attentions")
+    if model.config.output_attentions if asked is None else asked:
+        raise Refused(f"{type(model).__name__}: output_attentions=True; plsh never forms the n x n "
+                      "weights, that is what makes it fast: plsh.hf.remove(model), or load it with "
+                      "attn_implementation=\"eager\", to see them")
+    if torch.compiler.is_compiling():
         return
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() > 2:
         refuse_mask(type(model).__name__, mask)
-    if arguments.get("output_attentions", model.config.output_attentions):
-        raise Refused(f"{type(model).__name__}: output_attentions=True; plsh never forms the n x n "
-                      "weights, that is what makes it fast: plsh.hf.remove(model), or load it with "
-                      "attn_implementation=\"eager\", to see them")
     model._plsh_calls = Counter.calls
 
 

@@ -16,8 +16,10 @@ METHODS = {
     "plsh_window": "window",
     "plsh_fixed": "fixed",
 }
+# Of BLOOM's MLP: torch's GELU in the place of the model's own, which is the same to rounding.
+FUSED_GELU = "fused_gelu"
 NAMES = ("sigma", "slopes", "decay", "eps", "window", "block", "scheme", "design", "samples",
-         "seed", "threads")
+         "seed", "threads", FUSED_GELU)
 NOTE = "attention by plsh: import plsh.hf; plsh.hf.register() before the model is loaded"
 NO_ROPE = "plsh_none"
 # Families whose own attention is ALiBi, so that plsh_exact computes what they compute without plsh.
@@ -42,6 +44,8 @@ def check(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
+    if name == FUSED_GELU and not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r}: is True or False")
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise TypeError(f"{name}: a tensor that requires a gradient is no option of a configuration; "
                         "plsh.torch.attention learns slopes")
@@ -60,7 +64,7 @@ def write(config: PreTrainedConfig, name: str, options: dict[str, Any]) -> None:
     transformers refuses to load the model without plsh; and a note says what is missing.
     """
     config.plsh = {"note": NOTE, "implementation": name, "options": dict(options)}
-    if name == "plsh_exact" and not options and own_alibi(config):
+    if name == "plsh_exact" and not options.keys() - {FUSED_GELU} and own_alibi(config):
         config.__dict__.pop("attn_implementation", None)
     else:
         config.attn_implementation = name
