@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import plsh.torch  # noqa: E402
-from plsh import _fused  # noqa: E402
+from plsh import _fused, _torch_options  # noqa: E402
 
 SIGMA = [3.0, 12.0, 40.0, 150.0]
 
@@ -260,7 +260,7 @@ def test_learnable_decays():
 def operator_arguments(**changes):
     q, k, v = inputs(**changes)
     parameters = torch.tensor(SIGMA, dtype=torch.float64, requires_grad=True)
-    options = plsh.torch._write(["exact"], "alibi", 0.0, [], True, 0.0, [], [], "integer",
+    options = _torch_options.write_words(["exact"], "alibi", 0.0, [], True, 0.0, [], [], "integer",
                                 "stratified", 20, 1, [], [])
     return q, k, v, parameters, None, [], 0.0, 1, options
 

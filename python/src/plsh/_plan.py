@@ -48,6 +48,7 @@ class Options(NamedTuple):
     design: str = "stratified"
     samples: int = 20
     seed: int = 1
+    first_head: int = 0  # the number of the first head, by which partitions differ
 
 
 class Settings(NamedTuple):
@@ -64,6 +65,17 @@ class Settings(NamedTuple):
     edges: tuple[tuple[int, ...], ...] = ()  # per batch entry: keys where a sequence ends and the
     # next begins; padding is a sequence of its own
     o_dtype: int = 0  # float32
+    place: tuple[int, ...] = ()  # of a part of longer rows: the first query and the first key in
+    # them; edges are then those of the whole
+    some_keys: bool = False  # gradients: other calls have the rest of the keys
+
+
+class Sequences(NamedTuple):
+    """Packed sequences, and where their parts lie in them."""
+
+    query_offsets: tuple[int, ...] = ()
+    key_offsets: tuple[int, ...] = ()
+    places: tuple[tuple[int, ...], ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -110,7 +122,8 @@ def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.N
         head.window, head.block = windows[h] or head.window, blocks[h] or head.block
         partition = head.partition
         partition.scheme, partition.design = scheme, design
-        partition.samples, partition.seed, partition.head = options.samples, options.seed, h
+        partition.samples, partition.seed = options.samples, options.seed
+        partition.head = options.first_head + h
         if labels is not None:
             keep.append(labels)
             partition.scheme = lib.PLSH_SCHEME_LABELS
@@ -135,17 +148,20 @@ class Plan:
 
     def __init__(self, arrays: tuple[Array, Array, Array, Array], copies: int, settings: Settings,
                  options: Options, labels: Optional[npt.NDArray[np.int32]],
-                 query_offsets: tuple[int, ...], key_offsets: tuple[int, ...]) -> None:
+                 sequences: Sequences) -> None:
         q, k, v, o = arrays
         head, self._keep = head_array(options, q.heads // copies, copies, labels)
-        offsets = [ffi.new("int64_t[]", x) if x else ffi.NULL for x in (query_offsets, key_offsets)]
+        offsets = [ffi.new("int64_t[]", x) if x else ffi.NULL
+                   for x in (sequences.query_offsets, sequences.key_offsets)]
+        places = ffi.new("plsh_place[]", sequences.places) if sequences.places else ffi.NULL
         isa = ffi.new("char[]", settings.isa.encode()) if settings.isa else ffi.NULL
         layouts = {name: layout(name, array, array.heads)
                    for name, array in zip("qkvo", (q, k, v, o))}
         attention = ffi.new("plsh_attention *", {
             "heads": q.heads, "kv_heads": k.heads, "queries": q.rows, "keys": k.rows,
-            "head_dim": q.dim, "value_dim": v.dim, "sequences": max(0, len(query_offsets) - 1),
-            "query_offsets": offsets[0], "key_offsets": offsets[1], "causal": settings.causal,
+            "head_dim": q.dim, "value_dim": v.dim,
+            "sequences": max(0, len(sequences.query_offsets) - 1), "query_offsets": offsets[0],
+            "key_offsets": offsets[1], "places": places, "causal": settings.causal,
             "check_finite": settings.check_finite, "scale": settings.scale,
             "dtype": settings.dtype, "o_dtype": settings.o_dtype, "head": head, "head_count": q.heads,
             "threads": settings.threads, "isa": isa, **layouts,
@@ -153,12 +169,12 @@ class Plan:
         error, plan = ffi.new("plsh_error *"), ffi.new("plsh_plan **")
         check(lib.plsh_plan_create(attention, plan, error), error)
         self.pointer = ffi.gc(plan[0], lib.plsh_plan_destroy)
-        self.heads, self.queries = q.heads, q.rows
+        self.heads, self.queries, self.some_keys = q.heads, q.rows, settings.some_keys
         self._workspace = int(lib.plsh_plan_workspace(self.pointer))
 
     def forward(self, *addresses: int) -> Outcome:
         """Runs the plan on the addresses of plsh_forward; 0 for what is not asked for."""
-        arrays = ffi.from_buffer(_FORWARD, _pack_7(*addresses, 0))
+        arrays = ffi.from_buffer(_FORWARD, _pack_forward(*addresses, 0))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), report,
                                        error)
@@ -168,7 +184,7 @@ class Plan:
 
     def backward(self, *addresses: int) -> Outcome:
         """Gradients of sum(o * d_o), on the addresses of plsh_backward."""
-        arrays = ffi.from_buffer(_BACKWARD, _pack_12(*addresses, 0, 0))
+        arrays = ffi.from_buffer(_BACKWARD, _pack_backward(*addresses, 0, self.some_keys))
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
         status = lib.plsh_plan_backward(self.pointer, arrays, scratch, report, error)
@@ -183,6 +199,10 @@ class Plan:
         text = ffi.string(reason[0]).decode() if reason[0] != ffi.NULL else ""
         return METHOD_WORDS[head.method], text
 
+    def window(self, h: int) -> int:
+        """The window of head h; `auto` may have chosen it."""
+        return int(lib.plsh_plan_head(self.pointer, h, ffi.NULL).window)
+
     @property
     def isa(self) -> str:
         """The instruction set the plan runs with."""
@@ -193,7 +213,7 @@ class Plan:
 # takes a quarter of the time of one cast for each.
 _FORWARD, _BACKWARD = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_backward *")
 _REPORT, _ERROR = ffi.typeof("plsh_report *"), ffi.typeof("plsh_error *")
-_pack_7, _pack_12 = struct.Struct("7P").pack, struct.Struct("12P").pack
+_pack_forward, _pack_backward = struct.Struct("7P").pack, struct.Struct("11P?7x").pack
 
 
 _local = threading.local()
@@ -223,7 +243,9 @@ class Call:
         self.batch, self.heads, self.rows = q.batch, q.heads, q.rows
         self.keys = k.rows
         self.by_rows = False
-        edges, sequences = settings.edges, (settings.query_offsets, settings.key_offsets)
+        edges, place = settings.edges, settings.place
+        sequences = Sequences(settings.query_offsets, settings.key_offsets,
+                              (place,) if place else ())
         self.steps: tuple[int, ...] = (0, 0, 0, 0)
         self.o_size = int(lib.plsh_dtype_size(settings.o_dtype))
         make = _Maker(settings, options, labels)
@@ -233,13 +255,13 @@ class Call:
                              or (x.heads == 1 and x.batch_stride) for x in arrays):
             self.plans = [make(tuple(map(_batch_in_heads, arrays)), q.batch, sequences)]
         elif all(x.batch_stride == x.rows * x.row_stride for x in arrays):
-            sequences = _pack(edges or ((),) * q.batch, q.rows, k.rows)
+            sequences = _pack(edges or ((),) * q.batch, q.rows, k.rows, place)
             self.plans = [make(tuple(map(_batch_in_rows, arrays)), 1, sequences)]
             self.by_rows = True
         else:
             self.steps = tuple(x.batch_stride for x in arrays)
             single = tuple(x._replace(batch=1) for x in arrays)
-            each = [_pack((x,), q.rows, k.rows) for x in edges] or [((), ())]
+            each = [_pack((x,), q.rows, k.rows, place) for x in edges] or [sequences]
             made = {x: make(single, 1, x) for x in dict.fromkeys(each)}
             self.plans = [made[x] for x in each] * (1 if edges else q.batch)
 
@@ -312,9 +334,9 @@ class _Maker:
         self.settings, self.options, self.labels = settings, options, labels
 
     def __call__(self, arrays: tuple[Array, ...], copies: int,
-                 sequences: tuple[tuple[int, ...], tuple[int, ...]]) -> Plan:
+                 sequences: Sequences) -> Plan:
         q, k, v, o = arrays
-        return Plan((q, k, v, o), copies, self.settings, self.options, self.labels, *sequences)
+        return Plan((q, k, v, o), copies, self.settings, self.options, self.labels, sequences)
 
 
 def _address(array: Optional[npt.NDArray[Any]]) -> int:
@@ -336,9 +358,11 @@ def _batch_in_rows(x: Array) -> Array:
     return x._replace(batch=1, rows=x.batch * x.rows)
 
 
-def _pack(edges: tuple[tuple[int, ...], ...], queries: int, keys: int,
-          ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Offsets of packed sequences: those of each batch entry, which end at its edges."""
+def _pack(edges: tuple[tuple[int, ...], ...], queries: int, keys: int, place: tuple[int, ...],
+          ) -> Sequences:
+    """Packed sequences: those of each batch entry, which end at its edges."""
+    if place:
+        return _pack_part(edges, queries, keys, place)
     query_offsets, key_offsets = [0], [0]
     for b, inner in enumerate(edges):
         for edge in (*inner, keys):
@@ -346,7 +370,25 @@ def _pack(edges: tuple[tuple[int, ...], ...], queries: int, keys: int,
             if (query_offsets[-1], key_offsets[-1]) != (b * queries + rows, b * keys + edge):
                 query_offsets.append(b * queries + rows)
                 key_offsets.append(b * keys + edge)
-    return tuple(query_offsets), tuple(key_offsets)
+    return Sequences(tuple(query_offsets), tuple(key_offsets))
+
+
+def _pack_part(edges: tuple[tuple[int, ...], ...], queries: int, keys: int,
+               place: tuple[int, ...]) -> Sequences:
+    """What lies of the sequences of each batch entry in some rows of queries and of keys."""
+    query, key = place
+    extent = ffi.new("plsh_extent *")
+    query_offsets, key_offsets, places = [0], [0], []
+    for b, inner in enumerate(edges):
+        offsets = (0, *inner, max(query + queries, key + keys, *inner))
+        room = [ffi.new(kind, len(offsets)) for kind in ("int64_t[]", "int64_t[]", "plsh_place[]")]
+        lib.plsh_extent_part(len(offsets) - 1, ffi.new("int64_t[]", offsets),
+                             (query, query + queries), (key, key + keys), *room, extent)
+        for x in range(extent.sequences):
+            query_offsets.append(b * queries + room[0][x + 1])
+            key_offsets.append(b * keys + room[1][x + 1])
+            places.append((room[2][x].query, room[2][x].key))
+    return Sequences(tuple(query_offsets), tuple(key_offsets), tuple(places))
 
 
 def check_shapes(q: Array, k: Array, v: Array, settings: Settings) -> None:
@@ -361,7 +403,7 @@ def check_shapes(q: Array, k: Array, v: Array, settings: Settings) -> None:
         raise ValueError(f"k, v: {k.rows} and {v.rows} rows; must be equal")
     if q.dim != k.dim:
         raise ValueError(f"k: rows of {k.dim} elements, must be the {q.dim} of q")
-    if k.rows < q.rows:
+    if k.rows < q.rows and not settings.place:
         raise ValueError(f"k: {k.rows} rows for {q.rows} queries; the queries are the last "
                          "positions of the keys, so there must be at least as many keys")
     if bool(settings.query_offsets) != bool(settings.key_offsets):

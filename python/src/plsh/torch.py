@@ -24,32 +24,26 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from plsh import _fused
+from plsh._context_parallel import Traffic, context_parallel
 from plsh._attention import standard_sigmas
-from plsh._decay import Decay, DecayLike, parse_decay
+from plsh._decay import DecayLike
 from plsh._fused import nothing_watches
-from plsh._plan import DTYPES, Array, Call, Options, Settings, method_words
+from plsh._plan import Call, method_words
 from plsh._torch_cache import Cache
+from plsh._torch_options import (
+    TORCH_DTYPES, Form, Integers, Numbers, as_list, check_inputs, check_spans, checked_scale,
+    decays_of, describe, edges_of, floats_as, new_outputs, read_words, signed_seed, write_words,
+)
 
-__all__ = ["ALiBiAttention", "Cache", "attention", "merge", "padding_spans",
-           "segment_spans"]
-
-Numbers = Union[float, Sequence[float], Tensor]
-Integers = Union[int, Sequence[int]]
-_SCALAR = (int, float, np.number)
-Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
-
-_DTYPES = {
-    torch.float32: DTYPES["float32"],
-    torch.float16: DTYPES["float16"],
-    torch.bfloat16: DTYPES["bfloat16"],
-}
+__all__ = ["ALiBiAttention", "Cache", "Traffic", "attention", "context_parallel", "merge",
+           "padding_spans", "segment_spans"]
 
 # What both operators take beside their arrays: the numbers of the decays, as a tensor
 # (`parameters`) or not (`constants`): ALiBi's sigma, or the a and b of another decay, of one head or
 # of each, or none for the standard series; `spans`: int64 [batch, 3], see padding_spans, or
 # [batch, n, 1], see segment_spans. The numbers that a program may change from call to call are
-# arguments, so that torch.compile can follow them; the other options are the words of _Words in one
-# string, because an argument costs the dispatcher about a microsecond.
+# arguments, so that torch.compile can follow them; the other options are the Words of
+# _torch_options in one string, because an argument costs the dispatcher about a microsecond.
 _COMMON = ("Tensor? parameters, Tensor? spans, float[] constants, float scale, SymInt seed, "
            "str options")
 
@@ -59,91 +53,6 @@ _library.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Te
                 f"Tensor lse, bool need_parameters, {_COMMON}) "
                 "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_parameters)")
 _library.define("padding_spans(Tensor mask, Tensor? length) -> Tensor")
-
-
-class _Words(NamedTuple):
-    """The options of the operators."""
-
-    decay: str
-    limit: float
-    table: tuple[float, ...]
-    threads: Optional[int]  # None: as many as torch has
-    settings: Settings
-    options: Options
-
-
-def _write(method: Sequence[str], decay: str, limit: float, table: Sequence[float], causal: bool,
-           eps: float, window: Sequence[int], block: Sequence[int], scheme: str, design: str,
-           samples: int, threads: Optional[int], query_offsets: Sequence[int],
-           key_offsets: Sequence[int]) -> str:
-    """The options as one string; numbers are written so that they are read back to the bit."""
-    return (f"{_join(method)} {decay} {limit} {_join(table)} {causal} {eps} {_join(window)} "
-            f"{_join(block)} {scheme} {design} {samples} {threads} {_join(query_offsets)} "
-            f"{_join(key_offsets)}")
-
-
-def _join(values: Union[Sequence[str], Sequence[int], Sequence[float]]) -> str:
-    return ",".join([str(x) for x in values])
-
-
-_FIELDS = ("method", "decay", "limit", "table", "causal", "eps", "window", "block", "scheme",
-           "design", "samples", "threads", "query_offsets", "key_offsets")
-_TRUTH = {"True": True, "1": True, "False": False, "0": False}
-
-
-@lru_cache(maxsize=256)
-def _read(words: str) -> _Words:
-    """What _write wrote, checked."""
-    text = dict(zip(_FIELDS, words.split(" ")))
-    if words.count(" ") + 1 != len(_FIELDS):
-        raise ValueError(f"options {words!r}: have {len(_FIELDS)} fields, {', '.join(_FIELDS)}")
-
-    def numbers(name: str, kind: type = int) -> tuple[Any, ...]:
-        try:
-            return tuple(map(kind, text[name].split(","))) if text[name] else ()
-        except ValueError:
-            wanted = "an integer" if kind is int else "a number"
-            raise TypeError(f"{name}={text[name]}: must be {wanted}") from None
-
-    if text["causal"] not in _TRUTH:
-        raise TypeError(f"causal={text['causal']}: must be True or False")
-    for name in ("window", "block"):
-        if any(x < 1 for x in numbers(name)):
-            raise ValueError(f"{name}={text[name]}: is positive")
-    settings = Settings(_TRUTH[text["causal"]], 0.0, 0, 0, "", False, numbers("query_offsets"),
-                        numbers("key_offsets"))
-    options = Options(tuple(text["method"].split(",")), (), numbers("eps", float)[0],
-                      numbers("window"), numbers("block"), text["scheme"], text["design"],
-                      numbers("samples")[0])
-    return _Words(text["decay"], numbers("limit", float)[0], numbers("table", float),
-                  None if text["threads"] == "None" else numbers("threads")[0], settings, options)
-
-
-def _describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Array:
-    """Shape and strides of an argument, checked."""
-    if dtype not in _DTYPES:
-        raise TypeError(f"{name}: {dtype}, must be float32, float16 or bfloat16; convert with "
-                        f"{name}.float()")
-    if len(shape) != 4:
-        raise ValueError(f"{name}: shape {tuple(shape)}, must be [batch, heads, n, dim]")
-    some = 0 not in shape
-    if shape[3] > 1 and strides[3] != 1 and some:
-        raise ValueError(f"{name}: its last dimension has stride {strides[3]}, must be 1 (adjacent "
-                         f"elements); {name}.contiguous() copies it so")
-    if some and any(n > 1 and not s for n, s in zip(shape, strides)):
-        raise ValueError(f"{name}: repeated (expanded) heads or rows; pass fewer heads as they "
-                         f"are, groups of queries share them, or {name}.contiguous()")
-    return Array(*shape, *strides[:3])
-
-
-def _new_outputs(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor]:
-    """o, float32, heads and rows in memory as they are in q, and the log-sum-exp of its rows."""
-    batch, heads, rows, _ = q.shape
-    lse = q.new_empty((batch, heads, rows), dtype=torch.float32)
-    if q.stride(1) < q.stride(2):
-        o = q.new_empty((batch, rows, heads, v.shape[3]), dtype=torch.float32)
-        return o.transpose(1, 2), lse
-    return q.new_empty((batch, heads, rows, v.shape[3]), dtype=torch.float32), lse
 
 
 class _Common(NamedTuple):
@@ -157,23 +66,16 @@ class _Common(NamedTuple):
     options: str
     threads: int  # of torch
 
-    def decays(self, heads: int, words: _Words) -> Union[tuple[float, ...], tuple[Decay, ...]]:
-        """The decays of the heads; numbers are ALiBi's sigmas."""
-        if words.decay == "alibi" and not words.limit:
-            return self.numbers or standard_sigmas(heads)
-        return tuple(Decay(words.decay, a, b, words.limit, words.table)
-                     for a, b in zip(self.numbers[::2], self.numbers[1::2]))
-
 
 @lru_cache(maxsize=256)
 def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     """The call for arrays of these forms, made once."""
-    qa, ka, va, oa = (_describe(name, *x) for name, x in zip("qkvo", (q, k, v, o)))
+    qa, ka, va, oa = (describe(name, *x) for name, x in zip("qkvo", (q, k, v, o)))
     if not q[2] == k[2] == v[2]:
         raise TypeError(f"q, k, v: {q[2]}, {k[2]}, {v[2]}; must be equal")
-    words = _read(common.options)
+    words = read_words(common.options)
     settings = words.settings._replace(
-        dtype=_DTYPES[q[2]], scale=common.scale, edges=common.edges,
+        dtype=TORCH_DTYPES[q[2]], scale=common.scale, edges=common.edges,
         threads=common.threads if words.threads is None else words.threads)
     if common.edges and len(common.edges) != qa.batch:
         raise ValueError(f"spans: of {len(common.edges)} batch entries, must be of {qa.batch}")
@@ -182,57 +84,32 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     if common.keys:
         ka, va = ka._replace(rows=common.keys), va._replace(rows=common.keys)
     return Call(qa, ka, va, oa, settings, words.options._replace(
-        decay=common.decays(qa.heads, words), seed=common.seed % 2**64))
+        decay=words.decays(qa.heads, common.numbers), seed=common.seed % 2**64))
 
 
 def _form(x: Tensor) -> Form:
     return x.shape, x.stride(), x.dtype
 
 
-def _edges_of(spans: Tensor) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """Where the sequences of each batch entry end, and the number of keys in use.
-
-    Entries that are one sequence each are no sequences at all: such a call is the plain one.
-    """
-    if spans.dim() == 3:
-        keys = spans.shape[1]
-        listed = [tuple((row.diff(dim=0).flatten().nonzero().flatten() + 1).tolist())
-                  for row in spans]
-    else:
-        rows = spans.tolist()
-        keys = rows[0][2] if rows else 0
-        for begin, end, used in rows:
-            if not 0 <= begin <= end <= used == keys:
-                raise ValueError(f"spans: {[begin, end, used]}; must be first token, end of the "
-                                 "tokens, number of keys in use, the same for all")
-        listed = [(begin, end) for begin, end, _ in rows]
-    if all(not 0 < x < keys for entry in listed for x in entry):
-        listed = []
-    return tuple(listed), keys
-
-
 def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Tensor],
              spans: Optional[Tensor], constants: Sequence[float], scale: float, seed: int,
              options: str) -> Call:
     """The call for the arguments of the operators."""
-    edges, keys = ((), 0) if spans is None else _edges_of(spans)
+    edges, keys = ((), 0) if spans is None else edges_of(spans)
     common = _Common(tuple(constants if parameters is None else parameters.reshape(-1).tolist()),
                      edges, keys, scale, seed, options, torch.get_num_threads())
     return _find_call(_form(q), _form(k), _form(v), _form(o), common)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor]:
-    o, lse = _new_outputs(q, k, v)
+    o, lse = new_outputs(q, k, v)
     _call_of(q, k, v, o, *common).forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
                                           lse.data_ptr(), 0, q.element_size())
     return o, lse
 
 
 def _gradients_like(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uninitialised float32 tensors with the strides of the inputs, as the library wants them."""
-    d_q, d_k, d_v = (torch.empty_strided(x.shape, x.stride(), dtype=torch.float32, device=x.device)
-                     for x in (q, k, v))
-    return d_q, d_k, d_v
+    return floats_as(q), floats_as(k), floats_as(v)
 
 
 def _differentiate(gradients: Sequence[Tensor], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor,
@@ -373,7 +250,7 @@ def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_pa
     weight = d_lse.unsqueeze(3).to(torch.float32)
     mean = torch.ops.plsh.attention(q, k, k, *common)[0]
     one = torch.ones_like(k[..., :1])
-    o = _new_outputs(q, k, one)[0].zero_()
+    o = new_outputs(q, k, one)[0].zero_()
     _, d_k, _, d_parameters = torch.ops.plsh.attention_backward(
         weight, q, k, one, o, lse, need_parameters, *common)
     return (scale * weight * mean).to(q.dtype), d_k, None, d_parameters
@@ -406,7 +283,7 @@ def _padding_spans_fake(mask: Tensor, length: Optional[Tensor]) -> Tensor:
 _library.impl("attention", _forward, "CPU")
 _library.impl("attention_backward", _backward, "CPU")
 _library.impl("padding_spans", _padding_spans, "CPU")
-torch.library.register_fake("plsh::attention", _new_outputs, lib=_library)
+torch.library.register_fake("plsh::attention", new_outputs, lib=_library)
 torch.library.register_fake("plsh::attention_backward", _backward_fake, lib=_library)
 torch.library.register_fake("plsh::padding_spans", _padding_spans_fake, lib=_library)
 _library.impl("attention", _autograd, "Autograd", with_keyset=True)
@@ -463,88 +340,8 @@ def merge(outputs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     return (weight * outputs).sum(dim=0).to(outputs.dtype), lse - math.log(lses.shape[0])
 
 
-class _Decays(NamedTuple):
-    """What sigma, slopes, decay and parameters say together, as the operators take it."""
-
-    parameters: Optional[Tensor] = None
-    kind: str = "alibi"
-    constants: Sequence[float] = ()
-    limit: float = 0.0
-    table: Sequence[float] = ()
-
-
-def _decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
-               decay: Optional[DecayLike], parameters: Optional[Tensor]) -> _Decays:
-    if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
-        raise ValueError("sigma, slopes, decay: give at most one of the three")
-    if parameters is not None:
-        if not isinstance(parameters, Tensor) or not isinstance(decay, str) or \
-                parameters.shape != (heads, 2):
-            raise ValueError(f"parameters: must be a tensor [heads, 2] = [{heads}, 2], with decay "
-                             "the name of a kind, as 'kerple-log'")
-        numbers = parameters[:, 0] if decay == "alibi" else parameters
-        return _Decays(numbers.to(torch.float64), decay)
-    if isinstance(decay, Decay):
-        pair = [decay.a] if decay.kind == "alibi" and not decay.limit else [decay.a, decay.b]
-        return _Decays(None, decay.kind, pair, decay.limit, decay.entries)
-    if decay is not None and not isinstance(decay, str):
-        raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
-                        "for all heads")
-    if decay is not None and decay != "alibi":
-        kind, a, b = parse_decay(decay)
-        return _Decays(None, kind, [a] if kind == "alibi" else [a, b])
-    name, values = ("sigma", sigma) if slopes is None else ("slopes", slopes)
-    if values is None or (isinstance(values, str) and values == "alibi"):
-        return _Decays()
-    if isinstance(values, Tensor):
-        x = values.to(torch.float64).reshape(-1)
-        _check_count(name, x.shape[0], heads)
-        return _Decays((x if slopes is None else 1.0 / x).expand(heads))
-    try:
-        listed = [float(x) for x in ([values] if isinstance(values, _SCALAR) else values)]
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: must be one number, or one per head") from None
-    _check_count(name, len(listed), heads)
-    if slopes is not None and not all(x > 0 for x in listed):
-        raise ValueError(f"slopes={listed}: are positive (method='none' has no bias)")
-    return _Decays(constants=listed if slopes is None else [1.0 / x for x in listed])
-
-
-def _check_count(name: str, count: int, heads: int) -> None:
-    if count not in (1, heads):
-        raise ValueError(f"{name}: {count} values for {heads} heads; give one, or one per head")
-
-
 def _usual(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_cpu and x.dim() == 4
-
-
-def _check_inputs(q: Any, k: Any, v: Any) -> None:
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: is {type(x).__name__}, must be a torch tensor")
-        if x.device != q.device:
-            raise ValueError(f"{name}: on {x.device}, must be on {q.device} as q")
-        if x.dim() not in (3, 4) or x.dim() != q.dim():
-            raise ValueError(f"{name}: shape {tuple(x.shape)}, must be [batch, heads, n, dim], or "
-                             "for all three [heads, n, dim]")
-
-
-def _list(values: Optional[Integers]) -> Sequence[int]:
-    return () if values is None else (values,) if isinstance(values, _SCALAR) else values
-
-
-def _scale(scale: float) -> float:
-    if not isinstance(scale, _SCALAR) or not (scale > 0 or scale < 0):
-        raise ValueError(f"scale={scale}: is a number other than 0")
-    return float(scale)
-
-
-def _seed(seed: int) -> int:
-    """A seed as the operators take it: 64 bits with a sign."""
-    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-        raise ValueError(f"seed={seed}: must be an integer, 0 or more, of 64 bits")
-    return int(seed) if seed < 2**63 else int(seed) - 2**64
 
 
 @overload
@@ -593,7 +390,7 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
         return cache.step(q, k, v)
     squeeze = q.dim() == 3 if isinstance(q, Tensor) else False
     if squeeze or not (_usual(q) and _usual(k) and _usual(v)):
-        _check_inputs(q, k, v)
+        check_inputs(q, k, v)
     if squeeze:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
     if not (q.is_cpu or q.is_meta):
@@ -608,16 +405,14 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
         both = found if return_lse else (found, found)
         o, lse = (x.squeeze(0) for x in both) if squeeze else both
         return (o, lse) if return_lse else o
-    if spans is not None and (not isinstance(spans, Tensor) or spans.dtype != torch.int64 or
-                              spans.dim() not in (2, 3) or spans.shape[-1] != (3 if spans.dim() == 2 else 1)):
-        raise TypeError("spans: must be an int64 tensor, as padding_spans and segment_spans make it")
-    decays = _decays_of(q.shape[1], sigma, slopes, decay, parameters)
-    options = _write(
-        method_words(method), decays.kind, decays.limit, decays.table, causal, eps, _list(window),
-        _list(block), scheme, design, samples, threads, _list(query_offsets), _list(key_offsets))
+    check_spans(spans)
+    decays = decays_of(q.shape[1], sigma, slopes, decay, parameters)
+    options = write_words(
+        method_words(method), decays.kind, decays.limit, decays.table, causal, eps, as_list(window),
+        as_list(block), scheme, design, samples, threads, as_list(query_offsets), as_list(key_offsets))
     run = _directly if nothing_watches(q, k, v) else _operator
     o, lse = run(q, k, v, decays.parameters, spans, decays.constants,
-                 0.0 if scale is None else _scale(scale), _seed(seed), options)
+                 0.0 if scale is None else checked_scale(scale), signed_seed(seed), options)
     if q.dtype != torch.float32:
         o = o.to(q.dtype)
     if squeeze:

@@ -1,0 +1,258 @@
+"""Attention over a sequence whose rows are spread over the ranks of a torch.distributed group.
+
+What a rank needs of the others' keys follows from the heads: the window, the block of `fixed`, the
+union of the blocks of a sampled head (a partition is a function of its seed) are known without
+asking; for `exact` the ranks exchange summaries of their keys first (plsh._remote_keys). These keys,
+the halo, are fetched once, head by head as far as each reaches, and kept for the backward pass, which
+sends their gradients back. `dense` and `none` see everything: their keys go round in a ring, and
+the results of the blocks are merged by their log-sum-exps.
+
+All ranks make the same calls in the same order. One call is: a small all-gather of shapes and options
+(`Ranks.settle`), for `exact` one of summaries, one more small one that says that everyone is ready,
+then the rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Optional, Union, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from plsh._decay import DecayLike
+from plsh._plan import Options, Settings, check_shapes, method_words
+from plsh._ranks import Ranks, Traffic
+from plsh._shard_layout import Edges, lay_out, whole
+from plsh._sharded import Ready, Saved, Sharded
+from plsh._torch_options import (
+    TORCH_DTYPES, Integers, Numbers, as_list, check_inputs, check_spans, checked_scale, decays_of,
+    describe, edges_of, floats_as, read_words, signed_seed, write_words,
+)
+
+__all__ = ["Traffic", "context_parallel"]
+
+
+class _Recorded(torch.autograd.Function):
+    """The call, its gradients recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, sharded: Sharded, ready: Ready, parameters: Optional[Tensor], q: Tensor,
+                k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        sharded.forward(q, k, v, ready)
+        ctx.sharded = sharded
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, ready.o, ready.lse, parameters,
+                              *(x for pair in ready.halos for x in pair))
+        return ready.o, ready.lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_o: Optional[Tensor], d_lse: Optional[Tensor]) -> Any:
+        q, k, v, o, lse, parameters, *halos = ctx.saved_tensors
+        error: Optional[Exception] = None
+        try:
+            if d_lse is not None:
+                raise NotImplementedError("context_parallel: its log-sum-exp has no gradient")
+            rows = floats_as(o)
+            saved = Saved(q, k, v, o, lse, rows.zero_() if d_o is None else rows.copy_(d_o),
+                           list(zip(halos[::2], halos[1::2])),
+                           np.zeros((q.shape[1], 2)) if ctx.needs_input_grad[2] else None)
+            d_q = floats_as(q).zero_()
+            d_k, d_v = (x.new_zeros(x.shape, dtype=torch.float32) for x in (k, v))
+        except Exception as failed:  # told to all ranks by settle
+            error = failed
+        ctx.sharded.ranks.settle(error, ())
+        ctx.sharded.backward(saved, d_q, d_k, d_v)
+        d_parameters = None
+        if saved.d_decay is not None:
+            d_decay = torch.from_numpy(saved.d_decay)
+            d_parameters = d_decay[:, 0].clone() if parameters.dim() == 1 else d_decay
+        return None, None, d_parameters, d_q.to(q.dtype), d_k.to(k.dtype), d_v.to(v.dtype)
+
+
+# ---- The function ---------------------------------------------------------------------------
+
+_HEADER = ("rows", "batch entries", "heads of q", "heads of k", "elements in a row of k",
+           "elements in a row of v", "as dtype", "as gradients recorded", "as options")
+
+
+class _Asked(NamedTuple):
+    """Arguments, checked by themselves."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    parameters: Optional[Tensor]
+    settings: Settings
+    options: Options
+    keys: int  # that spans or offsets speak of; 0: there are none
+    recorded: bool
+
+    def header(self) -> list[int]:
+        same = repr((self.settings._replace(threads=0), self.options, self.keys)).encode()
+        digest = hashlib.blake2b(same, digest_size=7).digest()
+        batch, heads, rows, dim = self.q.shape
+        return [rows, batch, heads, self.k.shape[1], dim, self.v.shape[3], self.settings.dtype,
+                self.recorded, int.from_bytes(digest, "little")]
+
+
+def _edges(spans: Optional[Tensor], query_offsets: Sequence[int], key_offsets: Sequence[int],
+           batch: int) -> tuple[Edges, int]:
+    """Where the sequences of the whole end, and its number of keys where that is said."""
+    if spans is not None:
+        edges, keys = edges_of(spans)
+        if spans.shape[0] != batch:
+            raise ValueError(f"spans: of {spans.shape[0]} batch entries, must be of {batch}")
+        return edges, keys
+    if not query_offsets and not key_offsets:
+        return (), 0
+    offsets = tuple(int(x) for x in key_offsets)
+    if tuple(query_offsets) != offsets or batch != 1 or offsets[0] != 0 or \
+            list(offsets) != sorted(offsets):
+        raise ValueError("query_offsets, key_offsets: must be the same ascending numbers from 0 on, "
+                         "of the whole sequence, and go without a batch dimension")
+    return (offsets[1:-1],), offsets[-1]
+
+
+def _check_tables(table: Sequence[Sequence[int]], keys: int) -> tuple[int, ...]:
+    """The offsets of the ranks' rows, where all ranks ask for the same."""
+    for i, name in enumerate(_HEADER[1:], 1):
+        for rank, row in enumerate(table):
+            if row[i] == table[0][i]:
+                continue
+            what = f"not the same {name[3:]} as rank 0" if name.startswith("as ") else \
+                f"{row[i]} {name}, rank 0 has {table[0][i]}"
+            raise ValueError(f"rank {rank}: {what}; all ranks must make the same call")
+    offsets = [0]
+    for row in table:
+        offsets.append(offsets[-1] + row[0])
+    if keys and keys != offsets[-1]:
+        raise ValueError(f"spans, key_offsets: of {keys} keys, must be of all {offsets[-1]} of the "
+                         "whole sequence, the same on every rank")
+    return tuple(offsets)
+
+
+def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters: Any, causal: bool,
+         scale: Optional[float], method: Any, eps: float, window: Any, block: Any, scheme: str,
+         design: str, samples: int, seed: int, spans: Any, query_offsets: Any, key_offsets: Any,
+         threads: Optional[int]) -> _Asked:
+    """The arguments, as far as one rank can check them."""
+    check_inputs(q, k, v)
+    check_spans(spans)
+    if not q.is_cpu:
+        raise NotImplementedError(f"q: on {q.device}; context_parallel is for CPU tensors")
+    if q.dim() == 3:
+        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"q, k, v: {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
+    qa, ka, va = (describe(name, x.shape, x.stride(), x.dtype) for name, x in zip("qkv", (q, k, v)))
+    decays = decays_of(qa.heads, sigma, slopes, decay, parameters)
+    words = read_words(write_words(
+        method_words(method), decays.kind, decays.limit, decays.table, causal, eps, as_list(window),
+        as_list(block), scheme, design, samples, threads, (), ()))
+    edges, keys = _edges(spans, as_list(query_offsets), as_list(key_offsets), qa.batch)
+    settings = words.settings._replace(
+        dtype=TORCH_DTYPES[q.dtype], scale=0.0 if scale is None else checked_scale(scale),
+        edges=edges, threads=torch.get_num_threads() if words.threads is None else words.threads)
+    check_shapes(qa, ka, va, settings)
+    if ka.rows != qa.rows:
+        raise ValueError(f"k: {ka.rows} rows, must be the {qa.rows} of q: a rank's queries are its "
+                         "keys")
+    numbers = tuple(decays.constants if decays.parameters is None else
+                    decays.parameters.detach().reshape(-1).tolist())
+    options = words.options._replace(decay=words.decays(qa.heads, numbers),
+                                     seed=signed_seed(seed) % 2**64)
+    recorded = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (q, k, v, decays.parameters))
+    return _Asked(q, k, v, decays.parameters, settings, options, keys, recorded)
+
+
+def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
+    """Finds out what is needed, and takes the memory for it; an error becomes one of all ranks."""
+    error: Optional[Exception] = None
+    q, k, v = (x.detach() for x in (asked.q, asked.k, asked.v))
+    if sharded.has_exact:
+        try:
+            summary = sharded.summary(k)
+        except Exception as failed:  # told to all ranks by settle
+            error, summary = failed, sharded.no_summary(k)
+        summaries = sharded.ranks.gather(summary)
+    try:
+        if sharded.has_exact and error is None:
+            sharded.seek(q, k, summaries)
+        ready = sharded.prepare(q, k, v)
+    except Exception as failed:  # the same
+        error = error or failed
+    sharded.learn(sharded.ranks.settle(error, sharded.needs()))
+    return ready
+
+
+@overload
+def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = ...,
+                     **options: Any) -> Tensor: ...
+@overload
+def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
+                     **options: Any) -> tuple[Tensor, Tensor]: ...
+def context_parallel(  # type: ignore[misc]  # the overloads name what changes the result's type
+    q: Tensor, k: Tensor, v: Tensor, *, group: Any = None, report: Optional[Traffic] = None,
+    sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
+    decay: Optional[DecayLike] = None, parameters: Optional[Tensor] = None, causal: bool = True,
+    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
+    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
+    design: str = "stratified", samples: int = 20, seed: int = 1, spans: Optional[Tensor] = None,
+    query_offsets: Optional[Sequence[int]] = None, key_offsets: Optional[Sequence[int]] = None,
+    threads: Optional[int] = None, return_lse: bool = False,
+) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """:func:`plsh.torch.attention` over a sequence whose rows are spread over ranks.
+
+    q, k and v, [batch, heads, n, dim] or [heads, n, dim], are this rank's rows: those of rank 0 of
+    the `group` (None: all processes) are the first of the sequence, then come those of rank 1, and
+    so on, as many as each has, none at all too. The output is this rank's rows of the result, equal
+    to those of one process to rounding. All options are those of attention, and the same on all
+    ranks; `spans`, `query_offsets` and `key_offsets` speak of the whole sequence.
+
+    Ranks send each other the rows of k and v that their heads reach: a window, a block, the blocks
+    of sampled heads, what `exact` cannot rule out by the norms of keys; for dense and none, all. A
+    `report` counts the bytes (:class:`Traffic`). The gradients of k and v are those of the sum of all
+    ranks' losses, so every rank runs backward; those of slopes and other parameters are this rank's
+    share, to be summed over the ranks as those of all weights are. An error on one rank is raised
+    on all.
+
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> q, k, v = (torch.randn(2, 100, 16) for _ in range(3))
+    >>> context_parallel(q, k, v).shape
+    torch.Size([2, 100, 16])
+    >>> dist.destroy_process_group()
+    """
+    ranks = Ranks(group, Traffic() if report is None else report)
+    error: Optional[Exception] = None
+    header = [0] * len(_HEADER)
+    try:
+        asked = _ask(q, k, v, sigma, slopes, decay, parameters, causal, scale, method, eps, window,
+                     block, scheme, design, samples, seed, spans, query_offsets, key_offsets, threads)
+        header = asked.header()
+    except Exception as failed:  # told to all ranks by settle
+        error = failed
+    table = ranks.settle(error, header)
+    offsets = _check_tables(table, asked.keys)
+    _, batch, heads, kv_heads, dim, value_dim, *_ = header
+    layout = lay_out(offsets, whole(batch, heads, offsets[-1], dim),
+                      whole(batch, kv_heads, offsets[-1], dim),
+                      whole(batch, kv_heads, offsets[-1], value_dim), asked.settings, asked.options)
+    sharded = Sharded(ranks, layout, asked.settings)
+    ready = _get_ready(sharded, asked)
+    if asked.recorded:
+        o, lse = _Recorded.apply(  # type: ignore[no-untyped-call]
+            sharded, ready, asked.parameters, asked.q, asked.k, asked.v)
+    else:
+        sharded.forward(asked.q, asked.k, asked.v, ready)
+        o, lse = ready.o, ready.lse
+    o = o.to(asked.q.dtype)
+    if q.dim() == 3:
+        o, lse = o.squeeze(0), lse.squeeze(0)
+    return (o, lse) if return_lse else o
