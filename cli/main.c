@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 
 #include "plsh/version.h"
 
@@ -67,6 +68,8 @@ static int run_help(int argc, char **argv) {
 static int run_command(const cli_command *command, int argc, char **argv) {
     for (int i = 0; i < argc; i++)
         if (asks_help(argv[i])) return cli_help_command(command), CLI_DONE;
+    if (cli_rank_count() > 1 && !command->over_ranks)
+        return cli_usage("it runs in one process; plsh-mpi has %d here", cli_rank_count());
     void *settings = calloc(1, command->settings_size);
     if (settings == NULL) return cli_fail("out of memory");
     int code = cli_parse(command, argc, argv, settings);
@@ -99,4 +102,7 @@ static int run(int argc, char **argv) {
     return run_command(command, argc - 2, argv + 2);
 }
 
-int main(int argc, char **argv) { return cli_finish(run(argc, argv)); }
+int main(int argc, char **argv) {
+    cli_ranks_begin(&argc, &argv);
+    return cli_ranks_end(cli_finish(run(argc, argv)));
+}

@@ -11,6 +11,8 @@
 
 static const char *command_name;
 static bool is_quiet;
+static int held_rank; /* 0: this one speaks at once */
+static char held[1024];
 
 static struct {
     double total, start, last;
@@ -21,15 +23,35 @@ static struct {
 
 void cli_message_begin(const char *name, bool quiet) {
     command_name = name;
-    is_quiet = quiet;
+    is_quiet = quiet || held_rank > 0;
 }
 
-static void say(const char *format, va_list args) {
+void cli_message_hold(int rank) {
+    held_rank = rank;
+    is_quiet = true;
+}
+
+static void print_name(void) {
     cli_progress_end();
     fflush(stdout);
     fputs("plsh", stderr);
     if (command_name != NULL) fprintf(stderr, " %s", command_name);
     fputs(": ", stderr);
+}
+
+void cli_message_release(void) {
+    if (held[0] == '\0') return;
+    print_name();
+    fprintf(stderr, "rank %d: %s\n", held_rank, held);
+    held[0] = '\0';
+}
+
+static void say(const char *format, va_list args) {
+    if (held_rank > 0) {
+        if (held[0] == '\0') vsnprintf(held, sizeof held, format, args);
+        return;
+    }
+    print_name();
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
 }

@@ -9,6 +9,11 @@
 /* The command that messages are about ("plsh <name>: ..."). */
 void cli_message_begin(const char *name, bool quiet);
 
+/* A rank that is not the first (cli/ranks.h): it makes no remarks, shows no progress, and what it
+ * says is held back, with its number, until it is released. The first message stays. */
+void cli_message_hold(int rank);
+void cli_message_release(void);
+
 /* Prints "plsh <command>: <message>". */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -67,6 +67,9 @@ endforeach()
 
 if(PLSH_BUILD_CLI)
     install(TARGETS plsh RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+    if(plsh_has_mpi)
+        install(TARGETS plsh-mpi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+    endif()
     install(DIRECTORY "${PROJECT_BINARY_DIR}/man/" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
         COMPONENT program FILES_MATCHING PATTERN "*.1")
     install(FILES "${PROJECT_BINARY_DIR}/completion/plsh"

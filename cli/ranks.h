@@ -1,0 +1,25 @@
+/* cli: the processes that a command runs on. plsh is alone (cli/ranks/alone.c); plsh-mpi is started
+ * by mpirun, once for each rank (cli/ranks/mpi.c). The first rank speaks for all: what others print
+ * is dropped, and their messages are held back until it is known whose failure came first. */
+#ifndef PLSH_CLI_RANKS_H
+#define PLSH_CLI_RANKS_H
+
+#include "plsh/ranks.h"
+
+void cli_ranks_begin(int *argc, char ***argv);
+
+/* The end of the program, on every rank: the exit code, that of the first rank that failed. Where a
+ * rank fails and others do not learn of it they are ended. */
+int cli_ranks_end(int code);
+
+int cli_rank(void); /* 0: the first */
+int cli_rank_count(void);
+
+/* CLI_DONE where all ranks say so, otherwise the code of the first that failed. All call it. */
+int cli_ranks_agree(int code);
+
+/* The ranks as libplsh_lm takes them, NULL for one process: a mesh of data x sequence, "2x4" (NULL:
+ * all in one sequence). They live until the program ends. */
+int cli_ranks_mesh(const char *mesh, const plsh_ranks **out);
+
+#endif

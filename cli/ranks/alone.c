@@ -1,0 +1,21 @@
+/* cli: plsh is a process alone. */
+#include "cli/message.h"
+#include "cli/ranks.h"
+
+#include <string.h>
+
+void cli_ranks_begin(int *argc, char ***argv) {
+    (void)argc;
+    (void)argv;
+}
+
+int cli_ranks_end(int code) { return code; }
+int cli_rank(void) { return 0; }
+int cli_rank_count(void) { return 1; }
+int cli_ranks_agree(int code) { return code; }
+
+int cli_ranks_mesh(const char *mesh, const plsh_ranks **out) {
+    *out = NULL;
+    if (mesh == NULL || strcmp(mesh, "1x1") == 0) return CLI_DONE;
+    return cli_usage("--mesh %s: this is one process; mpirun starts several of plsh-mpi", mesh);
+}

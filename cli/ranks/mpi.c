@@ -1,0 +1,114 @@
+/* cli: plsh-mpi is started by mpirun, once for each rank. */
+#include "cli/message.h"
+#include "cli/ranks.h"
+
+#include "plsh/mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    PATIENCE = 5
+}; /* seconds that a rank which failed waits for the others to have failed too */
+
+static struct {
+    int rank, count;
+    MPI_Comm end; /* where ranks meet at the end, whatever they were doing on others */
+    const plsh_ranks *mesh;
+} ranks;
+
+int cli_rank(void) { return ranks.rank; }
+int cli_rank_count(void) { return ranks.count; }
+
+void cli_ranks_begin(int *argc, char ***argv) {
+    int provided;
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks.count);
+    MPI_Comm_dup(MPI_COMM_WORLD, &ranks.end);
+    if (ranks.rank == 0) return;
+    cli_message_hold(ranks.rank);
+    if (freopen("/dev/null", "w", stdout) == NULL) MPI_Abort(MPI_COMM_WORLD, CLI_FAILED);
+}
+
+/* ---- Agreeing -------------------------------------------------------------------------------- */
+
+/* The first rank that failed, and its code: the least of rank * CODES + code over those that did.
+ */
+enum { CODES = 256 };
+
+static int failure_of(int code) {
+    return code == CLI_DONE ? ranks.count * CODES : ranks.rank * CODES + code;
+}
+
+static int code_of(int first) {
+    if (first == ranks.count * CODES) return CLI_DONE;
+    if (first / CODES == ranks.rank) cli_message_release();
+    return first % CODES;
+}
+
+int cli_ranks_agree(int code) {
+    int mine = failure_of(code), first;
+    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return code_of(first);
+}
+
+/* Do all get here? Those that did their work wait for the others; one that failed does not wait for
+ * those that do not know of it, and wait for it. */
+static bool meet(int mine, int *first) {
+    MPI_Request request;
+    int done = 0;
+    const struct timespec pause = {.tv_nsec = 10000000};
+    MPI_Iallreduce(&mine, first, 1, MPI_INT, MPI_MIN, ranks.end, &request);
+    const double begin = MPI_Wtime();
+    while (!done) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (!done && mine < ranks.count * CODES && MPI_Wtime() - begin > PATIENCE) return false;
+        if (!done) nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+int cli_ranks_end(int code) {
+    int first = 0;
+    if (!meet(failure_of(code), &first)) {
+        cli_message_release();
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+    code = code_of(first);
+    plsh_mpi_ranks_destroy(ranks.mesh);
+    MPI_Comm_free(&ranks.end);
+    MPI_Finalize();
+    return code;
+}
+
+/* ---- A mesh ---------------------------------------------------------------------------------- */
+
+/* "2x4": 2 groups; 0: no such mesh of these ranks. */
+static int groups_of(const char *mesh) {
+    char *end;
+    if (mesh == NULL) return 1;
+    long groups = strtol(mesh, &end, 10);
+    if (end == mesh || *end != 'x' || groups < 1 || groups > ranks.count) return 0;
+    const char *second = end + 1;
+    long each = strtol(second, &end, 10);
+    bool whole = end != second && *end == '\0';
+    return whole && each > 0 && each <= ranks.count && groups * each == ranks.count ? (int)groups
+                                                                                    : 0;
+}
+
+int cli_ranks_mesh(const char *mesh, const plsh_ranks **out) {
+    plsh_error error;
+    const int groups = groups_of(mesh);
+    *out = NULL;
+    if (groups == 0)
+        return cli_usage("--mesh %s: data x sequence, whose product is the number of ranks, %d",
+                         mesh, ranks.count);
+    if (ranks.count == 1) return CLI_DONE;
+    if (ranks.mesh == NULL &&
+        plsh_mpi_ranks_create(MPI_COMM_WORLD, groups, &ranks.mesh, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    *out = ranks.mesh;
+    return CLI_DONE;
+}
