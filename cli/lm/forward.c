@@ -1,8 +1,8 @@
 /* cli: plsh forward: one pass over given tokens. */
 #include "cli/commands.h"
-#include "cli/lm/score.h"
+#include "cli/lm/spread.h"
 #include "cli/message.h"
-#include "cli/output.h"
+#include "cli/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -72,27 +72,39 @@ static float *make_rows(int64_t rows, int64_t columns) {
     return malloc((size + 1) * sizeof(float));
 }
 
-static int prepare(const settings *given, work *w) {
-    const forward_options *options = &given->forward;
+/* The outputs of this rank's rows. */
+static int make_outputs(const forward_options *options, work *w) {
     const plsh_model_facts *facts = &w->model.facts;
-    int code = cli_model_open(&given->lm, &w->model);
-    if (code == CLI_DONE)
-        code = cli_ids_read(&given->lm, &w->model, options->ids, options->text, options->special,
-                            &w->ids);
-    if (code == CLI_DONE && !facts->causal && options->logits != NULL)
-        code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
-    if (code != CLI_DONE) return code;
-    w->outputs[LOGITS].path = options->logits;
-    w->outputs[HIDDEN].path = options->hidden;
-    code = cli_outputs_open(w->outputs, OUTPUTS);
-    if (options->logits != NULL) w->logits = make_rows(w->ids.count, facts->vocabulary);
+    const plsh_block own = plsh_ranks_rows(w->model.ranks, w->ids.count);
+    if (cli_rank() == 0) { /* who writes */
+        w->outputs[LOGITS].path = options->logits;
+        w->outputs[HIDDEN].path = options->hidden;
+    }
+    int code = cli_outputs_open(w->outputs, OUTPUTS);
+    if (options->logits != NULL) w->logits = make_rows(own.end - own.begin, facts->vocabulary);
     if (options->hidden != NULL || !facts->causal)
-        w->hidden = make_rows(w->ids.count, facts->hidden);
+        w->hidden = make_rows(own.end - own.begin, facts->hidden);
     bool missing = (options->logits != NULL && w->logits == NULL) ||
                    ((options->hidden != NULL || !facts->causal) && w->hidden == NULL);
     if (code == CLI_DONE && missing)
         code = cli_fail("out of memory for the outputs of %lld tokens", (long long)w->ids.count);
     return code;
+}
+
+static int prepare(const settings *given, work *w) {
+    const forward_options *options = &given->forward;
+    const plsh_model_facts *facts = &w->model.facts;
+    int code = cli_model_open(&given->lm, &w->model);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
+    code = cli_spread_open(&given->lm, NULL, &w->model);
+    if (code == CLI_DONE)
+        code = cli_ids_read(&given->lm, &w->model, options->ids, options->text, options->special,
+                            &w->ids);
+    if (code == CLI_DONE && !facts->causal && options->logits != NULL)
+        code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
+    if (code == CLI_DONE) code = make_outputs(options, w);
+    return cli_ranks_agree(code);
 }
 
 static double fed;
@@ -104,7 +116,8 @@ static int encode(work *w) {
                               .count = w->ids.count,
                               .attention = w->model.attention,
                               .attention_count = w->model.attention_count,
-                              .hidden = w->hidden};
+                              .hidden = w->hidden,
+                              .ranks = w->model.ranks};
     if (plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
@@ -119,6 +132,7 @@ static int compute(const settings *given, work *w) {
                                 w->logits, w->hidden, count_fed);
     else
         code = encode(w);
+    code = cli_spread_scores(&w->model, code, &w->scores);
     cli_progress_end();
     w->seconds = cli_seconds() - start;
     return code;
@@ -137,7 +151,8 @@ static int differentiate(const settings *given, work *w) {
                                   .lora_rank = given->lm.model.adapter != NULL,
                                   .threads = (int)given->lm.common.threads,
                                   .isa = given->lm.common.isa,
-                                  .adapter = given->lm.model.adapter};
+                                  .adapter = given->lm.model.adapter,
+                                  .ranks = w->model.ranks};
     if (plsh_trainer_create(&trainer, given->lm.model.model, &options, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     plsh_status status =
@@ -148,12 +163,13 @@ static int differentiate(const settings *given, work *w) {
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }
 
-static int save(work *w) {
-    const int64_t logits[] = {w->ids.count, w->model.facts.vocabulary};
-    const int64_t hidden[] = {w->ids.count, w->model.facts.hidden};
-    int code = cli_output_array(&w->outputs[LOGITS], PLSH_DTYPE_FLOAT32, 2, logits, w->logits);
+static int save(const settings *given, work *w) {
+    const plsh_model_facts *facts = &w->model.facts;
+    const int64_t rows = w->ids.count;
+    int code = cli_spread_rows(&w->model, &w->outputs[LOGITS], rows, facts->vocabulary, w->logits);
     if (code == CLI_DONE)
-        code = cli_output_array(&w->outputs[HIDDEN], PLSH_DTYPE_FLOAT32, 2, hidden, w->hidden);
+        code = cli_spread_rows(&w->model, &w->outputs[HIDDEN], rows, facts->hidden,
+                               given->forward.hidden != NULL ? w->hidden : NULL);
     return code == CLI_DONE ? cli_outputs_commit(w->outputs, OUTPUTS) : code;
 }
 
@@ -188,7 +204,7 @@ static int run(const void *given) {
     int code = prepare(options, &w);
     if (code == CLI_DONE) code = compute(options, &w);
     if (code == CLI_DONE && options->forward.gradients != NULL) code = differentiate(options, &w);
-    if (code == CLI_DONE) code = save(&w);
+    if (code == CLI_DONE) code = save(options, &w);
     if (code == CLI_DONE) code = report(options, &w);
     cli_outputs_abandon(w.outputs, OUTPUTS);
     free(w.logits);
@@ -202,10 +218,12 @@ const cli_command cli_command_forward = {
     .name = "forward",
     .summary = "one pass of a model over given tokens",
     .text = "Runs a model over tokens and writes what it says: the logits after every token, the "
-            "last hidden states, the mean loss of the next token. Encoders give hidden states.",
+            "last hidden states, the mean loss of the next token. Encoders give hidden states. "
+            "Under mpirun, plsh-mpi shares the tokens among its ranks.",
     .example = "plsh forward --model model --text text.txt --hidden hidden.npy",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
     .run = run,
+    .over_ranks = true,
 };

@@ -2,6 +2,7 @@
 #include "cli/lm/model.h"
 
 #include "cli/message.h"
+#include "cli/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -216,11 +217,13 @@ plsh_session_options cli_model_session(const cli_lm *options, const cli_model *m
 
 int cli_text_read(const char *path, char **bytes, size_t *length) {
     bool standard = strcmp(path, "-") == 0;
+    *bytes = NULL;
+    *length = 0;
+    if (standard && cli_rank_count() > 1)
+        return cli_usage("stdin is one rank's; give a file that all of them can read");
     FILE *file = standard ? stdin : fopen(path, "rb");
     size_t capacity = 0;
     int code = CLI_DONE;
-    *bytes = NULL;
-    *length = 0;
     if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
     while (code == CLI_DONE) {
         if (*length == capacity) {

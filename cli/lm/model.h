@@ -42,6 +42,7 @@ extern const cli_option cli_attention_table[CLI_ATTENTION_COUNT];
 typedef struct cli_model {
     plsh_model *owned;       /* NULL where it is another's, */
     const plsh_model *model; /* as that of a trainer */
+    const plsh_ranks *ranks; /* that share the work; NULL: this process alone */
     plsh_model_facts facts;
     plsh_tokenizer *tokenizer; /* NULL until it is asked for */
     cli_decay_list decays;

@@ -1,14 +1,15 @@
 /* cli: plsh perplexity: how well a model foresees a text. */
 #include "cli/commands.h"
-#include "cli/lm/score.h"
+#include "cli/lm/spread.h"
 #include "cli/message.h"
+#include "cli/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct perplexity_options {
-    const char *text, *ids;
+    const char *text, *ids, *mesh;
     cli_integers context;
     int64_t stride, limit, by_position;
     bool same_tokens;
@@ -63,6 +64,7 @@ static const cli_option perplexity_table[] = {
      .help = "a row for every N positions of the windows besides, with time and memory; 0: none",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
+    CLI_MESH_OPTION(perplexity_options, mesh),
 };
 
 /* Windows [first + k * step, + length), k < count, of which tokens from `from` on are scored. */
@@ -249,10 +251,12 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     if (code == CLI_DONE) code = begin_positions(given, &w, &scores);
     if (code != CLI_DONE) return code;
     double start = cli_seconds();
-    cli_progress_begin((double)(w.count * w.length), "tokens");
-    for (int64_t k = 0; code == CLI_DONE && k < w.count; k++)
+    const plsh_block mine = plsh_ranks_windows(model->ranks, w.count);
+    cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
+    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
         code = cli_score_window(&given->lm, model, ids->values + w.first + k * w.step, w.length,
                                 w.from, &scores, NULL, NULL, count_fed);
+    code = cli_spread_scores(model, code, &scores);
     cli_progress_end();
     if (code == CLI_DONE)
         add_row(to->contexts, context, &w, &scores,
@@ -297,7 +301,10 @@ static int run(const void *given) {
     cli_ids ids = {0};
     tables to = {0};
     plsh_error error;
-    int code = cli_model_open(&options->lm, &model);
+    int code = cli_ranks_agree(cli_model_open(&options->lm, &model));
+    if (code == CLI_DONE) code = cli_spread_open(&options->lm, options->perplexity.mesh, &model);
+    if (code == CLI_DONE && model.ranks != NULL && options->perplexity.by_position > 0)
+        code = cli_usage("--by-position: ranks go over all positions at once");
     if (code == CLI_DONE && !model.facts.causal)
         code = cli_fail("%s: an encoder foresees nothing", options->lm.model.model);
     if (code == CLI_DONE)
@@ -310,6 +317,7 @@ static int run(const void *given) {
          cli_table_create(&to.positions, position_columns, CLI_COUNT(position_columns), &error) !=
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
+    code = cli_ranks_agree(code);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
         code = measure(options, &model, &ids, contexts->values[i], &to);
@@ -328,7 +336,8 @@ const cli_command cli_command_perplexity = {
             "token by what the model said before it came: loss in nats, perplexity, how often the "
             "most likely token was right (accuracy), how often it was among the first 10 and 100, "
             "the mean reciprocal rank, and the entropy of what it said. With --attention, under "
-            "another attention than its own.",
+            "another attention than its own. Under mpirun, plsh-mpi shares the tokens of a window "
+            "among its ranks.",
     .example = "plsh perplexity --model model --text text.txt --context 512,1024\n"
                "plsh perplexity --model model --text text.txt --context 512,1024 "
                "--same-tokens --attention exact --sigma 64",
@@ -336,4 +345,5 @@ const cli_command cli_command_perplexity = {
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
     .run = run,
+    .over_ranks = true,
 };

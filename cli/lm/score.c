@@ -25,7 +25,8 @@ typedef struct window {
     const int32_t *ids;
     int64_t count, from;
     cli_scores *scores;
-    float *logits; /* of a block, or of everything */
+    float *logits; /* of a block, or of the rows kept on from `first` */
+    int64_t first;
     bool keep;
 } window;
 
@@ -36,7 +37,7 @@ static int score_rows(window *w, const float *hidden, int64_t first, int64_t row
     plsh_error error;
     for (int64_t r = 0; r < rows; r += BLOCK) {
         int64_t count = rows - r < BLOCK ? rows - r : BLOCK;
-        float *to = w->keep ? w->logits + (first + r) * vocabulary : w->logits;
+        float *to = w->keep ? w->logits + (first + r - w->first) * vocabulary : w->logits;
         bool needed = w->keep || first + r + count >= w->from;
         if (!needed) continue;
         if (plsh_session_logits(w->session, hidden + r * width, count, to, &error) !=
@@ -72,6 +73,47 @@ static int run(window *w, int64_t chunk, float *hidden, bool keep_hidden,
     return code;
 }
 
+/* All rows of this rank at once. */
+static int run_spread(window *w, float *hidden, void (*done)(int64_t tokens)) {
+    const cli_model *m = w->model;
+    plsh_block own = plsh_ranks_rows(m->ranks, w->count);
+    plsh_encoding encoding = {.ids = w->ids,
+                              .count = w->count,
+                              .attention = m->attention,
+                              .attention_count = m->attention_count,
+                              .hidden = hidden,
+                              .ranks = m->ranks};
+    plsh_error error;
+    if (plsh_model_encode(m->model, &encoding, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    w->first = own.begin;
+    int code = score_rows(w, hidden, own.begin, own.end - own.begin);
+    if (done != NULL) done(w->count);
+    return code;
+}
+
+/* What is not given is taken: hidden states of a chunk, or over ranks of all own rows, and logits
+ * of a block. */
+static int run_any(window *w, const plsh_session_options *session, float *hidden,
+                   void (*done)(int64_t tokens)) {
+    const cli_model *m = w->model;
+    plsh_block own = plsh_ranks_rows(m->ranks, w->count);
+    const int64_t rows = m->ranks != NULL ? own.end - own.begin : session->chunk;
+    float *states = hidden, *block = w->logits;
+    if (states == NULL) states = malloc((size_t)(rows + 1) * (size_t)m->facts.hidden * 4);
+    if (block == NULL) block = malloc((size_t)BLOCK * (size_t)m->facts.vocabulary * 4);
+    plsh_error error = {.message = "out of memory for logits"};
+    plsh_status status = states == NULL || block == NULL ? PLSH_STATUS_NO_MEMORY : PLSH_STATUS_OK;
+    status = plsh_ranks_agree_group(m->ranks, status, &error);
+    w->logits = block;
+    int code = status != PLSH_STATUS_OK ? cli_fail_error(&error)
+               : m->ranks != NULL       ? run_spread(w, states, done)
+                                        : run(w, session->chunk, states, hidden != NULL, done);
+    if (states != hidden) free(states);
+    if (!w->keep) free(block);
+    return code;
+}
+
 int cli_score_window(const cli_lm *options, const cli_model *model, const int32_t *ids,
                      int64_t count, int64_t from, cli_scores *scores, float *logits, float *hidden,
                      void (*done)(int64_t tokens)) {
@@ -84,16 +126,10 @@ int cli_score_window(const cli_lm *options, const cli_model *model, const int32_
                 .logits = logits,
                 .keep = logits != NULL};
     plsh_error error;
-    if (plsh_session_create(&w.session, model->model, &session, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    float *rows = hidden, *block = logits;
-    if (rows == NULL) rows = malloc((size_t)session.chunk * (size_t)model->facts.hidden * 4);
-    if (block == NULL) block = malloc((size_t)BLOCK * (size_t)model->facts.vocabulary * 4);
-    w.logits = block;
-    int code = rows == NULL || block == NULL ? cli_fail("out of memory for logits")
-                                             : run(&w, session.chunk, rows, hidden != NULL, done);
-    if (hidden == NULL) free(rows);
-    if (logits == NULL) free(block);
+    plsh_status status = plsh_session_create(&w.session, model->model, &session, &error);
+    status = plsh_ranks_agree_group(model->ranks, status, &error);
+    int code =
+        status == PLSH_STATUS_OK ? run_any(&w, &session, hidden, done) : cli_fail_error(&error);
     plsh_session_destroy(w.session);
     return code;
 }

@@ -12,7 +12,8 @@ typedef struct cli_scores {
 
 /* Feeds ids[0..count) to a new session, and scores the tokens from ids[from] on (from >= 1) into
  * `scores`. logits, where it is not NULL, takes [count][vocabulary]; hidden [count][hidden]. `done`
- * is called with the tokens that went through, for progress. */
+ * is called with the tokens that went through, for progress. Over ranks a group calls it together:
+ * scores, logits and hidden are those of this rank's rows. */
 int cli_score_window(const cli_lm *options, const cli_model *model, const int32_t *ids,
                      int64_t count, int64_t from, cli_scores *scores, float *logits, float *hidden,
                      void (*done)(int64_t tokens));

@@ -1,10 +1,10 @@
 /* cli: plsh train: from scratch, or adapters on top of what there is. */
 #include "cli/commands.h"
 #include "cli/lm/config.h"
-#include "cli/lm/score.h"
 #include "cli/lm/train_log.h"
 #include "cli/lm/train_options.h"
 #include "cli/message.h"
+#include "cli/ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -139,6 +139,20 @@ static int lock_folder(work *w) {
         "%s: another run is at work in this folder; wait for it, or choose another --out", out);
 }
 
+/* The first rank's business. */
+static int make_folder(work *w) {
+    const settings *given = w->given;
+    const char *out = given->data.out;
+    if (mkdir(out, 0777) != 0 && errno != EEXIST) return cli_fail("%s: %s", out, strerror(errno));
+    int code = lock_folder(w);
+    if (code != CLI_DONE) return code;
+    if (!given->records.resume && plsh_checkpoint_last(out, -1) >= 0)
+        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
+                        "choose another --out",
+                        out);
+    return given->data.fresh != NULL ? make_fresh(given) : CLI_DONE;
+}
+
 static int prepare_folder(work *w) {
     const settings *given = w->given;
     const cli_train_data *data = &given->data;
@@ -150,15 +164,7 @@ static int prepare_folder(work *w) {
         return cli_usage("--adapter: say its --lora-rank too");
     if (given->records.from != NULL && !given->records.resume)
         return cli_usage("--from goes with --resume");
-    if (mkdir(data->out, 0777) != 0 && errno != EEXIST)
-        return cli_fail("%s: %s", data->out, strerror(errno));
-    int code = lock_folder(w);
-    if (code != CLI_DONE) return code;
-    if (!given->records.resume && plsh_checkpoint_last(data->out, -1) >= 0)
-        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
-                        "choose another --out",
-                        data->out);
-    return data->fresh != NULL ? make_fresh(given) : CLI_DONE;
+    return cli_ranks_agree(cli_rank() == 0 ? make_folder(w) : CLI_DONE);
 }
 
 /* ---- Model and data -------------------------------------------------------------------------- */
@@ -181,7 +187,20 @@ static plsh_train_options trainer_options(const work *w) {
                                 .lora_target_count = lora->targets.count,
                                 .threads = (int)given->lm.common.threads,
                                 .isa = given->lm.common.isa,
-                                .adapter = given->data.adapter};
+                                .adapter = given->data.adapter,
+                                .ranks = w->model.ranks,
+                                .passes = given->steps.accumulate};
+}
+
+static int open_ranks(work *w) {
+    const cli_train_steps *s = &w->given->steps;
+    int code = cli_spread_open(&w->lm, s->mesh, &w->model);
+    const plsh_ranks *ranks = w->model.ranks;
+    if (code == CLI_DONE && ranks != NULL && s->batch < ranks->groups)
+        code = cli_usage("--mesh %s: %lld groups share a --batch of %lld windows; give it one for "
+                         "each, at least",
+                         s->mesh, (long long)ranks->groups, (long long)s->batch);
+    return code;
 }
 
 /* The trainer has the weights; what was opened to know the layers is closed again. */
@@ -192,7 +211,8 @@ static int open_model(work *w) {
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
-    int code = cli_model_open(&w->lm, &w->model);
+    int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
+    if (code == CLI_DONE) code = open_ranks(w);
     if (code != CLI_DONE) return code;
     plsh_train_options options = trainer_options(w);
     if (plsh_trainer_create(&w->trainer, w->lm.model.model, &options, &error) != PLSH_STATUS_OK)
@@ -203,21 +223,32 @@ static int open_model(work *w) {
     return CLI_DONE;
 }
 
-static int open_data(work *w) {
-    const settings *given = w->given;
-    const cli_train_data *data = &given->data;
-    const int64_t vocabulary = w->model.facts.vocabulary;
+/* The first rank makes the file of tokens, which all then map. */
+static int open_corpus(work *w) {
+    const cli_train_data *data = &w->given->data;
     plsh_error error;
     int code = make_path(w->tokens, data->out, "train.tokens");
-    if (code != CLI_DONE) return code;
     plsh_corpus_options options = {.text = data->text,
                                    .tokenizer = data->tokenizer != NULL ? data->tokenizer
                                                                         : w->lm.model.model,
                                    .tokens = data->tokens != NULL ? data->tokens : w->tokens,
                                    .shuffle_rows = data->order == 1,
                                    .seed = data->order_seed};
-    if (plsh_corpus_open(&w->corpus, &options, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
+    for (int turn = 0; code == CLI_DONE && turn < 2; turn++) {
+        if (turn == (cli_rank() > 0) &&
+            plsh_corpus_open(&w->corpus, &options, &error) != PLSH_STATUS_OK)
+            code = cli_fail_error(&error);
+        code = cli_ranks_agree(code);
+    }
+    return code;
+}
+
+static int open_data(work *w) {
+    const settings *given = w->given;
+    const cli_train_data *data = &given->data;
+    const int64_t vocabulary = w->model.facts.vocabulary;
+    int code = open_corpus(w);
+    if (code != CLI_DONE) return code;
     if (plsh_corpus_largest(w->corpus) >= vocabulary)
         return cli_fail("%s has the token %d; this model has %lld", data->text,
                         (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
@@ -262,9 +293,9 @@ static int plan_steps(work *w) {
 
 /* What may differ between the parts of one run. */
 static const char *const not_settings[] = {
-    "out",        "config",     "tokens", "resume",    "from",     "checkpoint-every",
-    "keep",       "log",        "plot",   "eval-text", "json",     "quiet",
-    "eval-every", "eval-limit", "isa",    "threads",   "patience", NULL};
+    "out", "config",  "tokens",    "resume", "from",  "checkpoint-every", "keep",
+    "log", "plot",    "eval-text", "json",   "quiet", "eval-every",       "eval-limit",
+    "isa", "threads", "patience",  "mesh",   NULL};
 
 /* The first setting of two lists that differs. */
 static int refuse_settings(const char *folder, const char *was, const char *is) {
@@ -318,8 +349,10 @@ static int save(work *w) {
     plsh_error error;
     if (w->saved == w->state.step) return CLI_DONE;
     w->state.log_bytes = cli_train_log_length(&w->log);
-    if (plsh_checkpoint_save(w->trainer, &w->state, out, &error) != PLSH_STATUS_OK ||
-        plsh_checkpoint_prune(out, w->given->records.keep, &error) != PLSH_STATUS_OK)
+    plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, out, &error);
+    if (status == PLSH_STATUS_OK && cli_rank() == 0)
+        status = plsh_checkpoint_prune(out, w->given->records.keep, &error);
+    if (status != PLSH_STATUS_OK)
         return cli_fail("%s; the checkpoint before is whole", error.message);
     w->saved = w->state.step;
     return CLI_DONE;
@@ -331,11 +364,13 @@ static int save(work *w) {
 static int evaluate(work *w) {
     const int64_t context = w->given->steps.context;
     const int64_t length = context < w->eval.count ? context : w->eval.count;
+    const plsh_block mine = plsh_ranks_windows(w->model.ranks, w->eval.count / length);
     cli_scores scores = {0};
     int code = CLI_DONE;
-    for (int64_t at = 0; code == CLI_DONE && at + length <= w->eval.count; at += length)
-        code = cli_score_window(&w->lm, &w->model, w->eval.values + at, length, 1, &scores, NULL,
-                                NULL, NULL);
+    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
+        code = cli_score_window(&w->lm, &w->model, w->eval.values + k * length, length, 1, &scores,
+                                NULL, NULL, NULL);
+    code = cli_spread_scores(&w->model, code, &scores);
     if (code != CLI_DONE) return code;
     cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step,
              scores.nll / (double)scores.tokens, exp(scores.nll / (double)scores.tokens));
@@ -416,7 +451,20 @@ static int stop(work *w) {
 static int plot(work *w) {
     const char *asked = w->given->records.plot;
     asked_to_plot = 0;
+    if (cli_rank() > 0) return CLI_DONE;
     return cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path, asked != NULL);
+}
+
+/* What one rank was asked all were. */
+static int share_signals(const work *w) {
+    const plsh_ranks *ranks = w->model.ranks;
+    plsh_error error;
+    double asked = (double)asked_to_stop;
+    if (ranks == NULL) return CLI_DONE;
+    if (ranks->sum(ranks->context, &asked, 1, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    if (asked > 0.0 && !asked_to_stop) asked_to_stop = SIGTERM;
+    return CLI_DONE;
 }
 
 static int loop(work *w) {
@@ -432,6 +480,8 @@ static int loop(work *w) {
         if (code == CLI_DONE && w->in_a_row == 0 && is_due(w, records->checkpoint_every))
             code = save(w);
         if (code == CLI_DONE && asked_to_plot) code = plot(w);
+        code = cli_ranks_agree(code);
+        if (code == CLI_DONE) code = share_signals(w);
         if (code == CLI_DONE && asked_to_stop) code = stop(w);
     }
     cli_progress_end();
@@ -466,9 +516,10 @@ static int train(work *w) {
     if (code == CLI_DONE) code = make_path(w->log_path, given->data.out, "log.jsonl");
     if (code == CLI_DONE) code = make_path(w->plot_path, given->data.out, "log.svg");
     if (code == CLI_DONE && given->records.resume) code = resume(w);
-    if (code == CLI_DONE)
+    if (code == CLI_DONE && cli_rank() == 0)
         code = cli_train_log_open(&w->log, log != NULL ? log : w->log_path,
                                   w->saved >= 0 ? w->state.log_bytes : -1, given->lm.common.json);
+    code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
     catch_signals();
@@ -482,6 +533,7 @@ static int run(const void *given) {
     if (code == CLI_DONE) code = open_model(&w);
     if (code == CLI_DONE) code = open_data(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
+    code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = train(&w);
     cli_train_log_close(&w.log);
     free(w.ids);
@@ -508,7 +560,8 @@ const cli_command cli_command_train = {
             "load, or an adapter that PEFT loads. The same command with --resume goes on after "
             "anything, kill -9 too, as if it had not stopped; Ctrl-C writes a checkpoint first. "
             "The last tokens that fill no window are left out. Results are the same for any number "
-            "of threads.",
+            "of threads. Under mpirun, plsh-mpi shares the tokens of every batch among its ranks; "
+            "any number of them can resume.",
     .example = "plsh train --fresh model/config.json --tokenizer model --text text.txt "
                "--context 128 --steps 4 --out scratch --attention plsh --samples 10 --sigma 16\n"
                "plsh train --base model --text text.txt --context 128 --steps 4 --lora-rank 4 "
@@ -518,4 +571,5 @@ const cli_command cli_command_train = {
     .settings_size = sizeof(settings),
     .run = run,
     .configure = cli_config_read,
+    .over_ranks = true,
 };

@@ -31,6 +31,7 @@ void cli_train_log_close(cli_train_log *log) {
 
 int64_t cli_train_log_length(cli_train_log *log) {
     struct stat about;
+    if (log->file == NULL) return 0; /* another rank's */
     fflush(log->file);
     return fstat(fileno(log->file), &about) == 0 ? (int64_t)about.st_size : 0;
 }

@@ -8,8 +8,8 @@
 
 typedef struct cli_train_log {
     const char *path;
-    FILE *file;
-    bool echo; /* lines go to stdout too */
+    FILE *file; /* NULL on ranks that are not the first: nothing is logged */
+    bool echo;  /* lines go to stdout too */
 } cli_train_log;
 
 /* Opens it: anew (length < 0), or cut to `length` bytes, where the checkpoint saw its end. */

@@ -195,6 +195,7 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      .help = "steps in a row whose loss or gradients are not finite before it stops",
      .fallback = "5",
      .range = CLI_AT_LEAST(1)},
+    CLI_MESH_OPTION(cli_train_steps, mesh),
 };
 
 const cli_option cli_train_lora_table[CLI_TRAIN_LORA_COUNT] = {

@@ -2,7 +2,7 @@
 #ifndef PLSH_CLI_LM_TRAIN_OPTIONS_H
 #define PLSH_CLI_LM_TRAIN_OPTIONS_H
 
-#include "cli/lm/model.h"
+#include "cli/lm/spread.h"
 
 typedef struct cli_train_data {
     const char *fresh, *base, *adapter, *tokenizer, *text, *tokens, *out, *config;
@@ -17,6 +17,7 @@ typedef struct cli_train_steps {
     int draws;    /* 0: new, 1: kept */
     bool decay_matrices, recompute;
     int64_t patience;
+    const char *mesh;
 } cli_train_steps;
 
 typedef struct cli_train_lora {
@@ -41,7 +42,7 @@ typedef struct cli_train_settings {
 
 enum {
     CLI_TRAIN_DATA_COUNT = 10,
-    CLI_TRAIN_STEPS_COUNT = 18,
+    CLI_TRAIN_STEPS_COUNT = 19,
     CLI_TRAIN_LORA_COUNT = 4,
     CLI_TRAIN_RECORDS_COUNT = 9
 };

@@ -67,8 +67,8 @@ PLSH_API void plsh_npy_free(plsh_npy *array);
  * is; the integer types are refused. */
 PLSH_API plsh_status plsh_npy_to_float32(plsh_npy *array, plsh_error *error);
 
-/* Appends an array, format version 1, to an open file; and the same as a whole file, all of it or
- * nothing. */
+/* Appends an array, format version 1, to an open file (data NULL: its header alone; the values are
+ * to follow by plsh_file_write); and the same as a whole file, all of it or nothing. */
 PLSH_API plsh_status plsh_npy_append(plsh_file *file, plsh_dtype type, int rank,
                                      const int64_t *shape, const void *data, plsh_error *error);
 PLSH_API plsh_status plsh_npy_write(const char *path, plsh_dtype type, int rank,

@@ -336,7 +336,8 @@ plsh_status plsh_npy_append(plsh_file *file, plsh_dtype type, int rank, const in
     char header[512];
     size_t length = format_header(header, type, rank, shape);
     plsh_status status = plsh_file_write(file, header, length, error);
-    return status == PLSH_STATUS_OK ? plsh_file_write(file, data, bytes, error) : status;
+    if (status != PLSH_STATUS_OK || data == NULL) return status;
+    return plsh_file_write(file, data, bytes, error);
 }
 
 plsh_status plsh_npy_write(const char *path, plsh_dtype type, int rank, const int64_t *shape,

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Weak scaling of a step of training: `plsh-mpi train` on ranks of one thread each, with as many tokens for each.
+
+    bench/mpi_training.py --plsh-mpi build/plsh-mpi
+    bench/mpi_training.py --ranks 4 --tokens 4096 --methods exact
+
+The model is that of bench/training.py. R ranks train on one window of R * --tokens tokens, so that a rank has as many
+rows as the process that is alone; the efficiency is the tokens per second of R ranks over R times those of one. "apart"
+is R processes that know nothing of each other, --tokens each, at the same time: what the machine's memory and clock leave
+of R cores. Runs take turns, --turns times; the median of all steps but the first of each run counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import tempfile
+
+from training import CONFIG, WORDS
+
+MPIRUN = ["mpirun", "--allow-run-as-root", "--bind-to", "core", "--mca", "btl", "self,vader", "-np"]
+
+
+def write_data(folder: pathlib.Path, tokens: int) -> None:
+    """A configuration, a tokenizer whose tokens are characters, and a text."""
+    draw = random.Random(1)
+    vocabulary = {chr(0x4E00 + i): i for i in range(WORDS)}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": False}
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    (folder / "text.txt").write_text("".join(chr(0x4E00 + draw.randrange(WORDS)) for _ in range(tokens)), encoding="utf-8")
+
+
+def speeds(o: argparse.Namespace, folder: pathlib.Path, method: str, ranks: int, apart: bool) -> list[float]:
+    """Tokens per second of all steps but the first; of processes apart, of all of them together."""
+    jobs = []
+    with tempfile.TemporaryDirectory() as out:
+        for job in range(ranks if apart else 1):
+            train = ["train", "--fresh", folder / "config.json", "--tokenizer", folder, "--text", folder / "text.txt",
+                     "--tokens", folder / "text.tokens", "--context", o.tokens * (1 if apart else ranks), "--steps",
+                     o.steps + 1, "--lr", "1e-4", "--attention", method, "--threads", 1, "--checkpoint-every", 0,
+                     "--quiet", "--out", f"{out}/{job}"]
+            start = ["taskset", "-c", job] if apart else [*MPIRUN, ranks]
+            jobs.append(subprocess.Popen([*map(str, [*start, o.plsh_mpi, *train])], stdout=subprocess.DEVNULL))
+        assert all([job.wait() == 0 for job in jobs])
+        logs = [[json.loads(line) for line in pathlib.Path(out, str(job), "log.jsonl").read_text().splitlines()]
+                for job in range(len(jobs))]
+    return [sum(step) for step in zip(*([line["tokens_per_second"] for line in log][1:] for log in logs))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plsh-mpi", default="build/plsh-mpi", help="the program")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=4096, help="of each rank")
+    parser.add_argument("--methods", default="exact,plsh", type=lambda text: text.split(","))
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=3)
+    o = parser.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    print(f"{o.tokens} tokens for each rank; tokens/s, and of {o.ranks} times those of one rank")
+    print(f"{'method':8} {'1 rank':>9} {f'{o.ranks} ranks':>16} {f'{o.ranks} apart':>16}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_data(folder, o.tokens * o.ranks * 2)
+        for method in o.methods:
+            rows: list[list[float]] = [[], [], []]
+            for _ in range(o.turns):
+                for row, (ranks, apart) in zip(rows, ((1, False), (o.ranks, False), (o.ranks, True))):
+                    row += speeds(o, folder, method, ranks, apart)
+            one, many, apart_speed = map(statistics.median, rows)
+            print(f"{method:8} {one:9.0f} {many:9.0f} {many / one / o.ranks:6.3f} {apart_speed:9.0f} "
+                  f"{apart_speed / one / o.ranks:6.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+/* cli: what the commands that run models do over the ranks of plsh-mpi. */
+#include "cli/lm/spread.h"
+
+#include "cli/message.h"
+#include "cli/ranks.h"
+
+#include <stdlib.h>
+
+enum { BLOCK = 1 << 22 }; /* numbers that are sent at once */
+
+int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model) {
+    int code = cli_ranks_mesh(mesh, &model->ranks);
+    if (code == CLI_DONE && model->ranks != NULL && options->model.kv != 0)
+        return cli_usage("--kv: over ranks keys and values are float32");
+    return code;
+}
+
+int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
+    const plsh_ranks *ranks = model->ranks;
+    if (ranks == NULL) return code;
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
+    double sums[] = {(double)s->tokens, s->nll,           s->entropy,       s->reciprocal,
+                     (double)s->first,  (double)s->top10, (double)s->top100};
+    plsh_error error;
+    if (ranks->sum(ranks->context, sums, CLI_COUNT(sums), &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    *s = (cli_scores){.tokens = (int64_t)sums[0],
+                      .nll = sums[1],
+                      .entropy = sums[2],
+                      .reciprocal = sums[3],
+                      .first = (int64_t)sums[4],
+                      .top10 = (int64_t)sums[5],
+                      .top100 = (int64_t)sums[6]};
+    return CLI_DONE;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static int64_t rows_at_once(int64_t columns) { return columns < BLOCK ? BLOCK / columns : 1; }
+
+static plsh_status send_rows(const plsh_ranks *ranks, const float *own, int64_t rows,
+                             int64_t columns, plsh_error *error) {
+    const int64_t most = rows_at_once(columns);
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t r = 0; status == PLSH_STATUS_OK && r < rows; r += most) {
+        const int64_t count = rows - r < most ? rows - r : most;
+        status = ranks->send(ranks->context, own + r * columns,
+                             (size_t)(count * columns) * sizeof(float), error);
+    }
+    return status;
+}
+
+/* The rows of another rank, in the order of ranks; they are received after a disk is full, too, so
+ * that nobody waits. */
+static plsh_status append_rows(const plsh_ranks *ranks, int64_t from, int64_t rows, int64_t columns,
+                               float *block, plsh_file *file, plsh_error *error) {
+    const int64_t most = rows_at_once(columns);
+    plsh_status status = PLSH_STATUS_OK, received = PLSH_STATUS_OK;
+    for (int64_t r = 0; received == PLSH_STATUS_OK && r < rows; r += most) {
+        const size_t size = (size_t)((rows - r < most ? rows - r : most) * columns) * sizeof(float);
+        received = ranks->receive(ranks->context, from, block, size, error);
+        if (received == PLSH_STATUS_OK && status == PLSH_STATUS_OK)
+            status = plsh_file_write(file, block, size, error);
+    }
+    return received != PLSH_STATUS_OK ? received : status;
+}
+
+static plsh_status write_rows(const plsh_ranks *ranks, plsh_file *file, int64_t rows,
+                              int64_t columns, const float *own, float *block, plsh_error *error) {
+    const int64_t shape[] = {rows, columns};
+    plsh_block mine = plsh_ranks_rows(ranks, rows);
+    plsh_status status = plsh_npy_append(file, PLSH_DTYPE_FLOAT32, 2, shape, NULL, error);
+    if (status == PLSH_STATUS_OK)
+        status = plsh_file_write(file, own, (size_t)(mine.end * columns) * sizeof(float), error);
+    for (int64_t r = 1; r < ranks->ranks; r++) {
+        plsh_ranks other = *ranks;
+        plsh_error later;
+        other.rank = r;
+        plsh_block theirs = plsh_ranks_rows(&other, rows);
+        plsh_status one = append_rows(ranks, r, theirs.end - theirs.begin, columns, block, file,
+                                      status == PLSH_STATUS_OK ? error : &later);
+        if (status == PLSH_STATUS_OK) status = one;
+    }
+    return status;
+}
+
+int cli_spread_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
+                    float *own) {
+    const plsh_ranks *ranks = model->ranks;
+    const int64_t shape[] = {rows, columns};
+    if (ranks == NULL) return cli_output_array(output, PLSH_DTYPE_FLOAT32, 2, shape, own);
+    if (own == NULL) return CLI_DONE;
+    plsh_error error;
+    plsh_block mine = plsh_ranks_rows(ranks, rows);
+    float *block = NULL;
+    if (ranks->rank == 0) block = malloc((size_t)(rows_at_once(columns) * columns) * sizeof(float));
+    int code =
+        cli_ranks_agree(ranks->rank == 0 && block == NULL ? cli_fail("out of memory") : CLI_DONE);
+    if (code == CLI_DONE) {
+        plsh_status status =
+            ranks->rank == 0 ? write_rows(ranks, output->file, rows, columns, own, block, &error)
+                             : send_rows(ranks, own, mine.end - mine.begin, columns, &error);
+        code = cli_ranks_agree(status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error));
+    }
+    free(block);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* cli: what the commands that run models do over the ranks of plsh-mpi. In plsh there is one. */
+#ifndef PLSH_CLI_LM_SPREAD_H
+#define PLSH_CLI_LM_SPREAD_H
+
+#include "cli/lm/score.h"
+#include "cli/output.h"
+
+/* --mesh, a text, in the table of a command. */
+#define CLI_MESH_OPTION(options, member)                                                           \
+    {                                                                                              \
+        .name = "mesh", .kind = CLI_TEXT, CLI_MEMBER(options, member), .value = "DxS",             \
+        .help = "plsh-mpi: D groups of ranks, each with windows of its own, and S ranks in each, " \
+                "which share their tokens; else 1 x all"                                           \
+    }
+
+/* model->ranks, for a mesh "2x4" or NULL. Sessions, and what only they have, are refused. */
+int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model);
+
+/* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
+int cli_spread_scores(const cli_model *model, int code, cli_scores *scores);
+
+/* Rows that are spread over the ranks of one group, into an array [rows][columns] that the first
+ * one writes; `own` are this rank's, NULL on all where it was not asked for. */
+int cli_spread_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
+                    float *own);
+
+#endif

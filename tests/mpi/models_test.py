@@ -1,0 +1,173 @@
+"""plsh-mpi runs and trains models as plsh does: the same files and figures with any number of ranks.
+Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill"""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+mpirun, plsh, plsh_mpi, write_model, what = sys.argv[1:6]
+TRAIN = ["train", "--fresh", "model/config.json", "--tokenizer", "model", "--text", "text.txt",
+         "--eval-text", "held.txt", "--eval-every", "8", "--context", "64", "--batch", "2",
+         "--accumulate", "2", "--lr", "3e-3", "--attention", "plsh", "--samples", "4", "--sigma", "8",
+         "--dropout", "0.1", "--threads", "1", "--quiet"]
+
+
+def run(*arguments: str, ranks: int = 0) -> str:
+    """The output of plsh, or of plsh-mpi with that many ranks."""
+    command = [mpirun, str(ranks), plsh_mpi] if ranks else [plsh]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    if done.returncode == 77:  # mpirun.sh: there is no mpirun
+        print(done.stdout)
+        sys.exit(77)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def numbers_of(file: str) -> tuple[bytes, tuple[float, ...]]:
+    """The header of a .npy or .safetensors file of float32, and its numbers."""
+    content = Path(file).read_bytes()
+    size = (10 + int.from_bytes(content[8:10], "little") if file.endswith(".npy")
+            else 8 + int.from_bytes(content[:8], "little"))
+    return content[:size], struct.unpack(f"<{(len(content) - size) // 4}f", content[size:])
+
+
+def compare_files(one: str, many: str, limit: float) -> None:
+    (head, x), (other, y) = numbers_of(one), numbers_of(many)
+    assert head == other, f"{many}: another header than {one}"
+    off, most = max(abs(a - b) for a, b in zip(x, y)), max(map(abs, x))
+    print(f"{many}: off by {off / most:.2g} of the largest number")
+    assert off <= limit * most
+
+
+def log_of(out: str) -> list[dict]:
+    lines = [json.loads(line) for line in Path(out, "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines]
+
+
+def compare_logs(one: str, many: str, limit: float) -> None:
+    a, b = log_of(one), log_of(many)
+    assert [(x["step"], [*x]) for x in a] == [(x["step"], [*x]) for x in b], f"{many}: other lines"
+    worst = max(abs(x[k] - y[k]) / x[k] for x, y in zip(a, b) for k in ("loss", "eval_loss") if k in x)
+    print(f"{many}: losses off by {worst:.2g}")
+    assert worst <= limit
+
+
+def table_of(text: str) -> list[dict]:
+    return [{k: v for k, v in row.items() if k != "tokens_per_second"}
+            for row in json.loads(text)["rows"]]
+
+
+def test_ranks(ranks: int) -> None:
+    """forward, perplexity and 20 steps of training against one process."""
+    forward = ["forward", "--model", "model", "--text", "held.txt", "--threads", "1"]
+    for name, count in (("one", 0), ("many", ranks)):
+        run(*forward, "--logits", f"{name}-logits.npy", "--hidden", f"{name}-hidden.npy",
+            "--gradients", f"{name}-gradients.safetensors", ranks=count)
+    for kind in ("logits.npy", "hidden.npy", "gradients.safetensors"):
+        compare_files(f"one-{kind}", f"many-{kind}", 1e-5)
+    perplexity = ["perplexity", "--model", "model", "--text", "text.txt", "--context", "100,333",
+                  "--limit-tokens", "1500", "--attention", "exact", "--sigma", "16", "--threads", "1",
+                  "--json", "--quiet"]
+    mesh = ["--mesh", f"2x{ranks // 2}"] if ranks % 2 == 0 else []
+    one, many = table_of(run(*perplexity)), table_of(run(*perplexity, *mesh, ranks=ranks))
+    for a, b in zip(one, many, strict=True):
+        assert a.keys() == b.keys() and a["tokens"] == b["tokens"]
+        assert all(abs(a[k] - b[k]) <= 1e-6 * abs(a[k]) for k in ("nll", "mrr", "entropy")), (a, b)
+    run(*TRAIN, "--steps", "20", "--out", "one")
+    run(*TRAIN, "--steps", "20", "--out", "many", ranks=ranks)
+    compare_logs("one", "many", 1e-6)
+    files = [sorted(p.name for p in Path(out).iterdir()) for out in ("one", "many")]
+    assert files[0] == files[1], files
+    if ranks == 1:
+        assert Path("one/model.safetensors").read_bytes() == Path("many/model.safetensors").read_bytes()
+    if mesh:
+        run(*TRAIN, "--steps", "20", "--out", "mesh", *mesh, ranks=ranks)
+        compare_logs("one", "mesh", 1e-6)
+
+
+def test_resume() -> None:
+    """Ten steps of four ranks, five more of two, five more of one process: as one from the start."""
+    run(*TRAIN, "--steps", "20", "--out", "one")
+    run(*TRAIN, "--steps", "20", "--out", "whole", "--checkpoint-every", "5", "--keep", "9", ranks=4)
+    for steps, ranks in ((10, 2), (15, 0), (5, 4)):
+        shutil.copytree("whole", f"from-{steps}")
+        for folder in Path(f"from-{steps}").glob("checkpoint-*"):
+            if int(folder.name[-8:]) > steps:
+                shutil.rmtree(folder)
+        run(*TRAIN, "--steps", "20", "--out", f"from-{steps}", "--resume", ranks=ranks)
+        compare_logs("one", f"from-{steps}", 1e-6)
+    same = [Path(out, "model.safetensors").read_bytes() for out in ("whole", "from-5")]
+    assert same[0] == same[1], "the same number of ranks goes on bit for bit"
+
+
+def ranks_of(process: int) -> list[int]:
+    """The processes of plsh-mpi below mpirun, oldest first."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = stat.read_text().split("(", 1)[1].rsplit(")", 1)
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = (int(rest.split()[1]), name)
+
+    def is_below(one: int) -> bool:
+        return one == process or (one in parents and is_below(parents[one][0]))
+
+    return sorted(p for p, (_, name) in parents.items() if name == "plsh-mpi" and is_below(p))
+
+
+def kill_one(out: str, victim: int, at_checkpoint: int) -> None:
+    """Kills a rank as soon as there is a checkpoint of that step: all end, and say so."""
+    with open(f"said-{victim}", "w+") as said:
+        job = subprocess.Popen([mpirun, "3", plsh_mpi, *TRAIN, "--steps", "40", "--checkpoint-every",
+                                "4", "--out", out, "--resume"], stdout=subprocess.DEVNULL, stderr=said)
+        while job.poll() is None and not Path(out, f"checkpoint-{at_checkpoint:08d}").exists():
+            time.sleep(0.01)
+        assert job.poll() is None, "it ended before it could be killed"
+        ranks = ranks_of(job.pid)
+        assert len(ranks) == 3, ranks
+        begin = time.monotonic()
+        os.kill(ranks[victim], signal.SIGKILL)
+        code = job.wait(timeout=30)
+        print(f"rank {victim} killed: mpirun ended with {code} after {time.monotonic() - begin:.1f} s")
+        time.sleep(0.2)
+        assert code != 0 and not any(Path(f"/proc/{p}/exe").exists() for p in ranks), "a rank lives on"
+        said.seek(0)
+        assert said.read().strip(), "nothing was said"
+
+
+def test_kill() -> None:
+    run(*TRAIN, "--steps", "40", "--checkpoint-every", "4", "--out", "whole", ranks=3)
+    kill_one("killed", 2, 8)
+    kill_one("killed", 0, 20)
+    run(*TRAIN, "--steps", "40", "--checkpoint-every", "4", "--out", "killed", "--resume", ranks=3)
+    assert log_of("whole") == log_of("killed"), "the logs differ"
+    assert (Path("whole/model.safetensors").read_bytes() ==
+            Path("killed/model.safetensors").read_bytes()), "the weights differ"
+
+
+def main() -> None:
+    subprocess.run([sys.executable, write_model, "model"], check=True)
+    Path("text.txt").write_text("".join(f"line {i} of a text to learn\n" for i in range(400)))
+    Path("held.txt").write_text("".join(f"line {i} of another one\n" for i in range(12)))
+    if what == "resume":
+        test_resume()
+    elif what == "kill":
+        test_kill()
+    else:
+        test_ranks(int(what))
+
+
+if __name__ == "__main__":
+    folder = tempfile.mkdtemp()
+    try:
+        os.chdir(folder)
+        main()
+    finally:
+        shutil.rmtree(folder)
