@@ -74,7 +74,7 @@ struct cli_command {
     int (*run)(const void *settings); /* the exit code */
     /* Options from the file that --config names, before those of the command line; NULL: none. */
     int (*configure)(const cli_command *command, const char *path, void *settings);
-    bool over_ranks; /* knows what to do where plsh-mpi has more than one rank */
+    bool over_ranks; /* runs on the ranks of plsh-mpi; others in one process only */
 };
 
 #define CLI_COUNT(array) (sizeof(array) / sizeof((array)[0]))

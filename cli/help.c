@@ -67,8 +67,11 @@ static void print_example(const char *example) {
 }
 
 void cli_help_command(const cli_command *command) {
-    printf("plsh %s - %s\n\nusage: plsh %s [options]\n\n", command->name, command->summary,
+    printf("plsh %s - %s\n\nusage: plsh %s [options]\n", command->name, command->summary,
            command->name);
+    if (command->over_ranks)
+        printf("       mpirun -np RANKS plsh-mpi %s [options]\n", command->name);
+    putchar('\n');
     wrap(command->text, 0, 0);
     int column = 0;
     for (size_t g = 0; g < command->group_count; g++)

@@ -55,7 +55,11 @@ static void put_command_page(FILE *file, const cli_command *command) {
     char name[64];
     snprintf(name, sizeof name, "plsh-%s", command->name);
     put_title(file, name, command->summary);
-    fprintf(file, ".SH SYNOPSIS\n.B plsh %s\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n", command->name);
+    fprintf(file, ".SH SYNOPSIS\n.B plsh %s\n[\\fIoptions\\fR]\n", command->name);
+    if (command->over_ranks)
+        fprintf(file, ".br\n.B mpirun \\-np\n\\fIranks\\fR\n.B plsh\\-mpi %s\n[\\fIoptions\\fR]\n",
+                command->name);
+    fputs(".SH DESCRIPTION\n", file);
     put_roff(file, command->text);
     fputc('\n', file);
     for (size_t g = 0; g < command->group_count; g++) {
