@@ -5,9 +5,10 @@
     bench/mpi_training.py --ranks 4 --tokens 4096 --methods exact
 
 The model is that of bench/training.py. R ranks train on one window of R * --tokens tokens, so that a rank has as many
-rows as the process that is alone; the efficiency is the tokens per second of R ranks over R times those of one. "apart"
-is R processes that know nothing of each other, --tokens each, at the same time: what the machine's memory and clock leave
-of R cores. Runs take turns, --turns times; the median of all steps but the first of each run counts.
+rows as the process that is alone; the efficiency is the tokens per second of R ranks over R times those of one. "long" is
+one rank on the window of R * --tokens: in a longer window a row sees more keys, where heads reach further than --tokens.
+"apart" is R processes that know nothing of each other, --tokens each, at the same time: what the machine's memory and clock
+leave of R cores. Runs take turns, --turns times; the median of all steps but the first of each run counts.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ def write_data(folder: pathlib.Path, tokens: int) -> None:
     (folder / "text.txt").write_text("".join(chr(0x4E00 + draw.randrange(WORDS)) for _ in range(tokens)), encoding="utf-8")
 
 
-def speeds(o: argparse.Namespace, folder: pathlib.Path, method: str, ranks: int, apart: bool) -> list[float]:
+def speeds(o: argparse.Namespace, folder: pathlib.Path, method: str, ranks: int, context: int, apart: int) -> list[float]:
     """Tokens per second of all steps but the first; of processes apart, of all of them together."""
     jobs = []
     with tempfile.TemporaryDirectory() as out:
-        for job in range(ranks if apart else 1):
+        for job in range(apart or 1):
             train = ["train", "--fresh", folder / "config.json", "--tokenizer", folder, "--text", folder / "text.txt",
-                     "--tokens", folder / "text.tokens", "--context", o.tokens * (1 if apart else ranks), "--steps",
-                     o.steps + 1, "--lr", "1e-4", "--attention", method, "--threads", 1, "--checkpoint-every", 0,
-                     "--quiet", "--out", f"{out}/{job}"]
+                     "--tokens", folder / "text.tokens", "--context", context, "--steps", o.steps + 1, "--lr",
+                     "1e-4", "--attention", method, "--sigma", o.sigma, "--threads", 1, "--checkpoint-every", 0, "--quiet",
+                     "--out", f"{out}/{job}"]
             start = ["taskset", "-c", job] if apart else [*MPIRUN, ranks]
             jobs.append(subprocess.Popen([*map(str, [*start, o.plsh_mpi, *train])], stdout=subprocess.DEVNULL))
         assert all([job.wait() == 0 for job in jobs])
@@ -58,24 +59,31 @@ def main() -> None:
     parser.add_argument("--plsh-mpi", default="build/plsh-mpi", help="the program")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=4096, help="of each rank")
+    parser.add_argument("--sigma", type=float, default=64, help="of all heads")
     parser.add_argument("--methods", default="exact,plsh", type=lambda text: text.split(","))
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--all", action="store_true", help="every step's speed")
     o = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    print(f"{o.tokens} tokens for each rank; tokens/s, and of {o.ranks} times those of one rank")
-    print(f"{'method':8} {'1 rank':>9} {f'{o.ranks} ranks':>16} {f'{o.ranks} apart':>16}")
+    print(f"{o.tokens} tokens for each rank, sigma {o.sigma:g}; tokens/s, and of {o.ranks} times those of one rank, or of one on "
+          "the long window")
+    print(f"{'method':8} {'1 rank':>9} {'long':>9} {f'{o.ranks} ranks':>23} {f'{o.ranks} apart':>16}")
+    long = o.tokens * o.ranks
+    kinds = ((1, o.tokens, 0), (1, long, 0), (o.ranks, long, 0), (1, o.tokens, o.ranks))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        write_data(folder, o.tokens * o.ranks * 2)
+        write_data(folder, 2 * long)
         for method in o.methods:
-            rows: list[list[float]] = [[], [], []]
+            rows: list[list[float]] = [[] for _ in kinds]
             for _ in range(o.turns):
-                for row, (ranks, apart) in zip(rows, ((1, False), (o.ranks, False), (o.ranks, True))):
-                    row += speeds(o, folder, method, ranks, apart)
-            one, many, apart_speed = map(statistics.median, rows)
-            print(f"{method:8} {one:9.0f} {many:9.0f} {many / one / o.ranks:6.3f} {apart_speed:9.0f} "
-                  f"{apart_speed / one / o.ranks:6.3f}", flush=True)
+                for row, kind in zip(rows, kinds):
+                    row += speeds(o, folder, method, *kind)
+            one, alone, many, apart = map(statistics.median, rows)
+            print(f"{method:8} {one:9.0f} {alone:9.0f} {many:9.0f} {many / one / o.ranks:6.3f} {many / alone / o.ranks:6.3f} "
+                  f"{apart:9.0f} {apart / one / o.ranks:6.3f}", flush=True)
+            if o.all:
+                print(*([round(x) for x in row] for row in rows))
 
 
 if __name__ == "__main__":

@@ -122,8 +122,8 @@ def ranks_of(process: int) -> list[int]:
     return sorted(p for p, (_, name) in parents.items() if name == "plsh-mpi" and is_below(p))
 
 
-def kill_one(out: str, victim: int, at_checkpoint: int) -> None:
-    """Kills a rank as soon as there is a checkpoint of that step: all end, and say so."""
+def end_one(out: str, victim: int, number: signal.Signals, at_checkpoint: int, says: str) -> None:
+    """A signal to a rank as soon as there is a checkpoint of that step: all end, and say so."""
     with open(f"said-{victim}", "w+") as said:
         job = subprocess.Popen([mpirun, "3", plsh_mpi, *TRAIN, "--steps", "40", "--checkpoint-every",
                                 "4", "--out", out, "--resume"], stdout=subprocess.DEVNULL, stderr=said)
@@ -133,19 +133,21 @@ def kill_one(out: str, victim: int, at_checkpoint: int) -> None:
         ranks = ranks_of(job.pid)
         assert len(ranks) == 3, ranks
         begin = time.monotonic()
-        os.kill(ranks[victim], signal.SIGKILL)
+        os.kill(ranks[victim], number)
         code = job.wait(timeout=30)
-        print(f"rank {victim} killed: mpirun ended with {code} after {time.monotonic() - begin:.1f} s")
+        print(f"{number.name} to rank {victim}: mpirun ended with {code} after {time.monotonic() - begin:.1f} s")
         time.sleep(0.2)
         assert code != 0 and not any(Path(f"/proc/{p}/exe").exists() for p in ranks), "a rank lives on"
         said.seek(0)
-        assert said.read().strip(), "nothing was said"
+        message = said.read()
+        assert message.strip() and says in message, message
 
 
 def test_kill() -> None:
     run(*TRAIN, "--steps", "40", "--checkpoint-every", "4", "--out", "whole", ranks=3)
-    kill_one("killed", 2, 8)
-    kill_one("killed", 0, 20)
+    end_one("killed", 2, signal.SIGKILL, 8, "")
+    end_one("killed", 1, signal.SIGTERM, 16, "plsh train: stopped by a signal after step")
+    end_one("killed", 0, signal.SIGKILL, 28, "")
     run(*TRAIN, "--steps", "40", "--checkpoint-every", "4", "--out", "killed", "--resume", ranks=3)
     assert log_of("whole") == log_of("killed"), "the logs differ"
     assert (Path("whole/model.safetensors").read_bytes() ==
