@@ -49,8 +49,8 @@ plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, plsh_error *
     return worst ? tell(communicator, mine, error) : PLSH_STATUS_OK;
 }
 
-plsh_status plsh_mpi_agree_asked(MPI_Comm communicator, plsh_status mine,
-                                 const plsh_mpi_asked *asked, plsh_error *error) {
+plsh_status plsh_mpi_agree_asked(MPI_Comm communicator, plsh_status mine, plsh_mpi_asked *asked,
+                                 plsh_error *error) {
     const int rows = asked->of_rows, none = INT_MIN;
     const int said[5] = {(int)mine, asked->has_rows ? rows : none, asked->has_rows ? -rows : none,
                          asked->of_all, -asked->of_all};
@@ -60,6 +60,7 @@ plsh_status plsh_mpi_agree_asked(MPI_Comm communicator, plsh_status mine,
     if (failed) return failed;
     if (most[0]) return tell(communicator, mine, error);
     const bool same_rows = most[1] == none || most[1] == -most[2], same = most[3] == -most[4];
+    asked->of_rows = most[1] == none ? 0 : most[1];
     if (same_rows && same) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID,
                      "the ranks do not ask for the same outputs; each is NULL on all of them that "

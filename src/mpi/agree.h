@@ -8,14 +8,14 @@
 plsh_status plsh_mpi_try(int code, const char *what, plsh_error *error);
 
 /* Collective: is `mine` OK everywhere, and do all ranks ask for the same? Outputs that belong to
- * rows are compared among ranks that have rows, others among all. */
+ * rows are compared among ranks that have rows, and told to the others; the rest among all. */
 typedef struct plsh_mpi_asked {
     bool has_rows;
     int of_rows, of_all; /* a bit for each output, at least 0 */
 } plsh_mpi_asked;
 
-plsh_status plsh_mpi_agree_asked(MPI_Comm communicator, plsh_status mine,
-                                 const plsh_mpi_asked *asked, plsh_error *error);
+plsh_status plsh_mpi_agree_asked(MPI_Comm communicator, plsh_status mine, plsh_mpi_asked *asked,
+                                 plsh_error *error);
 
 /* Collective: is the number the same on all ranks? `what` names what it stands for. */
 plsh_status plsh_mpi_agree_same(MPI_Comm communicator, uint64_t number, const char *what,

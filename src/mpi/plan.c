@@ -176,6 +176,7 @@ static plsh_status begin_unit(plsh_mpi_plan *plan, int64_t head, plsh_error *err
     plsh_mpi_unit *unit = &plan->unit[plan->units];
     plsh_block *blocks = plan->blocks + plan->units * 2 * plan->ranks;
     *unit = (plsh_mpi_unit){.rotates = rotates(plan, head),
+                            .fades = plan->head[head].method == PLSH_METHOD_EXACT,
                             .first = head % group == 0,
                             .head = head,
                             .kv_head = kv_head,
@@ -183,8 +184,8 @@ static plsh_status begin_unit(plsh_mpi_plan *plan, int64_t head, plsh_error *err
                             .reach = blocks,
                             .need = blocks + plan->ranks};
     for (int64_t h = head; h / group == kv_head; h++) {
-        if (rotates(plan, h) != unit->rotates) break;
-        unit->fades |= plan->head[h].method == PLSH_METHOD_EXACT;
+        const bool fades = plan->head[h].method == PLSH_METHOD_EXACT;
+        if (rotates(plan, h) != unit->rotates || fades != unit->fades) break;
         unit->heads++;
     }
     plsh_status status = PLSH_STATUS_OK;
@@ -286,25 +287,28 @@ static plsh_status fit_workspace(plsh_mpi_plan *plan, const plsh_plan *call, boo
                          error);
 }
 
-/* The calls of a halo unit that are not on the own rows alone. */
-static void find_far(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
+/* The calls of a halo unit that are not on the own rows alone. Units that ask have all own rows in
+ * sight, others what they reach. */
+static plsh_status find_far(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_error *error) {
     const plsh_block queries = plsh_mpi_own_queries(plan), rows = plsh_mpi_own_rows(plan);
     const plsh_block need = unit->need[plan->rank];
+    plsh_status status = PLSH_STATUS_OK;
     unit->far_count = 0;
     if (!unit->first || plsh_block_size(unit->near) == 0) {
         unit->near = (plsh_block){queries.end, queries.end};
-        if (plsh_block_size(queries) > 0)
-            unit->far[unit->far_count++] = (plsh_mpi_far){.queries = queries, .keys = need};
-        return;
+        unit->far[unit->far_count++] = (plsh_mpi_far){.queries = queries, .keys = need};
+        return status;
     }
-    const int64_t last = plan->whole.causal ? unit->near.begin : rows.end;
-    const plsh_mpi_far left = {.queries = {queries.begin, unit->near.begin},
-                               .keys = {need.begin, last < need.end ? last : need.end}};
-    const plsh_mpi_far right = {
-        .queries = {unit->near.end, queries.end},
-        .keys = {rows.begin > need.begin ? rows.begin : need.begin, need.end}};
-    if (plsh_block_size(left.queries) > 0) unit->far[unit->far_count++] = left;
-    if (plsh_block_size(right.queries) > 0) unit->far[unit->far_count++] = right;
+    const plsh_block edges[2] = {{queries.begin, unit->near.begin}, {unit->near.end, queries.end}};
+    for (int i = 0; !status && i < 2; i++) {
+        plsh_mpi_far far = {.queries = edges[i], .keys = need};
+        if (plsh_block_size(edges[i]) == 0) continue;
+        if (!unit->asks) status = plsh_mpi_unit_reach(plan, unit, edges[i], &far.keys, error);
+        if (unit->asks && i == 0) far.keys.end = plan->whole.causal ? unit->near.begin : rows.end;
+        if (unit->asks && i == 1) far.keys.begin = rows.begin;
+        unit->far[unit->far_count++] = far;
+    }
+    return status;
 }
 
 /* The buffer of the far calls, or its size where there is none. */
@@ -336,6 +340,12 @@ static bool holds(plsh_block outer, plsh_block inner) {
     return plsh_block_size(inner) == 0 || (outer.begin <= inner.begin && inner.end <= outer.end);
 }
 
+void plsh_mpi_unit_reset(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
+    memcpy(unit->need, unit->reach, (size_t)plan->ranks * sizeof *unit->need);
+    unit->near = unit->reach_near;
+    unit->asks = false;
+}
+
 plsh_status plsh_mpi_unit_prepare(plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool backward,
                                   plsh_error *error) {
     const plsh_block need = unit->need[plan->rank];
@@ -347,9 +357,11 @@ plsh_status plsh_mpi_unit_prepare(plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool
     if (unit->rotates) {
         unit->far_count = 0;
     } else {
-        find_far(plan, unit);
-        status = plsh_mpi_grow(&unit->buffer, &unit->buffer_size,
-                               lay_out(plan, unit, backward, NULL), "rows of other ranks", error);
+        status = find_far(plan, unit, error);
+        if (!status)
+            status =
+                plsh_mpi_grow(&unit->buffer, &unit->buffer_size,
+                              lay_out(plan, unit, backward, NULL), "rows of other ranks", error);
         if (!status) lay_out(plan, unit, backward, unit->buffer);
     }
     const bool uses_own = unit->first && (unit->rotates || plsh_block_size(unit->near) > 0);
@@ -403,16 +415,14 @@ static plsh_status describe(plsh_mpi_plan *plan, const plsh_attention *whole, co
 
 static plsh_status build(plsh_mpi_plan *plan, plsh_error *error) {
     plsh_status status = make_units(plan, error);
+    bool fades = false;
     for (int64_t i = 0; !status && i < plan->units; i++) {
         plsh_mpi_unit *unit = &plan->unit[i];
-        memcpy(unit->need, unit->reach, (size_t)plan->ranks * sizeof *unit->need);
-        if (unit->rotates) continue;
-        status = find_near(plan, unit, error);
-        unit->near = unit->reach_near;
+        fades |= unit->fades;
+        plsh_mpi_unit_reset(plan, unit);
+        if (!unit->rotates) status = find_near(plan, unit, error);
     }
-    for (int64_t i = 0; !status && i < plan->units; i++)
-        if (!plan->unit[i].fades)
-            status = plsh_mpi_unit_prepare(plan, &plan->unit[i], false, error);
+    if (!status && fades) status = plsh_mpi_fades_make(plan, error);
     return status;
 }
 

@@ -2,7 +2,7 @@
  *
  *     agree      one rank's failure is all ranks' failure
  *     plan       heads in units, which rows of others they need, plans for the calls
- *     fades      the same for `exact`, from the norms of all ranks' keys
+ *     fades      the same for `exact`, from the norms of all ranks' keys (needs: the bounds)
  *     transfer   rows of k and v to those who need them, gradients back
  *     halo       units that fetch a halo: near and far calls
  *     rotation   units that see everything, one rank's rows at a time
@@ -11,6 +11,8 @@
 #define PLSH_MPI_PLAN_H
 
 #include "plsh/mpi.h"
+
+typedef struct plsh_mpi_fades plsh_mpi_fades;
 
 /* Some queries of this rank with keys that are not all its own: rows [kv heads][keys][dim]. */
 typedef struct plsh_mpi_far {
@@ -23,6 +25,7 @@ typedef struct plsh_mpi_far {
 typedef struct plsh_mpi_unit {
     bool rotates; /* dense and none: needs all that causality leaves */
     bool fades;   /* exact: needs are found from the data */
+    bool asks;    /* so they are in this call, for a certificate too */
     bool first;   /* no unit before it has its kv head */
     int64_t head, heads, kv_head, kv_heads;
     plsh_block *reach;     /* [ranks], rows of k that the rank's queries see by the descriptor */
@@ -67,8 +70,8 @@ struct plsh_mpi_plan {
     size_t workspace_size;
     float *scratch; /* rows of lse and the like of a call; grows */
     size_t scratch_size;
-    struct plsh_mpi_fades *fades_state; /* where a unit needs it */
-    plsh_mpi_report *report;            /* of the call at hand */
+    plsh_mpi_fades *fades_state; /* where a unit asks */
+    plsh_mpi_report *report;     /* of the call at hand */
 };
 
 static inline int64_t plsh_block_size(plsh_block block) {
@@ -103,6 +106,9 @@ plsh_status plsh_mpi_grow(void *buffer, size_t *size, size_t bytes, const char *
 /* Which rows of k do the unit's heads see from these queries, by the descriptor? */
 plsh_status plsh_mpi_unit_reach(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                                 plsh_block queries, plsh_block *keys, plsh_error *error);
+
+/* Its need and near are those of the descriptor. */
+void plsh_mpi_unit_reset(const plsh_mpi_plan *plan, plsh_mpi_unit *unit);
 
 /* The calls of a unit whose need and near are set: `far`, its buffer (with gradients for the
  * backward pass) and a plan for it. */

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "mpi/agree.h"
 #include "mpi/call.h"
+#include "mpi/fades.h"
 
 /* ---- Arguments ------------------------------------------------------------------------------ */
 
@@ -67,8 +68,6 @@ static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *
     if (f->extent) return plsh_fail(error, PLSH_STATUS_INVALID, "a call over ranks has no extent");
     if (plsh_block_size(queries) > 0 && !f->o)
         return plsh_fail(error, PLSH_STATUS_INVALID, "o must not be NULL");
-    if (f->certificate && plan->ranks > 1)
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "certificates over more than one rank");
     return check_arrays(plan, arrays, 3, error);
 }
 
@@ -91,18 +90,32 @@ static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward
 
 /* ---- Passes --------------------------------------------------------------------------------- */
 
+enum { ASKED_CERTIFICATE = 1, ASKED_LSE = 2, ASKED_KEYS = 1, ASKED_VALUES = 2 };
+
+/* What the units that ask, or the others, need. */
+static plsh_status prepare_units(plsh_mpi_call *call, bool asks, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t i = 0; !status && i < plan->units; i++) {
+        plsh_mpi_unit *unit = &plan->unit[i];
+        if ((unit->asks || unit->fades) != asks) continue;
+        status = unit->rotates ? plsh_mpi_rotation_prepare(call, unit, error)
+                               : plsh_mpi_halo_prepare(call, unit, error);
+    }
+    return status;
+}
+
 /* Everything that a call needs, before anybody waits for this rank. */
 static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     int64_t messages = 0, heads = 0;
-    plsh_status status = PLSH_STATUS_OK;
-    for (int64_t i = 0; !status && i < plan->units; i++) {
+    for (int64_t i = 0; i < plan->units; i++) {
         plsh_mpi_unit *unit = &plan->unit[i];
+        plsh_mpi_unit_reset(plan, unit);
         heads = unit->heads > heads ? unit->heads : heads;
         messages += 2 * unit->kv_heads * (unit->rotates ? 8 : 4 * (int64_t)plan->ranks + 4);
-        status = unit->rotates ? plsh_mpi_rotation_prepare(call, unit, error)
-                               : plsh_mpi_halo_prepare(call, unit, error);
     }
+    plsh_status status = prepare_units(call, false, error);
     if (!status) status = plsh_mpi_requests_reserve(plan, messages, error);
     const size_t queries = (size_t)plsh_block_size(plsh_mpi_own_queries(plan));
     const size_t floats = (size_t)heads * (2 * queries + 4);
@@ -110,6 +123,25 @@ static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
         status = plsh_mpi_grow(&plan->scratch, &plan->scratch_size, floats * sizeof(float),
                                "rows of a call", error);
     return status;
+}
+
+static plsh_status agree(plsh_mpi_plan *plan, plsh_status mine, plsh_error *error) {
+    const double begin = MPI_Wtime();
+    const plsh_status status = plsh_mpi_agree(plan->communicator, mine, error);
+    plsh_mpi_book_wait(plan, begin);
+    return status;
+}
+
+/* Units that have to ask how far they see. */
+static plsh_status ask(plsh_mpi_call *call, bool certificate, plsh_error *error) {
+    plsh_mpi_plan *plan = call->plan;
+    bool asks = certificate;
+    for (int64_t i = 0; i < plan->units; i++) asks |= plan->unit[i].fades;
+    if (!asks || plan->ranks == 1) return prepare_units(call, true, error);
+    plsh_status status = PLSH_STATUS_OK;
+    if (certificate) status = agree(plan, plsh_mpi_fades_make(plan, error), error);
+    if (!status) status = plsh_mpi_fades_find(call, certificate, error);
+    return status ? status : agree(plan, prepare_units(call, true, error), error);
 }
 
 static plsh_status run_units(plsh_mpi_call *call, plsh_error *error) {
@@ -147,24 +179,20 @@ static plsh_status sum_decays(plsh_mpi_call *call, double *all, double *d_decay,
     return status;
 }
 
-static plsh_status agree(plsh_mpi_plan *plan, plsh_status mine, plsh_error *error) {
-    const double begin = MPI_Wtime();
-    const plsh_status status = plsh_mpi_agree(plan->communicator, mine, error);
-    plsh_mpi_book_wait(plan, begin);
-    return status;
-}
-
 /* After the arguments were looked at, with what was found. */
-static plsh_status run(plsh_mpi_call *call, plsh_status found, const plsh_mpi_asked *asked,
+static plsh_status run(plsh_mpi_call *call, plsh_status found, plsh_mpi_asked *asked,
                        plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     if (!found) found = prepare(call, error);
     const double begin = MPI_Wtime();
     plsh_status status = plsh_mpi_agree_asked(plan->communicator, found, asked, error);
     plsh_mpi_book_wait(plan, begin);
+    const bool certificate = call->forward && (asked->of_rows & ASKED_CERTIFICATE);
+    if (!status) status = ask(call, certificate, error);
     if (!status) status = run_units(call, error);
     if (status) return status;
-    if (call->status && error) *error = call->error;
+    if (call->status) *error = call->error;
+    if (!call->status && certificate && plan->ranks > 1) plsh_mpi_fades_certify(call);
     return agree(plan, call->status, error);
 }
 
@@ -185,8 +213,9 @@ plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *array
     const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
     plsh_mpi_call call = {
         .plan = plan, .forward = arrays, .q = arrays->q, .k = arrays->k, .v = arrays->v};
-    const plsh_mpi_asked asked = {
-        .has_rows = queries > 0, .of_rows = (arrays->certificate != NULL) | 2 * (arrays->lse != 0)};
+    plsh_mpi_asked asked = {.has_rows = queries > 0};
+    if (arrays->certificate) asked.of_rows |= ASKED_CERTIFICATE;
+    if (arrays->lse) asked.of_rows |= ASKED_LSE;
     plsh_status status = run(&call, check_forward(plan, arrays, error), &asked, error);
     if (!status)
         plan->report->attention.error_bound =
@@ -203,9 +232,10 @@ plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arr
     *plan->report = (plsh_mpi_report){0};
     plsh_mpi_call call = {
         .plan = plan, .backward = arrays, .q = arrays->q, .k = arrays->k, .v = arrays->v};
-    const plsh_mpi_asked asked = {.has_rows = plsh_block_size(plsh_mpi_own_rows(plan)) > 0,
-                                  .of_rows = (arrays->d_k != NULL) | 2 * (arrays->d_v != NULL),
-                                  .of_all = arrays->d_decay != NULL};
+    plsh_mpi_asked asked = {.has_rows = plsh_block_size(plsh_mpi_own_rows(plan)) > 0,
+                            .of_all = arrays->d_decay != NULL};
+    if (arrays->d_k) asked.of_rows |= ASKED_KEYS;
+    if (arrays->d_v) asked.of_rows |= ASKED_VALUES;
     plsh_status status = check_backward(plan, arrays, error);
     const size_t count = 2 * (size_t)plan->whole.heads;
     double *decays = NULL; /* own sums, then everybody's */
