@@ -244,6 +244,27 @@ static void test_methods(void **state) {
     }
 }
 
+/* Labels of which equal ones are anywhere: the decay's gradient knows where the keys are. */
+static void test_scattered_labels(void **state) {
+    (void)state;
+    static int32_t labels[5 * 150];
+    for (int i = 0; i < 5 * 150; i++) labels[i] = i * 7 % (3 + i / 150);
+    for (int i = 0; i < 6; i++) {
+        const plsh_method methods[] = {PLSH_METHOD_PLSH, PLSH_METHOD_MASKS, PLSH_METHOD_MEAN};
+        subject s = make_subject(methods[i / 2], &decays[2 * (i & 1)], i & 1, 133, 150);
+        for (int h = 0; h < 4; h++) {
+            s.p->head[h].partition.scheme = PLSH_SCHEME_LABELS;
+            s.p->head[h].partition.labels = labels;
+            s.p->head[h].partition.label_count = 150;
+        }
+        gradients want = answer(&s);
+        for (const char *const *isa = plsh_isa_available(); *isa; isa++)
+            check_subject(&s, *isa, &want);
+        gradients_free(&want);
+        free_subject(&s);
+    }
+}
+
 /* ---- Properties ----------------------------------------------------------------------------- */
 
 /* Heads of all methods side by side. */

@@ -2,6 +2,7 @@
 #include "attention/backward/backward.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(PLSH_TILE_QUERIES <= 32 * 4, "a bit per group of at least four queries");
@@ -122,8 +123,30 @@ static void fill_slopes(plsh_backward_tile *b) {
     b->sloped = true;
 }
 
+/* The same for gathered keys, which lie anywhere, pair by pair. */
+static void add_scattered_slopes(plsh_backward_tile *b, int g, int count, const float *ds) {
+    const plsh_tile *tile = &b->tile;
+    const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
+    for (int j = 0; j < count; j++) {
+        const int64_t key = tile->sampled->key_gathered[j];
+        for (int64_t r = 0; r < end - begin; r++) {
+            const float x = ds[j * tile->kernel->group + r];
+            double slope[2];
+            if (x == 0.0f) continue;
+            plsh_decay_log_gradient(&tile->head->head.partition.decay, llabs(begin + r - key),
+                                    slope);
+            b->d_decay[0] += (double)x * slope[0];
+            b->d_decay[1] += (double)x * slope[1];
+        }
+    }
+}
+
 static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, const float *ds) {
     const plsh_tile *tile = &b->tile;
+    if (b->scattered) {
+        add_scattered_slopes(b, g, count, ds);
+        return;
+    }
     if (!b->sloped) fill_slopes(b);
     ptrdiff_t at = tile->count - 1 - (first - tile->first) + (ptrdiff_t)g * tile->kernel->group;
     for (int i = 0; i < 2; i++) {
