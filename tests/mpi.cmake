@@ -8,6 +8,22 @@ if(plsh_has_mpi)
         set_tests_properties(mpi-ranks-${ranks} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
             TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
     endforeach()
+    add_test(NAME mpi-hosts COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/hosts.sh"
+        $<TARGET_FILE:test_ranks>)
+    if(PLSH_BUILD_CLI)
+        add_test(NAME mpi-program COMMAND ${PLSH_PYTHON}
+            "${CMAKE_CURRENT_SOURCE_DIR}/mpi/program_test.py" $<TARGET_FILE:plsh>
+            $<TARGET_FILE:plsh-mpi> "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh")
+        set_tests_properties(mpi-program PROPERTIES LABELS mpi TIMEOUT 300)
+        # The bytes of the report are those that pass MPI's door.
+        foreach(method exact window dense)
+            add_test(NAME mpi-bytes-${method} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh" 3
+                $<TARGET_FILE:plsh-bench-ranks> ${method} 1000 3 16 backward 1)
+            set_tests_properties(mpi-bytes-${method} PROPERTIES LABELS mpi TIMEOUT 100
+                PASS_REGULAR_EXPRESSION "\tyes\t")
+        endforeach()
+    endif()
+    set_tests_properties(mpi-hosts PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 300)
     # Models over ranks, in the tests' own program.
     if(plsh_has_lm)
         plsh_test_program(test_lm mpi/test_lm.c)

@@ -177,7 +177,6 @@ static plsh_status begin_unit(plsh_mpi_plan *plan, int64_t head, plsh_error *err
     plsh_block *blocks = plan->blocks + plan->units * 2 * plan->ranks;
     *unit = (plsh_mpi_unit){.rotates = rotates(plan, head),
                             .fades = plan->head[head].method == PLSH_METHOD_EXACT,
-                            .first = head % group == 0,
                             .head = head,
                             .kv_head = kv_head,
                             .kv_heads = 1,
@@ -192,6 +191,22 @@ static plsh_status begin_unit(plsh_mpi_plan *plan, int64_t head, plsh_error *err
     for (int r = 0; !status && r < plan->ranks; r++)
         status = plsh_mpi_unit_reach(plan, unit, plan->queries[r], &unit->reach[r], error);
     return status;
+}
+
+/* Which unit of each kv head runs first? */
+static void find_first(plsh_mpi_plan *plan) {
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < plan->units; i++) {
+            plsh_mpi_unit *unit = &plan->unit[i];
+            bool first = unit->rotates == (pass == 1);
+            for (int64_t j = 0; first && j < plan->units; j++) {
+                const plsh_mpi_unit *other = &plan->unit[j];
+                first = !(other->first && other->kv_head <= unit->kv_head &&
+                          unit->kv_head < other->kv_head + other->kv_heads);
+            }
+            unit->first |= first;
+        }
+    }
 }
 
 static plsh_status make_units(plsh_mpi_plan *plan, plsh_error *error) {
@@ -212,6 +227,7 @@ static plsh_status make_units(plsh_mpi_plan *plan, plsh_error *error) {
             plan->units++;
         }
     }
+    if (!status) find_first(plan);
     return status;
 }
 
@@ -252,7 +268,9 @@ static const double EXACT_SHARE = 0.75;
 
 static plsh_status make_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_block keys,
                              bool own, plsh_plan **made, plsh_error *error) {
-    const plsh_extent e = plsh_mpi_extent(plan, plsh_mpi_own_queries(plan), keys);
+    const bool near = own && !unit->fades && !unit->rotates;
+    const plsh_block queries = near ? unit->reach_near : plsh_mpi_own_queries(plan);
+    const plsh_extent e = plsh_mpi_extent(plan, queries, keys);
     plsh_attention a = plan->whole;
     plsh_head *heads;
     plsh_status status = allocate(&heads, unit->heads, sizeof *heads, "heads", error);

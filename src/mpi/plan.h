@@ -26,7 +26,7 @@ typedef struct plsh_mpi_unit {
     bool rotates; /* dense and none: needs all that causality leaves */
     bool fades;   /* exact: needs are found from the data */
     bool asks;    /* so they are in this call, for a certificate too */
-    bool first;   /* no unit before it has its kv head */
+    bool first; /* of the units of its kv head, in the order that they run: halos, then rotations */
     int64_t head, heads, kv_head, kv_heads;
     plsh_block *reach;     /* [ranks], rows of k that the rank's queries see by the descriptor */
     plsh_block *need;      /* [ranks], rows of k that they are to have in this call */

@@ -137,7 +137,8 @@ static plsh_status ask(plsh_mpi_call *call, bool certificate, plsh_error *error)
     plsh_mpi_plan *plan = call->plan;
     bool asks = certificate;
     for (int64_t i = 0; i < plan->units; i++) asks |= plan->unit[i].fades;
-    if (!asks || plan->ranks == 1) return prepare_units(call, true, error);
+    if (!asks) return PLSH_STATUS_OK;
+    if (plan->ranks == 1) return agree(plan, prepare_units(call, true, error), error);
     plsh_status status = PLSH_STATUS_OK;
     if (certificate) status = agree(plan, plsh_mpi_fades_make(plan, error), error);
     if (!status) status = plsh_mpi_fades_find(call, certificate, error);

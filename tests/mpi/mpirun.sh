@@ -5,10 +5,13 @@ set -eu
 ranks=$1
 shift
 command -v mpirun >/dev/null || { echo "skipped: there is no mpirun"; exit 77; }
+# Leaks of Open MPI itself are not ours.
+LSAN_OPTIONS=suppressions=$(cd "$(dirname "$0")" && pwd)/leaks.supp:print_suppressions=0
+export LSAN_OPTIONS
 if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
-    # Leaks of Open MPI itself are not ours; ranks of one machine need no network.
+    # Ranks of one machine need no network, and leave their core to others while they wait.
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader OMPI_MCA_mpi_yield_when_idle=1 \
-        OMPI_MCA_hwloc_base_binding_policy=none
+        OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
 fi
 exec mpirun -np "$ranks" "$@"

@@ -2,6 +2,7 @@
  *
  * Not by cmocka: a rank that left a test early would leave the others waiting. Ranks note what is
  * wrong, and agree at the end. */
+#include "base/memory.h"
 #include "plsh/mpi.h"
 #include "support/problem.h"
 
@@ -14,6 +15,7 @@
 enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, SAMPLES = 5 };
 
 static const int64_t packed[] = {0, 130, 130, 137, 320, ROWS};
+#define ROWS_BYTES(rows) ((rows)*KV_HEADS * 2 * DIM * (int)sizeof(float)) /* of k and v */
 enum { SEQUENCES = sizeof packed / sizeof *packed - 1 };
 
 static int rank, ranks, failures;
@@ -312,12 +314,275 @@ static void test_methods(void) {
     }
 }
 
+/* Heads of one kv head that do not go together: they share gradients of keys. */
+static void test_mixed_heads(void) {
+    const plsh_method mixed[3][HEADS] = {
+        {PLSH_METHOD_DENSE, PLSH_METHOD_WINDOW, PLSH_METHOD_EXACT, PLSH_METHOD_NONE},
+        {PLSH_METHOD_PLSH, PLSH_METHOD_EXACT, PLSH_METHOD_FIXED, PLSH_METHOD_WINDOW},
+        {PLSH_METHOD_NONE, PLSH_METHOD_EXACT, PLSH_METHOD_MEAN, PLSH_METHOD_DENSE}};
+    for (int i = 0; i < 12; i++) {
+        setting s = make_setting(PLSH_METHOD_DENSE, i & 1, i & 2, i & 1);
+        plsh_head all[HEADS];
+        s.name = "mixed heads";
+        for (int h = 0; h < HEADS; h++) {
+            set_heads(all, mixed[i / 4][h]);
+            s.head[h] = all[h];
+        }
+        s.interleaved = i & 1;
+        run_case(&s);
+    }
+}
+
+static void test_layouts_and_splits(void) {
+    const plsh_method methods[] = {PLSH_METHOD_WINDOW, PLSH_METHOD_EXACT, PLSH_METHOD_NONE};
+    for (int i = 0; i < 6; i++) {
+        setting s = make_setting(methods[i / 2], i & 1, true, 2);
+        s.interleaved = true;
+        run_case(&s);
+    }
+}
+
+/* The queries are the last rows, so some ranks have none; and decays that do not end. */
+static void test_fewer_queries(void) {
+    for (int i = 0; i < 2 * METHODS; i++) {
+        setting s = make_setting((plsh_method)(i / 2), i & 1, false, i & 1);
+        s.a.queries = ROWS / 2 - 31;
+        for (int h = 0; h < HEADS; h++) s.head[h].partition.scheme = PLSH_SCHEME_INTEGER;
+        for (int h = 0; h < HEADS; h++)
+            if (h & 1)
+                s.head[h].partition.decay =
+                    (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 2, .b = 0.3};
+        run_case(&s);
+    }
+}
+
+static void test_labels(void) {
+    static int32_t labels[SAMPLES * ROWS];
+    for (int i = 0; i < 8; i++) {
+        setting s = make_setting(PLSH_METHOD_PLSH, i & 1, i & 2, i & 1);
+        s.name = i & 4 ? "labels anywhere" : "labels of blocks";
+        for (int j = 0; j < SAMPLES * ROWS; j++)
+            labels[j] = i & 4 ? j * 7 % 5 : j % ROWS / (7 + j / ROWS);
+        for (int h = 0; h < HEADS; h++) {
+            s.head[h].partition.scheme = PLSH_SCHEME_LABELS;
+            s.head[h].partition.labels = labels;
+            s.head[h].partition.label_count = ROWS;
+        }
+        run_case(&s);
+    }
+}
+
+/* Halves in, halves out: the float32 result of the same numbers, rounded. */
+static void test_halves(void) {
+    const plsh_method methods[] = {PLSH_METHOD_WINDOW, PLSH_METHOD_EXACT, PLSH_METHOD_DENSE};
+    for (int i = 0; i < 6; i++) {
+        setting s = make_setting(methods[i / 2], true, true, i & 1);
+        const plsh_dtype type = i & 1 ? PLSH_DTYPE_BFLOAT16 : PLSH_DTYPE_FLOAT16;
+        plsh_error error;
+        plsh_mpi_plan *plan = NULL;
+        snprintf(where, sizeof where, "%s of halves", s.name);
+        problem *p = problem_make(s.a, 3);
+        memcpy(p->head, s.head, sizeof s.head);
+        uint16_t *halves[3];
+        problem_halve(p, type, halves);
+        expect(!problem_forward(p, &error), "one process: %s", error.message);
+        plsh_attention whole = p->a;
+        whole.dtype = whole.o_dtype = type;
+        if (expect(!plsh_mpi_plan_create(&whole, NULL, MPI_COMM_WORLD, &plan, &error), "plan: %s",
+                   error.message)) {
+            const plsh_block rows = plsh_mpi_plan_rows(plan, -1);
+            const int64_t count = rows.end - rows.begin;
+            uint16_t *own[4];
+            for (int j = 0; j < 4; j++) {
+                const int64_t heads = j % 3 ? KV_HEADS : HEADS;
+                own[j] = malloc((size_t)(heads * count * DIM + 1) * sizeof **own);
+                for (int64_t h = 0; j < 3 && h < heads; h++)
+                    memcpy(own[j] + h * count * DIM, halves[j] + (h * ROWS + rows.begin) * DIM,
+                           (size_t)(count * DIM) * sizeof **own);
+            }
+            const plsh_forward f = {.q = own[0], .k = own[1], .v = own[2], .o = own[3]};
+            expect(!plsh_mpi_plan_forward(plan, &f, NULL, &error), "forward: %s", error.message);
+            float *o = malloc((size_t)(HEADS * count * DIM + 1) * sizeof *o);
+            plsh_dtype_to_float(type, own[3], o, (size_t)(HEADS * count * DIM), &error);
+            const own_rows to = describe(&s, HEADS, ROWS, DIM, rows);
+            compare(&to, "o", o, p->o, i & 1 ? 0x1p-8 : 0x1p-11);
+            for (int j = 0; j < 4; j++) free(own[j]);
+            free(o);
+        }
+        plsh_mpi_plan_destroy(plan);
+        for (int j = 0; j < 3; j++) free(halves[j]);
+        problem_free(p);
+    }
+}
+
+/* A long text: `exact` fetches little of it, and its certificate stays small. */
+static void test_far_keys_stay(void) {
+    enum { LONG = 6000 };
+    for (int i = 0; i < 3; i++) {
+        setting s = make_setting(PLSH_METHOD_EXACT, i != 1, false, 0);
+        plsh_error error;
+        plsh_mpi_plan *plan = NULL;
+        plsh_mpi_report report;
+        snprintf(where, sizeof where, "a long text %d", i);
+        s.a.queries = s.a.keys = LONG;
+        s.head[3].partition.decay = plsh_decay_alibi(20);
+        problem *p = solve(&s, 11);
+        if (i == 2) { /* a key that matters from afar */
+            for (int x = 0; x < DIM; x++) p->k[5 * DIM + x] *= 60;
+            expect(!problem_forward(p, &error), "one process: %s", error.message);
+            expect(!problem_backward(p, &error), "one process: %s", error.message);
+        }
+        expect(!plsh_mpi_plan_create(&p->a, NULL, MPI_COMM_WORLD, &plan, &error), "plan: %s",
+               error.message);
+        shard own = make_shard(&s, p, plan);
+        const plsh_forward f = forward_arrays(&s, &own);
+        expect(!plsh_mpi_plan_forward(plan, &f, &report, &error), "forward: %s", error.message);
+        compare(&own.o, "o", own.own_o, p->o, 4e-6);
+        check_backward(p, plan, &own);
+        const double all = (double)ROWS_BYTES(LONG) / ranks * (ranks - 1);
+        if (i < 2)
+            expect(report.attention.error_bound < 1e-5, "the certificate is %g",
+                   report.attention.error_bound);
+        if (i < 2)
+            expect((double)report.bytes_sent <= all / 4 * (i + 1), "%lld bytes sent, of %g",
+                   (long long)report.bytes_sent, all);
+        expect(ranks == 1 ? report.bytes_sent == 0 : true, "bytes sent by one rank");
+        free_shard(&own);
+        plsh_mpi_plan_destroy(plan);
+        problem_free(p);
+    }
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+static void expect_error(plsh_status found, plsh_status status, const plsh_error *error,
+                         const char *text) {
+    expect(found == status && strstr(error->message, text), "status %d, \"%s\"; not %d, \"%s\"",
+           (int)found, found ? error->message : "", (int)status, text);
+}
+
+/* What one rank does wrong all of them hear of. */
+static void test_errors(void) {
+    plsh_error error = {0};
+    plsh_mpi_plan *plan;
+    plsh_attention a;
+    char text[100];
+    const int bad = ranks - 1;
+    setting s = make_setting(PLSH_METHOD_WINDOW, true, false, 0);
+    snprintf(where, sizeof where, "errors");
+    a = s.a;
+    a.head = s.head;
+    a.head_count = HEADS;
+    a.check_finite = true;
+    int64_t splits[64] = {0};
+    make_splits(1, ROWS, splits);
+    if (rank == bad) splits[ranks] = ROWS - 1;
+    snprintf(text, sizeof text, "rank %d: splits[%d] is 419", bad, ranks);
+    expect_error(plsh_mpi_plan_create(&a, splits, MPI_COMM_WORLD, &plan, &error),
+                 PLSH_STATUS_INVALID, &error, text);
+    expect(plan == NULL, "there is a plan");
+    a.scale = rank == bad ? 1 : 2;
+    if (ranks > 1) {
+        snprintf(text, sizeof text, "is not that of rank 0");
+        expect_error(plsh_mpi_plan_create(&a, NULL, MPI_COMM_WORLD, &plan, &error),
+                     PLSH_STATUS_INVALID, &error, text);
+    }
+    a.scale = 0;
+    a.places = &(plsh_place){0, 0};
+    expect_error(plsh_mpi_plan_create(&a, NULL, MPI_COMM_WORLD, &plan, &error), PLSH_STATUS_INVALID,
+                 &error, "rank 0: a text over ranks has no places");
+    a.places = NULL;
+    problem *p = problem_make(s.a, 7);
+    expect(!plsh_mpi_plan_create(&a, NULL, MPI_COMM_WORLD, &plan, &error), "%s", error.message);
+    shard own = make_shard(&s, p, plan);
+    plsh_forward f = forward_arrays(&s, &own);
+    plsh_backward b = backward_arrays(&own);
+    if (rank == bad) own.own_v[3 * DIM + 2] = NAN;
+    snprintf(text, sizeof text, "rank %d: v is not finite at head 0, row %lld, column 2", bad,
+             (long long)plsh_mpi_plan_rows(plan, bad).begin + 3);
+    expect_error(plsh_mpi_plan_forward(plan, &f, NULL, &error), PLSH_STATUS_NOT_FINITE, &error,
+                 text);
+    expect_error(plsh_mpi_plan_forward(plan, &f, NULL, NULL), PLSH_STATUS_NOT_FINITE, &error, text);
+    if (rank == bad) own.own_v[3 * DIM + 2] = 0;
+    if (rank == bad) f.q = NULL;
+    snprintf(text, sizeof text, "rank %d: q must not be NULL", bad);
+    expect_error(plsh_mpi_plan_forward(plan, &f, NULL, &error), PLSH_STATUS_INVALID, &error, text);
+    f.q = own.own_q;
+    if (rank == bad) f.o = own.own_q; /* found late, when rows are on their way */
+    snprintf(text, sizeof text, "rank %d: ", bad);
+    expect_error(plsh_mpi_plan_forward(plan, &f, NULL, &error), PLSH_STATUS_INVALID, &error, text);
+    f.o = own.own_o;
+    expect(!plsh_mpi_plan_forward(plan, &f, NULL, &error), "%s", error.message);
+    if (rank == bad) b.d_k = NULL;
+    if (ranks > 1)
+        expect_error(plsh_mpi_plan_backward(plan, &b, NULL, &error), PLSH_STATUS_INVALID, &error,
+                     "do not ask for the same outputs");
+    b.d_k = own.d_k;
+    expect(!plsh_mpi_plan_backward(plan, &b, NULL, &error), "%s", error.message);
+    free_shard(&own);
+    plsh_mpi_plan_destroy(plan);
+    problem_free(p);
+}
+
+/* Each allocation of one rank fails once: an error everywhere, and nothing is left behind. */
+static void test_memory(void) {
+    setting s = make_setting(PLSH_METHOD_EXACT, false, true, 0);
+    s.head[0].method = s.head[1].method = PLSH_METHOD_DENSE;
+    s.head[2].method = PLSH_METHOD_WINDOW;
+    problem *p = problem_make(s.a, 7);
+    memcpy(p->head, s.head, sizeof s.head);
+    const int bad = ranks / 2;
+    char text[40];
+    snprintf(text, sizeof text, "rank %d: ", bad);
+    const long before = plsh_memory_live();
+    for (int i = 0, done = 0; !done && i < 400; i++) {
+        plsh_error error = {0};
+        plsh_mpi_plan *plan = NULL;
+        snprintf(where, sizeof where, "allocation %d", i);
+        if (rank == bad) plsh_memory_fail_after(i);
+        plsh_status status = plsh_mpi_plan_create(&p->a, NULL, MPI_COMM_WORLD, &plan, &error);
+        if (!status) {
+            shard own = make_shard(&s, p, plan);
+            const plsh_forward f = forward_arrays(&s, &own);
+            const plsh_backward b = backward_arrays(&own);
+            status = plsh_mpi_plan_forward(plan, &f, NULL, &error);
+            if (!status) status = plsh_mpi_plan_backward(plan, &b, NULL, &error);
+            free_shard(&own);
+        }
+        plsh_mpi_plan_destroy(plan);
+        plsh_memory_fail_after(-1);
+        done = status == PLSH_STATUS_OK;
+        if (status) expect_error(status, PLSH_STATUS_NO_MEMORY, &error, text);
+        if (done) expect(i > 20, "no more than %d allocations", i);
+    }
+    expect(plsh_memory_live() == before, "memory is left");
+    problem_free(p);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} tests[] = {{"methods", test_methods},
+             {"mixed", test_mixed_heads},
+             {"layouts", test_layouts_and_splits},
+             {"queries", test_fewer_queries},
+             {"labels", test_labels},
+             {"halves", test_halves},
+             {"far", test_far_keys_stay},
+             {"errors", test_errors},
+             {"memory", test_memory}};
+
+/* All tests, or those that are named. */
 int main(int argc, char **argv) {
     int provided, all = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    test_methods();
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        bool wanted = argc == 1;
+        for (int j = 1; j < argc; j++) wanted |= strcmp(argv[j], tests[i].name) == 0;
+        if (wanted) tests[i].run();
+    }
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (rank == 0) printf("%d ranks: %s\n", ranks, all ? "failed" : "ok");
     MPI_Finalize();
