@@ -63,6 +63,8 @@ plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *kn
 typedef struct cli_run {
     double seconds;
     plsh_report report;
+    int64_t bytes_sent; /* over ranks: the most that one has sent, and waited */
+    double waited;
 } cli_run;
 
 int cli_arrays_attend(const cli_arrays *arrays, float *o, float *lse, float *certificate,

@@ -1,10 +1,11 @@
 /* cli: plsh attend: attention on arrays. */
-#include "cli/arrays.h"
+#include "cli/attention.h"
 #include "cli/commands.h"
 #include "cli/gradients.h"
 #include "cli/grid.h"
 #include "cli/message.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,7 +89,8 @@ typedef struct work {
     cli_decay_list decays;
     cli_labels labels;
     plsh_head *heads;
-    plsh_plan *plan;
+    cli_attention *attention;
+    const plsh_plan *plan; /* its own */
     float *o, *lse, *certificate;
     plsh_npy d_o;
     cli_run run, backward;
@@ -163,9 +165,14 @@ static int prepare(const settings *given, work *w) {
     a->head = w->heads;
     a->head_count = a->heads;
     a->check_finite = given->attend.check;
-    plsh_error error;
-    if (code == CLI_DONE && plsh_plan_create(a, &w->plan, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
+    return code;
+}
+
+/* Inputs and a plan, on all ranks. */
+static int begin(const settings *given, work *w) {
+    int code = cli_ranks_agree(prepare(given, w));
+    if (code == CLI_DONE) code = cli_attention_create(&w->arrays.attention, &w->attention);
+    if (code == CLI_DONE) w->plan = cli_attention_plan(w->attention);
     return code;
 }
 
@@ -238,6 +245,11 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     }
     cli_json_text(json, "certificate", given->attend.certify);
     cli_json_number(json, "error_bound", bound);
+    if (cli_rank_count() > 1) {
+        cli_json_integer(json, "ranks", cli_rank_count());
+        cli_json_integer(json, "bytes_sent", w->run.bytes_sent);
+        cli_json_number(json, "waited", w->run.waited);
+    }
     cli_json_text(json, "isa", plsh_plan_isa(w->plan));
     int code = cli_table_json(table, json, "heads", &error) == PLSH_STATUS_OK
                    ? CLI_DONE
@@ -262,6 +274,9 @@ static int report(const settings *given, const work *w) {
         if (cli_gradients_asked(&given->gradients))
             printf("gradients: %lld pairs in %.4g s\n", (long long)w->backward.report.pairs,
                    w->backward.seconds);
+        if (cli_rank_count() > 1)
+            printf("%d ranks; forward, a rank sent at most %lld bytes and waited %.4g s\n",
+                   cli_rank_count(), (long long)w->run.bytes_sent, w->run.waited);
     }
     cli_table_free(table);
     return code;
@@ -270,8 +285,14 @@ static int report(const settings *given, const work *w) {
 static int forward(const settings *given, work *w) {
     double fastest = INFINITY;
     int code = CLI_DONE;
+    const plsh_forward arrays = {.q = w->arrays.q.data,
+                                 .k = w->arrays.k.data,
+                                 .v = w->arrays.v.data,
+                                 .o = w->o,
+                                 .lse = w->lse,
+                                 .certificate = w->certificate};
     for (int64_t i = 0; code == CLI_DONE && i < given->attend.reps; i++) {
-        code = cli_arrays_forward(&w->arrays, w->plan, w->o, w->lse, w->certificate, &w->run);
+        code = cli_attention_forward(w->attention, &arrays, &w->run);
         fastest = fmin(fastest, w->run.seconds);
     }
     w->run.seconds = fastest;
@@ -286,20 +307,21 @@ static int backward(const settings *given, work *w) {
                             .o = w->o,
                             .lse = w->lse,
                             .d_o = w->d_o.data};
-    return cli_gradients_run(w->outputs + GRADIENTS, &w->arrays, w->plan, &inputs, &w->backward);
+    return cli_gradients_run(w->outputs + GRADIENTS, &w->arrays, w->attention, &inputs,
+                             &w->backward);
 }
 
 static int run(const void *given) {
     const settings *options = given;
     work w = {0};
-    int code = prepare(options, &w);
+    int code = begin(options, &w);
     if (code == CLI_DONE) code = forward(options, &w);
     if (code == CLI_DONE) code = backward(options, &w);
     if (code == CLI_DONE) code = save(&w);
     if (code == CLI_DONE) code = report(options, &w);
     cli_outputs_abandon(w.outputs, OUTPUTS);
     plsh_npy_free(&w.d_o);
-    plsh_plan_destroy(w.plan);
+    cli_attention_destroy(w.attention);
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);
     cli_labels_free(&w.labels);
@@ -329,5 +351,6 @@ const cli_command cli_command_attend = {
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
+    .over_ranks = true,
     .run = run,
 };

@@ -1,9 +1,10 @@
 /* cli: plsh bench: speed and error of the methods side by side, against the roof. */
-#include "cli/arrays.h"
+#include "cli/attention.h"
 #include "cli/bench_decode.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 
 #include "bench/bench.h"
 
@@ -133,6 +134,8 @@ static const cli_column columns[] = {
     {"predicted", CLI_CELL_NUMBER, NULL, 3},
     {"max_error", CLI_CELL_NUMBER, "error", 2},
     {"bytes", CLI_CELL_INTEGER, NULL, 0},
+    {"sent", CLI_CELL_INTEGER, NULL, 0}, /* these two: over ranks */
+    {"waited", CLI_CELL_NUMBER, NULL, 3},
 };
 
 /* One line of the result: a method on a shape. */
@@ -142,9 +145,11 @@ typedef struct measured {
     int64_t n, dim, samples;
     plsh_head *head;
     plsh_attention attention;
-    plsh_plan *plan;
-    void *workspace;
-    size_t bytes; /* of it */
+    cli_attention *run;
+    const plsh_plan *plan; /* its own */
+    size_t bytes;          /* of its workspace */
+    int64_t sent;          /* over ranks: bytes, the most of a rank, and seconds that one waited */
+    double waited;
     const struct arrays *arrays;
     cli_decoder decoder;
     double *seconds;
@@ -244,24 +249,20 @@ static int make_line(const settings *options, const cli_decay_list *decays,
                                        .head_count = shape->heads,
                                        .threads = (int)options->common.threads,
                                        .isa = options->common.isa};
-    plsh_error error;
-    if (plsh_plan_create(&line->attention, &line->plan, &error)) return cli_fail_error(&error);
-    bench_roof_prepare(plsh_plan_isa(line->plan));
-    size_t forward = plsh_plan_workspace(line->plan);
-    line->bytes = line->pass == BACKWARD ? plsh_plan_backward_workspace(line->plan) : forward;
-    size_t most = line->bytes > forward ? line->bytes : forward;
-    line->workspace = aligned_alloc(64, (most + 64) / 64 * 64);
     line->seconds = calloc(2 * (size_t)shape->reps, sizeof *line->seconds);
     line->memory = line->seconds + shape->reps;
-    if (line->workspace == NULL || line->seconds == NULL)
-        return cli_fail("out of memory for the workspace of %zu bytes", most);
-    return CLI_DONE;
+    code = cli_attention_create(&line->attention, &line->run);
+    if (code != CLI_DONE) return code;
+    line->plan = cli_attention_plan(line->run);
+    if (cli_rank_count() == 1) bench_roof_prepare(plsh_plan_isa(line->plan));
+    line->bytes = line->pass == BACKWARD ? plsh_plan_backward_workspace(line->plan)
+                                         : plsh_plan_workspace(line->plan);
+    return line->seconds != NULL ? CLI_DONE : cli_fail("out of memory");
 }
 
 static void free_line(measured *line) {
-    plsh_plan_destroy(line->plan);
+    cli_attention_destroy(line->run);
     cli_decoder_free(&line->decoder);
-    free(line->workspace);
     free(line->seconds);
     free(line->head);
 }
@@ -297,17 +298,22 @@ static void list_lines(const shape_options *shape, const arrays *a, measured *li
     }
 }
 
+static void take_run(measured *line, const cli_run *run, int64_t rep) {
+    if (rep >= 0) line->seconds[rep] = run->seconds;
+    line->pairs = run->report.pairs;
+    line->sent = run->bytes_sent;
+    line->waited = run->waited;
+}
+
 static int run_forward(measured *line, const arrays *a, int64_t rep) {
     plsh_forward io = {.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
-    plsh_report report;
-    plsh_error error;
-    double begin = bench_now();
-    if (plsh_plan_forward(line->plan, &io, line->workspace, &report, &error))
-        return cli_fail_error(&error);
-    if (rep >= 0) line->seconds[rep] = bench_now() - begin;
-    line->pairs = report.pairs;
+    cli_run run;
+    int code = cli_attention_forward(line->run, &io, &run);
+    if (code != CLI_DONE) return code;
+    take_run(line, &run, rep);
     /* 16 rows a head see an error of the method; O(16 heads n dim) in double costs little. */
-    if (rep < 0) line->error = bench_max_error(&line->attention, a->q, a->k, a->v, a->o, 16);
+    if (rep < 0 && cli_rank() == 0)
+        line->error = bench_max_error(&line->attention, a->q, a->k, a->v, a->o, 16);
     return CLI_DONE;
 }
 
@@ -323,16 +329,12 @@ static int run_backward(measured *line, const arrays *a, int64_t rep) {
                         .d_q = a->d_q,
                         .d_k = a->d_k,
                         .d_v = a->d_v};
-    plsh_report report;
-    plsh_error error;
-    if (plsh_plan_forward(line->plan, &inputs, line->workspace, NULL, &error))
-        return cli_fail_error(&error);
-    double begin = bench_now();
-    if (plsh_plan_backward(line->plan, &io, line->workspace, &report, &error))
-        return cli_fail_error(&error);
-    if (rep >= 0) line->seconds[rep] = bench_now() - begin;
-    line->pairs = report.pairs;
-    if (rep < 0)
+    cli_run run;
+    int code = cli_attention_forward(line->run, &inputs, &run);
+    if (code == CLI_DONE) code = cli_attention_backward(line->run, &io, &run);
+    if (code != CLI_DONE) return code;
+    take_run(line, &run, rep);
+    if (rep < 0 && cli_rank() == 0)
         line->error =
             bench_max_gradient_error(&line->attention, a->q, a->k, a->v, a->d_o, a->d_q, 16);
     return CLI_DONE;
@@ -382,6 +384,8 @@ static void add_row(cli_table *table, measured *line, int64_t reps, double roof)
         {.number = line->pass == DECODE ? NAN : plsh_plan_predicted_pairs(line->plan)},
         {.number = line->error},
         {.integer = (int64_t)line->bytes},
+        {.integer = line->sent},
+        {.number = line->waited},
     };
     cli_table_add(table, cells);
 }
@@ -445,7 +449,7 @@ static int measure(const settings *options, session *all) {
     int code = CLI_DONE;
     cli_progress_begin(steps, "measurements");
     for (int64_t rep = -1; code == CLI_DONE && rep < reps; rep++) {
-        double roof = bench_sgemm_gflops(threads);
+        double roof = bench_sgemm_gflops(threads) * cli_rank_count(); /* all at once */
         if (rep >= 0) all->roofs[rep] = roof;
         for (size_t i = 0; code == CLI_DONE && i < all->count; i++) {
             code = run_line(&all->lines[i], rep, options->shape.storage);
@@ -484,9 +488,12 @@ static int run(const void *given) {
     session all = {0};
     cli_table *table = NULL;
     plsh_error error;
-    int code = make_session(options, &all);
+    const size_t column_count = CLI_COUNT(columns) - (cli_rank_count() > 1 ? 0 : 2);
+    if (cli_rank_count() > 1 && has_pass(&options->shape, "decode"))
+        return cli_usage("--pass decode runs in one process; there are %d", cli_rank_count());
+    int code = cli_ranks_agree(make_session(options, &all));
     if (code == CLI_DONE) code = measure(options, &all);
-    if (code == CLI_DONE && cli_table_create(&table, columns, CLI_COUNT(columns), &error))
+    if (code == CLI_DONE && cli_table_create(&table, columns, column_count, &error))
         code = cli_fail_error(&error);
     if (code == CLI_DONE) {
         double roof = bench_summarise(all.roofs, (int)reps).median;
@@ -514,11 +521,13 @@ const cli_command cli_command_bench = {
             "moment of the machine meets all of them; spread is the interquartile range over the "
             "median. A decode row is one token more after n: its time, its pairs, the error of the "
             "last 16 tokens of the n, the bytes of the cache; its roof is the time to read as many "
-            "bytes as it needs of keys and values, measured in turns with it.",
+            "bytes as it needs of keys and values, measured in turns with it. Over the ranks of "
+            "plsh-mpi two columns more: the most bytes that a rank sent, and seconds it waited.",
     .example = "plsh bench --n 1024 --heads 4 --reps 2 --causal\n"
                "plsh bench --pass decode --n 1024,4096 --heads 4 --sigma 16 --reps 2",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
+    .over_ranks = true,
     .run = run,
 };

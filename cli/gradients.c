@@ -2,8 +2,7 @@
 #include "cli/gradients.h"
 
 #include "cli/message.h"
-
-#include "bench/bench.h"
+#include "cli/ranks.h"
 
 #include <stdlib.h>
 
@@ -74,18 +73,6 @@ static int save_decay(const cli_output *output, int64_t heads, const double *d_d
     return code;
 }
 
-static int run_plan(const plsh_plan *plan, const plsh_backward *backward, cli_run *run) {
-    plsh_error error;
-    size_t bytes = (plsh_plan_backward_workspace(plan) + 64) / 64 * 64;
-    void *workspace = aligned_alloc(64, bytes);
-    if (workspace == NULL) return cli_fail("out of memory for a workspace of %zu bytes", bytes);
-    double start = bench_now();
-    plsh_status status = plsh_plan_backward(plan, backward, workspace, &run->report, &error);
-    run->seconds = bench_now() - start;
-    free(workspace);
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
-}
-
 static int save(const cli_output *outputs, const cli_arrays *arrays, const plsh_backward *from) {
     const plsh_npy *like[] = {&arrays->q, &arrays->k, &arrays->v};
     const float *data[] = {from->d_q, from->d_k, from->d_v};
@@ -96,7 +83,7 @@ static int save(const cli_output *outputs, const cli_arrays *arrays, const plsh_
                             : code;
 }
 
-int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, const plsh_plan *plan,
+int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, cli_attention *attention,
                       const plsh_backward *inputs, cli_run *run) {
     const size_t heads = (size_t)arrays->attention.heads;
     plsh_backward b = *inputs;
@@ -107,7 +94,8 @@ int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, const
         b.d_decay = calloc(heads * 2, sizeof(double));
         if (b.d_decay == NULL) code = cli_fail("out of memory for the decays' gradients");
     }
-    if (code == CLI_DONE) code = run_plan(plan, &b, run);
+    code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = cli_attention_backward(attention, &b, run);
     if (code == CLI_DONE) code = save(outputs, arrays, &b);
     free(b.d_q);
     free(b.d_k);

@@ -2,7 +2,7 @@
 #ifndef PLSH_CLI_GRADIENTS_H
 #define PLSH_CLI_GRADIENTS_H
 
-#include "cli/arrays.h"
+#include "cli/attention.h"
 #include "cli/output.h"
 
 typedef struct cli_gradients {
@@ -19,9 +19,9 @@ bool cli_gradients_asked(const cli_gradients *given);
 /* Reads d_o, where any is asked for: float32, of the output's shape. */
 int cli_gradients_read(const cli_gradients *given, const plsh_attention *a, plsh_npy *out);
 
-/* Runs the backward pass of the plan on `inputs` and writes those of the four outputs (d_q, d_k,
+/* Runs the backward pass on `inputs` and writes those of the four outputs (d_q, d_k,
  * d_v, d_decay) that have a path. */
-int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, const plsh_plan *plan,
+int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, cli_attention *attention,
                       const plsh_backward *inputs, cli_run *run);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/message.h"
+#include "cli/ranks.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -88,6 +89,7 @@ static int open_files(cli_output *outputs, size_t count) {
 }
 
 int cli_outputs_open(cli_output *outputs, size_t count) {
+    if (cli_rank() > 0) return CLI_DONE; /* the first writes for all */
     atomic_store(&opening, true);
     catch_signals();
     int code = open_files(outputs, count);

@@ -14,7 +14,8 @@ typedef struct cli_output {
 
 /* Opens them, so that a folder that cannot be written to is refused before hours of work; refuses a
  * file named twice. A signal that ends the program from here on removes what is not in its place. A
- * command calls it once, and cli_outputs_abandon at its end. */
+ * command calls it once, and cli_outputs_abandon at its end. Over ranks only the first one writes.
+ */
 int cli_outputs_open(cli_output *outputs, size_t count);
 
 /* Append an array, or text. */
