@@ -536,10 +536,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_attention), cmocka_unit_test(test_golden_masks),
         cmocka_unit_test(test_differences),      cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_threads),          cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_layouts),          cmocka_unit_test(test_some_outputs),
-        cmocka_unit_test(test_halves),           cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_masked_nan),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_scattered_labels), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_packed),           cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_some_outputs),     cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_linear),           cmocka_unit_test(test_masked_nan),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

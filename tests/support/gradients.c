@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* log of the mean of the masks in the row of p; one draw per row, where asking for each pair would
- * draw as often as there are keys. */
+ * draw as often as there are keys (equal labels may be anywhere, and cost nothing). */
 static void log_counts(const gradient_problem *problem, const plsh_partition *set, int64_t p,
                        double *w) {
     int64_t first = problem->sample < 0 ? 0 : problem->sample;
@@ -14,7 +14,9 @@ static void log_counts(const gradient_problem *problem, const plsh_partition *se
     for (int64_t m = first; m < first + count; m++) {
         plsh_block block;
         plsh_partition_block(set, m, p, &block);
-        for (int64_t j = 0; j < problem->keys; j++) w[j] += j >= block.begin && j < block.end;
+        for (int64_t j = 0; j < problem->keys; j++)
+            w[j] += set->scheme == PLSH_SCHEME_LABELS ? plsh_partition_same(set, m, p, j)
+                                                      : j >= block.begin && j < block.end;
     }
     for (int64_t j = 0; j < problem->keys; j++) w[j] = log(w[j] / (double)count);
 }
