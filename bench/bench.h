@@ -19,8 +19,7 @@ typedef struct bench_times {
 
 bench_times bench_summarise(double *seconds, int reps);
 
-/* OpenBLAS, where the program is built with it: what it is (NULL without) and on how many threads
- * it works. */
+/* OpenBLAS, where it is installed: what it is (NULL without) and on how many threads it works. */
 const char *bench_blas_config(void);
 void bench_blas_threads(int threads);
 

@@ -4,15 +4,47 @@
 #include <math.h>
 
 #ifdef PLSH_WITH_OPENBLAS
-#include <cblas.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-const char *bench_roof_core(void) { return openblas_get_corename(); }
-const char *bench_blas_config(void) { return openblas_get_config(); }
-void bench_blas_threads(int threads) { openblas_set_num_threads(threads); }
+/* As cblas.h has them, where its integers have 32 bits; enumerations are their values. */
+typedef void blas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, float alpha,
+                        const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                        int ldc);
+enum { ROW_MAJOR = 101, AS_IT_IS = 111 };
+
+/* Loaded where it is asked for and never closed: loading starts threads, each of which waits for
+ * 128 MB of memory for ever where there are none. So no other command has anything to do with it.
+ */
+static struct {
+    bool tried;
+    blas_sgemm *sgemm;
+    char *(*corename)(void), *(*config)(void);
+    void (*set_threads)(int);
+} blas;
+
+static bool load_blas(void) {
+    if (!blas.tried) {
+        void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+        blas.tried = true;
+        if (library == NULL) return false;
+        *(void **)&blas.corename = dlsym(library, "openblas_get_corename");
+        *(void **)&blas.config = dlsym(library, "openblas_get_config");
+        *(void **)&blas.set_threads = dlsym(library, "openblas_set_num_threads");
+        if (blas.corename && blas.config && blas.set_threads)
+            *(void **)&blas.sgemm = dlsym(library, "cblas_sgemm");
+    }
+    return blas.sgemm != NULL;
+}
+
+const char *bench_roof_core(void) { return load_blas() ? blas.corename() : NULL; }
+const char *bench_blas_config(void) { return load_blas() ? blas.config() : NULL; }
+void bench_blas_threads(int threads) {
+    if (load_blas()) blas.set_threads(threads);
+}
 
 /* Runs this program again with the same arguments; comes back only where that is impossible. */
 static void start_anew(void) {
@@ -33,21 +65,22 @@ void bench_roof_prepare(const char *isa) {
     const char *const *good = strcmp(isa, "avx512") == 0 ? wide
                               : strcmp(isa, "avx2") == 0 ? narrow
                                                          : NULL;
-    if (good == NULL || getenv("OPENBLAS_CORETYPE") != NULL) return;
+    if (good == NULL || getenv("OPENBLAS_CORETYPE") != NULL || !load_blas()) return;
     for (size_t i = 0; good[i] != NULL; i++)
-        if (strcasecmp(good[i], openblas_get_corename()) == 0) return;
+        if (strcasecmp(good[i], blas.corename()) == 0) return;
     if (setenv("OPENBLAS_CORETYPE", good[0], 1) == 0) start_anew();
 }
 
 double bench_sgemm_gflops(int threads) {
     enum { N = 2048 };
+    if (!load_blas()) return NAN;
     float *arrays = aligned_alloc(64, 3 * sizeof(float) * N * N);
     if (arrays == NULL) return NAN;
     float *a = arrays, *b = a + N * N, *c = b + N * N;
     bench_fill_normal(a, 3 * N * N, 1);
     bench_blas_threads(threads);
     double begin = bench_now();
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
+    blas.sgemm(ROW_MAJOR, AS_IT_IS, AS_IT_IS, N, N, N, 1, a, N, b, N, 0, c, N);
     double seconds = bench_now() - begin;
     free(arrays);
     return 2e-9 * N * N * N / seconds;

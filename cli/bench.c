@@ -464,7 +464,7 @@ static int print_result(const settings *options, cli_table *table, double roof) 
     plsh_error error;
     if (!options->common.json) {
         if (bench_roof_core() == NULL)
-            printf("roof: unknown (built without OpenBLAS)\n");
+            printf("roof: unknown (no OpenBLAS here)\n");
         else
             printf("roof: %.1f GFLOP/s (OpenBLAS %s sgemm 2048^3, same threads, same run)\n", roof,
                    bench_roof_core());

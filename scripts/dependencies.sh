@@ -11,7 +11,7 @@ faster builds: ninja-build
 spectral norms: libarpack2
 language models: pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
 attention over ranks of MPI: openmpi-bin libopenmpi-dev
-the roof of plsh bench: pkg-config libopenblas-dev
+the roof of plsh bench: libopenblas0
 plots of make run: gnuplot-nox librsvg2-bin
 tests: libcmocka-dev libgsl-dev g++ man-db groff-base python3
 tests of the page of plsh report: chromium
