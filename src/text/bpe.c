@@ -49,12 +49,26 @@ static plsh_status copy_text(char **out, const char *text, plsh_error *error) {
     return status;
 }
 
+/* The ids of single characters. By way of the tokens: a small vocabulary is read in no time. */
+static void fill_direct(plsh_bpe *bpe) {
+    const plsh_vocabulary *all = bpe->vocabulary;
+    for (uint32_t c = 0; c < DIRECT; c++) bpe->direct[c] = PLSH_NO_TOKEN;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct plsh_vocabulary_entry *token = &all->entries[i];
+        const char *bytes = all->strings.bytes + token->begin;
+        char again[PLSH_UTF8_MOST];
+        size_t size;
+        if (token->length == 0 || plsh_utf8_size(bytes[0]) != token->length) continue;
+        const uint32_t c = plsh_utf8_next(bytes, &size);
+        if (c < DIRECT && plsh_utf8_put(again, c) == size && memcmp(again, bytes, size) == 0)
+            bpe->direct[c] = token->id;
+    }
+}
+
 static void fill_tables(plsh_bpe *bpe) {
-    char character[PLSH_UTF8_MOST], name[8];
-    for (uint32_t c = 0; c < DIRECT; c++)
-        bpe->direct[c] =
-            plsh_vocabulary_find(bpe->vocabulary, character, plsh_utf8_put(character, c));
-    for (int b = 0; b < 256; b++) {
+    char name[8];
+    fill_direct(bpe);
+    for (int b = 0; b < 256 && bpe->byte_fallback; b++) {
         snprintf(name, sizeof name, "<0x%02X>", b);
         bpe->bytes[b] = plsh_vocabulary_find(bpe->vocabulary, name, 6);
     }

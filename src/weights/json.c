@@ -35,6 +35,10 @@ plsh_status plsh_weights_json_integer(const json_t *object, const char *key, int
     if (!value) return PLSH_STATUS_OK;
     if (!json_is_integer(value)) return wrong_type(what, key, "a whole number", error);
     int64_t number = json_integer_value(value);
+    if (least == most && number != least) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: \"%s\" is %lld; %lld is supported",
+                         what, key, (long long)number, (long long)least);
+    }
     if (number < least || number > most) {
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: \"%s\" is %lld; %lld to %lld", what, key,
                          (long long)number, (long long)least, (long long)most);
