@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -93,18 +93,32 @@ def _log_tails(decay: Decay, distance: npt.NDArray[np.int64], count: npt.NDArray
         return np.asarray(np.log(bound))
 
 
-class _Pieces(NamedTuple):
-    """Pieces of other ranks' keys on one side, nearest first."""
+class _Stretches(NamedTuple):
+    """Stretches of other ranks' keys on one side, nearest first: ranks, or pieces of theirs."""
 
-    rank: list[int]
-    number: list[int]  # of its rank's pieces, from its nearer end
-    near: list[int]  # the key next to us, and the end of the piece beyond it
-    far: list[int]
+    rank: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int64]  # of its rank's pieces, from its nearer end
+    near: npt.NDArray[np.int64]  # distances of the nearest key and of the last one from our end
+    far: npt.NDArray[np.int64]
+
+
+class _Rows(NamedTuple):
+    """Rows of ours, and what the bounds ask about them, by batch entry."""
+
+    first: int  # distance from our end
+    q: Tensor
+    own: Tensor  # scores of the rows' own keys
+    q_norm: Tensor  # the largest, times |scale|
+    k_norm: Tensor
 
 
 class Seeker:
     """Looks for what one rank needs. `offsets` are the rows of all ranks, `limits` the keys that
-    its rows may see at all, `summaries` [ranks, kv heads, batch, width]."""
+    its rows may see at all, `summaries` [ranks, kv heads, batch, width].
+
+    Far ranks are ruled out together by |q| (|m| + radius) alone, for half of the share; what is left,
+    mostly a neighbour or two, is looked at piece by piece for the other half.
+    """
 
     def __init__(self, offsets: Sequence[int], rank: int, limits: Span, causal: bool, scale: float,
                  eps: float, summaries: Tensor) -> None:
@@ -112,7 +126,8 @@ class Seeker:
         self.begin, self.end = offsets[rank], offsets[rank + 1]
         self.scale, self.summaries = scale, summaries
         self.sides = 1 if causal else 2
-        self.log_limit = math.log(eps * SHARE / self.sides)
+        self.log_limit = math.log(eps * SHARE / self.sides / 2)
+        self.around = [self._ranks(side) for side in range(self.sides)]
 
     def span(self, q: Tensor, k: Tensor, kv_head: int, decay: Decay) -> Span:
         """The keys that a head of q and its keys, [batch, rows, dim], need: a range that holds
@@ -121,63 +136,81 @@ class Seeker:
         if begin == end:
             return begin, end
         q, k = q.float(), k.float()
-        begin -= self._reach(q, k, kv_head, decay, self._pieces_before())
+        begin -= self._reach(0, q, k, kv_head, decay)
         if self.sides == 2:
-            end += self._reach(q.flip(1), k.flip(1), kv_head, decay, self._pieces_after())
+            end += self._reach(1, q.flip(1), k.flip(1), kv_head, decay)
         return begin, end
 
-    def _pieces_before(self) -> _Pieces:
-        pieces = _Pieces([], [], [], [])
-        for rank in range(self.rank - 1, -1, -1):
-            last = self.offsets[rank + 1]
-            cuts = _key_cuts(last - self.offsets[rank])
-            for i, (near, far) in enumerate(zip(cuts, cuts[1:])):
-                if last - near > self.limits[0]:
-                    _add(pieces, rank, i, self.begin - (last - near - 1),
-                         self.begin - max(self.limits[0], last - far))
-        return pieces
+    def _stretch(self, side: int, keys: Span) -> Span:
+        """Distances of the nearest and the last of some keys that can be seen."""
+        if side == 0:
+            return self.begin - keys[1] + 1, self.begin - max(keys[0], self.limits[0])
+        return keys[0] - self.end + 1, min(keys[1], self.limits[1]) - self.end
 
-    def _pieces_after(self) -> _Pieces:
-        pieces = _Pieces([], [], [], [])
-        for rank in range(self.rank + 1, len(self.offsets) - 1):
-            first = self.offsets[rank]
-            cuts = _key_cuts(self.offsets[rank + 1] - first)
-            for i, (near, far) in enumerate(zip(cuts, cuts[1:])):
-                if first + near < self.limits[1]:
-                    _add(pieces, rank, i, first + near - (self.end - 1),
-                         min(self.limits[1], first + far) - self.end)
-        return pieces
+    def _ranks(self, side: int) -> _Stretches:
+        """The ranks before us, or after us."""
+        size = len(self.offsets) - 1
+        order = range(self.rank - 1, -1, -1) if side == 0 else range(self.rank + 1, size)
+        found = [(r, 0, *self._stretch(side, (self.offsets[r], self.offsets[r + 1])))
+                 for r in order if self.offsets[r] < self.offsets[r + 1]]
+        return _table([x for x in found if x[2] <= x[3]])
 
-    def _reach(self, q: Tensor, k: Tensor, kv_head: int, decay: Decay, pieces: _Pieces) -> int:
+    def _pieces(self, side: int, ranks: npt.NDArray[np.int64]) -> _Stretches:
+        """The pieces of ranks on one side."""
+        found = []
+        for rank in ranks.tolist():
+            first, last = self.offsets[rank], self.offsets[rank + 1]
+            cuts = _key_cuts(last - first)
+            for i, (near, far) in enumerate(zip(cuts, cuts[1:])):
+                keys = (last - far, last - near) if side == 0 else (first + near, first + far)
+                found.append((rank, i, *self._stretch(side, keys)))
+        return _table([x for x in found if x[2] <= x[3]])
+
+    def _reach(self, side: int, q: Tensor, k: Tensor, kv_head: int, decay: Decay) -> int:
         """How many keys beyond this rank's end; row 0 is the one at that end."""
-        if not pieces.rank:
+        dim, around = q.shape[2], self.around[side]
+        if not len(around.rank):
             return 0
-        dim, slack = q.shape[2], _slack(q.shape[2])
-        side = 1 if pieces.rank[0] > self.rank else 0
-        at = torch.tensor(pieces.rank)
-        number = torch.tensor(pieces.number)
-        summary = self.summaries[:, kv_head].double()
-        radius = summary[at, :, dim + 2 * number + side]  # [pieces, batch]
-        near, far = np.array(pieces.near), np.array(pieces.far)
-        count = far - near + 1
-        worst = torch.full((len(pieces.rank),), -math.inf, dtype=torch.float64)
         cuts = _cuts(q.shape[1], 2)
-        for first, last in zip(cuts, cuts[1:]):
-            rows, keys = q[:, first:last], k[:, first:last]
-            norm = torch.linalg.vector_norm(rows, dim=2).amax(dim=1).double() * abs(self.scale)
-            own = self.scale * (rows * keys).sum(dim=2)
-            mean = self.summaries[:, kv_head, :, :dim]
-            along = (self.scale * torch.einsum("bnd,rbd->rbn", rows, mean) - own).amax(dim=2)
-            most = torch.linalg.vector_norm(keys, dim=2).amax(dim=1)
-            rounding = slack * norm * (torch.linalg.vector_norm(mean, dim=2) + most)
-            tails = torch.from_numpy(_log_tails(decay, near + first, count))
-            bound = (along + rounding)[at] + (1 + slack) * norm * radius + tails[:, None]
+        rows = [self._look_at(a, q[:, a:b], k[:, a:b]) for a, b in zip(cuts, cuts[1:])]
+        summary = self.summaries[:, kv_head]
+        radii = summary[around.rank, :, dim + side::2].amax(dim=2).double()
+        radii += torch.linalg.vector_norm(summary[around.rank, :, :dim], dim=2) * (1 + _slack(dim))
+        count = self._count(around, decay, rows, radii, None)
+        if count == 0:
+            return 0
+        pieces = self._pieces(side, around.rank[:count])
+        radii = summary[pieces.rank, :, dim + 2 * pieces.number + side].double()
+        count = self._count(pieces, decay, rows, radii, summary[:, :, :dim])
+        return int(pieces.far[count - 1]) if count else 0
+
+    def _look_at(self, first: int, q: Tensor, k: Tensor) -> _Rows:
+        own = self.scale * (q * k).sum(dim=2)
+        q_norm = torch.linalg.vector_norm(q, dim=2).amax(dim=1).double() * abs(self.scale)
+        return _Rows(first, q, own, q_norm, torch.linalg.vector_norm(k, dim=2).amax(dim=1).double())
+
+    def _count(self, keys: _Stretches, decay: Decay, rows: Sequence[_Rows], radii: Tensor,
+               means: Optional[Tensor]) -> int:
+        """How many of the stretches can matter to a row; `radii` [stretches, batch] are around the
+        `means` [ranks, batch, dim], or around 0."""
+        worst = torch.full((len(keys.rank),), -math.inf, dtype=torch.float64)
+        near, at = np.unique(keys.rank, return_inverse=True)
+        for x in rows:
+            slack = _slack(x.q.shape[2])
+            along = -x.own.double().amin(dim=1)[None]
+            rounding = x.q_norm * x.k_norm
+            if means is not None:
+                mean = means[near]
+                along = (self.scale * torch.einsum("bnd,rbd->rbn", x.q, mean) - x.own).amax(dim=2)
+                along = along.double()[at]
+                rounding = x.q_norm * (torch.linalg.vector_norm(mean, dim=2) + x.k_norm)[at]
+            tails = torch.from_numpy(_log_tails(decay, keys.near + x.first, keys.far - keys.near + 1))
+            bound = along + slack * rounding + (1 + slack) * x.q_norm * radii + tails[:, None]
             beyond = torch.logcumsumexp(bound.flip(0), dim=0).flip(0).amax(dim=1)
             worst = torch.maximum(worst, beyond)
         needed = (~(worst <= self.log_limit)).nonzero().flatten()  # NaN too
-        return int(far[int(needed[-1])]) if len(needed) else 0
+        return int(needed[-1]) + 1 if len(needed) else 0
 
 
-def _add(pieces: _Pieces, rank: int, number: int, near: int, far: int) -> None:
-    for column, value in zip(pieces, (rank, number, near, far)):
-        column.append(value)
+def _table(rows: Sequence[tuple[int, ...]]) -> _Stretches:
+    return _Stretches(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
