@@ -266,8 +266,12 @@ def recording(q, k, v, options):
     return q.requires_grad_(), k, v, options
 
 
-def bad_method(q, k, v, options):
+def bad_window(q, k, v, options):
     return q, k, v, {**options, "window": -3}
+
+
+def bad_report(q, k, v, options):
+    return q, k, v, {**options, "report": {}}
 
 
 ERRORS = [
@@ -279,7 +283,8 @@ ERRORS = [
     (other_seed, "ValueError", "rank 1: not the same options as rank 0"),
     (more_queries, "ValueError", "rank 1: k: 60 rows for 120 queries"),
     (recording, "ValueError", "rank 1: not the same gradients recorded as rank 0"),
-    (bad_method, "ValueError", "rank 1: window=-3: is positive"),
+    (bad_window, "ValueError", "rank 1: window=-3: is positive"),
+    (bad_report, "TypeError", "rank 1: report: is dict, must be a plsh.torch.Traffic"),
 ]
 
 

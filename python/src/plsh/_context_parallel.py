@@ -229,10 +229,12 @@ def context_parallel(  # type: ignore[misc]  # the overloads name what changes t
     torch.Size([2, 100, 16])
     >>> dist.destroy_process_group()
     """
-    ranks = Ranks(group, Traffic() if report is None else report)
+    ranks = Ranks(group, report if isinstance(report, Traffic) else Traffic())
     error: Optional[Exception] = None
     header = [0] * len(_HEADER)
     try:
+        if report is not None and not isinstance(report, Traffic):
+            raise TypeError(f"report: is {type(report).__name__}, must be a plsh.torch.Traffic")
         asked = _ask(q, k, v, sigma, slopes, decay, parameters, causal, scale, method, eps, window,
                      block, scheme, design, samples, seed, spans, query_offsets, key_offsets, threads)
         header = asked.header()

@@ -10,10 +10,9 @@ common then cancels against s_ii). So every rank tells the others m and the radi
 few pieces of its keys, which grow with the distance from its ends: about 50 numbers for a million
 keys. Pieces that weigh together at most eps/2 of D_i, for all rows of this rank, are not fetched; the
 walk over the keys that are there leaves out at most another eps/2 (`SHARE`). Together a row leaves out
-at most eps of its sum, as in one process. Bidirectional attention halves the first part by sides.
-
-Nothing here asks for the certificates of the library: that they stay below 2 max|v| eps/(1-eps)
-follows from the same sum.
+at most eps of its sum, as in one process, and its output is off by at most 2 max|v| eps/(1-eps).
+Bidirectional attention halves the first part by sides. NaN satisfies no comparison, so it rules out
+nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from plsh._shard_layout import Span
 __all__ = ["SHARE", "Seeker", "summary_of", "summary_width"]
 
 SHARE = 0.5  # of eps, for what is not fetched; the rest is for the walk
-_PIECE = 64  # keys of the nearest pieces; the others are a fifth of their distance or more
+_PIECE = 64  # keys of the nearest pieces; the others have a fifth of their distance
 
 
 def _cuts(rows: int, part: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -21,6 +21,7 @@ from plsh._torch_options import describe, floats_as, new_outputs
 __all__ = ["Ready", "Saved", "Sharded"]
 
 _KEYS, _GRADIENTS = 1, 2  # tags of messages
+_RowsOf = Callable[[int, Span], Sequence[Tensor]]
 
 
 class Ready(NamedTuple):
@@ -174,9 +175,9 @@ class Sharded:
         return [(i, span) for i, span in met if span[0] < span[1]]
 
     def _views(self, message: Tensor, shared: Sequence[tuple[int, Span]], batch: int,
-               dims: tuple[int, int]) -> Iterator[tuple[int, Span, Tensor, Tensor]]:
+               dims: Sequence[int]) -> list[tuple[int, Span, list[Tensor]]]:
         """Keys and values of a message, [batch, heads, rows, dim] each."""
-        at = 0
+        at, found = 0, []
         for i, span in shared:
             heads = self.halo[i].kv_heads[1] - self.halo[i].kv_heads[0]
             pair = []
@@ -184,33 +185,40 @@ class Sharded:
                 shape = (batch, heads, span[1] - span[0], dim)
                 pair.append(message[at:at + math.prod(shape)].view(shape))
                 at += math.prod(shape)
-            yield i, span, pair[0], pair[1]
+            found.append((i, span, pair))
+        return found
 
-    def _message(self, shared: Sequence[tuple[int, Span]], batch: int, dims: tuple[int, int],
-                 dtype: torch.dtype) -> Tensor:
-        size = sum((span[1] - span[0]) * (self.halo[i].kv_heads[1] - self.halo[i].kv_heads[0])
-                   for i, span in shared)
-        return torch.empty(size * batch * sum(dims), dtype=dtype)
+    def _trade(self, tag: int, k: Tensor, v: Tensor, rows_of: _RowsOf,
+               ) -> dict[int, list[tuple[int, Span, list[Tensor]]]]:
+        """Sends rows to whom they are for, and returns what came, by rank. Keys go to their users,
+        gradients back to the owners; rows_of(i, span) are those of this rank, and k and v say what
+        dtype and shape they have."""
+        me, batch, dims = self.ranks.rank, k.shape[0], (k.shape[3], v.shape[3])
+        messages: list[dict[int, Tensor]] = [{}, {}]  # sent, received
+        views: list[dict[int, list[tuple[int, Span, list[Tensor]]]]] = [{}, {}]
+        for peer in range(self.ranks.size):
+            lent, borrowed = self._shared(me, peer), self._shared(peer, me)
+            both = (lent, borrowed) if tag == _KEYS else (borrowed, lent)
+            for shared, message, view in zip(both, messages, views):
+                if shared:
+                    size = sum((span[1] - span[0]) * (self.halo[i].kv_heads[1] -
+                                                      self.halo[i].kv_heads[0]) for i, span in shared)
+                    message[peer] = k.new_empty(size * batch * sum(dims))
+                    view[peer] = self._views(message[peer], shared, batch, dims)
+            for i, span, pair in views[0].get(peer, ()):
+                for to, rows in zip(pair, rows_of(i, span)):
+                    to.copy_(rows)
+        self.ranks.exchange(tag, *messages).wait()
+        return views[1]
 
     def _fetch(self, k: Tensor, v: Tensor, halos: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Puts the keys and values of other ranks into the halos."""
-        me, batch, dims = self.ranks.rank, k.shape[0], (k.shape[3], v.shape[3])
-        sent, received = {}, {}
-        for peer in range(self.ranks.size):
-            shared = self._shared(me, peer)
-            if shared:
-                sent[peer] = self._message(shared, batch, dims, k.dtype)
-                for i, span, k_to, v_to in self._views(sent[peer], shared, batch, dims):
-                    k_to.copy_(self._own(k, self.halo[i], span))
-                    v_to.copy_(self._own(v, self.halo[i], span))
-            shared = self._shared(peer, me)
-            if shared:
-                received[peer] = self._message(shared, batch, dims, k.dtype)
-        self.ranks.exchange(_KEYS, sent, received).wait()
-        for peer, message in received.items():
-            for i, span, k_from, v_from in self._views(message, self._shared(peer, me), batch, dims):
-                for to, rows in zip(halos[i], (k_from, v_from)):
-                    _rows(to, span, self.ranges[i][me][0]).copy_(rows)
+        came = self._trade(_KEYS, k, v, lambda i, span: [self._own(x, self.halo[i], span)
+                                                         for x in (k, v)])
+        for found in came.values():
+            for i, span, pair in found:
+                for to, rows in zip(halos[i], pair):
+                    _rows(to, span, self.ranges[i][self.ranks.rank][0]).copy_(rows)
 
     def _own(self, x: Tensor, part: Part, span: Span) -> Tensor:
         return _rows(_heads(x, part.kv_heads), span, self.rows[0])
@@ -225,32 +233,19 @@ class Sharded:
         return room
 
     def _give_back(self, gradients: Sequence[tuple[Tensor, Tensor]], d_k: Tensor,
-                  d_v: Tensor) -> None:
+                   d_v: Tensor) -> None:
         """Adds the gradients of halo parts to d_k and d_v of their owners, in the order of ranks."""
-        me, batch, dims = self.ranks.rank, d_k.shape[0], (d_k.shape[3], d_v.shape[3])
-        sent, received = {}, {}
-        for peer in range(self.ranks.size):
-            shared = self._shared(peer, me)
-            if shared:
-                sent[peer] = self._message(shared, batch, dims, torch.float32)
-                for i, span, k_to, v_to in self._views(sent[peer], shared, batch, dims):
-                    for to, rows in zip((k_to, v_to), gradients[i]):
-                        to.copy_(_rows(rows, span, self.ranges[i][me][0]))
-            shared = self._shared(me, peer)
-            if shared:
-                received[peer] = self._message(shared, batch, dims, torch.float32)
-        self.ranks.exchange(_GRADIENTS, sent, received).wait()
-        for peer in range(self.ranks.size):
-            if peer == me:
-                for i, pair in enumerate(gradients):
-                    for to, rows in zip((d_k, d_v), pair):
-                        self._own(to, self.halo[i], self.rows).add_(
-                            _rows(rows, self.rows, self.ranges[i][me][0]))
-            elif peer in received:
-                shared = self._shared(me, peer)
-                for i, span, *pieces in self._views(received[peer], shared, batch, dims):
-                    for to, rows in zip((d_k, d_v), pieces):
-                        self._own(to, self.halo[i], span).add_(rows)
+        me = self.ranks.rank
+
+        def rows_of(i: int, span: Span) -> list[Tensor]:
+            return [_rows(x, span, self.ranges[i][me][0]) for x in gradients[i]]
+
+        came = self._trade(_GRADIENTS, d_k, d_v, rows_of)
+        came[me] = [(i, self.rows, rows_of(i, self.rows)) for i in range(len(self.halo))]
+        for _, found in sorted(came.items()):
+            for i, span, pair in found:
+                for to, rows in zip((d_k, d_v), pair):
+                    self._own(to, self.halo[i], span).add_(rows)
 
     # -- the ring --
 
