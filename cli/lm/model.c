@@ -82,8 +82,8 @@ static int find_method(const char *word) {
 }
 
 static bool has_own_sigmas(const cli_lm *options, const cli_model *m) {
-    return m->facts.alibi && options->decays.sigma == NULL && options->decays.slopes.count == 0 &&
-           strcmp(options->decays.decay, "alibi") == 0;
+    return (m->facts.alibi || m->facts.slopes_learned) && options->decays.sigma == NULL &&
+           options->decays.slopes.count == 0 && strcmp(options->decays.decay, "alibi") == 0;
 }
 
 /* The heads of one layer under a method. */
@@ -91,7 +91,7 @@ static int make_heads(const cli_lm *options, cli_model *m, int method, int64_t l
                       plsh_head *heads) {
     plsh_error error;
     size_t count = (size_t)m->facts.heads;
-    if (plsh_model_heads(m->model, (plsh_method)method, heads, &error) != PLSH_STATUS_OK)
+    if (plsh_model_heads(m->model, (plsh_method)method, layer, heads, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     int code = CLI_DONE;
     for (size_t h = 0; code == CLI_DONE && h < count; h++) {
@@ -119,10 +119,12 @@ static int make_layer(const cli_lm *options, cli_model *m, const char *word, int
     return method == -1 ? CLI_DONE : make_heads(options, m, method, layer, heads);
 }
 
-/* Sampled methods draw anew for every layer, so that those have a choice each. */
-static bool one_for_all(const cli_model_options *options) {
-    return options->attention.count == 1 &&
-           !cli_method_samples(find_method(options->attention.values[0]));
+/* Sampled methods draw anew for every layer, and learned slopes are every layer's own: those have a
+ * choice each. */
+static bool one_for_all(const cli_lm *options, const cli_model *m) {
+    const cli_words *words = &options->model.attention;
+    return words->count == 1 && !cli_method_samples(find_method(words->values[0])) &&
+           !m->facts.slopes_learned;
 }
 
 static void describe(const cli_lm *options, cli_model *m) {
@@ -131,6 +133,9 @@ static void describe(const cli_lm *options, cli_model *m) {
     for (size_t i = 0; i < words->count; i++) original += strcmp(words->values[i], "original") == 0;
     const char *own = m->facts.alibi ? "exact ALiBi" : m->facts.rope ? "RoPE" : "learned positions";
     if (original == words->count) {
+        if (m->facts.slopes_learned && !m->facts.alibi)
+            cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
+                     "original has none");
         snprintf(m->said, sizeof m->said, "original: %s in all %lld layers", own,
                  (long long)m->facts.layers);
         return;
@@ -140,13 +145,13 @@ static void describe(const cli_lm *options, cli_model *m) {
     for (size_t i = 0; i < words->count && used < sizeof list - 24; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%.20s", i > 0 ? "," : "",
                                  words->values[i]);
-    snprintf(m->said, sizeof m->said, "%s%s in %s of %lld layers%s; the model's own is %s", list,
+    snprintf(m->said, sizeof m->said, "%s%s in %s of %lld layers%s%s; the model's own is %s", list,
              used >= sizeof list - 24 ? ",.." : "", words->count == 1 ? "each" : "turn",
              (long long)m->facts.layers,
              !m->facts.rope             ? ""
              : options->model.rope == 1 ? ", RoPE dropped"
                                         : ", RoPE kept",
-             own);
+             m->facts.slopes_learned && has_own_sigmas(options, m) ? ", learned slopes" : "", own);
     cli_note("attention: %s", m->said);
 }
 
@@ -156,7 +161,7 @@ static int make_attention(const cli_lm *options, cli_model *m) {
     if (words->count != 1 && words->count != layers)
         return cli_usage("--attention: %zu methods for %zu layers; give one, or one per layer",
                          words->count, layers);
-    m->attention_count = one_for_all(&options->model) ? 1 : (int64_t)layers;
+    m->attention_count = one_for_all(options, m) ? 1 : (int64_t)layers;
     m->heads = calloc(layers * (size_t)m->facts.heads, sizeof *m->heads);
     m->attention = calloc(layers, sizeof *m->attention);
     if (m->heads == NULL || m->attention == NULL) return cli_fail("out of memory");

@@ -178,6 +178,7 @@ static plsh_train_options trainer_options(const work *w) {
                                 .attention_count = w->model.attention_count,
                                 .keep_draws = given->steps.draws == 1,
                                 .recompute = given->steps.recompute,
+                                .learn_slopes = given->steps.learn_slopes,
                                 .seed = given->lm.common.seed,
                                 .dropout = given->steps.dropout,
                                 .lora_rank = lora->rank,
@@ -360,6 +361,21 @@ static int save(work *w) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
+/* Heads with the slopes learned so far: one choice per layer from now on. */
+static void follow_slopes(work *w) {
+    cli_model *m = &w->model;
+    const int64_t heads = m->facts.heads;
+    for (int64_t l = m->attention_count; l < m->facts.layers; l++) {
+        memcpy(m->heads + l * heads, m->heads, (size_t)heads * sizeof *m->heads);
+        m->attention[l] = m->attention[0];
+        m->attention[l].head = m->heads + l * heads;
+    }
+    m->attention_count = m->facts.layers;
+    for (int64_t i = 0; i < m->facts.layers * heads; i++)
+        m->heads[i].partition.decay =
+            plsh_decay_alibi(1.0 / plsh_model_slope(m->model, i / heads, i % heads));
+}
+
 /* Every whole window of the held-out text, scored but for its first token. */
 static int evaluate(work *w) {
     const int64_t context = w->given->steps.context;
@@ -367,6 +383,7 @@ static int evaluate(work *w) {
     const plsh_block mine = plsh_ranks_windows(w->model.ranks, w->eval.count / length);
     cli_scores scores = {0};
     int code = CLI_DONE;
+    if (w->given->steps.learn_slopes) follow_slopes(w);
     for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
         code = cli_score_window(&w->lm, &w->model, w->eval.values + k * length, length, 1, &scores,
                                 NULL, NULL, NULL);

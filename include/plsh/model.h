@@ -46,6 +46,7 @@ typedef struct plsh_model_facts {
     int64_t context; /* positions it was made for */
     bool causal;     /* false: an encoder */
     bool rope, alibi;
+    bool slopes_learned; /* by training: slopes.npy lies beside the weights or the adapter */
     int64_t parameters;
     size_t bytes; /* of the weights as stored */
 } plsh_model_facts;
@@ -64,10 +65,13 @@ typedef struct plsh_layer_attention {
     int64_t head_count; /* 1 (for all heads), or one per head */
 } plsh_layer_attention;
 
-/* heads[0 .. heads of the model) with this method and its defaults: the model's own sigmas where it
- * has ALiBi, the standard series otherwise. */
-PLSH_API plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, plsh_head *heads,
-                                      plsh_error *error);
+/* The slope of ALiBi that a head has: learned by training, or the model's own, or, where that has
+ * no ALiBi, of the standard series. */
+PLSH_API double plsh_model_slope(const plsh_model *model, int64_t layer, int64_t head);
+
+/* heads[0 .. heads of the model) of a layer with this method and its defaults, and these slopes. */
+PLSH_API plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, int64_t layer,
+                                      plsh_head *heads, plsh_error *error);
 
 /* What head h of a layer does under `attention` (NULL: its own). */
 PLSH_API plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_attention *attention,

@@ -24,7 +24,7 @@ typedef struct plsh_ranks {
 
     /* Attention of rows that are spread over the group: `whole` describes all of them, this rank
      * has rows.begin .. rows.end - 1 of q, k, v and o. lse is [heads, own rows]; certificates,
-     * extents and d_decay are not asked for. `backward`: gradients will be. */
+     * extents are not asked for. `backward`: gradients will be; d_decay is the group's sum. */
     plsh_status (*plan)(void *context, const plsh_attention *whole, plsh_block rows, bool backward,
                         void **plan, plsh_error *error);
     void (*plan_destroy)(void *plan); /* NULL is fine */

@@ -26,7 +26,10 @@ typedef struct plsh_train_options {
     const plsh_layer_attention *attention;
     int64_t attention_count; /* as in plsh_session_options */
     bool keep_draws;         /* the masks of the first step in all of them */
-    bool recompute;          /* a layer's activations are made again in the backward pass */
+    bool learn_slopes; /* of ALiBi, one per layer and head, by their logarithms; under sampled masks
+                        * by the straight-through estimate, see plsh_backward. They are written as
+                        * slopes.npy, which plsh_model_open reads */
+    bool recompute;    /* a layer's activations are made again in the backward pass */
     uint64_t seed;
     double dropout;    /* of hidden states; negative: as the configuration says, refused where that
                         * drops attention weights too */

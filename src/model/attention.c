@@ -18,7 +18,7 @@ static plsh_head own_head(const plsh_model *model, int64_t layer, int64_t head) 
     plsh_head own = {.method = PLSH_METHOD_NONE};
     if (has_alibi(model)) {
         own.method = PLSH_METHOD_EXACT;
-        own.partition.decay = plsh_decay_alibi(1.0 / model->slopes[head]);
+        own.partition.decay = plsh_decay_alibi(1.0 / plsh_model_slope(model, layer, head));
     } else if (c->sliding_window > 0 && layer >= c->sliding_from) {
         own.method = PLSH_METHOD_WINDOW;
         own.window = c->sliding_window;
@@ -33,11 +33,15 @@ plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_attention *a
     return attention->head[attention->head_count == 1 ? 0 : head];
 }
 
-plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, plsh_head *heads,
-                             plsh_error *error) {
+double plsh_model_slope(const plsh_model *model, int64_t layer, int64_t head) {
+    return model->slopes[layer * model->config.heads + head];
+}
+
+plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, int64_t layer,
+                             plsh_head *heads, plsh_error *error) {
     plsh_status status = plsh_heads_alibi(model->config.heads, method, heads, error);
     for (int64_t h = 0; !status && h < model->config.heads; h++) {
-        double sigma = 1.0 / model->slopes[h];
+        double sigma = 1.0 / plsh_model_slope(model, layer, h);
         heads[h].partition.decay = plsh_decay_alibi(sigma);
         heads[h].window = (int64_t)ceil(27.0 * sigma);
         heads[h].block = (int64_t)fmax(1.0, round(2.0 * sigma));

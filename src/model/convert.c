@@ -9,7 +9,7 @@
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "model/model.h"
+#include "model/slopes.h"
 #include "weights/path.h"
 
 /* One tensor of the output. */
@@ -387,9 +387,32 @@ static plsh_status write_folder(conversion *c, plsh_error *error) {
     status = write_weights(c, path, error);
     plsh_release(path);
     if (status) return status;
-    if (from_gguf)
-        return plsh_convert_write_config(c->weights, &c->from, c->options->type, out, error);
-    return plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out, error);
+    status = from_gguf
+                 ? plsh_convert_write_config(c->weights, &c->from, c->options->type, out, error)
+                 : plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out,
+                                           error);
+    if (status || !c->options->adapter) return status;
+    return plsh_convert_copy_slopes(c->options->adapter, out, error);
+}
+
+/* A GGUF has no place for slopes that were learned. */
+static plsh_status refuse_slopes(const char *folder, plsh_error *error) {
+    char *path;
+    plsh_status status = plsh_path_join(&path, folder, PLSH_SLOPES_FILE, error);
+    if (!status && plsh_path_exists(path)) {
+        status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                           "%s: a GGUF has no place for learned slopes; write a folder", path);
+    }
+    plsh_release(path);
+    return status;
+}
+
+static plsh_status write_gguf(conversion *c, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    if (c->options->adapter) status = refuse_slopes(c->options->adapter, error);
+    if (!status && plsh_weights_form_of(c->weights) != PLSH_WEIGHTS_GGUF)
+        status = refuse_slopes(plsh_weights_folder(c->weights), error);
+    return status ? status : write_weights(c, c->options->out, error);
 }
 
 static plsh_status check_options(const plsh_convert_options *options, bool to_gguf,
@@ -412,8 +435,7 @@ plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *co
         status = plsh_adapter_open(&c.adapter, options->adapter, error);
     if (!status) status = read_config(&c, error);
     if (!status) status = plan(&c, error);
-    if (!status)
-        status = c.to_gguf ? write_weights(&c, options->out, error) : write_folder(&c, error);
+    if (!status) status = c.to_gguf ? write_gguf(&c, error) : write_folder(&c, error);
     if (!status && converted) *converted = c.done;
     plsh_release(c.items);
     plsh_release(c.rope_factors);

@@ -14,6 +14,8 @@ plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_mo
                                       plsh_weight_type type, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error);
+/* Learned slopes, where a folder has some. */
+plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weight_type type,
                                      plsh_error *error);
 

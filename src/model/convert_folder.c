@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "model/convert.h"
+#include "model/slopes.h"
 #include "plsh/io.h"
 #include "text/gguf.h"
 #include "weights/json.h"
@@ -188,21 +189,31 @@ static plsh_status copy_file(const char *from, const char *to, const char *name,
     return status;
 }
 
+/* The file of that name, where the folder has it. */
+static plsh_status copy_named(const char *folder, const char *out, const char *name,
+                              plsh_weight_type type, plsh_error *error) {
+    char *from = NULL, *to = NULL;
+    plsh_status status = plsh_path_join(&from, folder, name, error);
+    if (!status) status = plsh_path_join(&to, out, name, error);
+    if (!status) status = copy_file(from, to, name, type, error);
+    plsh_release(from);
+    plsh_release(to);
+    return status;
+}
+
+plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_error *error) {
+    return copy_named(folder, out, PLSH_SLOPES_FILE, PLSH_WEIGHT_F32, error);
+}
+
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error) {
     static const char *const names[] = {
         "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
         "vocab.json",      "special_tokens_map.json", "merges.txt",     "vocab.txt",
-        "tokenizer.model", "chat_template.jinja",
+        "tokenizer.model", "chat_template.jinja",     PLSH_SLOPES_FILE,
     };
     plsh_status status = PLSH_STATUS_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
-        char *from = NULL, *to = NULL;
-        status = plsh_path_join(&from, folder, names[i], error);
-        if (!status) status = plsh_path_join(&to, out, names[i], error);
-        if (!status) status = copy_file(from, to, names[i], type, error);
-        plsh_release(from);
-        plsh_release(to);
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
+        status = copy_named(folder, out, names[i], type, error);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "model/slopes.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -387,19 +388,6 @@ static plsh_status read_config(plsh_model *model, plsh_error *error) {
     return status;
 }
 
-/* Falcon's bias is inside the scale of the scores. */
-static plsh_status make_slopes(plsh_model *model, plsh_error *error) {
-    const plsh_model_config *c = &model->config;
-    plsh_status status =
-        plsh_allocate((void **)&model->slopes, (size_t)c->heads, sizeof(double), "slopes", error);
-    if (!status) status = plsh_alibi_slopes((size_t)c->heads, model->slopes, error);
-    bool scaled = c->family->position == PLSH_POSITION_ALIBI_SCALED;
-    for (int64_t h = 0; !status && scaled && h < c->heads; h++) {
-        model->slopes[h] /= sqrt((double)c->head_dim);
-    }
-    return status;
-}
-
 static plsh_status build(plsh_model *model, const char *path, const plsh_model_options *options,
                          plsh_error *error) {
     plsh_status status = plsh_weights_open(&model->weights, path, error);
@@ -415,7 +403,7 @@ static plsh_status build(plsh_model *model, const char *path, const plsh_model_o
     if (!status && options->adapter) {
         status = plsh_adapter_open(&model->adapter, options->adapter, error);
     }
-    if (!status) status = make_slopes(model, error);
+    if (!status) status = plsh_slopes_make(model, options->adapter, error);
     if (!status) status = bind(model, error);
     return status;
 }
@@ -467,6 +455,7 @@ plsh_model_facts plsh_model_describe(const plsh_model *model) {
                               .rope = c->family->position == PLSH_POSITION_ROPE,
                               .alibi = c->family->position == PLSH_POSITION_ALIBI ||
                                        c->family->position == PLSH_POSITION_ALIBI_SCALED,
+                              .slopes_learned = model->slopes_learned,
                               .bytes = plsh_weights_bytes(model->weights)};
     for (size_t i = 0; i < plsh_weights_count(model->weights); i++) {
         const plsh_tensor *tensor = plsh_weights_at(model->weights, i);

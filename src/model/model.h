@@ -47,7 +47,8 @@ struct plsh_model {
     plsh_layer *layer;
     plsh_qkv_layout qkv;
     plsh_rope rope;
-    double *slopes; /* [heads]: its own, or the standard series */
+    double *slopes; /* [layers][heads], see slopes.h */
+    bool slopes_learned;
     int64_t rank_max;
     void **owned; /* float copies of norms, biases and adapters */
     size_t owned_count, owned_capacity;

@@ -119,6 +119,14 @@ static plsh_status declare_moments(plsh_weights_writer *writer, const plsh_param
     return status;
 }
 
+/* What is no weight lies with the moments: bit for bit, which slopes.npy has not. */
+static plsh_status declare_apart(plsh_weights_writer *writer, const plsh_parameter *first,
+                                 plsh_error *error) {
+    plsh_tensor tensor = {
+        .name = first->name, .type = PLSH_WEIGHT_F32, .rank = 1, .shape = {(int64_t)first->count}};
+    return first->apart ? plsh_weights_writer_declare(writer, &tensor, error) : PLSH_STATUS_OK;
+}
+
 /* The moments lie as the trainer has them, rows of a GGUF too: nobody else reads them. */
 static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
@@ -129,7 +137,12 @@ static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_
     status = plsh_weights_writer_create(&writer, path, PLSH_WEIGHTS_SAFETENSORS, error);
     plsh_release(path);
     if (status) return status;
-    status = declare_moments(writer, p, error);
+    status = declare_apart(writer, &p->list[0], error);
+    if (!status) status = declare_moments(writer, p, error);
+    if (!status && p->list[0].apart) {
+        status =
+            plsh_weights_writer_bytes(writer, p->value, p->list[0].count * sizeof(float), error);
+    }
     for (size_t i = 0; !status && i < 2 * p->count; i++) {
         const plsh_parameter *one = &p->list[i / 2];
         const float *from = (i % 2 ? p->v : p->m) + one->first;
@@ -324,7 +337,7 @@ static const plsh_tensor *find_numbers(const plsh_weights *weights, const char *
 
 static plsh_status load_values(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
-    for (size_t i = 0; i < p->count; i++) {
+    for (size_t i = p->list[0].apart ? 1 : 0; i < p->count; i++) {
         const plsh_tensor *tensor = find_numbers(weights, p->list[i].name, &p->list[i], error);
         if (!tensor) return PLSH_STATUS_FORMAT;
         float *out = p->gradient + p->list[i].first; /* which is zero again below */
@@ -337,6 +350,11 @@ static plsh_status load_values(plsh_trainer *t, const plsh_weights *weights, pls
 
 static plsh_status load_moments(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
+    if (p->list[0].apart) {
+        const plsh_tensor *apart = find_numbers(weights, p->list[0].name, &p->list[0], error);
+        if (!apart) return PLSH_STATUS_FORMAT;
+        memcpy(p->value, apart->data, apart->size);
+    }
     for (size_t i = 0; i < 2 * p->count; i++) {
         const plsh_parameter *one = &p->list[i / 2];
         char name[170];
@@ -373,6 +391,8 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     if (!status) status = load_file(t, folder, values, load_values, error);
     if (!status) status = load_file(t, folder, "moments.safetensors", load_moments, error);
     status = plsh_ranks_agree(t->options.ranks, status, error);
-    if (!status) t->steps = updates;
+    if (status) return status;
+    t->steps = updates;
+    plsh_trainer_apply_slopes(t);
     return status;
 }

@@ -209,8 +209,21 @@ static void take_embedding(collector *c) {
     }
 }
 
+/* Before all others: where ranks add up gradients, these come last. */
+static void take_slopes(collector *c) {
+    const plsh_model_config *config = &c->model->config;
+    plsh_parameter *p = next_parameter(c, PLSH_LOG_SLOPES, config->layers, config->heads);
+    if (!p) return;
+    p->apart = true;
+    for (size_t i = 0; i < p->count; i++) {
+        c->to->value[p->first + i] = (float)log(c->model->slopes[i]);
+    }
+    for (int64_t l = 0; l < config->layers; l++) c->to->layer[l].decay = c->to->decay;
+}
+
 static void take_all(collector *c) {
     plsh_model *model = c->model;
+    if (c->options->learn_slopes) take_slopes(c);
     if (c->options->lora_rank == 0) {
         take_embedding(c);
         if (model->tokens_norm.weight) {
@@ -244,6 +257,10 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
         status = plsh_allocate((void **)&out->layer_first, (size_t)model->config.layers + 1,
                                sizeof(*out->layer_first), "layers", error);
     }
+    if (!status && options->learn_slopes) {
+        status = plsh_allocate((void **)&out->decay, 2 * (size_t)model->config.heads,
+                               sizeof(*out->decay), "heads", error);
+    }
     if (status) {
         plsh_parameters_clear(out);
         return status;
@@ -252,7 +269,7 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
     take_all(&c);
     out->count = c.next;
     out->numbers = c.numbers;
-    if (out->count == 0) {
+    if (out->count == (options->learn_slopes ? 1 : 0)) {
         status = plsh_fail(error, PLSH_STATUS_INVALID,
                            "none of the modules that LoRA is to train is in this model");
     }
@@ -271,7 +288,8 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
 }
 
 void plsh_parameters_clear(plsh_parameters *p) {
-    void *arrays[] = {p->list, p->value, p->gradient, p->m, p->v, p->layer, p->layer_first};
+    void *arrays[] = {p->list, p->value, p->gradient,    p->m,
+                      p->v,    p->layer, p->layer_first, p->decay};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) plsh_release(arrays[i]);
     *p = (plsh_parameters){0};
 }

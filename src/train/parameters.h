@@ -13,8 +13,12 @@ typedef struct plsh_parameter {
     int64_t rows, columns; /* rows 0: a vector */
     size_t first, count;   /* its numbers within the arrays below */
     bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
+    bool apart;            /* no weight: not in their file, and never decayed */
     plsh_row_order order;  /* of its rows, where they are those of a GGUF */
 } plsh_parameter;
+
+/* ln(slope) of every layer and head: slopes stay above 0. */
+#define PLSH_LOG_SLOPES "log_slopes"
 
 typedef struct plsh_parameters {
     plsh_parameter *list;
@@ -28,6 +32,7 @@ typedef struct plsh_parameters {
     float *tokens;         /* the gradient of the embedding; NULL: none */
     plsh_tensor embedding; /* what the model reads it from */
     double alpha;          /* of adapters: their scale times their rank */
+    double *decay;         /* [heads][2]: a layer's gradients by its decays; NULL: not learned */
 } plsh_parameters;
 
 /* Which: options->lora_rank = 0 means all weights. The model is changed to read from here. */

@@ -54,14 +54,14 @@ static bool is_sampled(const plsh_trainer *t, int64_t l) {
     return false;
 }
 
-/* Plans for these shapes, and for the draws of this step. */
+/* Plans for these shapes, and for the draws and slopes of this step. */
 static plsh_status make_plans(plsh_trainer *t, const plsh_sequences *s, plsh_error *error) {
-    const bool moved = !t->options.keep_draws && t->planned_step != t->steps,
-               same = has_shape(t, s);
+    const bool next = t->planned_step != t->steps, same = has_shape(t, s),
+               moved = next && !t->options.keep_draws, bent = next && t->options.learn_slopes;
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t l = 0; !status && l < t->model->config.layers; l++) {
         const plsh_layer_attention *choice = t->attention ? &t->attention[l] : NULL;
-        if (same && !(moved && is_sampled(t, l))) continue;
+        if (same && !bent && !(moved && is_sampled(t, l))) continue;
         if (choice && !choice->original) draw_heads(t, l);
         plsh_sequence_attention_clear(&t->layer[l]);
         status = plsh_sequence_attention_make(&t->layer[l], t->model, choice, l, s, true, error);
@@ -180,6 +180,18 @@ static void final_norm_backward(const plsh_trainer *t, const plsh_layer_pass *pa
                        t->parameters.final_norm.bias, g->partial, model->threads);
 }
 
+/* d loss / d ln(slope) = -sigma d loss / d sigma. A group knows the sum of its ranks: one adds it.
+ */
+static void slopes_backward(const plsh_trainer *t, int64_t l) {
+    const plsh_ranks *ranks = t->options.ranks;
+    const int64_t heads = t->model->config.heads;
+    if (!t->parameters.decay || t->attention[l].original || (ranks && ranks->rank > 0)) return;
+    for (int64_t h = 0; h < heads; h++) {
+        const double sigma = 1.0 / t->model->slopes[l * heads + h];
+        t->parameters.gradient[l * heads + h] -= (float)(sigma * t->parameters.decay[2 * h]);
+    }
+}
+
 /* Attention's errors are known to a group: here all groups learn of them, where there are some,
  * before they wait for one another. */
 static plsh_status agree(const plsh_trainer *t, plsh_status status, plsh_error *error) {
@@ -209,6 +221,7 @@ static plsh_status backward(plsh_trainer *t, plsh_layer_pass *pass, const int32_
             status = plsh_layer_backward(pass, l, &t->buffers.layer[l], &t->buffers.backward,
                                          &t->layer[l], &t->parameters.layer[l], error);
         }
+        if (!status) slopes_backward(t, l);
         status = agree(t, status, error);
         if (!status) status = sum_gradients(t, first[l], first[l + 1], error);
     }

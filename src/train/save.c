@@ -7,7 +7,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "model/convert.h"
+#include "model/slopes.h"
 #include "weights/path.h"
+
+/* How many at the head of the list are no weights. */
+static size_t apart_of(const plsh_parameters *p) { return p->list[0].apart ? 1 : 0; }
 
 static plsh_tensor tensor_of(const plsh_parameter *p, const char *name, const float *values) {
     plsh_tensor tensor = {.name = name,
@@ -32,11 +36,13 @@ static plsh_status save_weights(const plsh_trainer *t, const char *folder, plsh_
     plsh_status status =
         plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
     if (status) return status;
-    for (size_t i = 0; i < p->count; i++) {
-        tensors[i] = tensor_of(&p->list[i], p->list[i].name, p->value + p->list[i].first);
+    const size_t count = p->count - apart_of(p);
+    for (size_t i = 0; i < count; i++) {
+        const plsh_parameter *one = &p->list[i + apart_of(p)];
+        tensors[i] = tensor_of(one, one->name, p->value + one->first);
     }
     status = plsh_path_join(&path, folder, "model.safetensors", error);
-    if (!status) status = plsh_safetensors_save(path, tensors, p->count, error);
+    if (!status) status = plsh_safetensors_save(path, tensors, count, error);
     plsh_release(path);
     plsh_release(tensors);
     if (status) return status;
@@ -81,28 +87,28 @@ static void name_module(char out[160], const char *parameter) {
 
 static plsh_status make_parts(const plsh_trainer *t, adapter_parts *a, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
-    const size_t layers = p->count / 2;
+    const plsh_parameter *list = p->list + apart_of(p);
+    const size_t count = p->count - apart_of(p), layers = count / 2;
     plsh_status status =
         plsh_allocate((void **)&a->layers, layers, sizeof(*a->layers), "layers", error);
     if (!status)
-        status =
-            plsh_allocate((void **)&a->tensors, p->count, sizeof(plsh_tensor), "layers", error);
+        status = plsh_allocate((void **)&a->tensors, count, sizeof(plsh_tensor), "layers", error);
     if (!status) status = plsh_allocate((void **)&a->modules, layers, 160, "layers", error);
     if (!status)
         status = plsh_allocate((void **)&a->rows, p->numbers, sizeof(float), "adapters", error);
     if (status) return status;
-    for (size_t i = 0; i < p->count; i++) {
-        const plsh_parameter *one = &p->list[i];
+    for (size_t i = 0; i < count; i++) {
+        const plsh_parameter *one = &list[i];
         plsh_parameter_store(t, one, p->value, a->rows + one->first);
         a->tensors[i] = tensor_of(one, one->name, a->rows + one->first);
     }
     for (size_t l = 0; l < layers; l++) {
-        name_module(a->modules[l], p->list[2 * l].name);
+        name_module(a->modules[l], list[2 * l].name);
         add_target(a, a->modules[l]);
         a->layers[l] = (plsh_adapter_layer){.module = a->modules[l],
                                             .a = &a->tensors[2 * l],
                                             .b = &a->tensors[2 * l + 1],
-                                            .rank = p->list[2 * l].rows};
+                                            .rank = list[2 * l].rows};
     }
     return PLSH_STATUS_OK;
 }
@@ -119,7 +125,8 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
                                           .rank = a.layers[0].rank,
                                           .alpha = t->parameters.alpha,
                                           .dropout = t->options.lora_dropout};
-        status = plsh_adapter_save(folder, &settings, a.layers, t->parameters.count / 2, error);
+        status = plsh_adapter_save(folder, &settings, a.layers,
+                                   (t->parameters.count - apart_of(&t->parameters)) / 2, error);
     }
     release_parts(&a);
     return status;
@@ -149,8 +156,10 @@ void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const 
 }
 
 plsh_status plsh_trainer_write(const plsh_trainer *t, const char *folder, plsh_error *error) {
-    return t->options.lora_rank > 0 ? save_adapter(t, folder, error)
-                                    : save_weights(t, folder, error);
+    plsh_status status =
+        t->options.lora_rank > 0 ? save_adapter(t, folder, error) : save_weights(t, folder, error);
+    if (status || !t->model->slopes_learned) return status;
+    return plsh_slopes_save(t->model, folder, error);
 }
 
 plsh_status plsh_trainer_save(const plsh_trainer *t, const char *folder, plsh_error *error) {

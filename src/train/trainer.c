@@ -30,12 +30,62 @@ static plsh_status check_options(const plsh_train_options *o, plsh_error *error)
     return PLSH_STATUS_OK;
 }
 
+/* ---- Slopes that are learned ----------------------------------------------------------------- */
+
+static bool has_slope(const plsh_head *head) {
+    return head->method != PLSH_METHOD_NONE && head->method != PLSH_METHOD_FIXED;
+}
+
+/* A choice for a layer that is to learn its slopes: ALiBi of its own becomes heads that change. */
+static plsh_status open_slopes(plsh_trainer *t, int64_t l, plsh_error *error) {
+    const plsh_model_config *c = &t->model->config;
+    const bool alibi = c->family->position == PLSH_POSITION_ALIBI ||
+                       c->family->position == PLSH_POSITION_ALIBI_SCALED;
+    if (t->attention[l].original && !alibi) return PLSH_STATUS_OK;
+    t->attention[l].original = false;
+    for (int64_t h = 0; h < c->heads; h++) {
+        const plsh_head *head = &t->heads[l * c->heads + h];
+        if (!has_slope(head)) continue;
+        if (head->partition.decay.kind != PLSH_DECAY_ALIBI) {
+            return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                             "layer %lld, head %lld: slopes are learned of ALiBi alone",
+                             (long long)l, (long long)h);
+        }
+        t->model->slopes[l * c->heads + h] = 1.0 / head->partition.decay.a;
+        t->slopes++;
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status open_all_slopes(plsh_trainer *t, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t l = 0; !status && l < t->model->config.layers; l++) {
+        status = open_slopes(t, l, error);
+    }
+    if (status || t->slopes > 0) return status;
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "there are no slopes to learn: no layer's attention has a bias");
+}
+
+void plsh_trainer_apply_slopes(plsh_trainer *t) {
+    const plsh_model_config *c = &t->model->config;
+    const float *value = t->parameters.value; /* they come first */
+    if (!t->options.learn_slopes) return;
+    t->model->slopes_learned = true;
+    for (int64_t i = 0; i < c->layers * c->heads; i++) {
+        t->model->slopes[i] = exp((double)value[i]);
+        bool own = !t->attention[i / c->heads].original && has_slope(&t->heads[i]);
+        if (own) t->heads[i].partition.decay.a = 1.0 / t->model->slopes[i];
+    }
+}
+
 /* One choice per layer with heads of its own, so that every head has its draws. */
 static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, plsh_error *error) {
     const plsh_model_config *c = &t->model->config;
     plsh_status status =
         plsh_model_attention_check(t->model, o->attention, o->attention_count, error);
-    if (status || o->attention_count == 0) return status;
+    if (status || (o->attention_count == 0 && !o->learn_slopes)) return status;
+    const plsh_layer_attention original = {.original = true};
     status = plsh_allocate((void **)&t->attention, (size_t)c->layers, sizeof(*t->attention),
                            "layers", error);
     if (!status) {
@@ -45,6 +95,7 @@ static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, 
     for (int64_t l = 0; !status && l < c->layers; l++) {
         const plsh_layer_attention *from =
             plsh_model_attention_at(o->attention, o->attention_count, l);
+        if (!from) from = &original;
         plsh_model_attention_heads(t->model, from, l, t->heads + l * c->heads);
         t->attention[l] = *from;
         t->attention[l].head = t->heads + l * c->heads;
@@ -164,8 +215,10 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
     status = plsh_allocate((void **)&t->layer, (size_t)t->model->config.layers, sizeof(*t->layer),
                            "layers", error);
     if (!status) status = copy_attention(t, options, error);
+    if (!status && options->learn_slopes) status = open_all_slopes(t, error);
     if (!status) status = plsh_parameters_make(&t->parameters, t->model, options, error);
     if (!status) status = make_buffers(t, error);
+    if (!status) plsh_trainer_apply_slopes(t);
     return status;
 }
 
@@ -311,10 +364,11 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     plain.keep = 1.0f;
 #pragma omp parallel for schedule(dynamic) num_threads(plsh_thread_team(t->engine.threads))
     for (size_t i = 0; i < p->count; i++) {
-        bool bare = u->decay_matrices_only && !p->list[i].matrix;
+        bool bare = p->list[i].apart || (u->decay_matrices_only && !p->list[i].matrix);
         update_numbers(p, &p->list[i], bare ? &plain : &decayed);
     }
     t->steps++;
+    plsh_trainer_apply_slopes(t);
     return PLSH_STATUS_OK;
 }
 

@@ -30,7 +30,11 @@ struct plsh_trainer {
     int64_t steps;                                       /* of the optimiser */
     int64_t passes;                                      /* within this step */
     double *partial;                                     /* of norms: [blocks of numbers] */
+    int64_t slopes;                                      /* how many are learned */
 };
+
+/* The slopes that were learned so far become those of the model and of its heads. */
+void plsh_trainer_apply_slopes(plsh_trainer *trainer);
 
 /* In a step: options.passes, or 1. */
 int64_t plsh_trainer_passes(const plsh_trainer *trainer);

@@ -100,7 +100,7 @@ static void check_variant(const char *name, const char *variant, plsh_method met
     plsh_model *model = open_model(folder_of("golden/models/%s/config.json", name), NULL);
     plsh_head head[8];
     plsh_error error;
-    assert_ok(plsh_model_heads(model, method, head, &error));
+    assert_ok(plsh_model_heads(model, method, 0, head, &error));
     for (int h = 0; h < 4; h++) head[h].block = 16;
     plsh_layer_attention attention = {.drop_rope = drop, .head = head, .head_count = 4};
     compare(variant, run(model, &ids, &attention, 1, 0, 48), &logits, limit);

@@ -66,7 +66,7 @@ static void test_steps(void **state) {
                                           PLSH_METHOD_PLSH};
     for (int m = 0; m < 4; m++) {
         plsh_head heads[4];
-        assert_ok(plsh_model_heads(f.model, methods[m], heads, &error));
+        assert_ok(plsh_model_heads(f.model, methods[m], 0, heads, &error));
         head = heads[1];
         head.window = 9;
         plsh_layer_attention attention = {.head = &head, .head_count = 1};

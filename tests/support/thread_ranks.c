@@ -176,7 +176,8 @@ static plsh_status backward(void *context, const plsh_backward *a, plsh_error *e
                          .d_o = (float *)(void *)whole[D_O].data,
                          .d_q = (float *)(void *)whole[D_Q].data,
                          .d_k = (float *)(void *)whole[D_K].data,
-                         .d_v = (float *)(void *)whole[D_V].data};
+                         .d_v = (float *)(void *)whole[D_V].data,
+                         .d_decay = a->d_decay};
     plsh_status status = plsh_plan_backward(p->plan, &all, p->workspace, NULL, error);
     for (int i = D_Q; i <= D_V; i++) keep_own(p, &mine, i, whole[i]);
     for (int i = Q; i <= D_V; i++) free(whole[i].data);

@@ -199,6 +199,21 @@ static void test_adapters(void **state) {
             .context = CONTEXT, .batch = BATCH, .lora_rank = 4, .lora_dropout = 0.2, .seed = 5});
 }
 
+static void test_slopes(void **state) {
+    (void)state;
+    plsh_head head[4];
+    plsh_error error;
+    assert_ok(plsh_heads_alibi(4, PLSH_METHOD_EXACT, head, &error));
+    plsh_layer_attention attention = {.head = head, .head_count = 4};
+    check_case("slopes", (plsh_train_options){.context = CONTEXT,
+                                              .batch = BATCH,
+                                              .attention = &attention,
+                                              .attention_count = 1,
+                                              .learn_slopes = true,
+                                              .passes = 2,
+                                              .seed = 4});
+}
+
 /* More ranks than rows. */
 static void test_no_rows(void **state) {
     (void)state;
@@ -377,8 +392,8 @@ static int remove_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_attention), cmocka_unit_test(test_sampled),
-        cmocka_unit_test(test_adapters),      cmocka_unit_test(test_no_rows),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_checkpoints)};
+        cmocka_unit_test(test_adapters),      cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_no_rows),       cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_hidden),        cmocka_unit_test(test_checkpoints)};
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }
