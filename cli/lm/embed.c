@@ -142,6 +142,8 @@ static int prepare(const settings *given, work *w) {
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
     if (code == CLI_DONE && w->ids.count == 0) code = cli_fail("there is no text");
+    for (int64_t i = 0; code == CLI_DONE && i < w->texts; i++)
+        code = cli_model_fits(&given->lm, &w->model, w->offsets[i + 1] - w->offsets[i]);
     w->output.path = options->out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
     if (code != CLI_DONE) return code;

@@ -103,6 +103,7 @@ static int prepare(const settings *given, work *w) {
                             &w->ids);
     if (code == CLI_DONE && !facts->causal && options->logits != NULL)
         code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
+    if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, w->ids.count);
     if (code == CLI_DONE) code = make_outputs(options, w);
     return cli_ranks_agree(code);
 }

@@ -133,6 +133,9 @@ static int prepare(const settings *given, work *w) {
     if (code == CLI_DONE && !w->model.facts.causal)
         code = cli_fail("%s: an encoder generates nothing; see plsh embed", given->lm.model.model);
     if (code == CLI_DONE) code = read_prompt(given, w);
+    if (code == CLI_DONE)
+        code = cli_model_fits(&given->lm, &w->model,
+                              (int64_t)w->prompt.count + given->generate.tokens);
     if (code != CLI_DONE) return code;
     plsh_session_options options = cli_model_session(&given->lm, &w->model);
     w->logits = malloc((size_t)w->model.facts.vocabulary * sizeof *w->logits);

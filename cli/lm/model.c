@@ -155,6 +155,22 @@ static void describe(const cli_lm *options, cli_model *m) {
     cli_note("attention: %s", m->said);
 }
 
+/* Labels of one head, of the heads of a layer, or of every layer's. */
+static int check_labels(const cli_lm *options, const cli_model *m) {
+    const int64_t given = m->labels.heads, heads = m->facts.heads, all = heads * m->facts.layers;
+    if (m->labels.values == NULL || given == 1 || given == heads || given == all) return CLI_DONE;
+    return cli_fail("--labels: %s has labels of %lld heads; give those of 1, of the %lld of a "
+                    "layer, or of all %lld in %lld layers",
+                    options->partitions.labels, (long long)given, (long long)heads, (long long)all,
+                    (long long)m->facts.layers);
+}
+
+int cli_model_fits(const cli_lm *options, const cli_model *m, int64_t tokens) {
+    if (m->labels.values == NULL || tokens <= m->labels.n) return CLI_DONE;
+    return cli_fail("--labels: %s has labels of %lld positions; there are %lld tokens",
+                    options->partitions.labels, (long long)m->labels.n, (long long)tokens);
+}
+
 static int make_attention(const cli_lm *options, cli_model *m) {
     const cli_words *words = &options->model.attention;
     const size_t layers = (size_t)m->facts.layers;
@@ -167,6 +183,7 @@ static int make_attention(const cli_lm *options, cli_model *m) {
     if (m->heads == NULL || m->attention == NULL) return cli_fail("out of memory");
     int code = cli_decays_make(&options->decays, (size_t)m->facts.heads, &m->decays);
     if (code == CLI_DONE) code = cli_labels_read(&options->partitions, &m->labels);
+    if (code == CLI_DONE) code = check_labels(options, m);
     for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++) {
         const char *word = words->values[words->count == 1 ? 0 : (size_t)l];
         code = make_layer(options, m, word, l, &m->attention[l]);

@@ -126,6 +126,7 @@ int cli_score_window(const cli_lm *options, const cli_model *model, const int32_
                 .logits = logits,
                 .keep = logits != NULL};
     plsh_error error;
+    if (cli_model_fits(options, model, count) != CLI_DONE) return CLI_FAILED;
     plsh_status status = plsh_session_create(&w.session, model->model, &session, &error);
     status = plsh_ranks_agree_group(model->ranks, status, &error);
     int code =

@@ -213,6 +213,8 @@ static int open_model(work *w) {
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
     int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
+    if (code == CLI_DONE)
+        code = cli_ranks_agree(cli_model_fits(&w->lm, &w->model, w->given->steps.context));
     if (code == CLI_DONE) code = open_ranks(w);
     if (code != CLI_DONE) return code;
     plsh_train_options options = trainer_options(w);
