@@ -178,6 +178,8 @@ static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
     cli_json *json;
     plsh_error error;
+    if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
+        cli_say("%s: the loss is not finite", given->lm.model.model);
     if (!given->lm.common.json) {
         printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
                (double)w->ids.count / w->seconds);

@@ -253,9 +253,14 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     double start = cli_seconds();
     const plsh_block mine = plsh_ranks_windows(model->ranks, w.count);
     cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
-    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
-        code = cli_score_window(&given->lm, model, ids->values + w.first + k * w.step, w.length,
-                                w.from, &scores, NULL, NULL, count_fed);
+    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
+        const int64_t at = w.first + k * w.step;
+        code = cli_score_window(&given->lm, model, ids->values + at, w.length, w.from, &scores,
+                                NULL, NULL, count_fed);
+        if (code == CLI_DONE && scores.broken > 0)
+            code = cli_fail("%s: the logits for token %lld are not finite", given->lm.model.model,
+                            (long long)(at + scores.broken));
+    }
     code = cli_spread_scores(model, code, &scores);
     cli_progress_end();
     if (code == CLI_DONE)

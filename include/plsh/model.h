@@ -185,7 +185,8 @@ PLSH_API plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *log
                                          uint64_t index, int32_t *token, plsh_error *error);
 
 /* What logits say about the token that came: -log of its probability, its rank (0: the first), and
- * the entropy of the distribution, in nats. */
+ * the entropy of the distribution, in nats. Where logits are not finite the first or the last is
+ * not either, and a token without a number has the rank `count`. */
 typedef struct plsh_score {
     double nll, entropy;
     int64_t rank;
