@@ -128,6 +128,7 @@ static bool add_role(conversion *c, plsh_role role, int64_t layer, const char *p
 static size_t add_roles(conversion *c) {
     static const char *const parts[] = {"weight", "bias"};
     for (int role = 0; role < PLSH_ROLE_COUNT; role++) {
+        if (role == PLSH_ROLE_HEAD && c->from.tied) continue; /* what lies there is not used */
         int64_t layers = role < PLSH_ROLE_LAYER ? 1 : c->from.layers;
         for (int64_t l = 0; l < layers; l++)
             for (int p = 0; p < 2; p++) add_role(c, (plsh_role)role, l, parts[p]);
@@ -135,13 +136,19 @@ static size_t add_roles(conversion *c) {
     return c->count;
 }
 
-/* Every tensor has been given a place, or may be left out. */
+/* Every tensor has been given a place, or may be left out, as the head that a tied model's file
+ * holds besides. */
 static plsh_status check_all(const conversion *c, plsh_error *error) {
+    char head[160] = "";
+    if (c->from.tied && c->from.family->name_of[PLSH_ROLE_HEAD])
+        plsh_model_tensor_name(&c->from, c->prefixed, PLSH_ROLE_HEAD, 0, "weight", head,
+                               sizeof head);
     for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
         const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
         size_t at = 0;
         while (at < c->count && c->items[at].from != tensor) at++;
-        if (at == c->count && !plsh_family_ignores(c->from.family, tensor->name))
+        if (at == c->count && strcmp(tensor->name, head) != 0 &&
+            !plsh_family_ignores(c->from.family, tensor->name))
             return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                              "%s: the tensor %s has no place in the other form",
                              plsh_weights_path(c->weights), tensor->name);
