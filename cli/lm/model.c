@@ -97,6 +97,7 @@ static int make_heads(const cli_lm *options, cli_model *m, int method, int64_t l
     for (size_t h = 0; code == CLI_DONE && h < count; h++) {
         plsh_decay decay =
             has_own_sigmas(options, m) ? heads[h].partition.decay : m->decays.values[h];
+        decay.limit = options->decays.limit;
         heads[h] = cli_head_make(method, &decay, &options->knobs);
         if (!cli_method_samples(method)) continue;
         code = cli_partition_make(&options->partitions, &m->labels, &decay, options->model.samples,
