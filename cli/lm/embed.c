@@ -21,11 +21,8 @@ typedef struct settings {
     cli_lm lm;
 } settings;
 
-enum { POOLING_MEAN, POOLING_CLS, POOLING_NONE };
-static const char *const *poolings(void) {
-    static const char *const names[] = {"mean", "cls", "none", NULL};
-    return names;
-}
+static const char *const pooling_names[] = {"mean", "cls", "none", NULL}; /* as plsh_pooling */
+static const char *const *poolings(void) { return pooling_names; }
 
 static const cli_option embed_table[] = {
     {.name = "text",
@@ -42,8 +39,8 @@ static const cli_option embed_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(embed_options, pooling),
      .value = "NAME",
-     .help = "mean of all tokens, the first one (cls), or none: every token's own row",
-     .fallback = "mean",
+     .help = "mean of all tokens, the first one (cls), or none: every token's own row; without it "
+             "as the model's files ask, else mean",
      .choices = poolings},
     {.name = "no-normalize",
      .kind = CLI_FLAG,
@@ -68,6 +65,7 @@ static const cli_group groups[] = {CLI_GROUP("Options", embed_table, settings, e
 
 typedef struct work {
     cli_model model;
+    plsh_pooling pooling;
     cli_ids ids;      /* of all texts */
     int64_t *offsets; /* texts + 1 */
     int64_t texts, capacity;
@@ -132,6 +130,15 @@ static int read_given_ids(const settings *given, work *w) {
     return code == CLI_DONE ? end_text(w) : code;
 }
 
+/* As asked for, or as the model's files have it. */
+static int choose_pooling(const settings *given, work *w) {
+    plsh_error error;
+    w->pooling = (plsh_pooling)given->embed.pooling;
+    if (given->embed.pooling >= 0) return CLI_DONE;
+    if (plsh_model_pooling(w->model.model, &w->pooling, &error) == PLSH_STATUS_OK) return CLI_DONE;
+    return cli_fail("%s; --pooling chooses another", error.message);
+}
+
 static int prepare(const settings *given, work *w) {
     const embed_options *options = &given->embed;
     if (options->ids != NULL && options->text != NULL)
@@ -139,6 +146,7 @@ static int prepare(const settings *given, work *w) {
     int code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && w->model.facts.causal)
         code = cli_fail("%s: %s is no encoder", given->lm.model.model, w->model.facts.family);
+    if (code == CLI_DONE) code = choose_pooling(given, w);
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
     if (code == CLI_DONE && w->ids.count == 0) code = cli_fail("there is no text");
@@ -147,20 +155,21 @@ static int prepare(const settings *given, work *w) {
     w->output.path = options->out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
     if (code != CLI_DONE) return code;
-    w->row_count = options->pooling == POOLING_NONE ? w->ids.count : w->texts;
+    w->row_count = w->pooling == PLSH_POOLING_NONE ? w->ids.count : w->texts;
     w->rows = malloc((size_t)w->row_count * (size_t)w->model.facts.hidden * sizeof(float));
     return w->rows == NULL ? cli_fail("out of memory for %lld rows", (long long)w->row_count)
                            : CLI_DONE;
 }
 
 /* One row of a text of `tokens` rows of hidden states. */
-static void pool(int pooling, const float *hidden, int64_t tokens, int64_t width, float *row) {
+static void pool(plsh_pooling pooling, const float *hidden, int64_t tokens, int64_t width,
+                 float *row) {
     for (int64_t c = 0; c < width; c++) {
         double sum = 0;
-        if (pooling == POOLING_CLS) sum = tokens > 0 ? (double)hidden[c] : 0;
-        for (int64_t t = 0; pooling == POOLING_MEAN && t < tokens; t++)
+        if (pooling == PLSH_POOLING_CLS) sum = tokens > 0 ? (double)hidden[c] : 0;
+        for (int64_t t = 0; pooling == PLSH_POOLING_MEAN && t < tokens; t++)
             sum += (double)hidden[t * width + c];
-        row[c] = (float)(pooling == POOLING_MEAN && tokens > 0 ? sum / (double)tokens : sum);
+        row[c] = (float)(pooling == PLSH_POOLING_MEAN && tokens > 0 ? sum / (double)tokens : sum);
     }
 }
 
@@ -172,7 +181,7 @@ static void normalise(float *row, int64_t width) {
 }
 
 /* The texts first .. last - 1, computed together. */
-static int embed_batch(const settings *given, work *w, int64_t first, int64_t last) {
+static int embed_batch(work *w, int64_t first, int64_t last) {
     const int64_t width = w->model.facts.hidden, begin = w->offsets[first];
     const int64_t count = w->offsets[last] - begin;
     int64_t *offsets = malloc((size_t)(last - first + 1) * sizeof *offsets);
@@ -193,11 +202,11 @@ static int embed_batch(const settings *given, work *w, int64_t first, int64_t la
     if (code == CLI_DONE && count > 0 &&
         plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    if (code == CLI_DONE && given->embed.pooling == POOLING_NONE)
+    if (code == CLI_DONE && w->pooling == PLSH_POOLING_NONE)
         memcpy(w->rows + begin * width, hidden, (size_t)(count * width) * sizeof(float));
-    for (int64_t i = 0;
-         code == CLI_DONE && given->embed.pooling != POOLING_NONE && i < last - first; i++)
-        pool(given->embed.pooling, hidden + offsets[i] * width, offsets[i + 1] - offsets[i], width,
+    for (int64_t i = 0; code == CLI_DONE && w->pooling != PLSH_POOLING_NONE && i < last - first;
+         i++)
+        pool(w->pooling, hidden + offsets[i] * width, offsets[i + 1] - offsets[i], width,
              w->rows + (first + i) * width);
     free(offsets);
     free(hidden);
@@ -212,7 +221,7 @@ static int compute(const settings *given, work *w) {
         int64_t last = first + 1;
         while (last < w->texts && w->offsets[last + 1] - w->offsets[first] <= given->embed.batch)
             last++;
-        code = embed_batch(given, w, first, last);
+        code = embed_batch(w, first, last);
         first = last;
         cli_progress((double)w->offsets[first]);
     }
@@ -239,6 +248,7 @@ static int save(const settings *given, work *w) {
     cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "pooling", pooling_names[w->pooling]);
     cli_json_integer(json, "rows", w->row_count);
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "seconds", w->seconds);
@@ -268,7 +278,8 @@ const cli_command cli_command_embed = {
     .name = "embed",
     .summary = "embeddings of texts from an encoder",
     .text = "Reads texts, a line each, and gives every one a row of numbers: the mean of the "
-            "encoder's last hidden states, divided by its length. JinaBERT takes texts of any "
+            "encoder's last hidden states, or the pooling that its files ask for, divided by its "
+            "length. JinaBERT takes texts of any "
             "length in near-linear time.",
     .example = "plsh embed --model encoder --text text.txt --out rows.npy",
     .groups = groups,

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "model/pooling.h"
 #include "model/slopes.h"
 #include "weights/path.h"
 
@@ -358,8 +358,11 @@ static plsh_status write_metadata(conversion *c, plsh_error *error) {
     if (!c->to_gguf) return PLSH_STATUS_OK;
     if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF) return copy_metadata(c, error);
     const char *folder = plsh_weights_folder(c->weights);
-    plsh_status status =
-        plsh_convert_model_metadata(c->writer, &c->to, folder, c->options->type, error);
+    plsh_pooling pooling = PLSH_POOLING_MEAN;
+    plsh_status status = plsh_pooling_read(c->weights, c->from.family, &pooling, error);
+    if (status) return status;
+    status =
+        plsh_convert_model_metadata(c->writer, &c->to, folder, pooling, c->options->type, error);
     return status ? status : plsh_convert_tokenizer(c->writer, &c->to, folder, error);
 }
 
@@ -383,12 +386,11 @@ static plsh_status write_weights(conversion *c, const char *path, plsh_error *er
 
 static plsh_status write_folder(conversion *c, plsh_error *error) {
     const char *out = c->options->out;
-    if (mkdir(out, 0777) != 0 && !plsh_path_is_folder(out))
-        return plsh_fail(error, PLSH_STATUS_IO, "cannot make the folder %s", out);
+    plsh_status status = plsh_path_make_folder(out, error);
+    if (status) return status;
     const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
     char *path;
-    plsh_status status =
-        from_gguf ? plsh_convert_write_tokenizer(c->weights, out, error) : PLSH_STATUS_OK;
+    if (from_gguf) status = plsh_convert_write_tokenizer(c->weights, out, error);
     if (!status) status = plsh_path_join(&path, out, "model.safetensors", error);
     if (status) return status;
     status = write_weights(c, path, error);
@@ -398,6 +400,7 @@ static plsh_status write_folder(conversion *c, plsh_error *error) {
                  ? plsh_convert_write_config(c->weights, &c->from, c->options->type, out, error)
                  : plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out,
                                            error);
+    if (!status && from_gguf) status = plsh_convert_write_pooling(c->weights, &c->from, out, error);
     if (status || !c->options->adapter) return status;
     return plsh_convert_copy_slopes(c->options->adapter, out, error);
 }

@@ -4,6 +4,7 @@
 
 #include "model/config.h"
 #include "plsh/convert.h"
+#include "plsh/model.h"
 
 /* tokenizer.json and tokenizer_config.json of a GGUF's tokenizer, where it has one; config.json of
  * its configuration; and the files of a folder that go with its weights, into
@@ -14,6 +15,10 @@ plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_mo
                                       plsh_weight_type type, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error);
+/* 1_Pooling/config.json of an encoder's GGUF that says its pooling, and modules.json, by which
+ * sentence-transformers finds it. */
+plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
+                                       const char *out, plsh_error *error);
 /* Learned slopes, where a folder has some. */
 plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weight_type type,
@@ -23,7 +28,8 @@ plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weig
  */
 plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
                                         const plsh_model_config *config, const char *folder,
-                                        plsh_weight_type type, plsh_error *error);
+                                        plsh_pooling pooling, plsh_weight_type type,
+                                        plsh_error *error);
 plsh_status plsh_convert_tokenizer(plsh_weights_writer *writer, const plsh_model_config *config,
                                    const char *folder, plsh_error *error);
 

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "model/convert.h"
+#include "model/pooling.h"
 #include "model/slopes.h"
 #include "plsh/io.h"
 #include "text/gguf.h"
@@ -143,6 +144,42 @@ plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char
     return status;
 }
 
+static json_t *make_pooling(plsh_pooling pooling, int64_t hidden) {
+    return json_pack("{s:I, s:b, s:b}", "word_embedding_dimension", (json_int_t)hidden,
+                     "pooling_mode_cls_token", pooling == PLSH_POOLING_CLS,
+                     "pooling_mode_mean_tokens", pooling == PLSH_POOLING_MEAN);
+}
+
+static json_t *make_modules(void) {
+    return json_pack("[{s:i, s:s, s:s, s:s}, {s:i, s:s, s:s, s:s}]", "idx", 0, "name", "0", "path",
+                     "", "type", "sentence_transformers.models.Transformer", "idx", 1, "name", "1",
+                     "path", PLSH_POOLING_FOLDER, "type", "sentence_transformers.models.Pooling");
+}
+
+static plsh_status make_pooling_folder(const char *out, plsh_error *error) {
+    char *path;
+    plsh_status status = plsh_path_join(&path, out, PLSH_POOLING_FOLDER, error);
+    if (!status) status = plsh_path_make_folder(path, error);
+    plsh_release(path);
+    return status;
+}
+
+plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
+                                       const char *out, plsh_error *error) {
+    plsh_pooling pooling = PLSH_POOLING_COUNT;
+    plsh_status status = plsh_pooling_read(weights, config->family, &pooling, error);
+    if (status || pooling == PLSH_POOLING_COUNT) return status;
+    json_t *said = make_pooling(pooling, config->hidden), *modules = make_modules();
+    status = said && modules ? make_pooling_folder(out, error)
+                             : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a pooling");
+    if (!status) status = save_in(said, out, PLSH_POOLING_FOLDER "/config.json", error);
+    if (!status && pooling != PLSH_POOLING_NONE)
+        status = save_in(modules, out, "modules.json", error);
+    json_decref(said);
+    json_decref(modules);
+    return status;
+}
+
 /* ---- From another folder -------------------------------------------------------------------- */
 
 static plsh_status copy_bytes(const plsh_mapping *mapping, const char *to, plsh_error *error) {
@@ -208,11 +245,25 @@ plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_e
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error) {
     static const char *const names[] = {
-        "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
-        "vocab.json",      "special_tokens_map.json", "merges.txt",     "vocab.txt",
-        "tokenizer.model", "chat_template.jinja",     PLSH_SLOPES_FILE,
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+        "special_tokens_map.json",
+        "merges.txt",
+        "vocab.txt",
+        "tokenizer.model",
+        "chat_template.jinja",
+        PLSH_SLOPES_FILE,
+        "modules.json",
+        PLSH_POOLING_FOLDER "/config.json",
     };
-    plsh_status status = PLSH_STATUS_OK;
+    char *pooling;
+    plsh_status status =
+        plsh_path_join(&pooling, folder, PLSH_POOLING_FOLDER "/config.json", error);
+    if (!status && plsh_path_exists(pooling)) status = make_pooling_folder(out, error);
+    plsh_release(pooling);
     for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
         status = copy_named(folder, out, names[i], type, error);
     return status;
