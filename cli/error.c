@@ -210,6 +210,7 @@ static int read_arrays(const settings *given, work *w) {
         if (code == CLI_DONE) w->arrays = w->capture.arrays[0];
         return code;
     }
+    if (cli_capture_check() != CLI_DONE) return CLI_USAGE;
 #endif
     return cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
 }

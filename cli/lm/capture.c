@@ -134,13 +134,16 @@ static int feed(const cli_capture_options *options, const cli_model *model, cons
     return code;
 }
 
+int cli_capture_check(void) {
+    for (size_t i = 1; i < CLI_CAPTURE_COUNT; i++)
+        if (cli_option_given(cli_capture_table[i].name))
+            return cli_usage("--%s goes with --model", cli_capture_table[i].name);
+    return CLI_DONE;
+}
+
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,
                     const cli_common *common, cli_capture *out) {
-    char *word = (char[]){"original"};
-    cli_lm lm = {.model = {.model = options->model,
-                           .attention = {.count = 1, .values = &word},
-                           .samples = 1,
-                           .chunk = 512},
+    cli_lm lm = {.model = {.model = options->model, .chunk = 512},
                  .decays = {.decay = "alibi"},
                  .common = *common};
     cli_model model = {0};

@@ -21,6 +21,9 @@ typedef struct cli_capture {
     cli_arrays *arrays;
 } cli_capture;
 
+/* Without --model: was another option given that goes with it? */
+int cli_capture_check(void);
+
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,
                     const cli_common *common, cli_capture *out);
 void cli_capture_free(cli_capture *capture);

@@ -81,6 +81,33 @@ static int find_method(const char *word) {
     return plsh_method_find(word, &method, NULL) == PLSH_STATUS_OK ? (int)method : -2;
 }
 
+/* What a layer is asked to do. */
+static const char *word_at(const cli_words *words, int64_t layer) {
+    return words->count == 0 ? "original" : words->values[words->count == 1 ? 0 : (size_t)layer];
+}
+
+static bool all_original(const cli_words *words) {
+    for (size_t i = 0; i < words->count; i++)
+        if (find_method(words->values[i]) != -1) return false;
+    return true;
+}
+
+int cli_attention_check(const cli_lm *options) {
+    static const char *const names[] = {"sigma",   "slopes", "decay",  "limit",  "window", "block",
+                                        "samples", "labels", "scheme", "design", "eps"};
+    const cli_words *words = &options->model.attention;
+    if (words->count == 0 || !all_original(words)) return CLI_DONE;
+    if (options->model.rope == 1)
+        return cli_usage("--rope drop goes with an --attention that takes the place of the model's "
+                         "own, such as exact");
+    for (size_t i = 0; i < CLI_COUNT(names); i++)
+        if (cli_option_given(names[i]))
+            return cli_usage("--%s goes with an --attention that takes the place of the model's "
+                             "own, such as exact",
+                             names[i]);
+    return CLI_DONE;
+}
+
 static bool has_own_sigmas(const cli_lm *options, const cli_model *m) {
     return (m->facts.alibi || m->facts.slopes_learned) && options->decays.sigma == NULL &&
            options->decays.slopes.count == 0 && strcmp(options->decays.decay, "alibi") == 0;
@@ -124,7 +151,7 @@ static int make_layer(const cli_lm *options, cli_model *m, const char *word, int
  * choice each. */
 static bool one_for_all(const cli_lm *options, const cli_model *m) {
     const cli_words *words = &options->model.attention;
-    return words->count == 1 && !cli_method_samples(find_method(words->values[0])) &&
+    return words->count <= 1 && !cli_method_samples(find_method(word_at(words, 0))) &&
            !m->facts.slopes_learned;
 }
 
@@ -175,7 +202,7 @@ int cli_model_fits(const cli_lm *options, const cli_model *m, int64_t tokens) {
 static int make_attention(const cli_lm *options, cli_model *m) {
     const cli_words *words = &options->model.attention;
     const size_t layers = (size_t)m->facts.layers;
-    if (words->count != 1 && words->count != layers)
+    if (words->count > 1 && words->count != layers)
         return cli_usage("--attention: %zu methods for %zu layers; give one, or one per layer",
                          words->count, layers);
     m->attention_count = one_for_all(options, m) ? 1 : (int64_t)layers;
@@ -185,10 +212,8 @@ static int make_attention(const cli_lm *options, cli_model *m) {
     int code = cli_decays_make(&options->decays, (size_t)m->facts.heads, &m->decays);
     if (code == CLI_DONE) code = cli_labels_read(&options->partitions, &m->labels);
     if (code == CLI_DONE) code = check_labels(options, m);
-    for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++) {
-        const char *word = words->values[words->count == 1 ? 0 : (size_t)l];
-        code = make_layer(options, m, word, l, &m->attention[l]);
-    }
+    for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++)
+        code = make_layer(options, m, word_at(words, l), l, &m->attention[l]);
     if (code == CLI_DONE) describe(options, m);
     return code;
 }
@@ -198,6 +223,7 @@ static int make_attention(const cli_lm *options, cli_model *m) {
 int cli_model_open(const cli_lm *options, cli_model *out) {
     plsh_error error;
     *out = (cli_model){0};
+    if (cli_attention_check(options) != CLI_DONE) return CLI_USAGE;
     plsh_model_options given = {.adapter = options->model.adapter,
                                 .threads = (int)options->common.threads,
                                 .isa = options->common.isa};

@@ -9,7 +9,8 @@
 
 typedef struct cli_model_options {
     const char *model, *adapter, *tokenizer; /* tokenizer NULL: the model's */
-    cli_words attention;                     /* "original", or methods: one, or one per layer */
+    cli_words attention;                     /* "original", or methods: one, or one per layer; none
+                                                where a command has no such option: original */
     int rope;                                /* 0: keep, 1: drop */
     int64_t samples, chunk;
     int kv;
@@ -52,6 +53,10 @@ typedef struct cli_model {
     int64_t attention_count;
     char said[256]; /* which attention runs, in words */
 } cli_model;
+
+/* Refuses options of attention that were given while every layer has its own, which they do not
+ * change. cli_model_open does it first. */
+int cli_attention_check(const cli_lm *options);
 
 /* Opens it, and says on stderr what its layers do where that is not their own. */
 int cli_model_open(const cli_lm *options, cli_model *out);

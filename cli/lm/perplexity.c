@@ -91,9 +91,8 @@ static int same_windows(const perplexity_options *options, int64_t tokens, int64
     int64_t shortest = extreme(&options->context, false),
             longest = extreme(&options->context, true);
     int64_t segment = options->stride > 0 ? options->stride : shortest;
-    if (segment > shortest || segment < 2)
-        return cli_usage("--stride: %lld tokens; 2 to the shortest context, %lld",
-                         (long long)segment, (long long)shortest);
+    if (segment < 2)
+        return cli_usage("--stride: %lld tokens; 2 or more with --same-tokens", (long long)segment);
     int64_t skipped = (longest - 1) / segment; /* the first segments */
     *out = (windows){.first = (skipped + 1) * segment - context,
                      .step = segment,
@@ -104,6 +103,14 @@ static int same_windows(const perplexity_options *options, int64_t tokens, int64
         return cli_fail("%lld tokens are too few for a context of %lld", (long long)tokens,
                         (long long)longest);
     return CLI_DONE;
+}
+
+/* A window scores no more tokens than it has. */
+static int check_stride(const perplexity_options *options) {
+    const int64_t shortest = extreme(&options->context, false);
+    if (options->stride <= shortest) return CLI_DONE;
+    return cli_usage("--stride: %lld tokens; at most the shortest context, %lld",
+                     (long long)options->stride, (long long)shortest);
 }
 
 static int plain_windows(const perplexity_options *options, int64_t tokens, int64_t context,
@@ -306,7 +313,8 @@ static int run(const void *given) {
     cli_ids ids = {0};
     tables to = {0};
     plsh_error error;
-    int code = cli_ranks_agree(cli_model_open(&options->lm, &model));
+    int code = check_stride(&options->perplexity);
+    if (code == CLI_DONE) code = cli_ranks_agree(cli_model_open(&options->lm, &model));
     if (code == CLI_DONE) code = cli_spread_open(&options->lm, options->perplexity.mesh, &model);
     if (code == CLI_DONE && model.ranks != NULL && options->perplexity.by_position > 0)
         code = cli_usage("--by-position: ranks go over all positions at once");

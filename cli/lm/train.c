@@ -164,6 +164,9 @@ static int prepare_folder(work *w) {
         return cli_usage("--adapter: say its --lora-rank too");
     if (given->records.from != NULL && !given->records.resume)
         return cli_usage("--from goes with --resume");
+    if (given->steps.steps > 0 && cli_option_given("epochs"))
+        return cli_usage("--steps and --epochs: give one of them");
+    if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
     return cli_ranks_agree(cli_rank() == 0 ? make_folder(w) : CLI_DONE);
 }
 
