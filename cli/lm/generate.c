@@ -63,11 +63,11 @@ static const cli_option generate_table[] = {
      .kind = CLI_WORDS,
      CLI_MEMBER(generate_options, stop),
      .value = "LIST",
-     .help = "texts at which to stop; they are not printed. The model's end token stops too"},
+     .help = "texts at which to stop; they are not printed. The model's end tokens stop too"},
     {.name = "ignore-end",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, ignore_end),
-     .help = "go on behind the model's end token"},
+     .help = "go on behind the model's end tokens"},
     {.name = "special",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, special),
@@ -96,6 +96,7 @@ typedef struct work {
     cli_model model;
     plsh_session *session;
     plsh_token_stream *stream;
+    plsh_model_ends ends;
     plsh_token_ids prompt, made;
     plsh_token_text text; /* of what was made */
     size_t printed;       /* bytes of it */
@@ -140,7 +141,8 @@ static int prepare(const settings *given, work *w) {
     plsh_session_options options = cli_model_session(&given->lm, &w->model);
     w->logits = malloc((size_t)w->model.facts.vocabulary * sizeof *w->logits);
     if (w->logits == NULL) return cli_fail("out of memory");
-    if (plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
+    if (plsh_model_end_tokens(w->model.model, &w->ends, &error) != PLSH_STATUS_OK ||
+        plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
         plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
@@ -209,6 +211,12 @@ static int keep_id(work *w, int32_t id) {
     return CLI_DONE;
 }
 
+static bool is_end(const work *w, int32_t id) {
+    for (int64_t i = 0; i < w->ends.count; i++)
+        if (w->ends.ids[i] == id) return true;
+    return id == plsh_tokenizer_roles(w->model.tokenizer).end;
+}
+
 /* One token: chosen, printed, fed. *over: this was the last. */
 static int next_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
     plsh_error error;
@@ -217,7 +225,7 @@ static int next_token(const settings *given, work *w, const plsh_sampler *sample
     if (plsh_sampler_choose(sampler, w->logits, w->model.facts.vocabulary, index, &id, &error) !=
         PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (!given->generate.ignore_end && id == plsh_tokenizer_roles(w->model.tokenizer).end) {
+    if (!given->generate.ignore_end && is_end(w, id)) {
         *over = true;
         return CLI_DONE;
     }

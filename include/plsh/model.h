@@ -185,6 +185,17 @@ PLSH_API plsh_status plsh_model_pooling(const plsh_model *model, plsh_pooling *o
 
 /* ---- Choosing the next token ---- */
 
+/* The tokens at which its text ends, besides the tokenizer's: "eos_token_id" of a folder's
+ * generation_config.json, else of its config.json. A GGUF says it of its tokenizer. */
+enum { PLSH_MODEL_ENDS_MOST = 64 };
+typedef struct plsh_model_ends {
+    int64_t count;
+    int32_t ids[PLSH_MODEL_ENDS_MOST];
+} plsh_model_ends;
+
+PLSH_API plsh_status plsh_model_end_tokens(const plsh_model *model, plsh_model_ends *out,
+                                           plsh_error *error);
+
 typedef struct plsh_sampler {
     double temperature; /* 0: the most likely token */
     int64_t top_k;      /* 0: all */
