@@ -292,6 +292,9 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     cli_json_begin_object(json, NULL);
+#if PLSH_WITH_LM
+    if (w->capture.count > 0) cli_json_text(json, "attention", w->capture.said);
+#endif
     cli_json_text(json, "method", list_sampled()[given->error.method]);
     cli_partitions_json(&given->problem.partitions, json);
     cli_json_boolean(json, "causal", given->problem.inputs.causal);

@@ -1,7 +1,7 @@
 /* cli: the q, k and v that a model has, as arrays. */
 #include "cli/lm/capture.h"
 
-#include "cli/lm/model.h"
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 
 #include <stdlib.h>
@@ -160,7 +160,10 @@ int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs
         ids.count = options->limit;
     if (code == CLI_DONE) code = choose_layers(options, model.facts.layers, out);
     if (code == CLI_DONE) code = make_arrays(out, &model.facts, ids.count, inputs, common);
+    if (code == CLI_DONE) cli_model_announce(&model);
     if (code == CLI_DONE) code = feed(options, &model, &ids, out);
+    out->said = model.said;
+    model.said = NULL;
     free(ids.values);
     cli_model_close(&model);
     return code;
@@ -171,5 +174,6 @@ void cli_capture_free(cli_capture *capture) {
         cli_arrays_free(&capture->arrays[i]);
     free(capture->arrays);
     free(capture->layers);
+    free(capture->said);
     *capture = (cli_capture){0};
 }

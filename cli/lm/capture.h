@@ -19,6 +19,7 @@ typedef struct cli_capture {
     size_t count;
     int64_t *layers;
     cli_arrays *arrays;
+    char *said; /* which attention the model ran, in words */
 } cli_capture;
 
 /* Without --model: was another option given that goes with it? */

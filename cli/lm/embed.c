@@ -1,6 +1,6 @@
 /* cli: plsh embed: sentence embeddings from an encoder. */
 #include "cli/commands.h"
-#include "cli/lm/model.h"
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 #include "cli/output.h"
 
@@ -216,6 +216,7 @@ static int embed_batch(work *w, int64_t first, int64_t last) {
 static int compute(const settings *given, work *w) {
     double start = cli_seconds();
     int code = CLI_DONE;
+    cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
     for (int64_t first = 0; code == CLI_DONE && first < w->texts;) {
         int64_t last = first + 1;

@@ -1,5 +1,6 @@
 /* cli: plsh forward: one pass over given tokens. */
 #include "cli/commands.h"
+#include "cli/lm/describe.h"
 #include "cli/lm/spread.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
@@ -131,6 +132,7 @@ static int encode(work *w) {
 static int compute(const settings *given, work *w) {
     double start = cli_seconds();
     int code;
+    cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
     if (w->model.facts.causal)
         code = cli_score_window(&given->lm, &w->model, w->ids.values, w->ids.count, 1, &w->scores,
@@ -189,7 +191,7 @@ static int report(const settings *given, const work *w) {
         printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
                (double)w->ids.count / w->seconds);
         if (!isnan(loss)) printf(", loss %.7g", loss);
-        printf("; attention %s\n", w->model.said);
+        printf("\n");
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);

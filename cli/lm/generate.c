@@ -1,6 +1,6 @@
 /* cli: plsh generate: continues a prompt, streaming. */
 #include "cli/commands.h"
-#include "cli/lm/model.h"
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 
 #include <errno.h>
@@ -154,6 +154,7 @@ static int prefill(const settings *given, work *w) {
     double start = cli_seconds();
     plsh_error error;
     int code = CLI_DONE;
+    cli_model_announce(&w->model);
     cli_progress_begin((double)count, "tokens of the prompt");
     for (int64_t at = 0; code == CLI_DONE && at < count && !interrupted; at += chunk) {
         int64_t tokens = count - at < chunk ? count - at : chunk;

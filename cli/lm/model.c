@@ -1,6 +1,7 @@
 /* cli: the options of every command that runs a model. */
 #include "cli/lm/model.h"
 
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -155,34 +156,6 @@ static bool one_for_all(const cli_lm *options, const cli_model *m) {
            !m->facts.slopes_learned;
 }
 
-static void describe(const cli_lm *options, cli_model *m) {
-    const cli_words *words = &options->model.attention;
-    size_t original = 0;
-    for (size_t i = 0; i < words->count; i++) original += strcmp(words->values[i], "original") == 0;
-    const char *own = m->facts.alibi ? "exact ALiBi" : m->facts.rope ? "RoPE" : "learned positions";
-    if (original == words->count) {
-        if (m->facts.slopes_learned && !m->facts.alibi)
-            cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
-                     "original has none");
-        snprintf(m->said, sizeof m->said, "original: %s in all %lld layers", own,
-                 (long long)m->facts.layers);
-        return;
-    }
-    char list[128] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < words->count && used < sizeof list - 24; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%.20s", i > 0 ? "," : "",
-                                 words->values[i]);
-    snprintf(m->said, sizeof m->said, "%s%s in %s of %lld layers%s%s; the model's own is %s", list,
-             used >= sizeof list - 24 ? ",.." : "", words->count == 1 ? "each" : "turn",
-             (long long)m->facts.layers,
-             !m->facts.rope             ? ""
-             : options->model.rope == 1 ? ", RoPE dropped"
-                                        : ", RoPE kept",
-             m->facts.slopes_learned && has_own_sigmas(options, m) ? ", learned slopes" : "", own);
-    cli_note("attention: %s", m->said);
-}
-
 /* Labels of one head, of the heads of a layer, or of every layer's. */
 static int check_labels(const cli_lm *options, const cli_model *m) {
     const int64_t given = m->labels.heads, heads = m->facts.heads, all = heads * m->facts.layers;
@@ -214,8 +187,7 @@ static int make_attention(const cli_lm *options, cli_model *m) {
     if (code == CLI_DONE) code = check_labels(options, m);
     for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++)
         code = make_layer(options, m, word_at(words, l), l, &m->attention[l]);
-    if (code == CLI_DONE) describe(options, m);
-    return code;
+    return code == CLI_DONE ? cli_model_describe(options, m) : code;
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -241,6 +213,7 @@ void cli_model_close(cli_model *m) {
     cli_labels_free(&m->labels);
     free(m->heads);
     free(m->attention);
+    free(m->said);
     *m = (cli_model){0};
 }
 

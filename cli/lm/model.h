@@ -14,6 +14,7 @@ typedef struct cli_model_options {
     int rope;                                /* 0: keep, 1: drop */
     int64_t samples, chunk;
     int kv;
+    bool whole; /* texts go through the layers as a whole, as in training, not in chunks */
 } cli_model_options;
 
 /* What such a command asks for, the member `lm` of its settings. */
@@ -51,14 +52,14 @@ typedef struct cli_model {
     plsh_head *heads;
     plsh_layer_attention *attention; /* one, or one per layer */
     int64_t attention_count;
-    char said[256]; /* which attention runs, in words */
+    char *said; /* which attention runs, in words */
 } cli_model;
 
 /* Refuses options of attention that were given while every layer has its own, which they do not
  * change. cli_model_open does it first. */
 int cli_attention_check(const cli_lm *options);
 
-/* Opens it, and says on stderr what its layers do where that is not their own. */
+/* Opens it; cli/lm/describe.h says which attention its layers run. */
 int cli_model_open(const cli_lm *options, cli_model *out);
 void cli_model_close(cli_model *model);
 

@@ -1,5 +1,6 @@
 /* cli: plsh perplexity: how well a model foresees a text. */
 #include "cli/commands.h"
+#include "cli/lm/describe.h"
 #include "cli/lm/spread.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
@@ -331,6 +332,7 @@ static int run(const void *given) {
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) cli_model_announce(&model);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
         code = measure(options, &model, &ids, contexts->values[i], &to);

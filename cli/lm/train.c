@@ -1,6 +1,7 @@
 /* cli: plsh train: from scratch, or adapters on top of what there is. */
 #include "cli/commands.h"
 #include "cli/lm/config.h"
+#include "cli/lm/describe.h"
 #include "cli/lm/train_log.h"
 #include "cli/lm/train_options.h"
 #include "cli/message.h"
@@ -215,6 +216,7 @@ static int open_model(work *w) {
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
+    w->lm.model.whole = true;
     int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
     if (code == CLI_DONE)
         code = cli_ranks_agree(cli_model_fits(&w->lm, &w->model, w->given->steps.context));
@@ -544,6 +546,7 @@ static int train(work *w) {
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
+    cli_model_announce(&w->model);
     catch_signals();
     code = loop(w);
     return code == CLI_DONE ? finish(w, finished_before, cli_seconds() - start) : code;
