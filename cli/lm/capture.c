@@ -18,6 +18,11 @@ const cli_option cli_capture_table[CLI_CAPTURE_COUNT] = {
      CLI_MEMBER(cli_capture_options, model),
      .value = "PATH",
      .help = "q, k and v of this model's layers instead of arrays"},
+    {.name = "adapter",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_capture_options, adapter),
+     .value = "DIR",
+     .help = "a PEFT adapter (LoRA) on top of it"},
     {.name = "text",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_capture_options, text),
@@ -143,7 +148,7 @@ int cli_capture_check(void) {
 
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,
                     const cli_common *common, cli_capture *out) {
-    cli_lm lm = {.model = {.model = options->model, .chunk = 512},
+    cli_lm lm = {.model = {.model = options->model, .adapter = options->adapter, .chunk = 512},
                  .decays = {.decay = "alibi"},
                  .common = *common};
     cli_model model = {0};

@@ -5,13 +5,13 @@
 #include "cli/arrays.h"
 
 typedef struct cli_capture_options {
-    const char *model, *text, *ids;
+    const char *model, *adapter, *text, *ids;
     cli_integers layers; /* none: all */
     int position;        /* 0: as projected, 1: after RoPE */
     int64_t limit;       /* tokens at most; 0: all */
 } cli_capture_options;
 
-enum { CLI_CAPTURE_COUNT = 6 };
+enum { CLI_CAPTURE_COUNT = 7 };
 extern const cli_option cli_capture_table[CLI_CAPTURE_COUNT];
 
 /* Some layers' arrays. `causal`, `scale` and threads are those of the inputs. */
