@@ -2,8 +2,8 @@
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/message.h"
+#include "cli/output.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static const cli_option generate_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(generate_options, log),
      .value = "FILE",
-     .help = "a line per 256 tokens as they come: position, median milliseconds of a token, of "
+     .help = "a line per 256 tokens: position, median milliseconds of a token, of "
              "the processor too, bytes of caches, most bytes of memory"},
 };
 
@@ -87,7 +87,7 @@ enum { PACE = 256 }; /* tokens of a line of the log */
 
 /* What tokens took since the last line. */
 typedef struct pace {
-    FILE *log;
+    cli_output log;
     double seconds[PACE], processor[PACE];
     size_t count;
 } pace;
@@ -262,31 +262,31 @@ static double processor_seconds(void) {
 }
 
 static int open_log(const settings *given, pace *p) {
-    const char *path = given->generate.log;
-    if (path == NULL) return CLI_DONE;
-    p->log = fopen(path, "w");
-    if (p->log == NULL) return cli_fail("%s: %s", path, strerror(errno));
-    fprintf(p->log, "position\tmilliseconds\tprocessor_milliseconds\tcache_bytes\tpeak_bytes\n");
-    return CLI_DONE;
+    p->log.path = given->generate.log;
+    int code = cli_outputs_open(&p->log, 1);
+    if (code != CLI_DONE) return code;
+    return cli_output_print(
+        &p->log, "position\tmilliseconds\tprocessor_milliseconds\tcache_bytes\tpeak_bytes\n");
 }
 
-static void log_token(work *w, double seconds, double processor) {
+static int log_token(work *w, double seconds, double processor) {
     pace *p = &w->pace;
     p->seconds[p->count] = seconds;
     p->processor[p->count++] = processor;
-    if (p->count < PACE) return;
-    fprintf(p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n", (long long)plsh_session_length(w->session),
-            1e3 * median(p->seconds, PACE), 1e3 * median(p->processor, PACE),
-            plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
-    fflush(p->log);
+    if (p->count < PACE) return CLI_DONE;
     p->count = 0;
+    return cli_output_print(&p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n",
+                            (long long)plsh_session_length(w->session),
+                            1e3 * median(p->seconds, PACE), 1e3 * median(p->processor, PACE),
+                            plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
 }
 
 static int paced_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
-    if (w->pace.log == NULL) return next_token(given, w, sampler, over);
+    if (w->pace.log.file == NULL) return next_token(given, w, sampler, over);
     const double start = cli_seconds(), processor = processor_seconds();
-    const int code = next_token(given, w, sampler, over);
-    log_token(w, cli_seconds() - start, processor_seconds() - processor);
+    int code = next_token(given, w, sampler, over);
+    if (code == CLI_DONE)
+        code = log_token(w, cli_seconds() - start, processor_seconds() - processor);
     return code;
 }
 
@@ -357,8 +357,8 @@ static int run(const void *given) {
         if (w.text.bytes != NULL) w.text.bytes[w.text.length] = '\0';
         code = report(options, &w);
     }
-    if (w.pace.log != NULL && fclose(w.pace.log) != 0 && code == CLI_DONE)
-        code = cli_fail("%s: %s", options->generate.log, strerror(errno));
+    if (code == CLI_DONE) code = cli_outputs_commit(&w.pace.log, 1);
+    cli_outputs_abandon(&w.pace.log, 1);
     plsh_token_stream_free(w.stream);
     plsh_session_destroy(w.session);
     plsh_token_ids_free(&w.prompt);

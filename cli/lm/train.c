@@ -36,6 +36,7 @@ typedef struct work {
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
     int64_t in_a_row; /* steps that were not finite */
+    bool made;        /* the folder was, by this run */
     int lock;         /* the open file that keeps other runs out; -1: none yet */
     double last_loss;
     cli_train_log log;
@@ -144,7 +145,9 @@ static int lock_folder(work *w) {
 static int make_folder(work *w) {
     const settings *given = w->given;
     const char *out = given->data.out;
-    if (mkdir(out, 0777) != 0 && errno != EEXIST) return cli_fail("%s: %s", out, strerror(errno));
+    w->made = mkdir(out, 0777) == 0;
+    if (!w->made && errno != EEXIST)
+        return cli_fail("cannot make the folder %s: %s", out, strerror(errno));
     int code = lock_folder(w);
     if (code != CLI_DONE) return code;
     if (!given->records.resume && plsh_checkpoint_last(out, -1) >= 0)
@@ -152,6 +155,14 @@ static int make_folder(work *w) {
                         "choose another --out",
                         out);
     return given->data.fresh != NULL ? make_fresh(given) : CLI_DONE;
+}
+
+/* A run that failed leaves no new folder behind that has nothing but its lock. */
+static void remove_folder(const work *w) {
+    char path[PATH];
+    if (!w->made || make_path(path, w->given->data.out, ".lock") != CLI_DONE) return;
+    unlink(path);
+    rmdir(w->given->data.out);
 }
 
 static int prepare_folder(work *w) {
@@ -566,6 +577,7 @@ static int run(const void *given) {
     plsh_corpus_close(w.corpus);
     cli_model_close(&w.model);
     plsh_trainer_destroy(w.trainer);
+    if (code != CLI_DONE) remove_folder(&w);
     if (w.lock >= 0) close(w.lock);
     return code;
 }

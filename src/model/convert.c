@@ -384,10 +384,9 @@ static plsh_status write_weights(conversion *c, const char *path, plsh_error *er
     return status;
 }
 
-static plsh_status write_folder(conversion *c, plsh_error *error) {
+static plsh_status fill_folder(conversion *c, plsh_error *error) {
     const char *out = c->options->out;
-    plsh_status status = plsh_path_make_folder(out, error);
-    if (status) return status;
+    plsh_status status = PLSH_STATUS_OK;
     const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
     char *path;
     if (from_gguf) status = plsh_convert_write_tokenizer(c->weights, out, error);
@@ -403,6 +402,16 @@ static plsh_status write_folder(conversion *c, plsh_error *error) {
     if (!status && from_gguf) status = plsh_convert_write_pooling(c->weights, &c->from, out, error);
     if (status || !c->options->adapter) return status;
     return plsh_convert_copy_slopes(c->options->adapter, out, error);
+}
+
+/* What fails leaves no new folder behind. */
+static plsh_status write_folder(conversion *c, plsh_error *error) {
+    const bool there = plsh_path_exists(c->options->out);
+    plsh_status status = plsh_path_make_folder(c->options->out, error);
+    if (status) return status;
+    status = fill_folder(c, error);
+    if (status && !there) plsh_convert_remove_folder(c->options->out);
+    return status;
 }
 
 /* A GGUF has no place for slopes that were learned. */

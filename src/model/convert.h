@@ -19,6 +19,8 @@ plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, c
  * sentence-transformers finds it. */
 plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
                                        const char *out, plsh_error *error);
+/* A folder that these, and the conversion, have made, and that is not to be. */
+void plsh_convert_remove_folder(const char *out);
 /* Learned slopes, where a folder has some. */
 plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weight_type type,

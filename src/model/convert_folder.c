@@ -242,29 +242,44 @@ plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_e
     return copy_named(folder, out, PLSH_SLOPES_FILE, PLSH_WEIGHT_F32, error);
 }
 
+/* What lies beside weights. */
+static const char *const beside[] = {
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "special_tokens_map.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    PLSH_SLOPES_FILE,
+    "modules.json",
+    PLSH_POOLING_FOLDER "/config.json",
+};
+
+static void remove_in(const char *folder, const char *name) {
+    char *path;
+    if (plsh_path_join(&path, folder, name, NULL) == PLSH_STATUS_OK) remove(path);
+    plsh_release(path);
+}
+
+void plsh_convert_remove_folder(const char *out) {
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) remove_in(out, beside[i]);
+    remove_in(out, PLSH_POOLING_FOLDER);
+    remove_in(out, "model.safetensors");
+    remove(out);
+}
+
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error) {
-    static const char *const names[] = {
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.json",
-        "special_tokens_map.json",
-        "merges.txt",
-        "vocab.txt",
-        "tokenizer.model",
-        "chat_template.jinja",
-        PLSH_SLOPES_FILE,
-        "modules.json",
-        PLSH_POOLING_FOLDER "/config.json",
-    };
     char *pooling;
     plsh_status status =
         plsh_path_join(&pooling, folder, PLSH_POOLING_FOLDER "/config.json", error);
     if (!status && plsh_path_exists(pooling)) status = make_pooling_folder(out, error);
     plsh_release(pooling);
-    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
-        status = copy_named(folder, out, names[i], type, error);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && !status; i++)
+        status = copy_named(folder, out, beside[i], type, error);
     return status;
 }
