@@ -725,6 +725,22 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
     return status;
 }
 
+plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,
+                                   plsh_error *error) {
+    const size_t count = plsh_weights_count(weights);
+    if ((uint64_t)config->layers <= count) return PLSH_STATUS_OK;
+    const char *type = config->family->model_type, *path = plsh_weights_path(weights);
+    const char *key = config->gguf                 ? "block_count"
+                      : strcmp(type, "mpt") == 0   ? "n_layers"
+                      : strcmp(type, "bloom") == 0 ? "n_layer"
+                                                   : "num_hidden_layers";
+    return plsh_fail(
+        error, PLSH_STATUS_FORMAT,
+        "%s%s: \"%s\" is %lld; the weights are %zu tensors, too few for so many layers",
+        config->gguf ? path : plsh_weights_folder(weights), config->gguf ? "" : "/config.json", key,
+        (long long)config->layers, count);
+}
+
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
                                    plsh_model_config *config, plsh_error *error) {
     json_t *root;

@@ -1,7 +1,6 @@
 /* model: weights from one form to another, row by row. */
 #include "model/convert.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +10,8 @@
 #include "model/pooling.h"
 #include "model/slopes.h"
 #include "weights/path.h"
+
+#define ROPE_FACTORS "rope_freqs.weight"
 
 /* One tensor of the output. */
 typedef struct item {
@@ -29,6 +30,7 @@ typedef struct conversion {
     plsh_model_config from, to; /* `to` differs in its form, and in the family Mistral */
     bool to_gguf, known;        /* known: the family is one that this code can carry over */
     bool prefixed;
+    bool rope_carried; /* ROPE_FACTORS has become numbers of the configuration */
     item *items;
     size_t count, merged;
     float *rope_factors; /* [head_dim / 2], where the frequencies are scaled as Llama 3's */
@@ -63,6 +65,7 @@ static plsh_status read_config(conversion *c, plsh_error *error) {
         from_gguf
             ? plsh_model_config_gguf(c->weights, plsh_weights_path(c->weights), &c->from, error)
             : read_folder_config(c, error);
+    if (!status) status = plsh_model_config_fits(&c->from, c->weights, error);
     if (status) return status;
     c->to = c->from;
     c->to.gguf = c->to_gguf;
@@ -147,6 +150,7 @@ static plsh_status check_all(const conversion *c, plsh_error *error) {
         const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
         size_t at = 0;
         while (at < c->count && c->items[at].from != tensor) at++;
+        if (c->rope_carried && strcmp(tensor->name, ROPE_FACTORS) == 0) continue;
         if (at == c->count && strcmp(tensor->name, head) != 0 &&
             !plsh_family_ignores(c->from.family, tensor->name))
             return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
@@ -170,7 +174,23 @@ static plsh_status add_same(conversion *c) {
     return PLSH_STATUS_OK;
 }
 
-/* Llama 3: low frequencies are divided by the factor, high ones kept, between: a mix. */
+/* The factors of a GGUF: as they are in another one, as numbers of config.json in a folder. */
+static plsh_status carry_rope_factors(conversion *c, plsh_error *error) {
+    const plsh_tensor *tensor = plsh_weights_find(c->weights, ROPE_FACTORS);
+    const int64_t half = c->from.head_dim / 2;
+    if (!tensor || c->from.family->position != PLSH_POSITION_ROPE) return PLSH_STATUS_OK;
+    if (c->to_gguf) {
+        add_item(c, tensor, tensor->name);
+        return PLSH_STATUS_OK;
+    }
+    if (tensor->type != PLSH_WEIGHT_F32 || tensor->rank != 1 || tensor->shape[0] != half)
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: %s has a wrong shape",
+                         plsh_weights_path(c->weights), ROPE_FACTORS);
+    c->rope_carried = true;
+    return plsh_convert_rope_recover(tensor->data, half, plsh_weights_path(c->weights),
+                                     &c->from.rope, error);
+}
+
 static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
     const plsh_rope_config *rope = &c->from.rope;
     const int64_t half = c->from.head_dim / 2;
@@ -179,17 +199,11 @@ static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
     plsh_status status = plsh_allocate(&memory, (size_t)half, sizeof(float), "factors", error);
     if (status) return status;
     c->rope_factors = memory;
-    for (int64_t i = 0; i < half; i++) {
-        double frequency = pow(rope->theta, -(double)i / (double)half);
-        double turns = (double)rope->original_context * frequency / (2.0 * M_PI);
-        double mix = (turns - rope->low_frequency) / (rope->high_frequency - rope->low_frequency);
-        mix = mix < 0.0 ? 0.0 : mix > 1.0 ? 1.0 : mix;
-        c->rope_factors[i] = (float)(1.0 / ((1.0 - mix) / rope->factor + mix));
-    }
+    plsh_convert_rope_factors(rope, half, c->rope_factors);
     item *added = &c->items[c->count++];
     *added = (item){.values = c->rope_factors,
                     .to = {.type = PLSH_WEIGHT_F32, .rank = 1, .shape = {half}}};
-    strcpy(added->name, "rope_freqs.weight");
+    strcpy(added->name, ROPE_FACTORS);
     added->to.name = added->name;
     return PLSH_STATUS_OK;
 }
@@ -211,7 +225,8 @@ static plsh_status plan(conversion *c, plsh_error *error) {
         add_same(c);
     } else {
         add_roles(c);
-        status = check_all(c, error);
+        if (from_gguf) status = carry_rope_factors(c, error);
+        if (!status) status = check_all(c, error);
         if (!status && c->to_gguf && !from_gguf) status = add_rope_factors(c, error);
     }
     if (!status && c->adapter && c->merged != plsh_adapter_count(c->adapter))

@@ -35,6 +35,12 @@ plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
 plsh_status plsh_convert_tokenizer(plsh_weights_writer *writer, const plsh_model_config *config,
                                    const char *folder, plsh_error *error);
 
+/* RoPE as Llama 3 scales it: the factors by which frequencies are divided, [half], as a GGUF has
+ * them; and the numbers of a config.json that make these factors, put into `rope`. */
+void plsh_convert_rope_factors(const plsh_rope_config *rope, int64_t half, float *out);
+plsh_status plsh_convert_rope_recover(const float *factors, int64_t half, const char *what,
+                                      plsh_rope_config *rope, plsh_error *error);
+
 /* general.file_type and general.quantization_version of a GGUF of this type. */
 plsh_status plsh_convert_type_metadata(plsh_weights_writer *writer, plsh_weight_type type,
                                        plsh_error *error);

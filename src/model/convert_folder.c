@@ -106,6 +106,13 @@ static json_t *make_config(const plsh_weights *weights, const plsh_model_config 
         json_object_set_new(
             root, "rope_scaling",
             json_pack("{s:s, s:f}", "rope_type", "linear", "factor", c->rope.factor));
+    if (c->rope.scaling == PLSH_ROPE_LLAMA3)
+        json_object_set_new(root, "rope_scaling",
+                            json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
+                                      c->rope.factor, "low_freq_factor", c->rope.low_frequency,
+                                      "high_freq_factor", c->rope.high_frequency,
+                                      "original_max_position_embeddings",
+                                      (json_int_t)c->rope.original_context));
     set_token(root, "bos_token_id", weights, "tokenizer.ggml.bos_token_id");
     set_token(root, "eos_token_id", weights, "tokenizer.ggml.eos_token_id");
     return root;

@@ -392,6 +392,7 @@ static plsh_status build(plsh_model *model, const char *path, const plsh_model_o
                          plsh_error *error) {
     plsh_status status = plsh_weights_open(&model->weights, path, error);
     if (!status) status = read_config(model, error);
+    if (!status) status = plsh_model_config_fits(&model->config, model->weights, error);
     if (status) return status;
     model->threads = plsh_thread_count(options->threads);
     model->qkv = make_qkv_layout(&model->config);
