@@ -139,6 +139,20 @@ static int choose_pooling(const settings *given, work *w) {
     return cli_fail("%s; --pooling chooses another", error.message);
 }
 
+/* Learned positions end. */
+static int check_length(const settings *given, const work *w, int64_t text) {
+    const plsh_model_facts *facts = &w->model.facts;
+    const int64_t tokens = w->offsets[text + 1] - w->offsets[text];
+    const char *path = given->embed.text != NULL ? given->embed.text : "stdin";
+    if (facts->rope || facts->alibi || tokens <= facts->context)
+        return cli_model_fits(&given->lm, &w->model, tokens);
+    if (given->embed.ids != NULL)
+        return cli_fail("%s: %lld tokens; this model has %lld positions", given->embed.ids,
+                        (long long)tokens, (long long)facts->context);
+    return cli_fail("%s: line %lld has %lld tokens; this model has %lld positions", path,
+                    (long long)text + 1, (long long)tokens, (long long)facts->context);
+}
+
 static int prepare(const settings *given, work *w) {
     const embed_options *options = &given->embed;
     if (options->ids != NULL && options->text != NULL)
@@ -150,8 +164,7 @@ static int prepare(const settings *given, work *w) {
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
     if (code == CLI_DONE && w->ids.count == 0) code = cli_fail("there is no text");
-    for (int64_t i = 0; code == CLI_DONE && i < w->texts; i++)
-        code = cli_model_fits(&given->lm, &w->model, w->offsets[i + 1] - w->offsets[i]);
+    for (int64_t i = 0; code == CLI_DONE && i < w->texts; i++) code = check_length(given, w, i);
     w->output.path = options->out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
     if (code != CLI_DONE) return code;

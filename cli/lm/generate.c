@@ -44,7 +44,7 @@ static const cli_option generate_table[] = {
      .value = "T",
      .help = "0: always the most likely token",
      .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
+     .range = {.least = 0, .most = 1e9, .below = true}},
     {.name = "top-k",
      .kind = CLI_INTEGER,
      CLI_MEMBER(generate_options, top_k),

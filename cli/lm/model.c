@@ -274,8 +274,12 @@ static int read_ids(const char *path, cli_ids *out) {
     bool wide = array.type == PLSH_DTYPE_INT64;
     int code = CLI_DONE;
     if (!fits || (!wide && array.type != PLSH_DTYPE_INT32)) {
-        code = cli_fail("%s: rank %d of %s; ids are int32 [n] or [1, n]", path, array.rank,
-                        plsh_dtype_name(array.type));
+        char shape[128] = "";
+        for (int i = 0, used = 0; i < array.rank && used < (int)sizeof shape; i++)
+            used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", i > 0 ? ", " : "",
+                             (long long)array.shape[i]);
+        code = cli_fail("%s: %s [%s]; ids are int32 [n] or [1, n]", path,
+                        plsh_dtype_name(array.type), shape);
     } else if ((out->values = calloc(array.count + 1, sizeof *out->values)) == NULL) {
         code = cli_fail("%s: out of memory", path);
     }
@@ -323,8 +327,9 @@ int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const cha
         code = cli_fail("%s: there is no token in it", ids != NULL ? ids : text);
     for (int64_t i = 0; code == CLI_DONE && i < out->count; i++)
         if (out->values[i] >= m->facts.vocabulary)
-            code = cli_fail("%s: token %lld is %d; this model has %lld", ids != NULL ? ids : text,
-                            (long long)i, (int)out->values[i], (long long)m->facts.vocabulary);
+            code =
+                cli_fail("%s: token %lld is %d; this model has 0 to %lld", ids != NULL ? ids : text,
+                         (long long)i, (int)out->values[i], (long long)m->facts.vocabulary - 1);
     return code;
 }
 

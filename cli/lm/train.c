@@ -269,8 +269,8 @@ static int open_data(work *w) {
     int code = open_corpus(w);
     if (code != CLI_DONE) return code;
     if (plsh_corpus_largest(w->corpus) >= vocabulary)
-        return cli_fail("%s has the token %d; this model has %lld", data->text,
-                        (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
+        return cli_fail("%s has the token %d; this model has 0 to %lld", data->text,
+                        (int)plsh_corpus_largest(w->corpus), (long long)vocabulary - 1);
     if (given->records.eval_text != NULL)
         code = cli_ids_read(&w->lm, &w->model, NULL, given->records.eval_text, false, &w->eval);
     if (given->records.eval_limit > 0 && w->eval.count > given->records.eval_limit)

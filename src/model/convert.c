@@ -245,16 +245,16 @@ typedef struct merge {
     float scale;
 } merge;
 
-static plsh_status begin_merge(merge *m, const item *it, plsh_error *error) {
+static plsh_status begin_merge(merge *m, const conversion *c, const item *it, plsh_error *error) {
     const plsh_adapter_layer *layer = it->adapter;
     *m = (merge){0};
     if (!layer) return PLSH_STATUS_OK;
     int64_t in = plsh_tensor_columns(it->from);
     if (layer->a->shape[1] != in || layer->b->shape[0] != plsh_tensor_rows(it->from))
         return plsh_fail(error, PLSH_STATUS_FORMAT,
-                         "the adapter's layer %s does not fit the tensor %s [%lld, %lld]",
-                         layer->module, it->from->name, (long long)plsh_tensor_rows(it->from),
-                         (long long)in);
+                         "%s: the adapter's layer %s does not fit the tensor %s [%lld, %lld]",
+                         plsh_adapter_path(c->adapter), layer->module, it->from->name,
+                         (long long)plsh_tensor_rows(it->from), (long long)in);
     void *memory;
     size_t count = (size_t)(layer->rank * in + layer->rank);
     plsh_status status = plsh_allocate(&memory, count, sizeof(float), "an adapter", error);
@@ -347,7 +347,7 @@ static plsh_status write_item(conversion *c, const item *it, plsh_error *error) 
     }
     if (reordered && it->from->rank < 2) return write_ordered_vector(c, it, error);
     merge m;
-    plsh_status status = begin_merge(&m, it, error);
+    plsh_status status = begin_merge(&m, c, it, error);
     if (!status) status = write_rows(c, it, &m, error);
     plsh_release(m.a);
     return status;

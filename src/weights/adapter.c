@@ -240,6 +240,10 @@ void plsh_adapter_close(plsh_adapter *adapter) {
     plsh_release(adapter);
 }
 
+const char *plsh_adapter_path(const plsh_adapter *adapter) {
+    return plsh_weights_path(adapter->weights);
+}
+
 size_t plsh_adapter_count(const plsh_adapter *adapter) { return adapter->count; }
 
 const plsh_adapter_layer *plsh_adapter_at(const plsh_adapter *adapter, size_t index) {
