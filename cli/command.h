@@ -97,6 +97,10 @@ void cli_settings_free(const cli_command *command, void *settings);
 int cli_parse_option(const cli_command *command, const char *name, const char *value,
                      void *settings);
 
+/* Was this option of the command given, on the command line or in a file of --config? Its value may
+ * be that of its fallback. */
+bool cli_option_given(const char *name);
+
 /* Reads one value of an option into the member of its kind. */
 int cli_parse_value(const cli_option *option, const char *text, void *member);
 

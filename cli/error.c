@@ -138,6 +138,9 @@ static double sigma_of(const work *w, size_t i) {
     return decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN;
 }
 
+/* The larger of two, where NaN, once met, stays: fmax would leave it out. */
+static double larger(double most, double x) { return isnan(most) || x <= most ? most : x; }
+
 /* Adds the largest difference of every head. */
 static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
     const plsh_attention *a = &w->arrays.attention;
@@ -145,13 +148,11 @@ static int compare(work *w, cell *to, size_t i, int64_t samples, int64_t rep) {
     int code = CLI_DONE;
     for (size_t h = 0; h < (size_t)a->heads && code == CLI_DONE; h++) {
         double most = 0;
-        for (size_t x = h * each; x < (h + 1) * each; x++) {
-            double error = fabs((double)w->o[x] - (double)w->exact[x]);
-            if (!(error <= most)) most = error;
-        }
+        for (size_t x = h * each; x < (h + 1) * each; x++)
+            most = larger(most, fabs((double)w->o[x] - (double)w->exact[x]));
         to->sum += most;
         to->squares += most * most;
-        to->most = fmax(to->most, most);
+        to->most = larger(to->most, most);
         to->count++;
         const int64_t layer = layer_number(w, w->layer);
         if (layer >= 0) code = cli_output_print(&w->out, "%lld\t", (long long)layer);
@@ -209,6 +210,7 @@ static int read_arrays(const settings *given, work *w) {
         if (code == CLI_DONE) w->arrays = w->capture.arrays[0];
         return code;
     }
+    if (cli_capture_check() != CLI_DONE) return CLI_USAGE;
 #endif
     return cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
 }
@@ -273,7 +275,7 @@ static void add_row(const work *w, size_t layer, size_t i, size_t s, cli_table *
     const int64_t number = layer_number(w, layer);
     const plsh_attention *a = &w->arrays.attention;
     const double n = (double)c->count, mean = c->sum / n;
-    const double variance = n > 1 ? fmax(0, (c->squares - n * mean * mean) / (n - 1)) : 0;
+    const double variance = n > 1 ? larger(0, (c->squares - n * mean * mean) / (n - 1)) : 0;
     cli_cell row[] = {{.integer = number},
                       {.number = sigma_of(w, i)},
                       {.integer = w->samples.values[s]},
@@ -290,6 +292,9 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     plsh_error error;
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     cli_json_begin_object(json, NULL);
+#if PLSH_WITH_LM
+    if (w->capture.count > 0) cli_json_text(json, "attention", w->capture.said);
+#endif
     cli_json_text(json, "method", list_sampled()[given->error.method]);
     cli_partitions_json(&given->problem.partitions, json);
     cli_json_boolean(json, "causal", given->problem.inputs.causal);

@@ -359,7 +359,7 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                             .seed = seed,
                             .head = (uint32_t)head};
     if (labels->values != NULL) {
-        const int64_t from = labels->heads == 1 ? 0 : (int64_t)head;
+        const int64_t from = (int64_t)head % labels->heads; /* one head's serve all */
         out->scheme = PLSH_SCHEME_LABELS;
         out->samples = labels->samples;
         out->labels = labels->values + from * labels->samples * labels->n;

@@ -93,7 +93,8 @@ int cli_labels_check(const cli_partitions *options, const cli_labels *labels, in
 void cli_labels_free(cli_labels *labels);
 
 /* The set of head `head`, checked: from the labels where they are given (with their number of
- * samples), otherwise drawn. */
+ * samples), otherwise drawn. Heads are counted on through the layers of a model: labels of fewer
+ * heads begin anew. */
 int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                        const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
                        plsh_partition *out);

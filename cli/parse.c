@@ -205,6 +205,24 @@ int cli_parse_value(const cli_option *option, const char *text, void *member) {
     return CLI_USAGE;
 }
 
+/* Names of the options that were given: pointers into the tables. */
+static struct {
+    const char *names[256];
+    size_t count;
+} given;
+
+bool cli_option_given(const char *name) {
+    for (size_t i = 0; i < given.count; i++)
+        if (strcmp(given.names[i], name) == 0) return true;
+    return false;
+}
+
+static int parse_given(const cli_option *option, const char *text, void *member) {
+    if (!cli_option_given(option->name) && given.count < CLI_COUNT(given.names))
+        given.names[given.count++] = option->name;
+    return cli_parse_value(option, text, member);
+}
+
 static void *member_of(const cli_group *group, const cli_option *option, void *settings) {
     return (char *)settings + group->offset + option->offset;
 }
@@ -276,7 +294,7 @@ int cli_parse_option(const cli_command *command, const char *name, const char *v
     void *member;
     const cli_option *option = find_option(command, name, strlen(name), settings, &member);
     if (option == NULL) return unknown_option(command, name, strlen(name));
-    return cli_parse_value(option, value, member);
+    return parse_given(option, value, member);
 }
 
 /* --config FILE, --config=FILE */
@@ -293,6 +311,7 @@ static int parse_configs(const cli_command *command, int argc, char **argv, void
 }
 
 int cli_parse(const cli_command *command, int argc, char **argv, void *settings) {
+    given.count = 0;
     int code = parse_fallbacks(command, settings);
     if (code == CLI_DONE) code = parse_configs(command, argc, argv, settings);
     for (int i = 0; i < argc && code == CLI_DONE; i++) {
@@ -313,7 +332,7 @@ int cli_parse(const cli_command *command, int argc, char **argv, void *settings)
                 return cli_usage("--%s needs a value: %s", option->name, option->value);
             value = argv[i];
         }
-        code = cli_parse_value(option, value, member);
+        code = parse_given(option, value, member);
     }
     return code == CLI_DONE ? check_required(command, settings) : code;
 }

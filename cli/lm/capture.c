@@ -1,7 +1,7 @@
 /* cli: the q, k and v that a model has, as arrays. */
 #include "cli/lm/capture.h"
 
-#include "cli/lm/model.h"
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 
 #include <stdlib.h>
@@ -18,6 +18,11 @@ const cli_option cli_capture_table[CLI_CAPTURE_COUNT] = {
      CLI_MEMBER(cli_capture_options, model),
      .value = "PATH",
      .help = "q, k and v of this model's layers instead of arrays"},
+    {.name = "adapter",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_capture_options, adapter),
+     .value = "DIR",
+     .help = "a PEFT adapter (LoRA) on top of it"},
     {.name = "text",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_capture_options, text),
@@ -134,13 +139,16 @@ static int feed(const cli_capture_options *options, const cli_model *model, cons
     return code;
 }
 
+int cli_capture_check(void) {
+    for (size_t i = 1; i < CLI_CAPTURE_COUNT; i++)
+        if (cli_option_given(cli_capture_table[i].name))
+            return cli_usage("--%s goes with --model", cli_capture_table[i].name);
+    return CLI_DONE;
+}
+
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,
                     const cli_common *common, cli_capture *out) {
-    char *word = (char[]){"original"};
-    cli_lm lm = {.model = {.model = options->model,
-                           .attention = {.count = 1, .values = &word},
-                           .samples = 1,
-                           .chunk = 512},
+    cli_lm lm = {.model = {.model = options->model, .adapter = options->adapter, .chunk = 512},
                  .decays = {.decay = "alibi"},
                  .common = *common};
     cli_model model = {0};
@@ -157,7 +165,10 @@ int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs
         ids.count = options->limit;
     if (code == CLI_DONE) code = choose_layers(options, model.facts.layers, out);
     if (code == CLI_DONE) code = make_arrays(out, &model.facts, ids.count, inputs, common);
+    if (code == CLI_DONE) cli_model_announce(&model);
     if (code == CLI_DONE) code = feed(options, &model, &ids, out);
+    out->said = model.said;
+    model.said = NULL;
     free(ids.values);
     cli_model_close(&model);
     return code;
@@ -168,5 +179,6 @@ void cli_capture_free(cli_capture *capture) {
         cli_arrays_free(&capture->arrays[i]);
     free(capture->arrays);
     free(capture->layers);
+    free(capture->said);
     *capture = (cli_capture){0};
 }

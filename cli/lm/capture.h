@@ -5,13 +5,13 @@
 #include "cli/arrays.h"
 
 typedef struct cli_capture_options {
-    const char *model, *text, *ids;
+    const char *model, *adapter, *text, *ids;
     cli_integers layers; /* none: all */
     int position;        /* 0: as projected, 1: after RoPE */
     int64_t limit;       /* tokens at most; 0: all */
 } cli_capture_options;
 
-enum { CLI_CAPTURE_COUNT = 6 };
+enum { CLI_CAPTURE_COUNT = 7 };
 extern const cli_option cli_capture_table[CLI_CAPTURE_COUNT];
 
 /* Some layers' arrays. `causal`, `scale` and threads are those of the inputs. */
@@ -19,7 +19,11 @@ typedef struct cli_capture {
     size_t count;
     int64_t *layers;
     cli_arrays *arrays;
+    char *said; /* which attention the model ran, in words */
 } cli_capture;
+
+/* Without --model: was another option given that goes with it? */
+int cli_capture_check(void);
 
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,
                     const cli_common *common, cli_capture *out);

@@ -1,6 +1,6 @@
 /* cli: plsh embed: sentence embeddings from an encoder. */
 #include "cli/commands.h"
-#include "cli/lm/model.h"
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 #include "cli/output.h"
 
@@ -21,11 +21,8 @@ typedef struct settings {
     cli_lm lm;
 } settings;
 
-enum { POOLING_MEAN, POOLING_CLS, POOLING_NONE };
-static const char *const *poolings(void) {
-    static const char *const names[] = {"mean", "cls", "none", NULL};
-    return names;
-}
+static const char *const pooling_names[] = {"mean", "cls", "none", NULL}; /* as plsh_pooling */
+static const char *const *poolings(void) { return pooling_names; }
 
 static const cli_option embed_table[] = {
     {.name = "text",
@@ -42,8 +39,8 @@ static const cli_option embed_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(embed_options, pooling),
      .value = "NAME",
-     .help = "mean of all tokens, the first one (cls), or none: every token's own row",
-     .fallback = "mean",
+     .help = "mean of all tokens, the first one (cls), or none: every token's own row; without it "
+             "as the model's files ask, else mean",
      .choices = poolings},
     {.name = "no-normalize",
      .kind = CLI_FLAG,
@@ -68,6 +65,7 @@ static const cli_group groups[] = {CLI_GROUP("Options", embed_table, settings, e
 
 typedef struct work {
     cli_model model;
+    plsh_pooling pooling;
     cli_ids ids;      /* of all texts */
     int64_t *offsets; /* texts + 1 */
     int64_t texts, capacity;
@@ -132,6 +130,29 @@ static int read_given_ids(const settings *given, work *w) {
     return code == CLI_DONE ? end_text(w) : code;
 }
 
+/* As asked for, or as the model's files have it. */
+static int choose_pooling(const settings *given, work *w) {
+    plsh_error error;
+    w->pooling = (plsh_pooling)given->embed.pooling;
+    if (given->embed.pooling >= 0) return CLI_DONE;
+    if (plsh_model_pooling(w->model.model, &w->pooling, &error) == PLSH_STATUS_OK) return CLI_DONE;
+    return cli_fail("%s; --pooling chooses another", error.message);
+}
+
+/* Learned positions end. */
+static int check_length(const settings *given, const work *w, int64_t text) {
+    const plsh_model_facts *facts = &w->model.facts;
+    const int64_t tokens = w->offsets[text + 1] - w->offsets[text];
+    const char *path = given->embed.text != NULL ? given->embed.text : "stdin";
+    if (facts->rope || facts->alibi || tokens <= facts->context)
+        return cli_model_fits(&given->lm, &w->model, tokens);
+    if (given->embed.ids != NULL)
+        return cli_fail("%s: %lld tokens; this model has %lld positions", given->embed.ids,
+                        (long long)tokens, (long long)facts->context);
+    return cli_fail("%s: line %lld has %lld tokens; this model has %lld positions", path,
+                    (long long)text + 1, (long long)tokens, (long long)facts->context);
+}
+
 static int prepare(const settings *given, work *w) {
     const embed_options *options = &given->embed;
     if (options->ids != NULL && options->text != NULL)
@@ -139,26 +160,29 @@ static int prepare(const settings *given, work *w) {
     int code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && w->model.facts.causal)
         code = cli_fail("%s: %s is no encoder", given->lm.model.model, w->model.facts.family);
+    if (code == CLI_DONE) code = choose_pooling(given, w);
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
     if (code == CLI_DONE && w->ids.count == 0) code = cli_fail("there is no text");
+    for (int64_t i = 0; code == CLI_DONE && i < w->texts; i++) code = check_length(given, w, i);
     w->output.path = options->out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
     if (code != CLI_DONE) return code;
-    w->row_count = options->pooling == POOLING_NONE ? w->ids.count : w->texts;
+    w->row_count = w->pooling == PLSH_POOLING_NONE ? w->ids.count : w->texts;
     w->rows = malloc((size_t)w->row_count * (size_t)w->model.facts.hidden * sizeof(float));
     return w->rows == NULL ? cli_fail("out of memory for %lld rows", (long long)w->row_count)
                            : CLI_DONE;
 }
 
 /* One row of a text of `tokens` rows of hidden states. */
-static void pool(int pooling, const float *hidden, int64_t tokens, int64_t width, float *row) {
+static void pool(plsh_pooling pooling, const float *hidden, int64_t tokens, int64_t width,
+                 float *row) {
     for (int64_t c = 0; c < width; c++) {
         double sum = 0;
-        if (pooling == POOLING_CLS) sum = tokens > 0 ? (double)hidden[c] : 0;
-        for (int64_t t = 0; pooling == POOLING_MEAN && t < tokens; t++)
+        if (pooling == PLSH_POOLING_CLS) sum = tokens > 0 ? (double)hidden[c] : 0;
+        for (int64_t t = 0; pooling == PLSH_POOLING_MEAN && t < tokens; t++)
             sum += (double)hidden[t * width + c];
-        row[c] = (float)(pooling == POOLING_MEAN && tokens > 0 ? sum / (double)tokens : sum);
+        row[c] = (float)(pooling == PLSH_POOLING_MEAN && tokens > 0 ? sum / (double)tokens : sum);
     }
 }
 
@@ -170,7 +194,7 @@ static void normalise(float *row, int64_t width) {
 }
 
 /* The texts first .. last - 1, computed together. */
-static int embed_batch(const settings *given, work *w, int64_t first, int64_t last) {
+static int embed_batch(work *w, int64_t first, int64_t last) {
     const int64_t width = w->model.facts.hidden, begin = w->offsets[first];
     const int64_t count = w->offsets[last] - begin;
     int64_t *offsets = malloc((size_t)(last - first + 1) * sizeof *offsets);
@@ -191,11 +215,11 @@ static int embed_batch(const settings *given, work *w, int64_t first, int64_t la
     if (code == CLI_DONE && count > 0 &&
         plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    if (code == CLI_DONE && given->embed.pooling == POOLING_NONE)
+    if (code == CLI_DONE && w->pooling == PLSH_POOLING_NONE)
         memcpy(w->rows + begin * width, hidden, (size_t)(count * width) * sizeof(float));
-    for (int64_t i = 0;
-         code == CLI_DONE && given->embed.pooling != POOLING_NONE && i < last - first; i++)
-        pool(given->embed.pooling, hidden + offsets[i] * width, offsets[i + 1] - offsets[i], width,
+    for (int64_t i = 0; code == CLI_DONE && w->pooling != PLSH_POOLING_NONE && i < last - first;
+         i++)
+        pool(w->pooling, hidden + offsets[i] * width, offsets[i + 1] - offsets[i], width,
              w->rows + (first + i) * width);
     free(offsets);
     free(hidden);
@@ -205,12 +229,13 @@ static int embed_batch(const settings *given, work *w, int64_t first, int64_t la
 static int compute(const settings *given, work *w) {
     double start = cli_seconds();
     int code = CLI_DONE;
+    cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
     for (int64_t first = 0; code == CLI_DONE && first < w->texts;) {
         int64_t last = first + 1;
         while (last < w->texts && w->offsets[last + 1] - w->offsets[first] <= given->embed.batch)
             last++;
-        code = embed_batch(given, w, first, last);
+        code = embed_batch(w, first, last);
         first = last;
         cli_progress((double)w->offsets[first]);
     }
@@ -237,6 +262,7 @@ static int save(const settings *given, work *w) {
     cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "pooling", pooling_names[w->pooling]);
     cli_json_integer(json, "rows", w->row_count);
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "seconds", w->seconds);
@@ -266,7 +292,8 @@ const cli_command cli_command_embed = {
     .name = "embed",
     .summary = "embeddings of texts from an encoder",
     .text = "Reads texts, a line each, and gives every one a row of numbers: the mean of the "
-            "encoder's last hidden states, divided by its length. JinaBERT takes texts of any "
+            "encoder's last hidden states, or the pooling that its files ask for, divided by its "
+            "length. JinaBERT takes texts of any "
             "length in near-linear time.",
     .example = "plsh embed --model encoder --text text.txt --out rows.npy",
     .groups = groups,

@@ -1,5 +1,6 @@
 /* cli: plsh forward: one pass over given tokens. */
 #include "cli/commands.h"
+#include "cli/lm/describe.h"
 #include "cli/lm/spread.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
@@ -54,7 +55,7 @@ static const cli_option forward_table[] = {
 static const cli_group groups[] = {CLI_GROUP("Options", forward_table, settings, forward),
                                    CLI_LM_GROUPS(settings)};
 
-enum { LOGITS, HIDDEN, OUTPUTS };
+enum { GRADIENTS, LOGITS, HIDDEN, OUTPUTS };
 
 typedef struct work {
     cli_model model;
@@ -77,6 +78,7 @@ static int make_outputs(const forward_options *options, work *w) {
     const plsh_model_facts *facts = &w->model.facts;
     const plsh_block own = plsh_ranks_rows(w->model.ranks, w->ids.count);
     if (cli_rank() == 0) { /* who writes */
+        w->outputs[GRADIENTS].path = options->gradients;
         w->outputs[LOGITS].path = options->logits;
         w->outputs[HIDDEN].path = options->hidden;
     }
@@ -103,6 +105,10 @@ static int prepare(const settings *given, work *w) {
                             &w->ids);
     if (code == CLI_DONE && !facts->causal && options->logits != NULL)
         code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
+    if (code == CLI_DONE && options->gradients != NULL && w->ids.count < 2)
+        code = cli_fail("--gradients: the loss of the next token takes at least 2 tokens; there is "
+                        "1");
+    if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, w->ids.count);
     if (code == CLI_DONE) code = make_outputs(options, w);
     return cli_ranks_agree(code);
 }
@@ -126,6 +132,7 @@ static int encode(work *w) {
 static int compute(const settings *given, work *w) {
     double start = cli_seconds();
     int code;
+    cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
     if (w->model.facts.causal)
         code = cli_score_window(&given->lm, &w->model, w->ids.values, w->ids.count, 1, &w->scores,
@@ -157,6 +164,7 @@ static int differentiate(const settings *given, work *w) {
         return cli_fail_error(&error);
     plsh_status status =
         plsh_trainer_accumulate(trainer, w->ids.values, w->ids.count, 1, &loss, &error);
+    cli_outputs_abandon(w->outputs, 1); /* which kept the place: the trainer writes its own file */
     if (status == PLSH_STATUS_OK)
         status = plsh_trainer_save_gradients(trainer, given->forward.gradients, &error);
     plsh_trainer_destroy(trainer);
@@ -177,11 +185,13 @@ static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
     cli_json *json;
     plsh_error error;
+    if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
+        cli_say("%s: the loss is not finite", given->lm.model.model);
     if (!given->lm.common.json) {
         printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
                (double)w->ids.count / w->seconds);
         if (!isnan(loss)) printf(", loss %.7g", loss);
-        printf("; attention %s\n", w->model.said);
+        printf("\n");
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);

@@ -1,9 +1,9 @@
 /* cli: plsh generate: continues a prompt, streaming. */
 #include "cli/commands.h"
-#include "cli/lm/model.h"
+#include "cli/lm/describe.h"
 #include "cli/message.h"
+#include "cli/output.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static const cli_option generate_table[] = {
      .value = "T",
      .help = "0: always the most likely token",
      .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
+     .range = {.least = 0, .most = 1e9, .below = true}},
     {.name = "top-k",
      .kind = CLI_INTEGER,
      CLI_MEMBER(generate_options, top_k),
@@ -63,11 +63,11 @@ static const cli_option generate_table[] = {
      .kind = CLI_WORDS,
      CLI_MEMBER(generate_options, stop),
      .value = "LIST",
-     .help = "texts at which to stop; they are not printed. The model's end token stops too"},
+     .help = "texts at which to stop; they are not printed. The model's end tokens stop too"},
     {.name = "ignore-end",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, ignore_end),
-     .help = "go on behind the model's end token"},
+     .help = "go on behind the model's end tokens"},
     {.name = "special",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, special),
@@ -76,7 +76,7 @@ static const cli_option generate_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(generate_options, log),
      .value = "FILE",
-     .help = "a line per 256 tokens as they come: position, median milliseconds of a token, of "
+     .help = "a line per 256 tokens: position, median milliseconds of a token, of "
              "the processor too, bytes of caches, most bytes of memory"},
 };
 
@@ -87,7 +87,7 @@ enum { PACE = 256 }; /* tokens of a line of the log */
 
 /* What tokens took since the last line. */
 typedef struct pace {
-    FILE *log;
+    cli_output log;
     double seconds[PACE], processor[PACE];
     size_t count;
 } pace;
@@ -96,6 +96,7 @@ typedef struct work {
     cli_model model;
     plsh_session *session;
     plsh_token_stream *stream;
+    plsh_model_ends ends;
     plsh_token_ids prompt, made;
     plsh_token_text text; /* of what was made */
     size_t printed;       /* bytes of it */
@@ -133,11 +134,15 @@ static int prepare(const settings *given, work *w) {
     if (code == CLI_DONE && !w->model.facts.causal)
         code = cli_fail("%s: an encoder generates nothing; see plsh embed", given->lm.model.model);
     if (code == CLI_DONE) code = read_prompt(given, w);
+    if (code == CLI_DONE)
+        code = cli_model_fits(&given->lm, &w->model,
+                              (int64_t)w->prompt.count + given->generate.tokens);
     if (code != CLI_DONE) return code;
     plsh_session_options options = cli_model_session(&given->lm, &w->model);
     w->logits = malloc((size_t)w->model.facts.vocabulary * sizeof *w->logits);
     if (w->logits == NULL) return cli_fail("out of memory");
-    if (plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
+    if (plsh_model_end_tokens(w->model.model, &w->ends, &error) != PLSH_STATUS_OK ||
+        plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
         plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
@@ -149,6 +154,7 @@ static int prefill(const settings *given, work *w) {
     double start = cli_seconds();
     plsh_error error;
     int code = CLI_DONE;
+    cli_model_announce(&w->model);
     cli_progress_begin((double)count, "tokens of the prompt");
     for (int64_t at = 0; code == CLI_DONE && at < count && !interrupted; at += chunk) {
         int64_t tokens = count - at < chunk ? count - at : chunk;
@@ -206,6 +212,12 @@ static int keep_id(work *w, int32_t id) {
     return CLI_DONE;
 }
 
+static bool is_end(const work *w, int32_t id) {
+    for (int64_t i = 0; i < w->ends.count; i++)
+        if (w->ends.ids[i] == id) return true;
+    return id == plsh_tokenizer_roles(w->model.tokenizer).end;
+}
+
 /* One token: chosen, printed, fed. *over: this was the last. */
 static int next_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
     plsh_error error;
@@ -214,7 +226,7 @@ static int next_token(const settings *given, work *w, const plsh_sampler *sample
     if (plsh_sampler_choose(sampler, w->logits, w->model.facts.vocabulary, index, &id, &error) !=
         PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (!given->generate.ignore_end && id == plsh_tokenizer_roles(w->model.tokenizer).end) {
+    if (!given->generate.ignore_end && is_end(w, id)) {
         *over = true;
         return CLI_DONE;
     }
@@ -250,31 +262,31 @@ static double processor_seconds(void) {
 }
 
 static int open_log(const settings *given, pace *p) {
-    const char *path = given->generate.log;
-    if (path == NULL) return CLI_DONE;
-    p->log = fopen(path, "w");
-    if (p->log == NULL) return cli_fail("%s: %s", path, strerror(errno));
-    fprintf(p->log, "position\tmilliseconds\tprocessor_milliseconds\tcache_bytes\tpeak_bytes\n");
-    return CLI_DONE;
+    p->log.path = given->generate.log;
+    int code = cli_outputs_open(&p->log, 1);
+    if (code != CLI_DONE) return code;
+    return cli_output_print(
+        &p->log, "position\tmilliseconds\tprocessor_milliseconds\tcache_bytes\tpeak_bytes\n");
 }
 
-static void log_token(work *w, double seconds, double processor) {
+static int log_token(work *w, double seconds, double processor) {
     pace *p = &w->pace;
     p->seconds[p->count] = seconds;
     p->processor[p->count++] = processor;
-    if (p->count < PACE) return;
-    fprintf(p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n", (long long)plsh_session_length(w->session),
-            1e3 * median(p->seconds, PACE), 1e3 * median(p->processor, PACE),
-            plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
-    fflush(p->log);
+    if (p->count < PACE) return CLI_DONE;
     p->count = 0;
+    return cli_output_print(&p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n",
+                            (long long)plsh_session_length(w->session),
+                            1e3 * median(p->seconds, PACE), 1e3 * median(p->processor, PACE),
+                            plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
 }
 
 static int paced_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
-    if (w->pace.log == NULL) return next_token(given, w, sampler, over);
+    if (w->pace.log.file == NULL) return next_token(given, w, sampler, over);
     const double start = cli_seconds(), processor = processor_seconds();
-    const int code = next_token(given, w, sampler, over);
-    log_token(w, cli_seconds() - start, processor_seconds() - processor);
+    int code = next_token(given, w, sampler, over);
+    if (code == CLI_DONE)
+        code = log_token(w, cli_seconds() - start, processor_seconds() - processor);
     return code;
 }
 
@@ -345,8 +357,8 @@ static int run(const void *given) {
         if (w.text.bytes != NULL) w.text.bytes[w.text.length] = '\0';
         code = report(options, &w);
     }
-    if (w.pace.log != NULL && fclose(w.pace.log) != 0 && code == CLI_DONE)
-        code = cli_fail("%s: %s", options->generate.log, strerror(errno));
+    if (code == CLI_DONE) code = cli_outputs_commit(&w.pace.log, 1);
+    cli_outputs_abandon(&w.pace.log, 1);
     plsh_token_stream_free(w.stream);
     plsh_session_destroy(w.session);
     plsh_token_ids_free(&w.prompt);

@@ -1,6 +1,7 @@
 /* cli: the options of every command that runs a model. */
 #include "cli/lm/model.h"
 
+#include "cli/lm/describe.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -81,6 +82,33 @@ static int find_method(const char *word) {
     return plsh_method_find(word, &method, NULL) == PLSH_STATUS_OK ? (int)method : -2;
 }
 
+/* What a layer is asked to do. */
+static const char *word_at(const cli_words *words, int64_t layer) {
+    return words->count == 0 ? "original" : words->values[words->count == 1 ? 0 : (size_t)layer];
+}
+
+static bool all_original(const cli_words *words) {
+    for (size_t i = 0; i < words->count; i++)
+        if (find_method(words->values[i]) != -1) return false;
+    return true;
+}
+
+int cli_attention_check(const cli_lm *options) {
+    static const char *const names[] = {"sigma",   "slopes", "decay",  "limit",  "window", "block",
+                                        "samples", "labels", "scheme", "design", "eps"};
+    const cli_words *words = &options->model.attention;
+    if (words->count == 0 || !all_original(words)) return CLI_DONE;
+    if (options->model.rope == 1)
+        return cli_usage("--rope drop goes with an --attention that takes the place of the model's "
+                         "own, such as exact");
+    for (size_t i = 0; i < CLI_COUNT(names); i++)
+        if (cli_option_given(names[i]))
+            return cli_usage("--%s goes with an --attention that takes the place of the model's "
+                             "own, such as exact",
+                             names[i]);
+    return CLI_DONE;
+}
+
 static bool has_own_sigmas(const cli_lm *options, const cli_model *m) {
     return (m->facts.alibi || m->facts.slopes_learned) && options->decays.sigma == NULL &&
            options->decays.slopes.count == 0 && strcmp(options->decays.decay, "alibi") == 0;
@@ -97,6 +125,7 @@ static int make_heads(const cli_lm *options, cli_model *m, int method, int64_t l
     for (size_t h = 0; code == CLI_DONE && h < count; h++) {
         plsh_decay decay =
             has_own_sigmas(options, m) ? heads[h].partition.decay : m->decays.values[h];
+        decay.limit = options->decays.limit;
         heads[h] = cli_head_make(method, &decay, &options->knobs);
         if (!cli_method_samples(method)) continue;
         code = cli_partition_make(&options->partitions, &m->labels, &decay, options->model.samples,
@@ -123,42 +152,30 @@ static int make_layer(const cli_lm *options, cli_model *m, const char *word, int
  * choice each. */
 static bool one_for_all(const cli_lm *options, const cli_model *m) {
     const cli_words *words = &options->model.attention;
-    return words->count == 1 && !cli_method_samples(find_method(words->values[0])) &&
+    return words->count <= 1 && !cli_method_samples(find_method(word_at(words, 0))) &&
            !m->facts.slopes_learned;
 }
 
-static void describe(const cli_lm *options, cli_model *m) {
-    const cli_words *words = &options->model.attention;
-    size_t original = 0;
-    for (size_t i = 0; i < words->count; i++) original += strcmp(words->values[i], "original") == 0;
-    const char *own = m->facts.alibi ? "exact ALiBi" : m->facts.rope ? "RoPE" : "learned positions";
-    if (original == words->count) {
-        if (m->facts.slopes_learned && !m->facts.alibi)
-            cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
-                     "original has none");
-        snprintf(m->said, sizeof m->said, "original: %s in all %lld layers", own,
-                 (long long)m->facts.layers);
-        return;
-    }
-    char list[128] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < words->count && used < sizeof list - 24; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%.20s", i > 0 ? "," : "",
-                                 words->values[i]);
-    snprintf(m->said, sizeof m->said, "%s%s in %s of %lld layers%s%s; the model's own is %s", list,
-             used >= sizeof list - 24 ? ",.." : "", words->count == 1 ? "each" : "turn",
-             (long long)m->facts.layers,
-             !m->facts.rope             ? ""
-             : options->model.rope == 1 ? ", RoPE dropped"
-                                        : ", RoPE kept",
-             m->facts.slopes_learned && has_own_sigmas(options, m) ? ", learned slopes" : "", own);
-    cli_note("attention: %s", m->said);
+/* Labels of one head, of the heads of a layer, or of every layer's. */
+static int check_labels(const cli_lm *options, const cli_model *m) {
+    const int64_t given = m->labels.heads, heads = m->facts.heads, all = heads * m->facts.layers;
+    if (m->labels.values == NULL || given == 1 || given == heads || given == all) return CLI_DONE;
+    return cli_fail("--labels: %s has labels of %lld heads; give those of 1, of the %lld of a "
+                    "layer, or of all %lld in %lld layers",
+                    options->partitions.labels, (long long)given, (long long)heads, (long long)all,
+                    (long long)m->facts.layers);
+}
+
+int cli_model_fits(const cli_lm *options, const cli_model *m, int64_t tokens) {
+    if (m->labels.values == NULL || tokens <= m->labels.n) return CLI_DONE;
+    return cli_fail("--labels: %s has labels of %lld positions; there are %lld tokens",
+                    options->partitions.labels, (long long)m->labels.n, (long long)tokens);
 }
 
 static int make_attention(const cli_lm *options, cli_model *m) {
     const cli_words *words = &options->model.attention;
     const size_t layers = (size_t)m->facts.layers;
-    if (words->count != 1 && words->count != layers)
+    if (words->count > 1 && words->count != layers)
         return cli_usage("--attention: %zu methods for %zu layers; give one, or one per layer",
                          words->count, layers);
     m->attention_count = one_for_all(options, m) ? 1 : (int64_t)layers;
@@ -167,12 +184,10 @@ static int make_attention(const cli_lm *options, cli_model *m) {
     if (m->heads == NULL || m->attention == NULL) return cli_fail("out of memory");
     int code = cli_decays_make(&options->decays, (size_t)m->facts.heads, &m->decays);
     if (code == CLI_DONE) code = cli_labels_read(&options->partitions, &m->labels);
-    for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++) {
-        const char *word = words->values[words->count == 1 ? 0 : (size_t)l];
-        code = make_layer(options, m, word, l, &m->attention[l]);
-    }
-    if (code == CLI_DONE) describe(options, m);
-    return code;
+    if (code == CLI_DONE) code = check_labels(options, m);
+    for (int64_t l = 0; code == CLI_DONE && l < m->attention_count; l++)
+        code = make_layer(options, m, word_at(words, l), l, &m->attention[l]);
+    return code == CLI_DONE ? cli_model_describe(options, m) : code;
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -180,6 +195,7 @@ static int make_attention(const cli_lm *options, cli_model *m) {
 int cli_model_open(const cli_lm *options, cli_model *out) {
     plsh_error error;
     *out = (cli_model){0};
+    if (cli_attention_check(options) != CLI_DONE) return CLI_USAGE;
     plsh_model_options given = {.adapter = options->model.adapter,
                                 .threads = (int)options->common.threads,
                                 .isa = options->common.isa};
@@ -197,6 +213,7 @@ void cli_model_close(cli_model *m) {
     cli_labels_free(&m->labels);
     free(m->heads);
     free(m->attention);
+    free(m->said);
     *m = (cli_model){0};
 }
 
@@ -257,8 +274,12 @@ static int read_ids(const char *path, cli_ids *out) {
     bool wide = array.type == PLSH_DTYPE_INT64;
     int code = CLI_DONE;
     if (!fits || (!wide && array.type != PLSH_DTYPE_INT32)) {
-        code = cli_fail("%s: rank %d of %s; ids are int32 [n] or [1, n]", path, array.rank,
-                        plsh_dtype_name(array.type));
+        char shape[128] = "";
+        for (int i = 0, used = 0; i < array.rank && used < (int)sizeof shape; i++)
+            used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", i > 0 ? ", " : "",
+                             (long long)array.shape[i]);
+        code = cli_fail("%s: %s [%s]; ids are int32 [n] or [1, n]", path,
+                        plsh_dtype_name(array.type), shape);
     } else if ((out->values = calloc(array.count + 1, sizeof *out->values)) == NULL) {
         code = cli_fail("%s: out of memory", path);
     }
@@ -306,8 +327,9 @@ int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const cha
         code = cli_fail("%s: there is no token in it", ids != NULL ? ids : text);
     for (int64_t i = 0; code == CLI_DONE && i < out->count; i++)
         if (out->values[i] >= m->facts.vocabulary)
-            code = cli_fail("%s: token %lld is %d; this model has %lld", ids != NULL ? ids : text,
-                            (long long)i, (int)out->values[i], (long long)m->facts.vocabulary);
+            code =
+                cli_fail("%s: token %lld is %d; this model has 0 to %lld", ids != NULL ? ids : text,
+                         (long long)i, (int)out->values[i], (long long)m->facts.vocabulary - 1);
     return code;
 }
 

@@ -9,10 +9,12 @@
 
 typedef struct cli_model_options {
     const char *model, *adapter, *tokenizer; /* tokenizer NULL: the model's */
-    cli_words attention;                     /* "original", or methods: one, or one per layer */
+    cli_words attention;                     /* "original", or methods: one, or one per layer; none
+                                                where a command has no such option: original */
     int rope;                                /* 0: keep, 1: drop */
     int64_t samples, chunk;
     int kv;
+    bool whole; /* texts go through the layers as a whole, as in training, not in chunks */
 } cli_model_options;
 
 /* What such a command asks for, the member `lm` of its settings. */
@@ -50,12 +52,19 @@ typedef struct cli_model {
     plsh_head *heads;
     plsh_layer_attention *attention; /* one, or one per layer */
     int64_t attention_count;
-    char said[256]; /* which attention runs, in words */
+    char *said; /* which attention runs, in words */
 } cli_model;
 
-/* Opens it, and says on stderr what its layers do where that is not their own. */
+/* Refuses options of attention that were given while every layer has its own, which they do not
+ * change. cli_model_open does it first. */
+int cli_attention_check(const cli_lm *options);
+
+/* Opens it; cli/lm/describe.h says which attention its layers run. */
 int cli_model_open(const cli_lm *options, cli_model *out);
 void cli_model_close(cli_model *model);
+
+/* Do --labels reach over so many tokens of a text? */
+int cli_model_fits(const cli_lm *options, const cli_model *model, int64_t tokens);
 
 /* Its tokenizer: in the folder, or in the GGUF. */
 int cli_model_tokenizer(const cli_lm *options, cli_model *model);

@@ -1,5 +1,6 @@
 /* cli: plsh perplexity: how well a model foresees a text. */
 #include "cli/commands.h"
+#include "cli/lm/describe.h"
 #include "cli/lm/spread.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
@@ -91,9 +92,8 @@ static int same_windows(const perplexity_options *options, int64_t tokens, int64
     int64_t shortest = extreme(&options->context, false),
             longest = extreme(&options->context, true);
     int64_t segment = options->stride > 0 ? options->stride : shortest;
-    if (segment > shortest || segment < 2)
-        return cli_usage("--stride: %lld tokens; 2 to the shortest context, %lld",
-                         (long long)segment, (long long)shortest);
+    if (segment < 2)
+        return cli_usage("--stride: %lld tokens; 2 or more with --same-tokens", (long long)segment);
     int64_t skipped = (longest - 1) / segment; /* the first segments */
     *out = (windows){.first = (skipped + 1) * segment - context,
                      .step = segment,
@@ -104,6 +104,14 @@ static int same_windows(const perplexity_options *options, int64_t tokens, int64
         return cli_fail("%lld tokens are too few for a context of %lld", (long long)tokens,
                         (long long)longest);
     return CLI_DONE;
+}
+
+/* A window scores no more tokens than it has. */
+static int check_stride(const perplexity_options *options) {
+    const int64_t shortest = extreme(&options->context, false);
+    if (options->stride <= shortest) return CLI_DONE;
+    return cli_usage("--stride: %lld tokens; at most the shortest context, %lld",
+                     (long long)options->stride, (long long)shortest);
 }
 
 static int plain_windows(const perplexity_options *options, int64_t tokens, int64_t context,
@@ -253,9 +261,14 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     double start = cli_seconds();
     const plsh_block mine = plsh_ranks_windows(model->ranks, w.count);
     cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
-    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
-        code = cli_score_window(&given->lm, model, ids->values + w.first + k * w.step, w.length,
-                                w.from, &scores, NULL, NULL, count_fed);
+    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
+        const int64_t at = w.first + k * w.step;
+        code = cli_score_window(&given->lm, model, ids->values + at, w.length, w.from, &scores,
+                                NULL, NULL, count_fed);
+        if (code == CLI_DONE && scores.broken > 0)
+            code = cli_fail("%s: the logits for token %lld are not finite", given->lm.model.model,
+                            (long long)(at + scores.broken));
+    }
     code = cli_spread_scores(model, code, &scores);
     cli_progress_end();
     if (code == CLI_DONE)
@@ -301,7 +314,8 @@ static int run(const void *given) {
     cli_ids ids = {0};
     tables to = {0};
     plsh_error error;
-    int code = cli_ranks_agree(cli_model_open(&options->lm, &model));
+    int code = check_stride(&options->perplexity);
+    if (code == CLI_DONE) code = cli_ranks_agree(cli_model_open(&options->lm, &model));
     if (code == CLI_DONE) code = cli_spread_open(&options->lm, options->perplexity.mesh, &model);
     if (code == CLI_DONE && model.ranks != NULL && options->perplexity.by_position > 0)
         code = cli_usage("--by-position: ranks go over all positions at once");
@@ -318,6 +332,7 @@ static int run(const void *given) {
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) cli_model_announce(&model);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
         code = measure(options, &model, &ids, contexts->values[i], &to);

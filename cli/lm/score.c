@@ -3,13 +3,16 @@
 
 #include "cli/message.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 64 }; /* rows of logits at once: [tokens, vocabulary] never is in memory */
 
-static void add_score(cli_scores *scores, plsh_score one) {
+static void add_score(cli_scores *scores, int64_t token, plsh_score one) {
+    if (scores->broken == 0 && !(isfinite(one.nll) && isfinite(one.entropy)))
+        scores->broken = token;
     scores->tokens++;
     scores->nll += one.nll;
     scores->entropy += one.entropy;
@@ -51,7 +54,7 @@ static int score_rows(window *w, const float *hidden, int64_t first, int64_t row
         }
         for (int64_t i = 0; i < count; i++) {
             int64_t next = first + r + i + 1;
-            if (next < w->count && next >= w->from) add_score(w->scores, score[i]);
+            if (next < w->count && next >= w->from) add_score(w->scores, next, score[i]);
         }
     }
     return CLI_DONE;
@@ -126,6 +129,7 @@ int cli_score_window(const cli_lm *options, const cli_model *model, const int32_
                 .logits = logits,
                 .keep = logits != NULL};
     plsh_error error;
+    if (cli_model_fits(options, model, count) != CLI_DONE) return CLI_FAILED;
     plsh_status status = plsh_session_create(&w.session, model->model, &session, &error);
     status = plsh_ranks_agree_group(model->ranks, status, &error);
     int code =

@@ -8,6 +8,7 @@ typedef struct cli_scores {
     int64_t tokens;                  /* scored */
     double nll, entropy, reciprocal; /* sums */
     int64_t first, top10, top100;    /* how often the token was among them */
+    int64_t broken; /* the first token of a window whose logits are not finite; 0: none */
 } cli_scores;
 
 /* Feeds ids[0..count) to a new session, and scores the tokens from ids[from] on (from >= 1) into

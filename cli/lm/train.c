@@ -1,6 +1,7 @@
 /* cli: plsh train: from scratch, or adapters on top of what there is. */
 #include "cli/commands.h"
 #include "cli/lm/config.h"
+#include "cli/lm/describe.h"
 #include "cli/lm/train_log.h"
 #include "cli/lm/train_options.h"
 #include "cli/message.h"
@@ -35,6 +36,7 @@ typedef struct work {
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
     int64_t in_a_row; /* steps that were not finite */
+    bool made;        /* the folder was, by this run */
     int lock;         /* the open file that keeps other runs out; -1: none yet */
     double last_loss;
     cli_train_log log;
@@ -143,7 +145,9 @@ static int lock_folder(work *w) {
 static int make_folder(work *w) {
     const settings *given = w->given;
     const char *out = given->data.out;
-    if (mkdir(out, 0777) != 0 && errno != EEXIST) return cli_fail("%s: %s", out, strerror(errno));
+    w->made = mkdir(out, 0777) == 0;
+    if (!w->made && errno != EEXIST)
+        return cli_fail("cannot make the folder %s: %s", out, strerror(errno));
     int code = lock_folder(w);
     if (code != CLI_DONE) return code;
     if (!given->records.resume && plsh_checkpoint_last(out, -1) >= 0)
@@ -151,6 +155,14 @@ static int make_folder(work *w) {
                         "choose another --out",
                         out);
     return given->data.fresh != NULL ? make_fresh(given) : CLI_DONE;
+}
+
+/* A run that failed leaves no new folder behind that has nothing but its lock. */
+static void remove_folder(const work *w) {
+    char path[PATH];
+    if (!w->made || make_path(path, w->given->data.out, ".lock") != CLI_DONE) return;
+    unlink(path);
+    rmdir(w->given->data.out);
 }
 
 static int prepare_folder(work *w) {
@@ -164,6 +176,9 @@ static int prepare_folder(work *w) {
         return cli_usage("--adapter: say its --lora-rank too");
     if (given->records.from != NULL && !given->records.resume)
         return cli_usage("--from goes with --resume");
+    if (given->steps.steps > 0 && cli_option_given("epochs"))
+        return cli_usage("--steps and --epochs: give one of them");
+    if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
     return cli_ranks_agree(cli_rank() == 0 ? make_folder(w) : CLI_DONE);
 }
 
@@ -212,7 +227,10 @@ static int open_model(work *w) {
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
+    w->lm.model.whole = true;
     int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
+    if (code == CLI_DONE)
+        code = cli_ranks_agree(cli_model_fits(&w->lm, &w->model, w->given->steps.context));
     if (code == CLI_DONE) code = open_ranks(w);
     if (code != CLI_DONE) return code;
     plsh_train_options options = trainer_options(w);
@@ -251,8 +269,8 @@ static int open_data(work *w) {
     int code = open_corpus(w);
     if (code != CLI_DONE) return code;
     if (plsh_corpus_largest(w->corpus) >= vocabulary)
-        return cli_fail("%s has the token %d; this model has %lld", data->text,
-                        (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
+        return cli_fail("%s has the token %d; this model has 0 to %lld", data->text,
+                        (int)plsh_corpus_largest(w->corpus), (long long)vocabulary - 1);
     if (given->records.eval_text != NULL)
         code = cli_ids_read(&w->lm, &w->model, NULL, given->records.eval_text, false, &w->eval);
     if (given->records.eval_limit > 0 && w->eval.count > given->records.eval_limit)
@@ -539,6 +557,7 @@ static int train(work *w) {
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
+    cli_model_announce(&w->model);
     catch_signals();
     code = loop(w);
     return code == CLI_DONE ? finish(w, finished_before, cli_seconds() - start) : code;
@@ -558,6 +577,7 @@ static int run(const void *given) {
     plsh_corpus_close(w.corpus);
     cli_model_close(&w.model);
     plsh_trainer_destroy(w.trainer);
+    if (code != CLI_DONE) remove_folder(&w);
     if (w.lock >= 0) close(w.lock);
     return code;
 }

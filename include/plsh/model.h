@@ -170,7 +170,31 @@ typedef struct plsh_encoding {
 PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
                                        plsh_error *error);
 
+/* What becomes of the rows of a text: their mean, the first one (cls), or all of them. */
+typedef enum plsh_pooling {
+    PLSH_POOLING_MEAN,
+    PLSH_POOLING_CLS,
+    PLSH_POOLING_NONE,
+    PLSH_POOLING_COUNT
+} plsh_pooling;
+
+/* What an encoder's files ask for: <architecture>.pooling_type of a GGUF, 1_Pooling/config.json of
+ * a folder; the mean where they do not say. Another pooling is refused by its name. */
+PLSH_API plsh_status plsh_model_pooling(const plsh_model *model, plsh_pooling *out,
+                                        plsh_error *error);
+
 /* ---- Choosing the next token ---- */
+
+/* The tokens at which its text ends, besides the tokenizer's: "eos_token_id" of a folder's
+ * generation_config.json, else of its config.json. A GGUF says it of its tokenizer. */
+enum { PLSH_MODEL_ENDS_MOST = 64 };
+typedef struct plsh_model_ends {
+    int64_t count;
+    int32_t ids[PLSH_MODEL_ENDS_MOST];
+} plsh_model_ends;
+
+PLSH_API plsh_status plsh_model_end_tokens(const plsh_model *model, plsh_model_ends *out,
+                                           plsh_error *error);
 
 typedef struct plsh_sampler {
     double temperature; /* 0: the most likely token */
@@ -185,7 +209,8 @@ PLSH_API plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *log
                                          uint64_t index, int32_t *token, plsh_error *error);
 
 /* What logits say about the token that came: -log of its probability, its rank (0: the first), and
- * the entropy of the distribution, in nats. */
+ * the entropy of the distribution, in nats. Where logits are not finite the first or the last is
+ * not either, and a token without a number has the rank `count`. */
 typedef struct plsh_score {
     double nll, entropy;
     int64_t rank;

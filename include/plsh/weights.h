@@ -250,6 +250,7 @@ typedef struct plsh_adapter plsh_adapter;
 PLSH_API plsh_status plsh_adapter_open(plsh_adapter **out, const char *folder, plsh_error *error);
 PLSH_API void plsh_adapter_close(plsh_adapter *adapter);
 
+PLSH_API const char *plsh_adapter_path(const plsh_adapter *adapter); /* of its weights */
 PLSH_API size_t plsh_adapter_count(const plsh_adapter *adapter);
 PLSH_API const plsh_adapter_layer *plsh_adapter_at(const plsh_adapter *adapter, size_t index);
 PLSH_API const plsh_adapter_layer *plsh_adapter_find(const plsh_adapter *adapter,

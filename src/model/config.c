@@ -401,6 +401,20 @@ static plsh_status read_fields(const json_t *object, const field *fields, size_t
 
 /* ---- RoPE ------------------------------------------------------------------------------------ */
 
+static plsh_status set_scaling(const char *type, const char *what, plsh_rope_config *rope,
+                               plsh_error *error) {
+    static const char *const names[] = {[PLSH_ROPE_DEFAULT] = "default",
+                                        [PLSH_ROPE_LINEAR] = "linear",
+                                        [PLSH_ROPE_LLAMA3] = "llama3"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(type, names[i]) != 0) continue;
+        rope->scaling = (plsh_rope_scaling)i;
+        return PLSH_STATUS_OK;
+    }
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "%s: \"rope_type\" is \"%.40s\"; default, linear or llama3", what, type);
+}
+
 /* "rope_parameters" of version 5, or "rope_scaling" of version 4. */
 static plsh_status read_rope_object(const json_t *object, const char *what, plsh_rope_config *rope,
                                     plsh_error *error) {
@@ -414,10 +428,12 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
                                   {"partial_rotary_factor", FIELD_SPECIAL, 0, false}};
     const char *type = "default";
     double partial = 1.0;
-    plsh_status status = read_fields(object, FIELDS(known), what, NULL, error);
-    if (!status) status = check_same(object, "type", object, "rope_type", what, error);
+    plsh_status status = check_same(object, "type", object, "rope_type", what, error);
     if (!status) status = plsh_weights_json_string(object, "type", what, &type, error);
     if (!status) status = plsh_weights_json_string(object, "rope_type", what, &type, error);
+    /* The type before the fields, which another type has other ones of. */
+    if (!status) status = set_scaling(type, what, rope, error);
+    if (!status) status = read_fields(object, FIELDS(known), what, NULL, error);
     if (!status) status = plsh_weights_json_number(object, "rope_theta", what, &rope->theta, error);
     if (!status) status = plsh_weights_json_number(object, "factor", what, &rope->factor, error);
     if (!status) {
@@ -438,16 +454,6 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
     if (status) return status;
     if (partial != 1.0) {
         return refuse(what, "partial_rotary_factor", "is not 1, which is not supported", error);
-    }
-    if (strcmp(type, "default") == 0) {
-        rope->scaling = PLSH_ROPE_DEFAULT;
-    } else if (strcmp(type, "linear") == 0) {
-        rope->scaling = PLSH_ROPE_LINEAR;
-    } else if (strcmp(type, "llama3") == 0) {
-        rope->scaling = PLSH_ROPE_LLAMA3;
-    } else {
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: \"rope_type\" is \"%.40s\"; default, linear or llama3", what, type);
     }
     return PLSH_STATUS_OK;
 }
@@ -490,8 +496,11 @@ static plsh_status read_rope(const json_t *root, const char *what, plsh_model_co
         const json_t *object = json_object_get(root, objects[i]);
         if (!object || json_is_null(object)) continue;
         if (!json_is_object(object)) return refuse(what, objects[i], "must be an object", error);
-        status = check_same(root, "rope_theta", object, "rope_theta", what, error);
-        if (!status) status = read_rope_object(object, what, rope, error);
+        if (check_same(root, "rope_theta", object, "rope_theta", what, NULL)) {
+            return plsh_fail(error, PLSH_STATUS_FORMAT,
+                             "%s: \"rope_theta\" beside \"%s\" and in it differ", what, objects[i]);
+        }
+        status = read_rope_object(object, what, rope, error);
     }
     if (!status) status = check_same(root, objects[0], root, objects[1], what, error);
     if (status) return status;
@@ -723,6 +732,22 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
         if (!status) status = read_sliding(root, what, config, error);
     }
     return status;
+}
+
+plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,
+                                   plsh_error *error) {
+    const size_t count = plsh_weights_count(weights);
+    if ((uint64_t)config->layers <= count) return PLSH_STATUS_OK;
+    const char *type = config->family->model_type, *path = plsh_weights_path(weights);
+    const char *key = config->gguf                 ? "block_count"
+                      : strcmp(type, "mpt") == 0   ? "n_layers"
+                      : strcmp(type, "bloom") == 0 ? "n_layer"
+                                                   : "num_hidden_layers";
+    return plsh_fail(
+        error, PLSH_STATUS_FORMAT,
+        "%s%s: \"%s\" is %lld; the weights are %zu tensors, too few for so many layers",
+        config->gguf ? path : plsh_weights_folder(weights), config->gguf ? "" : "/config.json", key,
+        (long long)config->layers, count);
 }
 
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,

@@ -45,6 +45,10 @@ typedef struct plsh_model_config {
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
                                    plsh_model_config *config, plsh_error *error);
 
+/* Can the file have so many layers? Each has tensors of its own. */
+plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,
+                                   plsh_error *error);
+
 /* From the metadata of a GGUF. */
 plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what,
                                    plsh_model_config *config, plsh_error *error);

@@ -1,16 +1,17 @@
 /* model: weights from one form to another, row by row. */
 #include "model/convert.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "model/pooling.h"
 #include "model/slopes.h"
 #include "weights/path.h"
+
+#define ROPE_FACTORS "rope_freqs.weight"
 
 /* One tensor of the output. */
 typedef struct item {
@@ -29,6 +30,7 @@ typedef struct conversion {
     plsh_model_config from, to; /* `to` differs in its form, and in the family Mistral */
     bool to_gguf, known;        /* known: the family is one that this code can carry over */
     bool prefixed;
+    bool rope_carried; /* ROPE_FACTORS has become numbers of the configuration */
     item *items;
     size_t count, merged;
     float *rope_factors; /* [head_dim / 2], where the frequencies are scaled as Llama 3's */
@@ -63,6 +65,7 @@ static plsh_status read_config(conversion *c, plsh_error *error) {
         from_gguf
             ? plsh_model_config_gguf(c->weights, plsh_weights_path(c->weights), &c->from, error)
             : read_folder_config(c, error);
+    if (!status) status = plsh_model_config_fits(&c->from, c->weights, error);
     if (status) return status;
     c->to = c->from;
     c->to.gguf = c->to_gguf;
@@ -128,6 +131,7 @@ static bool add_role(conversion *c, plsh_role role, int64_t layer, const char *p
 static size_t add_roles(conversion *c) {
     static const char *const parts[] = {"weight", "bias"};
     for (int role = 0; role < PLSH_ROLE_COUNT; role++) {
+        if (role == PLSH_ROLE_HEAD && c->from.tied) continue; /* what lies there is not used */
         int64_t layers = role < PLSH_ROLE_LAYER ? 1 : c->from.layers;
         for (int64_t l = 0; l < layers; l++)
             for (int p = 0; p < 2; p++) add_role(c, (plsh_role)role, l, parts[p]);
@@ -135,13 +139,20 @@ static size_t add_roles(conversion *c) {
     return c->count;
 }
 
-/* Every tensor has been given a place, or may be left out. */
+/* Every tensor has been given a place, or may be left out, as the head that a tied model's file
+ * holds besides. */
 static plsh_status check_all(const conversion *c, plsh_error *error) {
+    char head[160] = "";
+    if (c->from.tied && c->from.family->name_of[PLSH_ROLE_HEAD])
+        plsh_model_tensor_name(&c->from, c->prefixed, PLSH_ROLE_HEAD, 0, "weight", head,
+                               sizeof head);
     for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
         const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
         size_t at = 0;
         while (at < c->count && c->items[at].from != tensor) at++;
-        if (at == c->count && !plsh_family_ignores(c->from.family, tensor->name))
+        if (c->rope_carried && strcmp(tensor->name, ROPE_FACTORS) == 0) continue;
+        if (at == c->count && strcmp(tensor->name, head) != 0 &&
+            !plsh_family_ignores(c->from.family, tensor->name))
             return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                              "%s: the tensor %s has no place in the other form",
                              plsh_weights_path(c->weights), tensor->name);
@@ -163,7 +174,23 @@ static plsh_status add_same(conversion *c) {
     return PLSH_STATUS_OK;
 }
 
-/* Llama 3: low frequencies are divided by the factor, high ones kept, between: a mix. */
+/* The factors of a GGUF: as they are in another one, as numbers of config.json in a folder. */
+static plsh_status carry_rope_factors(conversion *c, plsh_error *error) {
+    const plsh_tensor *tensor = plsh_weights_find(c->weights, ROPE_FACTORS);
+    const int64_t half = c->from.head_dim / 2;
+    if (!tensor || c->from.family->position != PLSH_POSITION_ROPE) return PLSH_STATUS_OK;
+    if (c->to_gguf) {
+        add_item(c, tensor, tensor->name);
+        return PLSH_STATUS_OK;
+    }
+    if (tensor->type != PLSH_WEIGHT_F32 || tensor->rank != 1 || tensor->shape[0] != half)
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: %s has a wrong shape",
+                         plsh_weights_path(c->weights), ROPE_FACTORS);
+    c->rope_carried = true;
+    return plsh_convert_rope_recover(tensor->data, half, plsh_weights_path(c->weights),
+                                     &c->from.rope, error);
+}
+
 static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
     const plsh_rope_config *rope = &c->from.rope;
     const int64_t half = c->from.head_dim / 2;
@@ -172,17 +199,11 @@ static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
     plsh_status status = plsh_allocate(&memory, (size_t)half, sizeof(float), "factors", error);
     if (status) return status;
     c->rope_factors = memory;
-    for (int64_t i = 0; i < half; i++) {
-        double frequency = pow(rope->theta, -(double)i / (double)half);
-        double turns = (double)rope->original_context * frequency / (2.0 * M_PI);
-        double mix = (turns - rope->low_frequency) / (rope->high_frequency - rope->low_frequency);
-        mix = mix < 0.0 ? 0.0 : mix > 1.0 ? 1.0 : mix;
-        c->rope_factors[i] = (float)(1.0 / ((1.0 - mix) / rope->factor + mix));
-    }
+    plsh_convert_rope_factors(rope, half, c->rope_factors);
     item *added = &c->items[c->count++];
     *added = (item){.values = c->rope_factors,
                     .to = {.type = PLSH_WEIGHT_F32, .rank = 1, .shape = {half}}};
-    strcpy(added->name, "rope_freqs.weight");
+    strcpy(added->name, ROPE_FACTORS);
     added->to.name = added->name;
     return PLSH_STATUS_OK;
 }
@@ -204,7 +225,8 @@ static plsh_status plan(conversion *c, plsh_error *error) {
         add_same(c);
     } else {
         add_roles(c);
-        status = check_all(c, error);
+        if (from_gguf) status = carry_rope_factors(c, error);
+        if (!status) status = check_all(c, error);
         if (!status && c->to_gguf && !from_gguf) status = add_rope_factors(c, error);
     }
     if (!status && c->adapter && c->merged != plsh_adapter_count(c->adapter))
@@ -223,16 +245,16 @@ typedef struct merge {
     float scale;
 } merge;
 
-static plsh_status begin_merge(merge *m, const item *it, plsh_error *error) {
+static plsh_status begin_merge(merge *m, const conversion *c, const item *it, plsh_error *error) {
     const plsh_adapter_layer *layer = it->adapter;
     *m = (merge){0};
     if (!layer) return PLSH_STATUS_OK;
     int64_t in = plsh_tensor_columns(it->from);
     if (layer->a->shape[1] != in || layer->b->shape[0] != plsh_tensor_rows(it->from))
         return plsh_fail(error, PLSH_STATUS_FORMAT,
-                         "the adapter's layer %s does not fit the tensor %s [%lld, %lld]",
-                         layer->module, it->from->name, (long long)plsh_tensor_rows(it->from),
-                         (long long)in);
+                         "%s: the adapter's layer %s does not fit the tensor %s [%lld, %lld]",
+                         plsh_adapter_path(c->adapter), layer->module, it->from->name,
+                         (long long)plsh_tensor_rows(it->from), (long long)in);
     void *memory;
     size_t count = (size_t)(layer->rank * in + layer->rank);
     plsh_status status = plsh_allocate(&memory, count, sizeof(float), "an adapter", error);
@@ -325,7 +347,7 @@ static plsh_status write_item(conversion *c, const item *it, plsh_error *error) 
     }
     if (reordered && it->from->rank < 2) return write_ordered_vector(c, it, error);
     merge m;
-    plsh_status status = begin_merge(&m, it, error);
+    plsh_status status = begin_merge(&m, c, it, error);
     if (!status) status = write_rows(c, it, &m, error);
     plsh_release(m.a);
     return status;
@@ -351,8 +373,11 @@ static plsh_status write_metadata(conversion *c, plsh_error *error) {
     if (!c->to_gguf) return PLSH_STATUS_OK;
     if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF) return copy_metadata(c, error);
     const char *folder = plsh_weights_folder(c->weights);
-    plsh_status status =
-        plsh_convert_model_metadata(c->writer, &c->to, folder, c->options->type, error);
+    plsh_pooling pooling = PLSH_POOLING_MEAN;
+    plsh_status status = plsh_pooling_read(c->weights, c->from.family, &pooling, error);
+    if (status) return status;
+    status =
+        plsh_convert_model_metadata(c->writer, &c->to, folder, pooling, c->options->type, error);
     return status ? status : plsh_convert_tokenizer(c->writer, &c->to, folder, error);
 }
 
@@ -374,14 +399,12 @@ static plsh_status write_weights(conversion *c, const char *path, plsh_error *er
     return status;
 }
 
-static plsh_status write_folder(conversion *c, plsh_error *error) {
+static plsh_status fill_folder(conversion *c, plsh_error *error) {
     const char *out = c->options->out;
-    if (mkdir(out, 0777) != 0 && !plsh_path_is_folder(out))
-        return plsh_fail(error, PLSH_STATUS_IO, "cannot make the folder %s", out);
+    plsh_status status = PLSH_STATUS_OK;
     const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
     char *path;
-    plsh_status status =
-        from_gguf ? plsh_convert_write_tokenizer(c->weights, out, error) : PLSH_STATUS_OK;
+    if (from_gguf) status = plsh_convert_write_tokenizer(c->weights, out, error);
     if (!status) status = plsh_path_join(&path, out, "model.safetensors", error);
     if (status) return status;
     status = write_weights(c, path, error);
@@ -391,8 +414,19 @@ static plsh_status write_folder(conversion *c, plsh_error *error) {
                  ? plsh_convert_write_config(c->weights, &c->from, c->options->type, out, error)
                  : plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out,
                                            error);
+    if (!status && from_gguf) status = plsh_convert_write_pooling(c->weights, &c->from, out, error);
     if (status || !c->options->adapter) return status;
     return plsh_convert_copy_slopes(c->options->adapter, out, error);
+}
+
+/* What fails leaves no new folder behind. */
+static plsh_status write_folder(conversion *c, plsh_error *error) {
+    const bool there = plsh_path_exists(c->options->out);
+    plsh_status status = plsh_path_make_folder(c->options->out, error);
+    if (status) return status;
+    status = fill_folder(c, error);
+    if (status && !there) plsh_convert_remove_folder(c->options->out);
+    return status;
 }
 
 /* A GGUF has no place for slopes that were learned. */

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "model/convert.h"
+#include "model/pooling.h"
 #include "model/slopes.h"
 #include "plsh/io.h"
 #include "text/gguf.h"
@@ -105,6 +106,13 @@ static json_t *make_config(const plsh_weights *weights, const plsh_model_config 
         json_object_set_new(
             root, "rope_scaling",
             json_pack("{s:s, s:f}", "rope_type", "linear", "factor", c->rope.factor));
+    if (c->rope.scaling == PLSH_ROPE_LLAMA3)
+        json_object_set_new(root, "rope_scaling",
+                            json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
+                                      c->rope.factor, "low_freq_factor", c->rope.low_frequency,
+                                      "high_freq_factor", c->rope.high_frequency,
+                                      "original_max_position_embeddings",
+                                      (json_int_t)c->rope.original_context));
     set_token(root, "bos_token_id", weights, "tokenizer.ggml.bos_token_id");
     set_token(root, "eos_token_id", weights, "tokenizer.ggml.eos_token_id");
     return root;
@@ -140,6 +148,42 @@ plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char
     if (!status && config) status = save_in(config, out, "tokenizer_config.json", error);
     json_decref(tokenizer);
     json_decref(config);
+    return status;
+}
+
+static json_t *make_pooling(plsh_pooling pooling, int64_t hidden) {
+    return json_pack("{s:I, s:b, s:b}", "word_embedding_dimension", (json_int_t)hidden,
+                     "pooling_mode_cls_token", pooling == PLSH_POOLING_CLS,
+                     "pooling_mode_mean_tokens", pooling == PLSH_POOLING_MEAN);
+}
+
+static json_t *make_modules(void) {
+    return json_pack("[{s:i, s:s, s:s, s:s}, {s:i, s:s, s:s, s:s}]", "idx", 0, "name", "0", "path",
+                     "", "type", "sentence_transformers.models.Transformer", "idx", 1, "name", "1",
+                     "path", PLSH_POOLING_FOLDER, "type", "sentence_transformers.models.Pooling");
+}
+
+static plsh_status make_pooling_folder(const char *out, plsh_error *error) {
+    char *path;
+    plsh_status status = plsh_path_join(&path, out, PLSH_POOLING_FOLDER, error);
+    if (!status) status = plsh_path_make_folder(path, error);
+    plsh_release(path);
+    return status;
+}
+
+plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
+                                       const char *out, plsh_error *error) {
+    plsh_pooling pooling = PLSH_POOLING_COUNT;
+    plsh_status status = plsh_pooling_read(weights, config->family, &pooling, error);
+    if (status || pooling == PLSH_POOLING_COUNT) return status;
+    json_t *said = make_pooling(pooling, config->hidden), *modules = make_modules();
+    status = said && modules ? make_pooling_folder(out, error)
+                             : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a pooling");
+    if (!status) status = save_in(said, out, PLSH_POOLING_FOLDER "/config.json", error);
+    if (!status && pooling != PLSH_POOLING_NONE)
+        status = save_in(modules, out, "modules.json", error);
+    json_decref(said);
+    json_decref(modules);
     return status;
 }
 
@@ -205,15 +249,44 @@ plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_e
     return copy_named(folder, out, PLSH_SLOPES_FILE, PLSH_WEIGHT_F32, error);
 }
 
+/* What lies beside weights. */
+static const char *const beside[] = {
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "special_tokens_map.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    PLSH_SLOPES_FILE,
+    "modules.json",
+    PLSH_POOLING_FOLDER "/config.json",
+};
+
+static void remove_in(const char *folder, const char *name) {
+    char *path;
+    if (plsh_path_join(&path, folder, name, NULL) == PLSH_STATUS_OK) remove(path);
+    plsh_release(path);
+}
+
+void plsh_convert_remove_folder(const char *out) {
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) remove_in(out, beside[i]);
+    remove_in(out, PLSH_POOLING_FOLDER);
+    remove_in(out, "model.safetensors");
+    remove(out);
+}
+
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error) {
-    static const char *const names[] = {
-        "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
-        "vocab.json",      "special_tokens_map.json", "merges.txt",     "vocab.txt",
-        "tokenizer.model", "chat_template.jinja",     PLSH_SLOPES_FILE,
-    };
-    plsh_status status = PLSH_STATUS_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
-        status = copy_named(folder, out, names[i], type, error);
+    char *pooling;
+    plsh_status status =
+        plsh_path_join(&pooling, folder, PLSH_POOLING_FOLDER "/config.json", error);
+    if (!status && plsh_path_exists(pooling)) status = make_pooling_folder(out, error);
+    plsh_release(pooling);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && !status; i++)
+        status = copy_named(folder, out, beside[i], type, error);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "model/convert.h"
+#include "model/pooling.h"
 
 /* Writes <architecture>.<key>; the first failure ends it. */
 typedef struct gguf_writer {
@@ -83,10 +84,7 @@ static void put_positions(gguf_writer *w, const plsh_model_config *config) {
     put_number(w, "rope.scaling.factor", config->rope.factor);
 }
 
-enum {
-    POOLING_MEAN = 1,      /* what plsh embed does */
-    UNKNOWN_CONTEXT = 2048 /* of BLOOM, which does not say; llama.cpp asks for it */
-};
+enum { UNKNOWN_CONTEXT = 2048 }; /* of BLOOM, which does not say; llama.cpp asks for it */
 
 /* What a configuration may say and a GGUF has no key for. */
 static plsh_status check_keys(const plsh_model_config *config, const char *folder,
@@ -103,7 +101,8 @@ static plsh_status check_keys(const plsh_model_config *config, const char *folde
 
 plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
                                         const plsh_model_config *config, const char *folder,
-                                        plsh_weight_type type, plsh_error *error) {
+                                        plsh_pooling pooling, plsh_weight_type type,
+                                        plsh_error *error) {
     gguf_writer w = {writer, "general", PLSH_STATUS_OK, error};
     const char *architecture = config->family->architecture;
     size_t length;
@@ -129,7 +128,7 @@ plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
     put_positions(&w, config);
     if (!config->family->causal) {
         put_bool(&w, "attention.causal", false);
-        put_integer(&w, "pooling_type", POOLING_MEAN);
+        put_integer(&w, "pooling_type", plsh_pooling_gguf_type(pooling));
     }
     w.architecture = "tokenizer.ggml";
     if (config->types) put_integer(&w, "token_type_count", config->types);

@@ -58,6 +58,7 @@ typedef struct binder {
     bool prefixed;
     plsh_error *error;
     plsh_status status; /* the first failure; nothing happens after it */
+    bool in_adapter;    /* the tensor at hand is the adapter's */
 } binder;
 
 static bool fail(binder *b, plsh_status status) {
@@ -109,13 +110,15 @@ static bool has_shape(binder *b, const plsh_tensor *tensor, int64_t rows, int64_
                 tensor->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED &&
                 plsh_tensor_rows(tensor) == rows && plsh_tensor_columns(tensor) == columns;
     if (fits) return true;
-    return fail(
-        b, plsh_fail(b->error, PLSH_STATUS_FORMAT,
-                     "%s: the tensor %s is %s [%lld, %lld]; [%lld, %lld] of floats or "
-                     "quants is needed",
-                     plsh_weights_path(b->model->weights), tensor->name,
-                     plsh_weight_type_name(tensor->type), (long long)plsh_tensor_rows(tensor),
-                     (long long)plsh_tensor_columns(tensor), (long long)rows, (long long)columns));
+    return fail(b, plsh_fail(b->error, PLSH_STATUS_FORMAT,
+                             "%s: the tensor %s is %s [%lld, %lld]; [%lld, %lld] of floats or "
+                             "quants is needed",
+                             b->in_adapter ? plsh_adapter_path(b->model->adapter)
+                                           : plsh_weights_path(b->model->weights),
+                             tensor->name, plsh_weight_type_name(tensor->type),
+                             (long long)plsh_tensor_rows(tensor),
+                             (long long)plsh_tensor_columns(tensor), (long long)rows,
+                             (long long)columns));
 }
 
 /* A vector as floats: in the file where it is stored so, or a copy. */
@@ -175,7 +178,10 @@ static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_li
     const plsh_adapter_layer *found = plsh_adapter_find(model->adapter, module);
     if (!found) return;
     int64_t in = linear->base.in, out = linear->base.out, rank = found->rank;
-    if (!has_shape(b, found->a, rank, in) || !has_shape(b, found->b, out, rank)) return;
+    b->in_adapter = true;
+    const bool fits = has_shape(b, found->a, rank, in) && has_shape(b, found->b, out, rank);
+    b->in_adapter = false;
+    if (!fits) return;
     float *a = own_floats(b, rank * in), *up = b->status ? NULL : own_floats(b, out * rank);
     if (b->status) return;
     plsh_tensor_to_float(found->a, 0, rank, a);
@@ -320,8 +326,8 @@ static plsh_status check_adapter(const plsh_model *model, plsh_error *error) {
     size_t count = model->adapter ? plsh_adapter_count(model->adapter) : 0;
     if (used == count) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                     "the adapter has %zu layers, of which this model has %zu linear layers", count,
-                     used);
+                     "%s: the adapter has %zu layers, of which this model has %zu linear layers",
+                     plsh_adapter_path(model->adapter), count, used);
 }
 
 /* A GGUF may give the factors of its frequencies (Llama 3). */
@@ -392,6 +398,7 @@ static plsh_status build(plsh_model *model, const char *path, const plsh_model_o
                          plsh_error *error) {
     plsh_status status = plsh_weights_open(&model->weights, path, error);
     if (!status) status = read_config(model, error);
+    if (!status) status = plsh_model_config_fits(&model->config, model->weights, error);
     if (status) return status;
     model->threads = plsh_thread_count(options->threads);
     model->qkv = make_qkv_layout(&model->config);

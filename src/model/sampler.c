@@ -135,7 +135,7 @@ plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token) {
         sum += w;
         weighted += w * y;
     }
-    for (int64_t j = 0; j < count; j++) rank += logits[j] > own;
+    for (int64_t j = 0; j < count; j++) rank += !(logits[j] <= own); /* NaN is before all */
     return (plsh_score){.nll = log(sum) - ((double)own - (double)top),
                         .entropy = log(sum) - weighted / sum,
                         .rank = rank};

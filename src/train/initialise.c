@@ -202,9 +202,8 @@ plsh_status plsh_train_initialise(const char *config, uint64_t seed, const char 
     char *copy;
     plsh_status status = read_config(&n, config, error);
     if (status) return status;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be made: %s", folder, strerror(errno));
-    }
+    status = plsh_path_make_folder(folder, error);
+    if (status) return status;
     status = plsh_path_join(&copy, folder, "config.json", error);
     if (status) return status;
     status = plsh_convert_copy_config(config, copy, PLSH_WEIGHT_F32, error);

@@ -60,6 +60,19 @@ static plsh_status refuse_what_is_missing(json_t *config, const char *what, plsh
     return PLSH_STATUS_OK;
 }
 
+/* PiSSA, OLoRA, LoftQ and their like change the weights that the adapter lies on when it is made:
+ * on the weights as they were it is another model. */
+static plsh_status check_initialisation(const json_t *config, const char *what, plsh_error *error) {
+    const json_t *value = json_object_get(config, "init_lora_weights");
+    const char *name = json_string_value(value);
+    if (!value || json_is_null(value) || json_is_boolean(value)) return PLSH_STATUS_OK;
+    if (name && strcmp(name, "gaussian") == 0) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "%s: \"init_lora_weights\" is \"%.40s\"; true, false and \"gaussian\" are "
+                     "supported, which leave the weights below as they are",
+                     what, name ? name : "no text");
+}
+
 static plsh_status read_config(plsh_adapter_config *adapter, json_t *config, const char *what,
                                plsh_error *error) {
     const char *kind = "";
@@ -79,6 +92,7 @@ static plsh_status read_config(plsh_adapter_config *adapter, json_t *config, con
     if (status == PLSH_STATUS_OK && !json_is_object(config))
         status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s: not an object", what);
     if (status == PLSH_STATUS_OK) status = refuse_what_is_missing(config, what, error);
+    if (status == PLSH_STATUS_OK) status = check_initialisation(config, what, error);
     if (status != PLSH_STATUS_OK) return status;
     if (adapter->rank == 0 || !(fabs(alpha) > 0.0))
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: \"r\" and \"lora_alpha\" are needed",
@@ -224,6 +238,10 @@ void plsh_adapter_close(plsh_adapter *adapter) {
     plsh_release(adapter->layers);
     plsh_release(adapter->modules);
     plsh_release(adapter);
+}
+
+const char *plsh_adapter_path(const plsh_adapter *adapter) {
+    return plsh_weights_path(adapter->weights);
 }
 
 size_t plsh_adapter_count(const plsh_adapter *adapter) { return adapter->count; }

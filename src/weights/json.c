@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/mapping.h"
 #include "base/status.h"
 
 plsh_status plsh_weights_json_parse(const char *bytes, size_t length, const char *what,
@@ -15,6 +16,16 @@ plsh_status plsh_weights_json_parse(const char *bytes, size_t length, const char
     }
     return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: not JSON at line %d, column %d: %s", what,
                      problem.line, problem.column, problem.text);
+}
+
+plsh_status plsh_weights_json_read(const char *path, json_t **root, plsh_error *error) {
+    plsh_mapping mapping;
+    *root = NULL;
+    plsh_status status = plsh_mapping_open(&mapping, path, error);
+    if (status != PLSH_STATUS_OK) return status;
+    status = plsh_weights_json_parse((const char *)mapping.bytes, mapping.size, path, root, error);
+    plsh_mapping_close(&mapping);
+    return status;
 }
 
 /* The field, or NULL where it is absent or null. */

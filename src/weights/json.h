@@ -11,6 +11,9 @@
 plsh_status plsh_weights_json_parse(const char *bytes, size_t length, const char *what,
                                     json_t **root, plsh_error *error);
 
+/* The same of a file. */
+plsh_status plsh_weights_json_read(const char *path, json_t **root, plsh_error *error);
+
 /* Fields of an object; `what` as above. A field that is absent or null leaves *out alone, so that
  * it keeps its default; one of another type, or out of range, is an error that names it. */
 plsh_status plsh_weights_json_integer(const json_t *object, const char *key, int64_t least,

@@ -65,7 +65,8 @@ static void test_llama(void **state) {
     (void)state;
     static const char whole[] = "\"model_type\": \"llama\", " SIZES;
     static const odd cases[] = {
-        {"\"rope_theta\": 1e4, \"rope_parameters\": {\"rope_theta\": 5e5}", "\"rope_theta\""},
+        {"\"rope_theta\": 1e4, \"rope_parameters\": {\"rope_theta\": 5e5}",
+         "\"rope_theta\" beside \"rope_parameters\" and in it differ"},
         {"\"rope_theta\": 500000, \"rope_parameters\": {\"rope_theta\": 5e5}", NULL},
         {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": "
          "{\"rope_type\": \"linear\", \"factor\": 4}",
@@ -81,6 +82,8 @@ static void test_llama(void **state) {
          "low_freq_factor"},
         {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", "dynamic"},
         {"\"rope_scaling\": {\"type\": \"longrope\", \"factor\": 2}", "longrope"},
+        {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"long_factor\": [1, 2]}",
+         "\"rope_type\" is \"longrope\""},
         {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"attention_factor\": 1.1}",
          "attention_factor"},
         {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"temperature\": 1.1}",

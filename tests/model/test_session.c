@@ -284,6 +284,10 @@ static void test_score(void **state) {
     assert_true(fabs(score.nll - (log(sum) - (double)logits[5])) < 1e-6);
     assert_true(fabs(score.entropy - entropy) < 1e-5);
     assert_int_equal(score.rank, rank);
+    logits[5] = NAN; /* no number is no success */
+    score = plsh_model_score(logits, COUNT, 5);
+    assert_true(isnan(score.nll));
+    assert_int_equal(score.rank, COUNT);
 }
 
 int main(void) {

@@ -176,6 +176,9 @@ static void test_adapter(void **unused) {
     static const char *const wrong[][2] = {
         {"{\"peft_type\": \"LOHA\", \"r\": 2, \"lora_alpha\": 1}", "\"LOHA\""},
         {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1, \"use_dora\": true}", "use_dora"},
+        {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1, \"init_lora_weights\": "
+         "\"pissa_niter_4\"}",
+         "\"init_lora_weights\" is \"pissa_niter_4\""},
         {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1, \"rank_pattern\": {\"x\": 4}}",
          "rank_pattern"},
         {"{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1, \"bias\": \"all\"}", "bias"},
