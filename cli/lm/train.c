@@ -224,17 +224,31 @@ static int open_model(work *w) {
     return CLI_DONE;
 }
 
+/* The tokenizer of the texts: the one that was given, or the model's; NULL after a message. */
+static const char *find_tokenizer(const work *w, const char *text) {
+    const cli_train_data *data = &w->given->data;
+    char own[PATH];
+    if (data->tokenizer != NULL) return data->tokenizer;
+    if (data->fresh == NULL) return data->base;
+    if (make_path(own, data->out, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
+        return data->out;
+    cli_say("--fresh: new weights have no tokenizer for %s; give one with --tokenizer", text);
+    return NULL;
+}
+
 /* The first rank makes the file of tokens, which all then map. */
 static int open_corpus(work *w) {
     const cli_train_data *data = &w->given->data;
     plsh_error error;
     int code = make_path(w->tokens, data->out, "train.tokens");
+    const bool made = plsh_corpus_is_tokens(data->text);
     plsh_corpus_options options = {.text = data->text,
-                                   .tokenizer = data->tokenizer != NULL ? data->tokenizer
-                                                                        : w->lm.model.model,
+                                   .tokenizer =
+                                       made ? data->tokenizer : find_tokenizer(w, data->text),
                                    .tokens = data->tokens != NULL ? data->tokens : w->tokens,
                                    .shuffle_rows = data->order == 1,
                                    .seed = data->order_seed};
+    if (!made && options.tokenizer == NULL) return CLI_USAGE;
     for (int turn = 0; code == CLI_DONE && turn < 2; turn++) {
         if (turn == (cli_rank() > 0) &&
             plsh_corpus_open(&w->corpus, &options, &error) != PLSH_STATUS_OK)
@@ -253,6 +267,8 @@ static int open_data(work *w) {
     if (plsh_corpus_largest(w->corpus) >= vocabulary)
         return cli_fail("%s has the token %d; this model has %lld", data->text,
                         (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
+    if (given->records.eval_text != NULL && find_tokenizer(w, given->records.eval_text) == NULL)
+        return CLI_USAGE;
     if (given->records.eval_text != NULL)
         code = cli_ids_read(&w->lm, &w->model, NULL, given->records.eval_text, false, &w->eval);
     if (given->records.eval_limit > 0 && w->eval.count > given->records.eval_limit)

@@ -128,8 +128,10 @@ typedef struct plsh_corpus plsh_corpus;
 
 typedef struct plsh_corpus_options {
     const char *text;      /* a text, or a file of tokens that an earlier call made */
-    const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none */
-    const char *tokens;    /* the file of tokens to make of a text, or to reuse */
+    const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none, and is refused
+                            * where another one made it */
+    const char *tokens;    /* the file of tokens to make of a text, to reuse, or to replace where it
+                            * is another text's; what is no file of tokens is not overwritten */
     bool shuffle_rows;     /* the lines that are not blank in random order, a blank between them */
     uint64_t seed;         /* of that order */
 } plsh_corpus_options;
@@ -137,6 +139,9 @@ typedef struct plsh_corpus_options {
 PLSH_API plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *options,
                                       plsh_error *error);
 PLSH_API void plsh_corpus_close(plsh_corpus *corpus); /* NULL is fine */
+
+/* Is it a file of tokens? Not where it cannot be read. */
+PLSH_API bool plsh_corpus_is_tokens(const char *path);
 
 PLSH_API int64_t plsh_corpus_count(const plsh_corpus *corpus); /* tokens */
 PLSH_API const int32_t *plsh_corpus_ids(const plsh_corpus *corpus);

@@ -140,6 +140,30 @@ static void test_rows(void **state) {
     free(first);
 }
 
+/* Files that are none of ours stay; every seed is a seed; tokens are of one order and tokenizer. */
+static void test_refused_tokens(void **state) {
+    (void)state;
+    plsh_corpus *corpus;
+    plsh_error error;
+    plsh_corpus_options options = {
+        .text = path_of("text"), .tokenizer = path_of("tokenizer.json"), .tokens = path_of("rows")};
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    assert_non_null(strstr(error.message, "not overwritten"));
+    options.tokens = options.text;
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    plsh_corpus_close(open_corpus("rows", false, 0));
+    corpus = open_corpus("rows", true, UINT64_MAX);
+    assert_false(plsh_corpus_reused(corpus));
+    plsh_corpus_close(corpus);
+    assert_true(plsh_corpus_is_tokens(path_of("tokens")));
+    assert_false(plsh_corpus_is_tokens(path_of("rows")));
+    options = (plsh_corpus_options){.text = path_of("tokens"), .shuffle_rows = true};
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    options = (plsh_corpus_options){.text = path_of("tokens"), .tokenizer = path_of("qwen.json")};
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    assert_non_null(strstr(error.message, "not made by"));
+}
+
 static void test_damaged_tokens(void **state) {
     (void)state;
     plsh_corpus *corpus;
@@ -271,12 +295,10 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initialise),
-                                       cmocka_unit_test(test_corpus),
-                                       cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_damaged_tokens),
-                                       cmocka_unit_test(test_schedules),
-                                       cmocka_unit_test(test_checkpoints),
-                                       cmocka_unit_test(test_damaged_checkpoint)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_initialise),     cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_rows),           cmocka_unit_test(test_refused_tokens),
+        cmocka_unit_test(test_damaged_tokens), cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_checkpoints),    cmocka_unit_test(test_damaged_checkpoint)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
