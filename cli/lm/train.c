@@ -425,18 +425,32 @@ static plsh_status accumulate(work *w, double *loss, plsh_error *error) {
     return status;
 }
 
+/* The same steps again would go the same way: what could help, and from where. */
+static int give_up(const work *w, const char *why) {
+    char folder[PATH];
+    if (w->saved < 0 || plsh_checkpoint_folder(w->given->data.out, w->saved, folder, sizeof folder,
+                                               NULL) != PLSH_STATUS_OK)
+        return cli_fail("%s; there is no checkpoint before; try a lower --lr, or --clip", why);
+    return cli_fail("%s; the last checkpoint before is that of step %lld; try a lower --lr, or "
+                    "--clip, in another --out, from there with %s %s",
+                    why, (long long)w->saved, w->given->lora.rank > 0 ? "--adapter" : "--base",
+                    folder);
+}
+
 static int skip(work *w, const plsh_error *error) {
+    char why[sizeof error->message + 40];
     int code = cli_train_log_skip(&w->log, w->state.step, error->message);
     w->state.skipped++;
     w->in_a_row++;
+    if (code == CLI_DONE && plsh_trainer_lost(w->trainer)) {
+        snprintf(why, sizeof why, "step %lld: %s", (long long)w->state.step, error->message);
+        return give_up(w, why);
+    }
     cli_note("step %lld is skipped: %s", (long long)w->state.step, error->message);
     if (code != CLI_DONE || w->in_a_row < w->given->steps.patience) return code;
-    if (w->saved < 0)
-        return cli_fail("%lld steps in a row were not finite; there is no checkpoint before them",
-                        (long long)w->in_a_row);
-    return cli_fail("%lld steps in a row were not finite; the last checkpoint before them is that "
-                    "of step %lld",
-                    (long long)w->in_a_row, (long long)w->saved);
+    snprintf(why, sizeof why, "%lld step%s not finite", (long long)w->in_a_row,
+             w->in_a_row == 1 ? " was" : "s in a row were");
+    return give_up(w, why);
 }
 
 static int step(work *w) {

@@ -92,9 +92,12 @@ typedef struct plsh_update {
 } plsh_update;
 
 /* *norm: of the gradients before they are clipped. Where that is not finite nothing changes but
- * that the gradients are zero: PLSH_STATUS_NOT_FINITE. */
+ * that the gradients are zero: PLSH_STATUS_NOT_FINITE. The same where the update itself leaves
+ * numbers that are not finite; then the trainer is lost: it saves nothing, until it loads a
+ * checkpoint. */
 PLSH_API plsh_status plsh_trainer_update(plsh_trainer *trainer, const plsh_update *update,
                                          double *norm, plsh_error *error);
+PLSH_API bool plsh_trainer_lost(const plsh_trainer *trainer);
 
 /* Steps so far. */
 PLSH_API int64_t plsh_trainer_steps(const plsh_trainer *trainer);

@@ -393,6 +393,7 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     status = plsh_ranks_agree(t->options.ranks, status, error);
     if (status) return status;
     t->steps = updates;
+    t->lost = false;
     plsh_trainer_apply_slopes(t);
     return status;
 }

@@ -252,6 +252,30 @@ static void test_checkpoints(void **state) {
     check_resumed(4);
 }
 
+/* What an update broke is not saved; a checkpoint mends it. */
+static void test_lost(void **state) {
+    (void)state;
+    plsh_trainer *trainer = make_trainer(0);
+    plsh_checkpoint saved = {.step = 3}, read;
+    plsh_error error;
+    double loss, norm;
+    const int32_t ids[16] = {1, 2, 3};
+    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+    assert_ok(plsh_trainer_accumulate(trainer, ids, 16, 1, &loss, &error));
+    assert_int_equal(
+        plsh_trainer_update(trainer, &(plsh_update){.learning_rate = 1e39}, &norm, &error),
+        PLSH_STATUS_NOT_FINITE);
+    assert_true(plsh_trainer_lost(trainer));
+    saved.step = 4;
+    assert_int_equal(plsh_checkpoint_save(trainer, &saved, folder, &error), PLSH_STATUS_NOT_FINITE);
+    assert_int_equal(plsh_trainer_save(trainer, path_of("fresh"), &error), PLSH_STATUS_NOT_FINITE);
+    assert_int_equal(plsh_checkpoint_last(folder, -1), 3);
+    assert_ok(plsh_checkpoint_load(trainer, path_of("checkpoint-00000003"), &read, &error));
+    assert_false(plsh_trainer_lost(trainer));
+    train_steps(trainer, 0, 1);
+    plsh_trainer_destroy(trainer);
+}
+
 /* Every file of a checkpoint, damaged in turn, is named. */
 static void test_damaged_checkpoint(void **state) {
     (void)state;
@@ -295,10 +319,14 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_initialise),     cmocka_unit_test(test_corpus),
-        cmocka_unit_test(test_rows),           cmocka_unit_test(test_refused_tokens),
-        cmocka_unit_test(test_damaged_tokens), cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_checkpoints),    cmocka_unit_test(test_damaged_checkpoint)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initialise),
+                                       cmocka_unit_test(test_corpus),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_refused_tokens),
+                                       cmocka_unit_test(test_damaged_tokens),
+                                       cmocka_unit_test(test_schedules),
+                                       cmocka_unit_test(test_checkpoints),
+                                       cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_damaged_checkpoint)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
