@@ -308,41 +308,82 @@ static int plan_steps(work *w) {
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* What may differ between the parts of one run. */
+/* What may differ between the parts of one run; of the first five what is in them counts, not how
+ * they are called. */
 static const char *const not_settings[] = {
-    "out", "config",  "tokens",    "resume", "from",  "checkpoint-every", "keep",
-    "log", "plot",    "eval-text", "json",   "quiet", "eval-every",       "eval-limit",
-    "isa", "threads", "patience",  "mesh",   NULL};
+    "fresh",   "base",     "adapter",    "tokenizer", "text",      "out",  "config",
+    "tokens",  "resume",   "from",       "log",       "plot",      "json", "checkpoint-every",
+    "keep",    "quiet",    "eval-every", "isa",       "eval-text", "mesh", "eval-limit",
+    "threads", "patience", NULL};
+
+/* The settings of this run: checksums of what it is made from, then the options. */
+static int print_settings(const work *w, char *out, size_t size) {
+    const cli_train_data *data = &w->given->data;
+    const char *const names[] = {"fresh", "base", "adapter"};
+    const char *const paths[] = {data->fresh, data->base, data->adapter};
+    plsh_error error;
+    int used =
+        snprintf(out, size, "text=%016llx", (unsigned long long)plsh_corpus_checksum(w->corpus));
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        uint64_t checksum;
+        if (paths[i] == NULL) continue;
+        if (plsh_checkpoint_fingerprint(paths[i], &checksum, &error) != PLSH_STATUS_OK)
+            return cli_fail_error(&error);
+        used += snprintf(out + used, size - (size_t)used, " %s=%016llx", names[i],
+                         (unsigned long long)checksum);
+    }
+    out[used++] = ' ';
+    return cli_config_print(&cli_command_train, w->given, not_settings, out + used,
+                            size - (size_t)used);
+}
 
 /* The first setting of two lists that differs. */
 static int refuse_settings(const char *folder, const char *was, const char *is) {
     size_t at = 0;
     for (size_t i = 0; was[i] != '\0' && was[i] == is[i]; i++)
         if (was[i] == ' ') at = i + 1;
+    const size_t name = strcspn(was + at, "=");
+    for (size_t i = 0; i < 5; i++)
+        if (strlen(not_settings[i]) == name && strncmp(not_settings[i], was + at, name) == 0 &&
+            strncmp(was + at, is + at, name + 1) == 0)
+            return cli_fail(
+                "%s was made with another --%s: its content has changed since (checksum "
+                "%.16s, now %.16s)",
+                folder, not_settings[i], was + at + name + 1, is + at + name + 1);
     return cli_fail("%s was made with %.*s, which is now %.*s", folder, (int)strcspn(was + at, " "),
                     was + at, (int)strcspn(is + at, " "), is + at);
 }
 
-/* A damaged one is refused; the one before it is offered, where it is whole. */
+/* A damaged one is refused; the newest before it that is whole is offered. */
 static int refuse_damaged(const work *w, int64_t step, const plsh_error *error) {
     const char *out = w->given->data.out;
     char folder[PATH];
     plsh_checkpoint other;
-    int64_t before = step >= 0 ? plsh_checkpoint_last(out, step) : -1;
-    if (w->given->records.from == NULL && before >= 0 &&
-        plsh_checkpoint_folder(out, before, folder, sizeof folder, NULL) == PLSH_STATUS_OK &&
-        plsh_checkpoint_check(folder, &other, NULL) == PLSH_STATUS_OK)
-        return cli_fail("%s; the one before it is whole: --resume --from %s", error->message,
-                        folder);
+    if (w->given->records.from != NULL) return cli_fail_error(error);
+    while (step > 0 && (step = plsh_checkpoint_last(out, step)) >= 0)
+        if (plsh_checkpoint_folder(out, step, folder, sizeof folder, NULL) == PLSH_STATUS_OK &&
+            plsh_checkpoint_check(folder, &other, NULL) == PLSH_STATUS_OK)
+            return cli_fail("%s; one before it is whole: --resume --from %s", error->message,
+                            folder);
     return cli_fail_error(error);
+}
+
+/* Whole, and of this run? Before anything of it is loaded. */
+static int check_checkpoint(const work *w, const char *folder, int64_t step) {
+    plsh_checkpoint found;
+    plsh_error error;
+    if (plsh_checkpoint_check(folder, &found, &error) != PLSH_STATUS_OK)
+        return refuse_damaged(w, step, &error);
+    if (strcmp(w->state.settings, found.settings) != 0)
+        return refuse_settings(folder, found.settings, w->state.settings);
+    return CLI_DONE;
 }
 
 static int resume(work *w) {
     const settings *given = w->given;
-    char folder[PATH], settings_now[sizeof w->state.settings];
+    char folder[PATH];
     plsh_error error;
     int64_t step = plsh_checkpoint_last(given->data.out, -1);
-    snprintf(settings_now, sizeof settings_now, "%s", w->state.settings);
     if (given->records.from != NULL) {
         snprintf(folder, sizeof folder, "%s", given->records.from);
     } else if (step < 0) {
@@ -352,10 +393,10 @@ static int resume(work *w) {
                PLSH_STATUS_OK) {
         return cli_fail_error(&error);
     }
+    int code = cli_ranks_agree(check_checkpoint(w, folder, step));
+    if (code != CLI_DONE) return code;
     if (plsh_checkpoint_load(w->trainer, folder, &w->state, &error) != PLSH_STATUS_OK)
-        return refuse_damaged(w, step, &error);
-    if (strcmp(settings_now, w->state.settings) != 0)
-        return refuse_settings(folder, w->state.settings, settings_now);
+        return cli_fail_error(&error);
     w->saved = w->state.step;
     cli_note("goes on after step %lld", (long long)w->state.step);
     return CLI_DONE;
@@ -368,7 +409,7 @@ static int save(work *w) {
     w->state.log_bytes = cli_train_log_length(&w->log);
     plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, out, &error);
     if (status == PLSH_STATUS_OK && cli_rank() == 0)
-        status = plsh_checkpoint_prune(out, w->given->records.keep, &error);
+        status = plsh_checkpoint_prune(out, w->state.step, w->given->records.keep, &error);
     if (status != PLSH_STATUS_OK)
         return cli_fail("%s; the checkpoint before is whole", error.message);
     w->saved = w->state.step;
@@ -558,8 +599,7 @@ static int train(work *w) {
     const settings *given = w->given;
     const char *log = given->records.log;
     const double start = cli_seconds();
-    int code = cli_config_print(&cli_command_train, given, not_settings, w->state.settings,
-                                sizeof w->state.settings);
+    int code = cli_ranks_agree(print_settings(w, w->state.settings, sizeof w->state.settings));
     if (code == CLI_DONE) code = make_path(w->log_path, given->data.out, "log.jsonl");
     if (code == CLI_DONE) code = make_path(w->plot_path, given->data.out, "log.svg");
     if (code == CLI_DONE && given->records.resume) code = resume(w);

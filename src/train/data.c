@@ -289,6 +289,7 @@ void plsh_corpus_close(plsh_corpus *c) {
 int64_t plsh_corpus_count(const plsh_corpus *c) { return (int64_t)c->header.count; }
 const int32_t *plsh_corpus_ids(const plsh_corpus *c) { return c->ids; }
 int32_t plsh_corpus_largest(const plsh_corpus *c) { return (int32_t)c->header.largest; }
+uint64_t plsh_corpus_checksum(const plsh_corpus *c) { return c->header.ids; }
 bool plsh_corpus_reused(const plsh_corpus *c) { return c->reused; }
 
 void plsh_corpus_windows(const plsh_corpus *c, int64_t context, int64_t first, int64_t count,

@@ -279,7 +279,8 @@ static void test_lost(void **state) {
 /* Every file of a checkpoint, damaged in turn, is named. */
 static void test_damaged_checkpoint(void **state) {
     (void)state;
-    static const char *const names[] = {"model.safetensors", "moments.safetensors", "config.json"};
+    static const char *const names[] = {"model.safetensors", "moments.safetensors", "config.json",
+                                        "state.json"};
     plsh_trainer *trainer = make_trainer(0);
     plsh_checkpoint saved = {.step = 8}, read;
     plsh_error error;
@@ -301,8 +302,12 @@ static void test_damaged_checkpoint(void **state) {
     assert_int_equal(plsh_checkpoint_last(folder, -1), 8);
     assert_int_equal(plsh_checkpoint_last(folder, 8), 3);
     assert_int_equal(plsh_checkpoint_last(folder, 3), -1);
-    assert_ok(plsh_checkpoint_prune(folder, 1, &error));
+    assert_ok(plsh_checkpoint_prune(folder, 8, 1, &error));
     assert_int_equal(plsh_checkpoint_last(folder, 8), -1);
+    saved.step = 5; /* gone on from an earlier one: what was later is no more */
+    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+    assert_ok(plsh_checkpoint_prune(folder, 5, 1, &error));
+    assert_int_equal(plsh_checkpoint_last(folder, -1), 5);
     plsh_trainer_destroy(trainer);
 }
 
