@@ -1,26 +1,23 @@
 /* cli: plsh train: from scratch, or adapters on top of what there is. */
 #include "cli/commands.h"
 #include "cli/lm/config.h"
+#include "cli/lm/train_folder.h"
 #include "cli/lm/train_log.h"
 #include "cli/lm/train_options.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 typedef cli_train_settings settings;
 
-enum { PATH = PLSH_CHECKPOINT_PATH };
+enum { PATH = CLI_TRAIN_PATH };
 
 typedef struct work {
     const settings *given;
@@ -35,7 +32,7 @@ typedef struct work {
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
     int64_t in_a_row; /* steps that were not finite */
-    int lock;         /* the open file that keeps other runs out; -1: none yet */
+    cli_train_folder folder;
     double last_loss;
     cli_train_log log;
 } work;
@@ -68,103 +65,6 @@ static void catch_signals(void) {
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGUSR1, &plot, NULL);
-}
-
-/* ---- The folder of the run ------------------------------------------------------------------- */
-
-static int make_path(char out[PATH], const char *folder, const char *name) {
-    int length = snprintf(out, PATH, "%s/%s", folder, name);
-    return length > 0 && length < PATH ? CLI_DONE : cli_fail("%.200s..: a long name", folder);
-}
-
-static int copy_file(const char *from, const char *folder, const char *name) {
-    char to[PATH];
-    char *bytes;
-    size_t length;
-    plsh_error error;
-    int code = make_path(to, folder, name);
-    if (code == CLI_DONE) code = cli_text_read(from, &bytes, &length);
-    if (code != CLI_DONE) return code;
-    if (plsh_file_save(to, bytes, length, &error) != PLSH_STATUS_OK) code = cli_fail_error(&error);
-    free(bytes);
-    return code;
-}
-
-/* tokenizer.json, and what names its special tokens, go with new weights. */
-static int copy_tokenizer(const char *path, const char *out) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
-    struct stat about;
-    char from[PATH];
-    if (stat(path, &about) != 0) return cli_fail("%s: %s", path, strerror(errno));
-    if (!S_ISDIR(about.st_mode)) {
-        size_t length = strlen(path);
-        if (length > 5 && strcmp(path + length - 5, ".gguf") == 0) {
-            cli_note("the tokenizer of %s is not copied to %s: it is no tokenizer.json", path, out);
-            return CLI_DONE;
-        }
-        return copy_file(path, out, names[0]);
-    }
-    int code = CLI_DONE;
-    for (size_t i = 0; code == CLI_DONE && i < CLI_COUNT(names); i++) {
-        code = make_path(from, path, names[i]);
-        if (code == CLI_DONE && access(from, R_OK) == 0) code = copy_file(from, out, names[i]);
-    }
-    return code;
-}
-
-static int make_fresh(const settings *given) {
-    const cli_train_data *data = &given->data;
-    char weights[PATH];
-    plsh_error error;
-    int code = make_path(weights, data->out, "model.safetensors");
-    if (code != CLI_DONE) return code;
-    bool there = given->records.resume && access(weights, R_OK) == 0;
-    if (!there && plsh_train_initialise(data->fresh, given->lm.common.seed, data->out, &error) !=
-                      PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, data->out) : CLI_DONE;
-}
-
-/* One run at a time in a folder: a lock that ends with the process, whatever ends it. */
-static int lock_folder(work *w) {
-    const char *out = w->given->data.out;
-    char path[PATH];
-    int code = make_path(path, out, ".lock");
-    if (code != CLI_DONE) return code;
-    w->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (w->lock < 0) return cli_fail("%s: %s", path, strerror(errno));
-    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0) return CLI_DONE;
-    if (errno != EWOULDBLOCK) return cli_fail("%s: %s", path, strerror(errno));
-    return cli_fail(
-        "%s: another run is at work in this folder; wait for it, or choose another --out", out);
-}
-
-/* The first rank's business. */
-static int make_folder(work *w) {
-    const settings *given = w->given;
-    const char *out = given->data.out;
-    if (mkdir(out, 0777) != 0 && errno != EEXIST) return cli_fail("%s: %s", out, strerror(errno));
-    int code = lock_folder(w);
-    if (code != CLI_DONE) return code;
-    if (!given->records.resume && plsh_checkpoint_last(out, -1) >= 0)
-        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
-                        "choose another --out",
-                        out);
-    return given->data.fresh != NULL ? make_fresh(given) : CLI_DONE;
-}
-
-static int prepare_folder(work *w) {
-    const settings *given = w->given;
-    const cli_train_data *data = &given->data;
-    if ((data->fresh == NULL) == (data->base == NULL))
-        return cli_usage("give new weights with --fresh CONFIG.json, or a model with --base");
-    if (data->fresh != NULL && (given->lora.rank > 0 || data->adapter != NULL))
-        return cli_usage("adapters go on top of a model that is given with --base");
-    if (data->adapter != NULL && given->lora.rank == 0)
-        return cli_usage("--adapter: say its --lora-rank too");
-    if (given->records.from != NULL && !given->records.resume)
-        return cli_usage("--from goes with --resume");
-    return cli_ranks_agree(cli_rank() == 0 ? make_folder(w) : CLI_DONE);
 }
 
 /* ---- Model and data -------------------------------------------------------------------------- */
@@ -230,7 +130,7 @@ static const char *find_tokenizer(const work *w, const char *text) {
     char own[PATH];
     if (data->tokenizer != NULL) return data->tokenizer;
     if (data->fresh == NULL) return data->base;
-    if (make_path(own, data->out, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
+    if (cli_train_path(own, data->out, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
         return data->out;
     cli_say("--fresh: new weights have no tokenizer for %s; give one with --tokenizer", text);
     return NULL;
@@ -240,7 +140,7 @@ static const char *find_tokenizer(const work *w, const char *text) {
 static int open_corpus(work *w) {
     const cli_train_data *data = &w->given->data;
     plsh_error error;
-    int code = make_path(w->tokens, data->out, "train.tokens");
+    int code = cli_train_path(w->tokens, data->out, "train.tokens");
     const bool made = plsh_corpus_is_tokens(data->text);
     plsh_corpus_options options = {.text = data->text,
                                    .tokenizer =
@@ -584,6 +484,7 @@ static int finish(work *w, bool finished_before, double seconds) {
     int code = CLI_DONE;
     if (w->eval.values != NULL && !finished_before) code = evaluate(w);
     if (code == CLI_DONE) code = save(w);
+    if (code == CLI_DONE) cli_train_folder_keep(&w->folder);
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     if (code == CLI_DONE) code = plot(w);
@@ -600,8 +501,8 @@ static int train(work *w) {
     const char *log = given->records.log;
     const double start = cli_seconds();
     int code = cli_ranks_agree(print_settings(w, w->state.settings, sizeof w->state.settings));
-    if (code == CLI_DONE) code = make_path(w->log_path, given->data.out, "log.jsonl");
-    if (code == CLI_DONE) code = make_path(w->plot_path, given->data.out, "log.svg");
+    if (code == CLI_DONE) code = cli_train_path(w->log_path, given->data.out, "log.jsonl");
+    if (code == CLI_DONE) code = cli_train_path(w->plot_path, given->data.out, "log.svg");
     if (code == CLI_DONE && given->records.resume) code = resume(w);
     if (code == CLI_DONE && cli_rank() == 0)
         code = cli_train_log_open(&w->log, log != NULL ? log : w->log_path,
@@ -609,14 +510,18 @@ static int train(work *w) {
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
+    w->folder.begun = true;
     catch_signals();
     code = loop(w);
     return code == CLI_DONE ? finish(w, finished_before, cli_seconds() - start) : code;
 }
 
 static int run(const void *given) {
-    work w = {.given = given, .saved = -1, .lock = -1, .last_loss = NAN};
-    int code = prepare_folder(&w);
+    work w = {.given = given, .saved = -1, .folder.lock = -1, .last_loss = NAN};
+    int code = cli_train_check(given);
+    if (code == CLI_DONE)
+        code =
+            cli_ranks_agree(cli_rank() == 0 ? cli_train_folder_open(&w.folder, given) : CLI_DONE);
     if (code == CLI_DONE) code = open_model(&w);
     if (code == CLI_DONE) code = open_data(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
@@ -628,7 +533,7 @@ static int run(const void *given) {
     plsh_corpus_close(w.corpus);
     cli_model_close(&w.model);
     plsh_trainer_destroy(w.trainer);
-    if (w.lock >= 0) close(w.lock);
+    cli_train_folder_close(&w.folder);
     return code;
 }
 
