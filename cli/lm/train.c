@@ -104,6 +104,28 @@ static int open_ranks(work *w) {
     return code;
 }
 
+/* The rank and the scale that are given are those of the adapter that it goes on with. */
+static int check_adapter(const settings *given) {
+    const cli_train_lora *lora = &given->lora;
+    plsh_adapter *adapter;
+    plsh_error error;
+    if (given->data.adapter == NULL) return CLI_DONE;
+    if (plsh_adapter_open(&adapter, given->data.adapter, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    const plsh_adapter_layer *layer =
+        plsh_adapter_count(adapter) > 0 ? plsh_adapter_at(adapter, 0) : NULL;
+    const int64_t rank = layer != NULL ? layer->rank : lora->rank;
+    const double alpha = layer != NULL ? (double)layer->scale * (double)rank : lora->alpha;
+    plsh_adapter_close(adapter);
+    if (rank != lora->rank)
+        return cli_fail("--lora-rank is %lld, and the adapter %s has %lld: it keeps its rank",
+                        (long long)lora->rank, given->data.adapter, (long long)rank);
+    if (lora->alpha > 0 && fabs(lora->alpha - alpha) > 1e-6 * alpha)
+        return cli_fail("--lora-alpha is %g, and the adapter %s has %g: it keeps its scale",
+                        lora->alpha, given->data.adapter, alpha);
+    return CLI_DONE;
+}
+
 /* The trainer has the weights; what was opened to know the layers is closed again. */
 static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
@@ -112,7 +134,9 @@ static int open_model(work *w) {
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
-    int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
+    int code = check_adapter(w->given);
+    if (code == CLI_DONE) code = cli_model_open(&w->lm, &w->model);
+    code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = open_ranks(w);
     if (code != CLI_DONE) return code;
     plsh_train_options options = trainer_options(w);

@@ -117,7 +117,7 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
     adapter_parts a = {0};
     plsh_status status = make_parts(t, &a, error);
     if (!status) {
-        const bool given = t->options.lora_targets != NULL;
+        const bool given = t->options.lora_targets != NULL && t->options.adapter == NULL;
         plsh_adapter_settings settings = {.base = plsh_weights_path(t->model->weights),
                                           .targets = given ? t->options.lora_targets : a.targets,
                                           .target_count =
