@@ -460,11 +460,10 @@ static int stop(work *w) {
                     (long long)w->state.step, (long long)w->schedule.steps);
 }
 
-static int plot(work *w) {
+static void plot(work *w) {
     const char *asked = w->given->records.plot;
     asked_to_plot = 0;
-    if (cli_rank() > 0) return CLI_DONE;
-    return cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path, asked != NULL);
+    if (cli_rank() == 0) cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path);
 }
 
 /* What one rank was asked all were. */
@@ -491,10 +490,11 @@ static int loop(work *w) {
             code = evaluate(w);
         if (code == CLI_DONE && w->in_a_row == 0 && is_due(w, records->checkpoint_every))
             code = save(w);
-        if (code == CLI_DONE && asked_to_plot) code = plot(w);
+        if (code == CLI_DONE && asked_to_plot) plot(w);
         code = cli_ranks_agree(code);
         if (code == CLI_DONE) code = share_signals(w);
-        if (code == CLI_DONE && asked_to_stop) code = stop(w);
+        /* after the last step it ends by itself, with the last scoring */
+        if (code == CLI_DONE && asked_to_stop && w->state.step < w->schedule.steps) code = stop(w);
     }
     cli_progress_end();
     return code;
@@ -511,10 +511,10 @@ static int finish(work *w, bool finished_before, double seconds) {
     if (code == CLI_DONE) cli_train_folder_keep(&w->folder);
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    if (code == CLI_DONE) code = plot(w);
+    if (code == CLI_DONE) plot(w);
     if (code != CLI_DONE || w->given->lm.common.json) return code;
-    printf("%lld steps, %lld of them skipped", (long long)w->state.step,
-           (long long)w->state.skipped);
+    printf("%lld step%s, %lld of them skipped", (long long)w->state.step,
+           w->state.step == 1 ? "" : "s", (long long)w->state.skipped);
     if (!finished_before) printf(", last loss %.5f, in %.4g s", w->last_loss, seconds);
     printf("; %s in %s\n", w->given->lora.rank > 0 ? "the adapter is" : "the model is", out);
     return CLI_DONE;
@@ -527,10 +527,14 @@ static int train(work *w) {
     int code = cli_ranks_agree(print_settings(w, w->state.settings, sizeof w->state.settings));
     if (code == CLI_DONE) code = cli_train_path(w->log_path, given->data.out, "log.jsonl");
     if (code == CLI_DONE) code = cli_train_path(w->plot_path, given->data.out, "log.svg");
+    if (code == CLI_DONE && given->records.plot != NULL && cli_rank() == 0)
+        code = cli_train_log_plot_check(given->records.plot);
+    code = cli_ranks_agree(code);
     if (code == CLI_DONE && given->records.resume) code = resume(w);
     if (code == CLI_DONE && cli_rank() == 0)
         code = cli_train_log_open(&w->log, log != NULL ? log : w->log_path,
-                                  w->saved >= 0 ? w->state.log_bytes : -1, given->lm.common.json);
+                                  w->saved >= 0 ? w->state.log_bytes : -1, w->state.step,
+                                  given->lm.common.json);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
