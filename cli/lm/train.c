@@ -126,10 +126,9 @@ static int check_adapter(const settings *given) {
     return CLI_DONE;
 }
 
-/* The trainer has the weights; what was opened to know the layers is closed again. */
+/* To know its layers and its tokenizer. */
 static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
-    plsh_error error;
     w->lm = w->given->lm;
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
@@ -137,8 +136,12 @@ static int open_model(work *w) {
     int code = check_adapter(w->given);
     if (code == CLI_DONE) code = cli_model_open(&w->lm, &w->model);
     code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = open_ranks(w);
-    if (code != CLI_DONE) return code;
+    return code == CLI_DONE ? open_ranks(w) : code;
+}
+
+/* The trainer has the weights; what was opened to know the layers is closed again. */
+static int make_trainer(work *w) {
+    plsh_error error;
     plsh_train_options options = trainer_options(w);
     if (plsh_trainer_create(&w->trainer, w->lm.model.model, &options, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
@@ -182,24 +185,41 @@ static int open_corpus(work *w) {
     return code;
 }
 
+/* The held-out text, and what of it is not scored as one would think. */
+static int open_held_out(work *w) {
+    const cli_train_records *records = &w->given->records;
+    const int64_t context = w->given->steps.context;
+    const char *text = records->eval_text;
+    if (text == NULL) return CLI_DONE;
+    if (find_tokenizer(w, text) == NULL) return CLI_USAGE;
+    int code = cli_ids_read(&w->lm, &w->model, NULL, text, false, &w->eval);
+    if (code != CLI_DONE) return code;
+    if (records->eval_limit > 0 && w->eval.count > records->eval_limit)
+        w->eval.count = records->eval_limit;
+    const int64_t count = w->eval.count;
+    if (count < 2) return cli_fail("%s: at least 2 tokens", text);
+    if (count < context)
+        cli_note("%s: its %lld tokens are scored as one window, shorter than --context %lld", text,
+                 (long long)count, (long long)context);
+    else if (count % context > 0)
+        cli_note("%s: the last %lld of %lld tokens fill no window and are not scored", text,
+                 (long long)(count % context), (long long)count);
+    return CLI_DONE;
+}
+
+/* Before the trainer, whose buffers for windows that no text fills would be large and in vain. */
 static int open_data(work *w) {
-    const settings *given = w->given;
-    const cli_train_data *data = &given->data;
-    const int64_t vocabulary = w->model.facts.vocabulary;
+    const cli_train_data *data = &w->given->data;
+    const int64_t vocabulary = w->model.facts.vocabulary, context = w->given->steps.context;
     int code = open_corpus(w);
     if (code != CLI_DONE) return code;
     if (plsh_corpus_largest(w->corpus) >= vocabulary)
         return cli_fail("%s has the token %d; this model has %lld", data->text,
                         (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
-    if (given->records.eval_text != NULL && find_tokenizer(w, given->records.eval_text) == NULL)
-        return CLI_USAGE;
-    if (given->records.eval_text != NULL)
-        code = cli_ids_read(&w->lm, &w->model, NULL, given->records.eval_text, false, &w->eval);
-    if (given->records.eval_limit > 0 && w->eval.count > given->records.eval_limit)
-        w->eval.count = given->records.eval_limit;
-    if (code == CLI_DONE && w->eval.values != NULL && w->eval.count < 2)
-        code = cli_fail("%s: at least 2 tokens", given->records.eval_text);
-    return code;
+    if (plsh_corpus_count(w->corpus) < context)
+        return cli_fail("%s: %lld tokens fill no window of %lld", data->text,
+                        (long long)plsh_corpus_count(w->corpus), (long long)context);
+    return open_held_out(w);
 }
 
 static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s->accumulate; }
@@ -208,17 +228,15 @@ static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s-
 static int plan_steps(work *w) {
     const cli_train_steps *s = &w->given->steps;
     const int64_t tokens = plsh_corpus_count(w->corpus), windows = tokens / s->context;
-    if (windows < 1)
-        return cli_fail("%s: %lld tokens fill no window of %lld", w->given->data.text,
-                        (long long)tokens, (long long)s->context);
     if (tokens % s->context > 0)
         cli_note("the last %lld of %lld tokens fill no window and are left out",
                  (long long)(tokens % s->context), (long long)tokens);
     const double all = floor(s->epochs * (double)windows + 1e-9);
     int64_t steps = s->steps > 0 ? s->steps : (int64_t)(all / (double)windows_per_step(s));
     if (steps < 1)
-        return cli_fail("%lld windows are too few for one step of %lld", (long long)windows,
-                        (long long)windows_per_step(s));
+        return cli_fail("--epochs: %g of %lld windows are too few for one step of %lld (--batch "
+                        "times --accumulate)",
+                        s->epochs, (long long)windows, (long long)windows_per_step(s));
     int64_t left = s->steps > 0 ? 0 : (int64_t)all - steps * windows_per_step(s);
     if (left > 0) cli_note("the last %lld windows fill no step and are left out", (long long)left);
     const double warmup = s->warmup < 1.0 ? ceil(s->warmup * (double)steps) : floor(s->warmup);
@@ -226,6 +244,9 @@ static int plan_steps(work *w) {
                                   .peak = s->lr,
                                   .warmup = (int64_t)warmup,
                                   .steps = steps};
+    if (w->schedule.warmup >= steps)
+        cli_note("--warmup: the rate rises on all of the %lld step%s, and never reaches --lr",
+                 (long long)steps, steps == 1 ? "" : "s");
     w->ids = calloc((size_t)(s->batch * s->context), sizeof *w->ids);
     return w->ids != NULL ? CLI_DONE : cli_fail("out of memory for a batch");
 }
@@ -370,8 +391,9 @@ static int evaluate(work *w) {
                                 NULL, NULL, NULL);
     code = cli_spread_scores(&w->model, code, &scores);
     if (code != CLI_DONE) return code;
-    cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step,
-             scores.nll / (double)scores.tokens, exp(scores.nll / (double)scores.tokens));
+    const double loss = fabs(scores.nll) / (double)scores.tokens; /* a NaN without its sign */
+    cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step, loss,
+             exp(loss));
     return cli_train_log_scores(&w->log, w->state.step, &scores);
 }
 
@@ -551,7 +573,8 @@ static int run(const void *given) {
         code =
             cli_ranks_agree(cli_rank() == 0 ? cli_train_folder_open(&w.folder, given) : CLI_DONE);
     if (code == CLI_DONE) code = open_model(&w);
-    if (code == CLI_DONE) code = open_data(&w);
+    if (code == CLI_DONE) code = cli_ranks_agree(open_data(&w));
+    if (code == CLI_DONE) code = make_trainer(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = train(&w);
