@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static const char *command_name;
+static const char *about_file; /* NULL: none */
 static bool is_quiet;
 static int held_rank; /* 0: this one speaks at once */
 static char held[1024];
@@ -25,6 +26,8 @@ void cli_message_begin(const char *name, bool quiet) {
     command_name = name;
     is_quiet = quiet || held_rank > 0;
 }
+
+void cli_message_about(const char *file) { about_file = file; }
 
 void cli_message_hold(int rank) {
     held_rank = rank;
@@ -52,6 +55,7 @@ static void say(const char *format, va_list args) {
         return;
     }
     print_name();
+    if (about_file != NULL) fprintf(stderr, "%s: ", about_file);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
 }

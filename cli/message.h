@@ -9,6 +9,9 @@
 /* The command that messages are about ("plsh <name>: ..."). */
 void cli_message_begin(const char *name, bool quiet);
 
+/* The file that is read: messages begin with its name until it is NULL. */
+void cli_message_about(const char *file);
+
 /* A rank that is not the first (cli/ranks.h): it makes no remarks, shows no progress, and what it
  * says is held back, with its number, until it is released. The first message stays. */
 void cli_message_hold(int rank);

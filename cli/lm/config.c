@@ -34,36 +34,56 @@ static bool print_list(const json_t *list, char *out, size_t size) {
     return used > 0;
 }
 
-static int take(const cli_command *command, const char *path, const char *key, const json_t *value,
-                void *settings) {
+/* What was read, until the program ends: settings point into it. */
+static json_t *kept;
+
+static bool keep(json_t *value) {
+    if (kept == NULL) kept = json_array();
+    return kept != NULL && json_array_append_new(kept, value) == 0;
+}
+
+static const cli_option *find_option(const cli_command *command, const char *name) {
+    for (size_t g = 0; g < command->group_count; g++)
+        for (size_t i = 0; i < command->groups[g].count; i++)
+            if (strcmp(command->groups[g].options[i].name, name) == 0)
+                return &command->groups[g].options[i];
+    return NULL;
+}
+
+static int take(const cli_command *command, const char *key, const json_t *value, void *settings) {
+    const cli_option *option = find_option(command, key);
     char text[4096];
-    if (json_is_false(value) || json_is_null(value)) return CLI_DONE;
-    if (strcmp(key, "config") == 0) return cli_usage("%s: it cannot name a \"config\"", path);
-    /* strings stay in the file's tree, where the settings point to */
-    if (json_is_string(value))
-        return cli_parse_option(command, key, json_string_value(value), settings);
-    if (json_is_true(value)) return cli_parse_option(command, key, "", settings);
+    if (option == NULL) return cli_parse_option(command, key, "", settings); /* which says so */
+    if (strcmp(key, "config") == 0) return cli_usage("it cannot name a \"config\"");
+    if (json_is_null(value)) return CLI_DONE;
+    if (option->kind == CLI_FLAG) {
+        if (!json_is_boolean(value)) return cli_usage("\"%s\" is true or false", key);
+        return json_is_true(value) ? cli_parse_option(command, key, "", settings) : CLI_DONE;
+    }
     bool fine = json_is_array(value) ? print_list(value, text, sizeof text)
                                      : print_json(value, text, sizeof text);
     if (!fine)
-        return cli_usage("%s: the value of \"%s\" is no text, number, true, or a list of such",
-                         path, key);
-    return cli_parse_option(command, key, text, settings);
+        return cli_usage("the value of \"%s\" is no text, no number and no list of such", key);
+    json_t *copy = json_string(text);
+    if (!keep(copy)) return cli_fail("out of memory");
+    return cli_parse_option(command, key, json_string_value(copy), settings);
 }
 
 int cli_config_read(const cli_command *command, const char *path, void *settings) {
-    static json_t *files; /* until the program ends */
     json_error_t error;
     const char *key;
     json_t *value, *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) return cli_fail("%s: line %d: %s", path, error.line, error.text);
-    if (files == NULL) files = json_array();
-    if (files == NULL || json_array_append_new(files, root) != 0) return cli_fail("out of memory");
-    if (!json_is_object(root)) return cli_usage("%s: no object of options", path);
+    if (root == NULL && error.line > 0)
+        return cli_fail("%s: line %d: %s", path, error.line, error.text);
+    if (root == NULL) return cli_fail("%s", error.text); /* which names the file */
     int code = CLI_DONE;
+    cli_message_about(path);
+    if (!json_is_object(root)) code = cli_usage("no object of options");
     json_object_foreach(root, key, value) {
-        if (code == CLI_DONE) code = take(command, path, key, value, settings);
+        if (code == CLI_DONE) code = take(command, key, value, settings);
     }
+    cli_message_about(NULL);
+    json_decref(root);
     return code;
 }
 

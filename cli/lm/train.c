@@ -2,26 +2,23 @@
 #include "cli/commands.h"
 #include "cli/lm/config.h"
 #include "cli/lm/describe.h"
+#include "cli/lm/train_folder.h"
 #include "cli/lm/train_log.h"
 #include "cli/lm/train_options.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 typedef cli_train_settings settings;
 
-enum { PATH = PLSH_CHECKPOINT_PATH };
+enum { PATH = CLI_TRAIN_PATH };
 
 typedef struct work {
     const settings *given;
@@ -36,8 +33,7 @@ typedef struct work {
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
     int64_t in_a_row; /* steps that were not finite */
-    bool made;        /* the folder was, by this run */
-    int lock;         /* the open file that keeps other runs out; -1: none yet */
+    cli_train_folder folder;
     double last_loss;
     cli_train_log log;
 } work;
@@ -70,116 +66,6 @@ static void catch_signals(void) {
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGUSR1, &plot, NULL);
-}
-
-/* ---- The folder of the run ------------------------------------------------------------------- */
-
-static int make_path(char out[PATH], const char *folder, const char *name) {
-    int length = snprintf(out, PATH, "%s/%s", folder, name);
-    return length > 0 && length < PATH ? CLI_DONE : cli_fail("%.200s..: a long name", folder);
-}
-
-static int copy_file(const char *from, const char *folder, const char *name) {
-    char to[PATH];
-    char *bytes;
-    size_t length;
-    plsh_error error;
-    int code = make_path(to, folder, name);
-    if (code == CLI_DONE) code = cli_text_read(from, &bytes, &length);
-    if (code != CLI_DONE) return code;
-    if (plsh_file_save(to, bytes, length, &error) != PLSH_STATUS_OK) code = cli_fail_error(&error);
-    free(bytes);
-    return code;
-}
-
-/* tokenizer.json, and what names its special tokens, go with new weights. */
-static int copy_tokenizer(const char *path, const char *out) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
-    struct stat about;
-    char from[PATH];
-    if (stat(path, &about) != 0) return cli_fail("%s: %s", path, strerror(errno));
-    if (!S_ISDIR(about.st_mode)) {
-        size_t length = strlen(path);
-        if (length > 5 && strcmp(path + length - 5, ".gguf") == 0) {
-            cli_note("the tokenizer of %s is not copied to %s: it is no tokenizer.json", path, out);
-            return CLI_DONE;
-        }
-        return copy_file(path, out, names[0]);
-    }
-    int code = CLI_DONE;
-    for (size_t i = 0; code == CLI_DONE && i < CLI_COUNT(names); i++) {
-        code = make_path(from, path, names[i]);
-        if (code == CLI_DONE && access(from, R_OK) == 0) code = copy_file(from, out, names[i]);
-    }
-    return code;
-}
-
-static int make_fresh(const settings *given) {
-    const cli_train_data *data = &given->data;
-    char weights[PATH];
-    plsh_error error;
-    int code = make_path(weights, data->out, "model.safetensors");
-    if (code != CLI_DONE) return code;
-    bool there = given->records.resume && access(weights, R_OK) == 0;
-    if (!there && plsh_train_initialise(data->fresh, given->lm.common.seed, data->out, &error) !=
-                      PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, data->out) : CLI_DONE;
-}
-
-/* One run at a time in a folder: a lock that ends with the process, whatever ends it. */
-static int lock_folder(work *w) {
-    const char *out = w->given->data.out;
-    char path[PATH];
-    int code = make_path(path, out, ".lock");
-    if (code != CLI_DONE) return code;
-    w->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (w->lock < 0) return cli_fail("%s: %s", path, strerror(errno));
-    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0) return CLI_DONE;
-    if (errno != EWOULDBLOCK) return cli_fail("%s: %s", path, strerror(errno));
-    return cli_fail(
-        "%s: another run is at work in this folder; wait for it, or choose another --out", out);
-}
-
-/* The first rank's business. */
-static int make_folder(work *w) {
-    const settings *given = w->given;
-    const char *out = given->data.out;
-    w->made = mkdir(out, 0777) == 0;
-    if (!w->made && errno != EEXIST)
-        return cli_fail("cannot make the folder %s: %s", out, strerror(errno));
-    int code = lock_folder(w);
-    if (code != CLI_DONE) return code;
-    if (!given->records.resume && plsh_checkpoint_last(out, -1) >= 0)
-        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
-                        "choose another --out",
-                        out);
-    return given->data.fresh != NULL ? make_fresh(given) : CLI_DONE;
-}
-
-/* A run that failed leaves no new folder behind that has nothing but its lock. */
-static void remove_folder(const work *w) {
-    char path[PATH];
-    if (!w->made || make_path(path, w->given->data.out, ".lock") != CLI_DONE) return;
-    unlink(path);
-    rmdir(w->given->data.out);
-}
-
-static int prepare_folder(work *w) {
-    const settings *given = w->given;
-    const cli_train_data *data = &given->data;
-    if ((data->fresh == NULL) == (data->base == NULL))
-        return cli_usage("give new weights with --fresh CONFIG.json, or a model with --base");
-    if (data->fresh != NULL && (given->lora.rank > 0 || data->adapter != NULL))
-        return cli_usage("adapters go on top of a model that is given with --base");
-    if (data->adapter != NULL && given->lora.rank == 0)
-        return cli_usage("--adapter: say its --lora-rank too");
-    if (given->records.from != NULL && !given->records.resume)
-        return cli_usage("--from goes with --resume");
-    if (given->steps.steps > 0 && cli_option_given("epochs"))
-        return cli_usage("--steps and --epochs: give one of them");
-    if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
-    return cli_ranks_agree(cli_rank() == 0 ? make_folder(w) : CLI_DONE);
 }
 
 /* ---- Model and data -------------------------------------------------------------------------- */
@@ -219,20 +105,46 @@ static int open_ranks(work *w) {
     return code;
 }
 
-/* The trainer has the weights; what was opened to know the layers is closed again. */
+/* The rank and the scale that are given are those of the adapter that it goes on with. */
+static int check_adapter(const settings *given) {
+    const cli_train_lora *lora = &given->lora;
+    plsh_adapter *adapter;
+    plsh_error error;
+    if (given->data.adapter == NULL) return CLI_DONE;
+    if (plsh_adapter_open(&adapter, given->data.adapter, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    const plsh_adapter_layer *layer =
+        plsh_adapter_count(adapter) > 0 ? plsh_adapter_at(adapter, 0) : NULL;
+    const int64_t rank = layer != NULL ? layer->rank : lora->rank;
+    const double alpha = layer != NULL ? (double)layer->scale * (double)rank : lora->alpha;
+    plsh_adapter_close(adapter);
+    if (rank != lora->rank)
+        return cli_fail("--lora-rank is %lld, and the adapter %s has %lld: it keeps its rank",
+                        (long long)lora->rank, given->data.adapter, (long long)rank);
+    if (lora->alpha > 0 && fabs(lora->alpha - alpha) > 1e-6 * alpha)
+        return cli_fail("--lora-alpha is %g, and the adapter %s has %g: it keeps its scale",
+                        lora->alpha, given->data.adapter, alpha);
+    return CLI_DONE;
+}
+
+/* To know its layers and its tokenizer. */
 static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
-    plsh_error error;
     w->lm = w->given->lm;
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
     w->lm.model.whole = true;
-    int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
-    if (code == CLI_DONE)
-        code = cli_ranks_agree(cli_model_fits(&w->lm, &w->model, w->given->steps.context));
-    if (code == CLI_DONE) code = open_ranks(w);
-    if (code != CLI_DONE) return code;
+    int code = check_adapter(w->given);
+    if (code == CLI_DONE) code = cli_model_open(&w->lm, &w->model);
+    if (code == CLI_DONE) code = cli_model_fits(&w->lm, &w->model, w->given->steps.context);
+    code = cli_ranks_agree(code);
+    return code == CLI_DONE ? open_ranks(w) : code;
+}
+
+/* The trainer has the weights; what was opened to know the layers is closed again. */
+static int make_trainer(work *w) {
+    plsh_error error;
     plsh_train_options options = trainer_options(w);
     if (plsh_trainer_create(&w->trainer, w->lm.model.model, &options, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
@@ -242,17 +154,31 @@ static int open_model(work *w) {
     return CLI_DONE;
 }
 
+/* The tokenizer of the texts: the one that was given, or the model's; NULL after a message. */
+static const char *find_tokenizer(const work *w, const char *text) {
+    const cli_train_data *data = &w->given->data;
+    char own[PATH];
+    if (data->tokenizer != NULL) return data->tokenizer;
+    if (data->fresh == NULL) return data->base;
+    if (cli_train_path(own, data->out, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
+        return data->out;
+    cli_say("--fresh: new weights have no tokenizer for %s; give one with --tokenizer", text);
+    return NULL;
+}
+
 /* The first rank makes the file of tokens, which all then map. */
 static int open_corpus(work *w) {
     const cli_train_data *data = &w->given->data;
     plsh_error error;
-    int code = make_path(w->tokens, data->out, "train.tokens");
+    int code = cli_train_path(w->tokens, data->out, "train.tokens");
+    const bool made = plsh_corpus_is_tokens(data->text);
     plsh_corpus_options options = {.text = data->text,
-                                   .tokenizer = data->tokenizer != NULL ? data->tokenizer
-                                                                        : w->lm.model.model,
+                                   .tokenizer =
+                                       made ? data->tokenizer : find_tokenizer(w, data->text),
                                    .tokens = data->tokens != NULL ? data->tokens : w->tokens,
                                    .shuffle_rows = data->order == 1,
                                    .seed = data->order_seed};
+    if (!made && options.tokenizer == NULL) return CLI_USAGE;
     for (int turn = 0; code == CLI_DONE && turn < 2; turn++) {
         if (turn == (cli_rank() > 0) &&
             plsh_corpus_open(&w->corpus, &options, &error) != PLSH_STATUS_OK)
@@ -262,22 +188,41 @@ static int open_corpus(work *w) {
     return code;
 }
 
+/* The held-out text, and what of it is not scored as one would think. */
+static int open_held_out(work *w) {
+    const cli_train_records *records = &w->given->records;
+    const int64_t context = w->given->steps.context;
+    const char *text = records->eval_text;
+    if (text == NULL) return CLI_DONE;
+    if (find_tokenizer(w, text) == NULL) return CLI_USAGE;
+    int code = cli_ids_read(&w->lm, &w->model, NULL, text, false, &w->eval);
+    if (code != CLI_DONE) return code;
+    if (records->eval_limit > 0 && w->eval.count > records->eval_limit)
+        w->eval.count = records->eval_limit;
+    const int64_t count = w->eval.count;
+    if (count < 2) return cli_fail("%s: at least 2 tokens", text);
+    if (count < context)
+        cli_note("%s: its %lld tokens are scored as one window, shorter than --context %lld", text,
+                 (long long)count, (long long)context);
+    else if (count % context > 0)
+        cli_note("%s: the last %lld of %lld tokens fill no window and are not scored", text,
+                 (long long)(count % context), (long long)count);
+    return CLI_DONE;
+}
+
+/* Before the trainer, whose buffers for windows that no text fills would be large and in vain. */
 static int open_data(work *w) {
-    const settings *given = w->given;
-    const cli_train_data *data = &given->data;
-    const int64_t vocabulary = w->model.facts.vocabulary;
+    const cli_train_data *data = &w->given->data;
+    const int64_t vocabulary = w->model.facts.vocabulary, context = w->given->steps.context;
     int code = open_corpus(w);
     if (code != CLI_DONE) return code;
     if (plsh_corpus_largest(w->corpus) >= vocabulary)
-        return cli_fail("%s has the token %d; this model has 0 to %lld", data->text,
-                        (int)plsh_corpus_largest(w->corpus), (long long)vocabulary - 1);
-    if (given->records.eval_text != NULL)
-        code = cli_ids_read(&w->lm, &w->model, NULL, given->records.eval_text, false, &w->eval);
-    if (given->records.eval_limit > 0 && w->eval.count > given->records.eval_limit)
-        w->eval.count = given->records.eval_limit;
-    if (code == CLI_DONE && w->eval.values != NULL && w->eval.count < 2)
-        code = cli_fail("%s: at least 2 tokens", given->records.eval_text);
-    return code;
+        return cli_fail("%s has the token %d; this model has %lld", data->text,
+                        (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
+    if (plsh_corpus_count(w->corpus) < context)
+        return cli_fail("%s: %lld tokens fill no window of %lld", data->text,
+                        (long long)plsh_corpus_count(w->corpus), (long long)context);
+    return open_held_out(w);
 }
 
 static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s->accumulate; }
@@ -286,17 +231,15 @@ static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s-
 static int plan_steps(work *w) {
     const cli_train_steps *s = &w->given->steps;
     const int64_t tokens = plsh_corpus_count(w->corpus), windows = tokens / s->context;
-    if (windows < 1)
-        return cli_fail("%s: %lld tokens fill no window of %lld", w->given->data.text,
-                        (long long)tokens, (long long)s->context);
     if (tokens % s->context > 0)
         cli_note("the last %lld of %lld tokens fill no window and are left out",
                  (long long)(tokens % s->context), (long long)tokens);
     const double all = floor(s->epochs * (double)windows + 1e-9);
     int64_t steps = s->steps > 0 ? s->steps : (int64_t)(all / (double)windows_per_step(s));
     if (steps < 1)
-        return cli_fail("%lld windows are too few for one step of %lld", (long long)windows,
-                        (long long)windows_per_step(s));
+        return cli_fail("--epochs: %g of %lld windows are too few for one step of %lld (--batch "
+                        "times --accumulate)",
+                        s->epochs, (long long)windows, (long long)windows_per_step(s));
     int64_t left = s->steps > 0 ? 0 : (int64_t)all - steps * windows_per_step(s);
     if (left > 0) cli_note("the last %lld windows fill no step and are left out", (long long)left);
     const double warmup = s->warmup < 1.0 ? ceil(s->warmup * (double)steps) : floor(s->warmup);
@@ -304,47 +247,91 @@ static int plan_steps(work *w) {
                                   .peak = s->lr,
                                   .warmup = (int64_t)warmup,
                                   .steps = steps};
+    if (w->schedule.warmup >= steps)
+        cli_note("--warmup: the rate rises on all of the %lld step%s, and never reaches --lr",
+                 (long long)steps, steps == 1 ? "" : "s");
     w->ids = calloc((size_t)(s->batch * s->context), sizeof *w->ids);
     return w->ids != NULL ? CLI_DONE : cli_fail("out of memory for a batch");
 }
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* What may differ between the parts of one run. */
+/* What may differ between the parts of one run; of the first five what is in them counts, not how
+ * they are called. */
 static const char *const not_settings[] = {
-    "out", "config",  "tokens",    "resume", "from",  "checkpoint-every", "keep",
-    "log", "plot",    "eval-text", "json",   "quiet", "eval-every",       "eval-limit",
-    "isa", "threads", "patience",  "mesh",   NULL};
+    "fresh",   "base",     "adapter",    "tokenizer", "text",      "out",  "config",
+    "tokens",  "resume",   "from",       "log",       "plot",      "json", "checkpoint-every",
+    "keep",    "quiet",    "eval-every", "isa",       "eval-text", "mesh", "eval-limit",
+    "threads", "patience", NULL};
+
+/* The settings of this run: checksums of what it is made from, then the options. */
+static int print_settings(const work *w, char *out, size_t size) {
+    const cli_train_data *data = &w->given->data;
+    const char *const names[] = {"fresh", "base", "adapter"};
+    const char *const paths[] = {data->fresh, data->base, data->adapter};
+    plsh_error error;
+    int used =
+        snprintf(out, size, "text=%016llx", (unsigned long long)plsh_corpus_checksum(w->corpus));
+    for (size_t i = 0; i < CLI_COUNT(names); i++) {
+        uint64_t checksum;
+        if (paths[i] == NULL) continue;
+        if (plsh_checkpoint_fingerprint(paths[i], &checksum, &error) != PLSH_STATUS_OK)
+            return cli_fail_error(&error);
+        used += snprintf(out + used, size - (size_t)used, " %s=%016llx", names[i],
+                         (unsigned long long)checksum);
+    }
+    out[used++] = ' ';
+    return cli_config_print(&cli_command_train, w->given, not_settings, out + used,
+                            size - (size_t)used);
+}
 
 /* The first setting of two lists that differs. */
 static int refuse_settings(const char *folder, const char *was, const char *is) {
     size_t at = 0;
     for (size_t i = 0; was[i] != '\0' && was[i] == is[i]; i++)
         if (was[i] == ' ') at = i + 1;
+    const size_t name = strcspn(was + at, "=");
+    for (size_t i = 0; i < 5; i++)
+        if (strlen(not_settings[i]) == name && strncmp(not_settings[i], was + at, name) == 0 &&
+            strncmp(was + at, is + at, name + 1) == 0)
+            return cli_fail(
+                "%s was made with another --%s: its content has changed since (checksum "
+                "%.16s, now %.16s)",
+                folder, not_settings[i], was + at + name + 1, is + at + name + 1);
     return cli_fail("%s was made with %.*s, which is now %.*s", folder, (int)strcspn(was + at, " "),
                     was + at, (int)strcspn(is + at, " "), is + at);
 }
 
-/* A damaged one is refused; the one before it is offered, where it is whole. */
+/* A damaged one is refused; the newest before it that is whole is offered. */
 static int refuse_damaged(const work *w, int64_t step, const plsh_error *error) {
     const char *out = w->given->data.out;
     char folder[PATH];
     plsh_checkpoint other;
-    int64_t before = step >= 0 ? plsh_checkpoint_last(out, step) : -1;
-    if (w->given->records.from == NULL && before >= 0 &&
-        plsh_checkpoint_folder(out, before, folder, sizeof folder, NULL) == PLSH_STATUS_OK &&
-        plsh_checkpoint_check(folder, &other, NULL) == PLSH_STATUS_OK)
-        return cli_fail("%s; the one before it is whole: --resume --from %s", error->message,
-                        folder);
+    if (w->given->records.from != NULL) return cli_fail_error(error);
+    while (step > 0 && (step = plsh_checkpoint_last(out, step)) >= 0)
+        if (plsh_checkpoint_folder(out, step, folder, sizeof folder, NULL) == PLSH_STATUS_OK &&
+            plsh_checkpoint_check(folder, &other, NULL) == PLSH_STATUS_OK)
+            return cli_fail("%s; one before it is whole: --resume --from %s", error->message,
+                            folder);
     return cli_fail_error(error);
+}
+
+/* Whole, and of this run? Before anything of it is loaded. */
+static int check_checkpoint(const work *w, const char *folder, int64_t step) {
+    plsh_checkpoint found;
+    plsh_error error;
+    if (plsh_checkpoint_check(folder, &found, &error) != PLSH_STATUS_OK)
+        return refuse_damaged(w, step, &error);
+    if (strcmp(w->state.settings, found.settings) != 0)
+        return refuse_settings(folder, found.settings, w->state.settings);
+    return CLI_DONE;
 }
 
 static int resume(work *w) {
     const settings *given = w->given;
-    char folder[PATH], settings_now[sizeof w->state.settings];
+    char folder[PATH];
     plsh_error error;
     int64_t step = plsh_checkpoint_last(given->data.out, -1);
-    snprintf(settings_now, sizeof settings_now, "%s", w->state.settings);
     if (given->records.from != NULL) {
         snprintf(folder, sizeof folder, "%s", given->records.from);
     } else if (step < 0) {
@@ -354,10 +341,10 @@ static int resume(work *w) {
                PLSH_STATUS_OK) {
         return cli_fail_error(&error);
     }
+    int code = cli_ranks_agree(check_checkpoint(w, folder, step));
+    if (code != CLI_DONE) return code;
     if (plsh_checkpoint_load(w->trainer, folder, &w->state, &error) != PLSH_STATUS_OK)
-        return refuse_damaged(w, step, &error);
-    if (strcmp(settings_now, w->state.settings) != 0)
-        return refuse_settings(folder, w->state.settings, settings_now);
+        return cli_fail_error(&error);
     w->saved = w->state.step;
     cli_note("goes on after step %lld", (long long)w->state.step);
     return CLI_DONE;
@@ -370,7 +357,7 @@ static int save(work *w) {
     w->state.log_bytes = cli_train_log_length(&w->log);
     plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, out, &error);
     if (status == PLSH_STATUS_OK && cli_rank() == 0)
-        status = plsh_checkpoint_prune(out, w->given->records.keep, &error);
+        status = plsh_checkpoint_prune(out, w->state.step, w->given->records.keep, &error);
     if (status != PLSH_STATUS_OK)
         return cli_fail("%s; the checkpoint before is whole", error.message);
     w->saved = w->state.step;
@@ -407,8 +394,9 @@ static int evaluate(work *w) {
                                 NULL, NULL, NULL);
     code = cli_spread_scores(&w->model, code, &scores);
     if (code != CLI_DONE) return code;
-    cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step,
-             scores.nll / (double)scores.tokens, exp(scores.nll / (double)scores.tokens));
+    const double loss = fabs(scores.nll) / (double)scores.tokens; /* a NaN without its sign */
+    cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step, loss,
+             exp(loss));
     return cli_train_log_scores(&w->log, w->state.step, &scores);
 }
 
@@ -427,18 +415,32 @@ static plsh_status accumulate(work *w, double *loss, plsh_error *error) {
     return status;
 }
 
+/* The same steps again would go the same way: what could help, and from where. */
+static int give_up(const work *w, const char *why) {
+    char folder[PATH];
+    if (w->saved < 0 || plsh_checkpoint_folder(w->given->data.out, w->saved, folder, sizeof folder,
+                                               NULL) != PLSH_STATUS_OK)
+        return cli_fail("%s; there is no checkpoint before; try a lower --lr, or --clip", why);
+    return cli_fail("%s; the last checkpoint before is that of step %lld; try a lower --lr, or "
+                    "--clip, in another --out, from there with %s %s",
+                    why, (long long)w->saved, w->given->lora.rank > 0 ? "--adapter" : "--base",
+                    folder);
+}
+
 static int skip(work *w, const plsh_error *error) {
+    char why[sizeof error->message + 40];
     int code = cli_train_log_skip(&w->log, w->state.step, error->message);
     w->state.skipped++;
     w->in_a_row++;
+    if (code == CLI_DONE && plsh_trainer_lost(w->trainer)) {
+        snprintf(why, sizeof why, "step %lld: %s", (long long)w->state.step, error->message);
+        return give_up(w, why);
+    }
     cli_note("step %lld is skipped: %s", (long long)w->state.step, error->message);
     if (code != CLI_DONE || w->in_a_row < w->given->steps.patience) return code;
-    if (w->saved < 0)
-        return cli_fail("%lld steps in a row were not finite; there is no checkpoint before them",
-                        (long long)w->in_a_row);
-    return cli_fail("%lld steps in a row were not finite; the last checkpoint before them is that "
-                    "of step %lld",
-                    (long long)w->in_a_row, (long long)w->saved);
+    snprintf(why, sizeof why, "%lld step%s not finite", (long long)w->in_a_row,
+             w->in_a_row == 1 ? " was" : "s in a row were");
+    return give_up(w, why);
 }
 
 static int step(work *w) {
@@ -483,11 +485,10 @@ static int stop(work *w) {
                     (long long)w->state.step, (long long)w->schedule.steps);
 }
 
-static int plot(work *w) {
+static void plot(work *w) {
     const char *asked = w->given->records.plot;
     asked_to_plot = 0;
-    if (cli_rank() > 0) return CLI_DONE;
-    return cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path, asked != NULL);
+    if (cli_rank() == 0) cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path);
 }
 
 /* What one rank was asked all were. */
@@ -514,10 +515,11 @@ static int loop(work *w) {
             code = evaluate(w);
         if (code == CLI_DONE && w->in_a_row == 0 && is_due(w, records->checkpoint_every))
             code = save(w);
-        if (code == CLI_DONE && asked_to_plot) code = plot(w);
+        if (code == CLI_DONE && asked_to_plot) plot(w);
         code = cli_ranks_agree(code);
         if (code == CLI_DONE) code = share_signals(w);
-        if (code == CLI_DONE && asked_to_stop) code = stop(w);
+        /* after the last step it ends by itself, with the last scoring */
+        if (code == CLI_DONE && asked_to_stop && w->state.step < w->schedule.steps) code = stop(w);
     }
     cli_progress_end();
     return code;
@@ -531,12 +533,13 @@ static int finish(work *w, bool finished_before, double seconds) {
     int code = CLI_DONE;
     if (w->eval.values != NULL && !finished_before) code = evaluate(w);
     if (code == CLI_DONE) code = save(w);
+    if (code == CLI_DONE) cli_train_folder_keep(&w->folder);
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    if (code == CLI_DONE) code = plot(w);
+    if (code == CLI_DONE) plot(w);
     if (code != CLI_DONE || w->given->lm.common.json) return code;
-    printf("%lld steps, %lld of them skipped", (long long)w->state.step,
-           (long long)w->state.skipped);
+    printf("%lld step%s, %lld of them skipped", (long long)w->state.step,
+           w->state.step == 1 ? "" : "s", (long long)w->state.skipped);
     if (!finished_before) printf(", last loss %.5f, in %.4g s", w->last_loss, seconds);
     printf("; %s in %s\n", w->given->lora.rank > 0 ? "the adapter is" : "the model is", out);
     return CLI_DONE;
@@ -546,17 +549,21 @@ static int train(work *w) {
     const settings *given = w->given;
     const char *log = given->records.log;
     const double start = cli_seconds();
-    int code = cli_config_print(&cli_command_train, given, not_settings, w->state.settings,
-                                sizeof w->state.settings);
-    if (code == CLI_DONE) code = make_path(w->log_path, given->data.out, "log.jsonl");
-    if (code == CLI_DONE) code = make_path(w->plot_path, given->data.out, "log.svg");
+    int code = cli_ranks_agree(print_settings(w, w->state.settings, sizeof w->state.settings));
+    if (code == CLI_DONE) code = cli_train_path(w->log_path, given->data.out, "log.jsonl");
+    if (code == CLI_DONE) code = cli_train_path(w->plot_path, given->data.out, "log.svg");
+    if (code == CLI_DONE && given->records.plot != NULL && cli_rank() == 0)
+        code = cli_train_log_plot_check(given->records.plot);
+    code = cli_ranks_agree(code);
     if (code == CLI_DONE && given->records.resume) code = resume(w);
     if (code == CLI_DONE && cli_rank() == 0)
         code = cli_train_log_open(&w->log, log != NULL ? log : w->log_path,
-                                  w->saved >= 0 ? w->state.log_bytes : -1, given->lm.common.json);
+                                  w->saved >= 0 ? w->state.log_bytes : -1, w->state.step,
+                                  given->lm.common.json);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
+    w->folder.begun = true;
     cli_model_announce(&w->model);
     catch_signals();
     code = loop(w);
@@ -564,10 +571,14 @@ static int train(work *w) {
 }
 
 static int run(const void *given) {
-    work w = {.given = given, .saved = -1, .lock = -1, .last_loss = NAN};
-    int code = prepare_folder(&w);
+    work w = {.given = given, .saved = -1, .folder.lock = -1, .last_loss = NAN};
+    int code = cli_train_check(given);
+    if (code == CLI_DONE)
+        code =
+            cli_ranks_agree(cli_rank() == 0 ? cli_train_folder_open(&w.folder, given) : CLI_DONE);
     if (code == CLI_DONE) code = open_model(&w);
-    if (code == CLI_DONE) code = open_data(&w);
+    if (code == CLI_DONE) code = cli_ranks_agree(open_data(&w));
+    if (code == CLI_DONE) code = make_trainer(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = train(&w);
@@ -577,8 +588,7 @@ static int run(const void *given) {
     plsh_corpus_close(w.corpus);
     cli_model_close(&w.model);
     plsh_trainer_destroy(w.trainer);
-    if (code != CLI_DONE) remove_folder(&w);
-    if (w.lock >= 0) close(w.lock);
+    cli_train_folder_close(&w.folder);
     return code;
 }
 

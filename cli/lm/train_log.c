@@ -5,19 +5,55 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, bool echo) {
+static const char line_begin[] = "{\"step\": ";
+
+/* The step of the line that ends at `length`; -1: none does. */
+static int64_t step_before(FILE *file, int64_t length) {
+    char tail[512];
+    long long step;
+    const size_t wanted = length < (int64_t)sizeof tail ? (size_t)length : sizeof tail - 1;
+    if (fseek(file, (long)(length - (int64_t)wanted), SEEK_SET) != 0 ||
+        fread(tail, 1, wanted, file) != wanted || wanted == 0 || tail[wanted - 1] != '\n')
+        return -1;
+    tail[wanted - 1] = '\0';
+    const char *newline = strrchr(tail, '\n'), *line = newline != NULL ? newline + 1 : tail;
+    return sscanf(line, "{\"step\": %lld", &step) == 1 ? step : -1;
+}
+
+/* May this file be written over, or cut to `length` bytes? */
+static int check_file(const char *path, int64_t size, int64_t length, int64_t step) {
+    char begin[sizeof line_begin] = "";
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    const bool is_log = size == 0 || (fread(begin, 1, sizeof begin - 1, file) > 0 &&
+                                      strcmp(begin, line_begin) == 0);
+    const bool is_own = length <= 0 || size < length || step_before(file, length) == step;
+    fclose(file);
+    if (!is_log) return cli_fail("--log: %s is there and is no log; it is not overwritten", path);
+    if (!is_own)
+        return cli_fail("--log: %s is not the log of this run: step %lld does not end where it "
+                        "did; give the log of the run, or a new one",
+                        path, (long long)step);
+    return CLI_DONE;
+}
+
+int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int64_t step,
+                       bool echo) {
     struct stat about;
     *log = (cli_train_log){.path = path, .echo = echo};
-    if (length >= 0 && stat(path, &about) == 0) {
+    if (stat(path, &about) == 0 && S_ISREG(about.st_mode)) {
+        int code = check_file(path, about.st_size, length, step);
+        if (code != CLI_DONE) return code;
         if (about.st_size < length)
             cli_note("%s is shorter than when the checkpoint was made: lines are missing", path);
-        else if (truncate(path, (off_t)length) != 0)
+        else if (length >= 0 && truncate(path, (off_t)length) != 0)
             return cli_fail("%s: %s", path, strerror(errno));
     }
     log->file = fopen(path, length >= 0 ? "a" : "w");
@@ -88,7 +124,10 @@ static bool print_points(const char *log, const char *key, const char *block, FI
         long long step;
         const char *at = strstr(line, key);
         if (at == NULL || sscanf(line, "{\"step\": %lld", &step) != 1) continue;
-        double value = strtod(at + strlen(key), NULL);
+        char *end;
+        const char *text = at + strlen(key);
+        const double value = strtod(text, &end);
+        if (end == text) continue; /* null: it was not finite */
         any = true;
         fprintf(out, "%lld %.9g\n", step, value);
     }
@@ -99,15 +138,24 @@ static bool print_points(const char *log, const char *key, const char *block, FI
 
 static bool has_gnuplot(void) { return system("command -v gnuplot > /dev/null 2>&1") == 0; }
 
-int cli_train_log_plot(cli_train_log *log, const char *svg, bool asked) {
-    if (!has_gnuplot())
-        return asked ? cli_fail("--plot: gnuplot is not there to draw it") : CLI_DONE;
-    if (strpbrk(svg, "'\n") != NULL) return cli_fail("--plot: a name without quotes, please");
-    fflush(log->file);
-    FILE *gnuplot = popen("gnuplot > /dev/null 2>&1", "w");
-    if (gnuplot == NULL) return cli_fail("gnuplot: %s", strerror(errno));
-    fprintf(gnuplot, "set terminal svg size 800,450 background rgb 'white'\nset output '%s'\n",
-            svg);
+int cli_train_log_plot_check(const char *svg) {
+    char folder[PLSH_CHECKPOINT_PATH];
+    struct stat about;
+    if (!has_gnuplot()) return cli_fail("--plot: gnuplot is not there to draw it");
+    if ((size_t)snprintf(folder, sizeof folder, "%s", svg) >= sizeof folder)
+        return cli_fail("--plot: %.200s..: a long name", svg);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL) slash[slash == folder ? 1 : 0] = '\0';
+    if (access(slash != NULL ? folder : ".", W_OK | X_OK) != 0)
+        return cli_fail("--plot: %s: %s", svg, strerror(errno));
+    if (stat(svg, &about) == 0 && S_ISDIR(about.st_mode))
+        return cli_fail("--plot: %s: %s", svg, strerror(EISDIR));
+    return CLI_DONE;
+}
+
+/* Is there anything to be seen? */
+static bool print_plot(const cli_train_log *log, FILE *gnuplot) {
+    fputs("set terminal svg size 800,450 background rgb 'white'\n", gnuplot);
     fputs("set xlabel 'step'\nset ylabel 'loss, nats per token'\nset grid\n", gnuplot);
     bool steps = print_points(log->path, "\"loss\": ", "steps", gnuplot);
     bool scores = print_points(log->path, "\"eval_loss\": ", "scores", gnuplot);
@@ -116,5 +164,30 @@ int cli_train_log_plot(cli_train_log *log, const char *svg, bool asked) {
         fprintf(gnuplot, "%s $scores with linespoints lw 2 pt 7 title 'held-out text'",
                 steps ? "," : "plot");
     fputs("\n", gnuplot);
-    return pclose(gnuplot) == 0 ? CLI_DONE : cli_fail("%s: gnuplot failed to draw it", svg);
+    return steps || scores;
+}
+
+/* The name goes by the environment, where no character of it means anything. A shell that cannot
+ * write there ends before it has read the pipe: its end is not ours. */
+static bool draw(const cli_train_log *log, const char *part) {
+    static const char name[] = "PLSH_TRAIN_PLOT";
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    if (setenv(name, part, 1) != 0) return false;
+    sigaction(SIGPIPE, &ignore, &before);
+    FILE *gnuplot = popen("exec 2> /dev/null; exec gnuplot > \"$PLSH_TRAIN_PLOT\"", "w");
+    const bool any = gnuplot != NULL && print_plot(log, gnuplot);
+    const bool drawn = gnuplot != NULL && pclose(gnuplot) == 0 && any;
+    sigaction(SIGPIPE, &before, NULL);
+    unsetenv(name);
+    return drawn;
+}
+
+void cli_train_log_plot(cli_train_log *log, const char *svg) {
+    char part[PLSH_CHECKPOINT_PATH + 8];
+    if (!has_gnuplot() || (size_t)snprintf(part, sizeof part, "%s.part", svg) >= sizeof part)
+        return;
+    fflush(log->file);
+    if (draw(log, part) && rename(part, svg) == 0) return;
+    unlink(part);
+    cli_note("%s: the plot could not be drawn", svg);
 }

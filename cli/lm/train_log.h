@@ -12,8 +12,10 @@ typedef struct cli_train_log {
     bool echo;  /* lines go to stdout too */
 } cli_train_log;
 
-/* Opens it: anew (length < 0), or cut to `length` bytes, where the checkpoint saw its end. */
-int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, bool echo);
+/* Opens it: anew (length < 0), or cut to `length` bytes, where the checkpoint of `step` saw its
+ * end. A file that is no log, or another run's, is refused. */
+int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int64_t step,
+                       bool echo);
 void cli_train_log_close(cli_train_log *log);
 
 /* Bytes so far, all of them in the file. */
@@ -28,8 +30,11 @@ int cli_train_log_step(cli_train_log *log, const cli_train_step *step);
 int cli_train_log_skip(cli_train_log *log, int64_t step, const char *reason);
 int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *scores);
 
-/* The loss by step as SVG, by gnuplot. Without gnuplot nothing is drawn, and that is said only
- * where `asked`. */
-int cli_train_log_plot(cli_train_log *log, const char *svg, bool asked);
+/* Could it be drawn there? For a place that was asked for, before the work. */
+int cli_train_log_plot_check(const char *svg);
+
+/* The loss by step as SVG, by gnuplot; without gnuplot nothing. A failure is a remark: no run ends
+ * for want of a picture. */
+void cli_train_log_plot(cli_train_log *log, const char *svg);
 
 #endif

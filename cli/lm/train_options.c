@@ -1,6 +1,8 @@
 /* cli: the options of plsh train. */
 #include "cli/lm/train_options.h"
 
+#include "cli/message.h"
+
 static const char *const *order_choices(void) {
     static const char *const names[] = {"text", "rows", NULL};
     return names;
@@ -286,3 +288,30 @@ const cli_option cli_train_records_table[CLI_TRAIN_RECORDS_COUNT] = {
      .value = "FILE",
      .help = "the log as SVG, at the end and at SIGUSR1; else log.svg in --out, where gnuplot is"},
 };
+
+int cli_train_check(const cli_train_settings *given) {
+    const cli_train_data *data = &given->data;
+    const cli_train_lora *lora = &given->lora;
+    const cli_train_records *records = &given->records;
+    if ((data->fresh == NULL) == (data->base == NULL))
+        return cli_usage("give new weights with --fresh CONFIG.json, or a model with --base");
+    if (data->fresh != NULL && (lora->rank > 0 || data->adapter != NULL))
+        return cli_usage("adapters go on top of a model that is given with --base");
+    if (data->adapter != NULL && lora->rank == 0)
+        return cli_usage("--adapter: say its --lora-rank too");
+    const char *without_rank = lora->alpha > 0           ? "alpha"
+                               : lora->dropout > 0       ? "dropout"
+                               : lora->targets.count > 0 ? "targets"
+                                                         : NULL;
+    if (lora->rank == 0 && without_rank != NULL)
+        return cli_usage("--lora-%s goes with --lora-rank, which says that adapters are trained",
+                         without_rank);
+    if (given->steps.steps > 0 && cli_option_given("epochs"))
+        return cli_usage("--steps and --epochs: give one of them");
+    if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
+    if (records->from != NULL && !records->resume) return cli_usage("--from goes with --resume");
+    if (records->eval_text == NULL && (records->eval_every > 0 || records->eval_limit > 0))
+        return cli_usage("--eval-%s goes with --eval-text, the text that is scored",
+                         records->eval_every > 0 ? "every" : "limit");
+    return CLI_DONE;
+}

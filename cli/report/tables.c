@@ -86,12 +86,13 @@ static void write_table(FILE *out, const char *caption, const scores *ours, cons
     write_heads(out, ours, "th", "ours");
     write_heads(out, theirs, "th class=\"theirs\"", "paper");
     fputs("</tr></thead>\n<tbody>\n", out);
-    for (size_t m = 0; m < ours->methods; m++) {
+    const scores *rows = ours->methods > 0 ? ours : theirs;
+    for (size_t m = 0; m < rows->methods; m++) {
         fputs("<tr><td>", out);
-        cli_page_text(out, ours->name[m]);
+        cli_page_text(out, rows->name[m]);
         fputs("</td>", out);
-        write_cells(out, ours, ours->name[m], "");
-        write_cells(out, theirs, ours->name[m], " class=\"theirs\"");
+        write_cells(out, ours, rows->name[m], "");
+        write_cells(out, theirs, rows->name[m], " class=\"theirs\"");
         fputs("</tr>\n", out);
     }
     fputs("</tbody>\n</table></div>\n", out);
@@ -151,15 +152,20 @@ static void plot_scores(cli_report *report, const scores *from, const scores *ot
     cli_report_plot(report, &plot, day, "%s", source);
 }
 
+/* Ours, theirs, or both, with a remark where ours are not measured yet. */
 static void write_scores(cli_report *report, cli_sheet *measured, cli_sheet *published,
                          const char *source) {
     scores ours, theirs;
     read_scores(measured, "ppl", &ours);
     read_scores(published, "ppl", &theirs);
-    if (theirs.methods > 0) compare(report, &ours, &theirs);
+    const bool has = ours.methods > 0;
+    if (!has) cli_report_missing(report, source);
+    if (!has && theirs.methods == 0) return;
+    if (has && theirs.methods > 0) compare(report, &ours, &theirs);
     cli_report_plots_begin(report);
-    plot_scores(report, &ours, theirs.methods > 0 ? &theirs : &ours, "Perplexity, ours",
-                measured->recorded, source);
+    if (has)
+        plot_scores(report, &ours, theirs.methods > 0 ? &theirs : &ours, "Perplexity, ours",
+                    measured->recorded, source);
     if (theirs.methods > 0)
         plot_scores(report, &theirs, &theirs, "Perplexity, published", "published",
                     "the paper's table");
@@ -168,7 +174,7 @@ static void write_scores(cli_report *report, cli_sheet *measured, cli_sheet *pub
     read_scores(measured, "acc", &ours);
     read_scores(published, "acc", &theirs);
     write_table(report->out, "Accuracy of the next token, percent", &ours, &theirs);
-    cli_report_source(report, measured->recorded, "%s", source);
+    if (has) cli_report_source(report, measured->recorded, "%s", source);
 }
 
 static int write_experiment(cli_report *report, const char *folder) {
@@ -179,10 +185,7 @@ static int write_experiment(cli_report *report, const char *folder) {
     snprintf(source, sizeof source, "experiments/%s/run", folder);
     int code = cli_sheet_read(report->experiments, measured_name, &measured);
     if (code == CLI_DONE) code = cli_sheet_read(report->experiments, published_name, &published);
-    if (code == CLI_DONE && measured.rows == 0)
-        cli_report_missing(report, source);
-    else if (code == CLI_DONE)
-        write_scores(report, &measured, &published, source);
+    if (code == CLI_DONE) write_scores(report, &measured, &published, source);
     if (code == CLI_DONE) code = cli_sheet_check(&measured);
     if (code == CLI_DONE) code = cli_sheet_check(&published);
     cli_sheet_free(&measured);

@@ -92,9 +92,12 @@ typedef struct plsh_update {
 } plsh_update;
 
 /* *norm: of the gradients before they are clipped. Where that is not finite nothing changes but
- * that the gradients are zero: PLSH_STATUS_NOT_FINITE. */
+ * that the gradients are zero: PLSH_STATUS_NOT_FINITE. The same where the update itself leaves
+ * numbers that are not finite; then the trainer is lost: it saves nothing, until it loads a
+ * checkpoint. */
 PLSH_API plsh_status plsh_trainer_update(plsh_trainer *trainer, const plsh_update *update,
                                          double *norm, plsh_error *error);
+PLSH_API bool plsh_trainer_lost(const plsh_trainer *trainer);
 
 /* Steps so far. */
 PLSH_API int64_t plsh_trainer_steps(const plsh_trainer *trainer);
@@ -128,8 +131,10 @@ typedef struct plsh_corpus plsh_corpus;
 
 typedef struct plsh_corpus_options {
     const char *text;      /* a text, or a file of tokens that an earlier call made */
-    const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none */
-    const char *tokens;    /* the file of tokens to make of a text, or to reuse */
+    const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none, and is refused
+                            * where another one made it */
+    const char *tokens;    /* the file of tokens to make of a text, to reuse, or to replace where it
+                            * is another text's; what is no file of tokens is not overwritten */
     bool shuffle_rows;     /* the lines that are not blank in random order, a blank between them */
     uint64_t seed;         /* of that order */
 } plsh_corpus_options;
@@ -138,10 +143,14 @@ PLSH_API plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_optio
                                       plsh_error *error);
 PLSH_API void plsh_corpus_close(plsh_corpus *corpus); /* NULL is fine */
 
+/* Is it a file of tokens? Not where it cannot be read. */
+PLSH_API bool plsh_corpus_is_tokens(const char *path);
+
 PLSH_API int64_t plsh_corpus_count(const plsh_corpus *corpus); /* tokens */
 PLSH_API const int32_t *plsh_corpus_ids(const plsh_corpus *corpus);
-PLSH_API int32_t plsh_corpus_largest(const plsh_corpus *corpus); /* id */
-PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus);     /* was it made before? */
+PLSH_API int32_t plsh_corpus_largest(const plsh_corpus *corpus);   /* id */
+PLSH_API uint64_t plsh_corpus_checksum(const plsh_corpus *corpus); /* of the ids */
+PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus);       /* was it made before? */
 
 /* ids[count][context] = windows first .. first + count - 1 in the order of the text, which begins
  * anew after its last whole window: count(tokens) / context windows, at least 1. */
@@ -193,13 +202,20 @@ PLSH_API plsh_status plsh_checkpoint_load(plsh_trainer *trainer, const char *fol
 PLSH_API plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state,
                                            plsh_error *error);
 
+/* A checksum of what a run is made from, to be kept in its settings: of a file; of a folder its
+ * weights and configuration, a model's or an adapter's. */
+PLSH_API plsh_status plsh_checkpoint_fingerprint(const char *path, uint64_t *out,
+                                                 plsh_error *error);
+
 /* The folder of a step; the last step before `before` (negative: of all) that `run` has a
- * checkpoint of, -1: none; and all but the last `keep` are
- * removed, with what a run that was killed left half written. */
+ * checkpoint of, -1: none; and all but the last `keep` up to the step `newest` are removed, those
+ * of later steps too (a run that went on from an earlier one has left them), with what a run that
+ * was killed left half written. */
 PLSH_API plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, size_t size,
                                             plsh_error *error);
 PLSH_API int64_t plsh_checkpoint_last(const char *run, int64_t before);
-PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t keep, plsh_error *error);
+PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
+                                           plsh_error *error);
 
 #ifdef __cplusplus
 }

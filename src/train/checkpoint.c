@@ -24,7 +24,8 @@
 #include "weights/json.h"
 #include "weights/path.h"
 
-static const char state_name[] = "state.json", part_ending[] = ".part";
+static const char state_name[] = "state.json", state_checksum[] = "checksum";
+static const char part_ending[] = ".part";
 
 /* ---- Folders --------------------------------------------------------------------------------- */
 
@@ -81,13 +82,14 @@ static void remove_parts(const char *run) {
     if (list) closedir(list);
 }
 
-plsh_status plsh_checkpoint_prune(const char *run, int64_t keep, plsh_error *error) {
+plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
+                                  plsh_error *error) {
     char folder[PLSH_CHECKPOINT_PATH];
-    int64_t step = -1;
+    int64_t step = -1, kept = 0;
     plsh_status status = PLSH_STATUS_OK;
-    for (int64_t i = 0; !status && (step = plsh_checkpoint_last(run, step)) >= 0; i++) {
+    while (!status && (step = plsh_checkpoint_last(run, step)) >= 0) {
         status = plsh_checkpoint_folder(run, step, folder, sizeof(folder), error);
-        if (!status && i >= keep) remove_folder(folder);
+        if (!status && (step > newest || kept++ >= keep)) remove_folder(folder);
         if (step == 0) break;
     }
     remove_parts(run);
@@ -183,6 +185,18 @@ static plsh_status add_checksums(json_t *files, const char *folder, plsh_error *
     return status;
 }
 
+/* Of the fields of state.json but this one. */
+static plsh_status checksum_state(json_t *root, char out[24], plsh_error *error) {
+    json_t *rest = json_copy(root);
+    if (rest) json_object_del(rest, state_checksum);
+    char *text = rest ? json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(rest);
+    if (!text) return plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
+    snprintf(out, 24, "%016" PRIx64, plsh_checksum(text, strlen(text)));
+    free(text);
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status save_text(const json_t *root, const char *folder, plsh_error *error) {
     char *path, *text = json_dumps(root, JSON_INDENT(2));
     if (!text) return plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
@@ -203,7 +217,12 @@ static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *stat
     if (!root) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "the settings of a run have to be UTF-8");
     }
+    char checksum[24];
     plsh_status status = add_checksums(json_object_get(root, "checksums"), folder, error);
+    if (!status) status = checksum_state(root, checksum, error);
+    if (!status && json_object_set_new(root, state_checksum, json_string(checksum)) != 0) {
+        status = plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
+    }
     if (!status) status = save_text(root, folder, error);
     json_decref(root);
     return status;
@@ -243,6 +262,39 @@ plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *s
     return plsh_ranks_agree(ranks, status, error);
 }
 
+/* ---- What a run is made from ----------------------------------------------------------------- */
+
+/* Of a model or an adapter: what decides what it computes. */
+static bool is_model_file(const char *name) {
+    return plsh_path_ends(name, ".safetensors") || strcmp(name, "config.json") == 0 ||
+           strcmp(name, "adapter_config.json") == 0 || strcmp(name, "slopes.npy") == 0;
+}
+
+/* The sum over the files is the same in whatever order a folder lists them. */
+plsh_status plsh_checkpoint_fingerprint(const char *path, uint64_t *out, plsh_error *error) {
+    plsh_mapping file;
+    *out = 0;
+    if (!plsh_path_is_folder(path)) {
+        plsh_status status = plsh_mapping_open(&file, path, error);
+        if (!status) *out = plsh_checksum(file.bytes, file.size);
+        if (!status) plsh_mapping_close(&file);
+        return status;
+    }
+    DIR *list = opendir(path);
+    plsh_status status = PLSH_STATUS_OK;
+    if (!list) return plsh_fail(error, PLSH_STATUS_IO, "%s: %s", path, strerror(errno));
+    for (const struct dirent *entry; !status && (entry = readdir(list));) {
+        char both[24 + sizeof(entry->d_name)];
+        if (!is_model_file(entry->d_name)) continue;
+        status = checksum_file(path, entry->d_name, both, error);
+        if (status) continue;
+        strcat(both, entry->d_name);
+        *out += plsh_checksum(both, strlen(both));
+    }
+    closedir(list);
+    return status;
+}
+
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 static plsh_status check_files(const json_t *root, const char *folder, plsh_error *error) {
@@ -268,6 +320,15 @@ static plsh_status check_files(const json_t *root, const char *folder, plsh_erro
         }
     }
     return PLSH_STATUS_OK;
+}
+
+static plsh_status check_state(json_t *root, const char *what, plsh_error *error) {
+    char checksum[24];
+    const char *wanted = json_string_value(json_object_get(root, state_checksum));
+    plsh_status status = checksum_state(root, checksum, error);
+    if (status || (wanted && strcmp(wanted, checksum) == 0)) return status;
+    return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: its checksum is %s, and was %s", what,
+                     checksum, wanted ? wanted : "not written down");
 }
 
 static plsh_status read_fields(const json_t *root, const char *what, plsh_checkpoint *state,
@@ -312,6 +373,7 @@ static plsh_status read_state(const char *folder, plsh_checkpoint *state, int64_
         status = plsh_weights_json_parse((const char *)file.bytes, file.size, path, &root, error);
         plsh_mapping_close(&file);
     }
+    if (!status) status = check_state(root, path, error);
     if (!status) status = read_fields(root, path, state, updates, error);
     if (!status) status = check_files(root, folder, error);
     json_decref(root);
@@ -393,6 +455,7 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     status = plsh_ranks_agree(t->options.ranks, status, error);
     if (status) return status;
     t->steps = updates;
+    t->lost = false;
     plsh_trainer_apply_slopes(t);
     return status;
 }

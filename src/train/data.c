@@ -20,11 +20,11 @@ enum { PURPOSE_ROWS = 0x726f7773 };
 typedef struct token_header {
     char magic[8];
     uint64_t text, tokenizer; /* checksums of what the ids were made from */
-    uint64_t order;           /* 0: of the text; else rows shuffled: 1 + seed */
+    uint64_t seed;            /* of rows that were shuffled */
     uint64_t ids;             /* their checksum, */
     uint64_t count;           /* and how many */
     uint64_t largest;         /* id */
-    uint64_t reserved;        /* 0 */
+    uint64_t shuffled;        /* 1: rows were; 0: in the order of the text */
 } token_header;
 
 static const char magic[8] = "PLSHTOK1";
@@ -193,14 +193,25 @@ static plsh_status tokenise(const plsh_corpus_options *o, const plsh_mapping *te
     return status;
 }
 
-/* The file of an earlier call, where it still is what this one would make. */
-static bool reuse(plsh_corpus *c, const char *path, const token_header *wanted) {
+/* The file of an earlier call, where it still is what this one would make. One that is stale or
+ * damaged will be replaced; what is no file of tokens is somebody's, such as the text itself. */
+static plsh_status reuse(plsh_corpus *c, const char *path, const token_header *wanted,
+                         plsh_error *error) {
     const token_header *h = &c->header;
-    if (!plsh_path_exists(path) || map_tokens(c, path, NULL)) return false;
-    c->reused =
-        h->text == wanted->text && h->tokenizer == wanted->tokenizer && h->order == wanted->order;
+    if (!plsh_path_exists(path)) return PLSH_STATUS_OK;
+    plsh_status status = plsh_mapping_open(&c->file, path, error);
+    if (status) return status;
+    if (!has_magic(&c->file)) {
+        status = plsh_fail(error, PLSH_STATUS_INVALID,
+                           "%s is there and is no file of tokens; it is not overwritten: name "
+                           "another place for the tokens",
+                           path);
+    } else if (!read_tokens(c, path, NULL)) {
+        c->reused = h->text == wanted->text && h->tokenizer == wanted->tokenizer &&
+                    h->seed == wanted->seed && h->shuffled == wanted->shuffled;
+    }
     if (!c->reused) plsh_mapping_close(&c->file);
-    return c->reused;
+    return status;
 }
 
 static plsh_status make_tokens(plsh_corpus *c, const plsh_corpus_options *o,
@@ -211,11 +222,33 @@ static plsh_status make_tokens(plsh_corpus *c, const plsh_corpus_options *o,
                          o->text);
     }
     token_header wanted = {.text = plsh_checksum(text->bytes, text->size),
-                           .order = o->shuffle_rows ? o->seed + 1 : 0};
+                           .seed = o->shuffle_rows ? o->seed : 0,
+                           .shuffled = o->shuffle_rows};
     plsh_status status = checksum_tokenizer(o->tokenizer, &wanted.tokenizer, error);
-    if (status || reuse(c, o->tokens, &wanted)) return status;
+    if (!status) status = reuse(c, o->tokens, &wanted, error);
+    if (status || c->reused) return status;
     status = tokenise(o, text, &wanted, error);
     return status ? status : map_tokens(c, o->tokens, error);
+}
+
+/* A file of tokens is what it is: it cannot be shuffled, nor be another tokenizer's. */
+static plsh_status take_tokens(plsh_corpus *c, const plsh_corpus_options *o, plsh_error *error) {
+    uint64_t tokenizer = 0;
+    if (o->shuffle_rows) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%s is a file of tokens, whose rows cannot be shuffled; give the text",
+                         o->text);
+    }
+    plsh_status status = map_tokens(c, o->text, error);
+    if (status || !o->tokenizer) return status;
+    status = checksum_tokenizer(o->tokenizer, &tokenizer, error);
+    if (!status && tokenizer != c->header.tokenizer) {
+        status =
+            plsh_fail(error, PLSH_STATUS_INVALID,
+                      "%s: these tokens were not made by the tokenizer %s", o->text, o->tokenizer);
+    }
+    if (status) plsh_mapping_close(&c->file);
+    return status;
 }
 
 plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *options,
@@ -226,7 +259,7 @@ plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *optio
     plsh_status status = plsh_allocate((void **)&c, 1, sizeof(*c), "a text's tokens", error);
     if (!status) status = plsh_mapping_open(&text, options->text, error);
     if (!status) {
-        status = has_magic(&text) ? map_tokens(c, options->text, error)
+        status = has_magic(&text) ? take_tokens(c, options, error)
                                   : make_tokens(c, options, &text, error);
     }
     plsh_mapping_close(&text);
@@ -236,6 +269,13 @@ plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *optio
     }
     *out = c;
     return PLSH_STATUS_OK;
+}
+
+bool plsh_corpus_is_tokens(const char *path) {
+    plsh_mapping file = {0};
+    bool is = !plsh_mapping_open(&file, path, NULL) && has_magic(&file);
+    plsh_mapping_close(&file);
+    return is;
 }
 
 void plsh_corpus_close(plsh_corpus *c) {
@@ -249,6 +289,7 @@ void plsh_corpus_close(plsh_corpus *c) {
 int64_t plsh_corpus_count(const plsh_corpus *c) { return (int64_t)c->header.count; }
 const int32_t *plsh_corpus_ids(const plsh_corpus *c) { return c->ids; }
 int32_t plsh_corpus_largest(const plsh_corpus *c) { return (int32_t)c->header.largest; }
+uint64_t plsh_corpus_checksum(const plsh_corpus *c) { return c->header.ids; }
 bool plsh_corpus_reused(const plsh_corpus *c) { return c->reused; }
 
 void plsh_corpus_windows(const plsh_corpus *c, int64_t context, int64_t first, int64_t count,

@@ -18,8 +18,12 @@ typedef struct collector {
     const plsh_train_options *options;
     bool taking;
     size_t next, numbers;
-    plsh_status status;
-    plsh_error *error;
+    /* Of adapters, known after counting: */
+    bool *found;          /* [lora_target_count]: is there such a module? */
+    char modules[160];    /* what modules are called: "q_proj, k_proj, .." */
+    int64_t adapter_rank; /* of the adapter that it goes on with, 0: none, */
+    double adapter_alpha; /* and its scale times that */
+    bool adds;            /* are there modules which that adapter has not? */
 } collector;
 
 /* The next parameter; while taking, where its numbers lie (otherwise NULL). */
@@ -89,18 +93,65 @@ static void take_linear(collector *c, plsh_role role, int64_t layer, plsh_model_
 
 /* ---- Adapters -------------------------------------------------------------------------------- */
 
-static bool is_target(const plsh_train_options *options, const char *module, plsh_role role) {
+static const char *last_part(const char *module) {
+    const char *dot = strrchr(module, '.');
+    return dot ? dot + 1 : module;
+}
+
+static bool is_target(const collector *c, const char *module, plsh_role role) {
+    const plsh_train_options *options = c->options;
     if (!options->lora_targets && options->adapter) return false; /* its own layers only */
     if (!options->lora_targets) {
         return role == PLSH_ROLE_Q || role == PLSH_ROLE_K || role == PLSH_ROLE_V ||
                role == PLSH_ROLE_QKV || role == PLSH_ROLE_ATTENTION_OUT;
     }
-    const char *last = strrchr(module, '.');
+    bool is = false;
     for (size_t i = 0; i < options->lora_target_count; i++) {
         const char *target = options->lora_targets[i];
-        if (strcmp(target, module) == 0 || (last && strcmp(target, last + 1) == 0)) return true;
+        if (strcmp(target, module) != 0 && strcmp(target, last_part(module)) != 0) continue;
+        c->found[i] = true;
+        is = true;
     }
-    return false;
+    return is;
+}
+
+/* What there is to be adapted, and what an adapter has, for the checks after counting. */
+static void note_module(collector *c, const char *module, const plsh_model_linear *linear,
+                        bool target) {
+    const char *name = last_part(module);
+    const size_t used = strlen(c->modules);
+    if (!strstr(c->modules, name)) { /* none is a part of one before it */
+        snprintf(c->modules + used, sizeof(c->modules) - used, "%s%s", used ? ", " : "", name);
+    }
+    if (linear->rank > 0) {
+        c->adapter_rank = linear->rank;
+        c->adapter_alpha = (double)linear->scale * (double)linear->rank;
+    } else if (target) {
+        c->adds = true;
+    }
+}
+
+/* Every target is some module, and one rank serves all of an adapter. */
+static plsh_status check_adapter(const collector *c, plsh_error *error) {
+    const plsh_train_options *o = c->options;
+    for (size_t i = 0; i < o->lora_target_count; i++) {
+        if (!c->found[i]) {
+            return plsh_fail(error, PLSH_STATUS_INVALID,
+                             "LoRA: the model has no module %.60s; it has %s", o->lora_targets[i],
+                             c->modules);
+        }
+    }
+    if (c->next == (o->learn_slopes ? 1 : 0)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "LoRA: the model has none of the modules to train; it has %s", c->modules);
+    }
+    if (c->adds && c->adapter_rank && o->lora_rank != c->adapter_rank) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "LoRA: the adapter has rank %lld, and modules of rank %lld are to be "
+                         "added; one rank serves all",
+                         (long long)c->adapter_rank, (long long)o->lora_rank);
+    }
+    return PLSH_STATUS_OK;
 }
 
 /* A as PEFT begins: uniform in +-1/sqrt(in). B is zero. */
@@ -133,8 +184,9 @@ static void take_adapter(collector *c, plsh_role role, int64_t layer, plsh_model
     const plsh_train_options *o = c->options;
     char module[140], name[160];
     plsh_model_module_name(&c->model->config, role, layer, module, sizeof(module));
-    bool has = linear->rank > 0;
-    if (!has && !is_target(o, module, role)) return;
+    const bool has = linear->rank > 0, target = is_target(c, module, role);
+    if (!c->taking) note_module(c, module, linear, target);
+    if (!has && !target) return;
     int64_t rank = has ? linear->rank : o->lora_rank, in = linear->base.in, out = linear->base.out;
     snprintf(name, sizeof(name), "base_model.model.%.120s.lora_A.weight", module);
     take_factor(c, name, &linear->a, rank, in, true, PLSH_ROWS_SAME, &gradient->a);
@@ -142,8 +194,10 @@ static void take_adapter(collector *c, plsh_role role, int64_t layer, plsh_model
     take_factor(c, name, &linear->b, out, rank, false,
                 plsh_model_row_order(&c->model->config, role), &gradient->b);
     if (!c->taking) return;
-    double alpha = o->lora_alpha > 0.0 ? o->lora_alpha : 2.0 * (double)rank;
-    c->to->alpha = has ? (double)linear->scale * (double)rank : alpha;
+    const double alpha = c->adapter_rank       ? c->adapter_alpha
+                         : o->lora_alpha > 0.0 ? o->lora_alpha
+                                               : 2.0 * (double)rank;
+    c->to->alpha = alpha;
     if (has) return;
     linear->rank = rank;
     linear->scale = (float)(alpha / (double)rank);
@@ -238,6 +292,17 @@ static void take_all(collector *c) {
     c->to->layer_first[model->config.layers] = c->numbers;
 }
 
+/* How many there are; of adapters whether they can be. */
+static plsh_status count_all(collector *c, plsh_error *error) {
+    plsh_status status = plsh_allocate((void **)&c->found, c->options->lora_target_count,
+                                       sizeof(*c->found), "targets", error);
+    if (status) return status;
+    take_all(c);
+    c->to->count = c->next;
+    c->to->numbers = c->numbers;
+    return c->options->lora_rank > 0 ? check_adapter(c, error) : PLSH_STATUS_OK;
+}
+
 static plsh_status make_arrays(plsh_parameters *p, plsh_error *error) {
     float **arrays[] = {&p->value, &p->gradient, &p->m, &p->v};
     plsh_status status = PLSH_STATUS_OK;
@@ -265,25 +330,22 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
         plsh_parameters_clear(out);
         return status;
     }
-    collector c = {.to = out, .model = model, .options = options, .error = error};
-    take_all(&c);
-    out->count = c.next;
-    out->numbers = c.numbers;
-    if (out->count == (options->learn_slopes ? 1 : 0)) {
-        status = plsh_fail(error, PLSH_STATUS_INVALID,
-                           "none of the modules that LoRA is to train is in this model");
-    }
+    collector c = {.to = out, .model = model, .options = options};
+    status = count_all(&c, error);
     if (!status) {
         status =
             plsh_allocate((void **)&out->list, out->count, sizeof(*out->list), "parameters", error);
     }
     if (!status) status = make_arrays(out, error);
     if (status) {
+        plsh_release(c.found);
         plsh_parameters_clear(out);
         return status;
     }
-    c = (collector){.to = out, .model = model, .options = options, .taking = true, .error = error};
+    c.taking = true;
+    c.next = c.numbers = 0;
     take_all(&c);
+    plsh_release(c.found);
     return PLSH_STATUS_OK;
 }
 

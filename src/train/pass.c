@@ -259,7 +259,8 @@ static plsh_status mean_loss(const plsh_trainer *t, double sum, double scored, d
     if (status) return status;
     *loss = sum / scored;
     if (isfinite(*loss)) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the loss is %g", *loss);
+    return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the loss is %g",
+                     fabs(*loss)); /* a NaN without its sign */
 }
 
 plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t context, int64_t windows,

@@ -117,7 +117,7 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
     adapter_parts a = {0};
     plsh_status status = make_parts(t, &a, error);
     if (!status) {
-        const bool given = t->options.lora_targets != NULL;
+        const bool given = t->options.lora_targets != NULL && t->options.adapter == NULL;
         plsh_adapter_settings settings = {.base = plsh_weights_path(t->model->weights),
                                           .targets = given ? t->options.lora_targets : a.targets,
                                           .target_count =
@@ -156,6 +156,10 @@ void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const 
 }
 
 plsh_status plsh_trainer_write(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    if (t->lost) {
+        return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
+                         "weights that are not finite are not saved");
+    }
     plsh_status status =
         t->options.lora_rank > 0 ? save_adapter(t, folder, error) : save_weights(t, folder, error);
     if (status || !t->model->slopes_learned) return status;

@@ -319,16 +319,20 @@ typedef struct rates {
     float beta1, beta2, step, root, eps;
 } rates;
 
-static void update_numbers(const plsh_parameters *p, const plsh_parameter *which, const rates *r) {
+/* Are all of them finite afterwards? */
+static bool update_numbers(const plsh_parameters *p, const plsh_parameter *which, const rates *r) {
     float *value = p->value + which->first, *gradient = p->gradient + which->first;
     float *m = p->m + which->first, *v = p->v + which->first;
+    bool finite = true;
     for (size_t i = 0; i < which->count; i++) {
         float g = gradient[i] * r->scale;
         m[i] = r->beta1 * m[i] + (1.0f - r->beta1) * g;
         v[i] = r->beta2 * v[i] + (1.0f - r->beta2) * g * g;
         value[i] = value[i] * r->keep - r->step * m[i] / (sqrtf(v[i]) * r->root + r->eps);
         gradient[i] = 0.0f;
+        finite &= isfinite(value[i]) && isfinite(v[i]);
     }
+    return finite;
 }
 
 static rates make_rates(const plsh_trainer *t, const plsh_update *u, double scale) {
@@ -357,25 +361,32 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     t->passes = 0;
     if (!isfinite(*norm)) {
         drop_gradients(t);
-        return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g", *norm);
+        return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g",
+                         fabs(*norm)); /* a NaN without its sign */
     }
+    bool finite = true;
     double clip = u->clip > 0.0 ? fmin(1.0, u->clip / (*norm + 1e-6)) : 1.0;
     rates decayed = make_rates(t, u, clip / divisor), plain = decayed;
     plain.keep = 1.0f;
-#pragma omp parallel for schedule(dynamic) num_threads(plsh_thread_team(t->engine.threads))
+#pragma omp parallel for schedule(dynamic) num_threads(plsh_thread_team(t->engine.threads))        \
+    reduction(&& : finite)
     for (size_t i = 0; i < p->count; i++) {
         bool bare = p->list[i].apart || (u->decay_matrices_only && !p->list[i].matrix);
-        update_numbers(p, &p->list[i], bare ? &plain : &decayed);
+        finite = update_numbers(p, &p->list[i], bare ? &plain : &decayed) && finite;
     }
     t->steps++;
     plsh_trainer_apply_slopes(t);
-    return PLSH_STATUS_OK;
+    if (finite) return PLSH_STATUS_OK;
+    t->lost = true;
+    return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
+                     "weights or moments are not finite after the update");
 }
 
 /* ---- What it holds --------------------------------------------------------------------------- */
 
 const plsh_model *plsh_trainer_model(const plsh_trainer *t) { return t->model; }
 int64_t plsh_trainer_steps(const plsh_trainer *t) { return t->steps; }
+bool plsh_trainer_lost(const plsh_trainer *t) { return t->lost; }
 size_t plsh_trainer_count(const plsh_trainer *t) { return t->parameters.count; }
 
 plsh_trained plsh_trainer_at(const plsh_trainer *t, size_t index) {

@@ -28,11 +28,13 @@ static plsh_status save_config(const char *folder, const plsh_adapter_settings *
     plsh_status status = plsh_path_join(&path, folder, "adapter_config.json", error);
     if (status != PLSH_STATUS_OK) return status;
     json_t *config = make_config(settings);
-    char *dump = config ? json_dumps(config, JSON_INDENT(2)) : NULL;
+    char *dump = config ? json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    const size_t length = dump ? strlen(dump) : 0;
     json_decref(config);
-    if (dump)
-        status = plsh_file_save(path, dump, strlen(dump), error);
-    else
+    if (dump) {
+        dump[length] = '\n'; /* instead of the zero: the file's last line ends too */
+        status = plsh_file_save(path, dump, length + 1, error);
+    } else
         status =
             plsh_fail(error, PLSH_STATUS_INVALID, "%s: a name is not UTF-8, or no memory", path);
     free(dump);

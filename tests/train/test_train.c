@@ -140,6 +140,30 @@ static void test_rows(void **state) {
     free(first);
 }
 
+/* Files that are none of ours stay; every seed is a seed; tokens are of one order and tokenizer. */
+static void test_refused_tokens(void **state) {
+    (void)state;
+    plsh_corpus *corpus;
+    plsh_error error;
+    plsh_corpus_options options = {
+        .text = path_of("text"), .tokenizer = path_of("tokenizer.json"), .tokens = path_of("rows")};
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    assert_non_null(strstr(error.message, "not overwritten"));
+    options.tokens = options.text;
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    plsh_corpus_close(open_corpus("rows", false, 0));
+    corpus = open_corpus("rows", true, UINT64_MAX);
+    assert_false(plsh_corpus_reused(corpus));
+    plsh_corpus_close(corpus);
+    assert_true(plsh_corpus_is_tokens(path_of("tokens")));
+    assert_false(plsh_corpus_is_tokens(path_of("rows")));
+    options = (plsh_corpus_options){.text = path_of("tokens"), .shuffle_rows = true};
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    options = (plsh_corpus_options){.text = path_of("tokens"), .tokenizer = path_of("qwen.json")};
+    assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
+    assert_non_null(strstr(error.message, "not made by"));
+}
+
 static void test_damaged_tokens(void **state) {
     (void)state;
     plsh_corpus *corpus;
@@ -228,10 +252,35 @@ static void test_checkpoints(void **state) {
     check_resumed(4);
 }
 
+/* What an update broke is not saved; a checkpoint mends it. */
+static void test_lost(void **state) {
+    (void)state;
+    plsh_trainer *trainer = make_trainer(0);
+    plsh_checkpoint saved = {.step = 3}, read;
+    plsh_error error;
+    double loss, norm;
+    const int32_t ids[16] = {1, 2, 3};
+    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+    assert_ok(plsh_trainer_accumulate(trainer, ids, 16, 1, &loss, &error));
+    assert_int_equal(
+        plsh_trainer_update(trainer, &(plsh_update){.learning_rate = 1e39}, &norm, &error),
+        PLSH_STATUS_NOT_FINITE);
+    assert_true(plsh_trainer_lost(trainer));
+    saved.step = 4;
+    assert_int_equal(plsh_checkpoint_save(trainer, &saved, folder, &error), PLSH_STATUS_NOT_FINITE);
+    assert_int_equal(plsh_trainer_save(trainer, path_of("fresh"), &error), PLSH_STATUS_NOT_FINITE);
+    assert_int_equal(plsh_checkpoint_last(folder, -1), 3);
+    assert_ok(plsh_checkpoint_load(trainer, path_of("checkpoint-00000003"), &read, &error));
+    assert_false(plsh_trainer_lost(trainer));
+    train_steps(trainer, 0, 1);
+    plsh_trainer_destroy(trainer);
+}
+
 /* Every file of a checkpoint, damaged in turn, is named. */
 static void test_damaged_checkpoint(void **state) {
     (void)state;
-    static const char *const names[] = {"model.safetensors", "moments.safetensors", "config.json"};
+    static const char *const names[] = {"model.safetensors", "moments.safetensors", "config.json",
+                                        "state.json"};
     plsh_trainer *trainer = make_trainer(0);
     plsh_checkpoint saved = {.step = 8}, read;
     plsh_error error;
@@ -253,8 +302,12 @@ static void test_damaged_checkpoint(void **state) {
     assert_int_equal(plsh_checkpoint_last(folder, -1), 8);
     assert_int_equal(plsh_checkpoint_last(folder, 8), 3);
     assert_int_equal(plsh_checkpoint_last(folder, 3), -1);
-    assert_ok(plsh_checkpoint_prune(folder, 1, &error));
+    assert_ok(plsh_checkpoint_prune(folder, 8, 1, &error));
     assert_int_equal(plsh_checkpoint_last(folder, 8), -1);
+    saved.step = 5; /* gone on from an earlier one: what was later is no more */
+    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+    assert_ok(plsh_checkpoint_prune(folder, 5, 1, &error));
+    assert_int_equal(plsh_checkpoint_last(folder, -1), 5);
     plsh_trainer_destroy(trainer);
 }
 
@@ -274,9 +327,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_initialise),
                                        cmocka_unit_test(test_corpus),
                                        cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_refused_tokens),
                                        cmocka_unit_test(test_damaged_tokens),
                                        cmocka_unit_test(test_schedules),
                                        cmocka_unit_test(test_checkpoints),
+                                       cmocka_unit_test(test_lost),
                                        cmocka_unit_test(test_damaged_checkpoint)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,167 @@
+/* cli: the folder of a run of plsh train. */
+#include "cli/lm/train_folder.h"
+
+#include "cli/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char weights_name[] = "model.safetensors", lock_name[] = ".lock";
+static const char *const tokenizer_names[] = {"tokenizer.json", "tokenizer_config.json"};
+
+int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *name) {
+    int length = snprintf(out, CLI_TRAIN_PATH, "%s/%s", folder, name);
+    return length > 0 && length < CLI_TRAIN_PATH ? CLI_DONE
+                                                 : cli_fail("%.200s..: a long name", folder);
+}
+
+/* ---- New weights ----------------------------------------------------------------------------- */
+
+static int copy_file(const char *from, const char *folder, const char *name) {
+    char to[CLI_TRAIN_PATH];
+    char *bytes;
+    size_t length;
+    plsh_error error;
+    int code = cli_train_path(to, folder, name);
+    if (code == CLI_DONE) code = cli_text_read(from, &bytes, &length);
+    if (code != CLI_DONE) return code;
+    if (plsh_file_save(to, bytes, length, &error) != PLSH_STATUS_OK) code = cli_fail_error(&error);
+    free(bytes);
+    return code;
+}
+
+/* tokenizer.json, and what names its special tokens, go with new weights. */
+static int copy_tokenizer(const char *path, const char *out) {
+    struct stat about;
+    char from[CLI_TRAIN_PATH];
+    if (stat(path, &about) != 0) return cli_fail("%s: %s", path, strerror(errno));
+    if (!S_ISDIR(about.st_mode)) {
+        size_t length = strlen(path);
+        if (length > 5 && strcmp(path + length - 5, ".gguf") == 0) {
+            cli_note("the tokenizer of %s is not copied to %s: it is no tokenizer.json", path, out);
+            return CLI_DONE;
+        }
+        return copy_file(path, out, tokenizer_names[0]);
+    }
+    int code = CLI_DONE;
+    for (size_t i = 0; code == CLI_DONE && i < CLI_COUNT(tokenizer_names); i++) {
+        code = cli_train_path(from, path, tokenizer_names[i]);
+        if (code == CLI_DONE && access(from, R_OK) == 0)
+            code = copy_file(from, out, tokenizer_names[i]);
+    }
+    return code;
+}
+
+/* The lock file has a byte in it as long as the weights in the folder are those a run began with.
+ */
+static void mark_new(const cli_train_folder *f, bool new) {
+    if (ftruncate(f->lock, new ? 1 : 0) != 0)
+        cli_note("%s/%s: %s", f->path, lock_name, strerror(errno));
+}
+
+static bool is_marked_new(const cli_train_folder *f) {
+    struct stat about;
+    return fstat(f->lock, &about) == 0 && about.st_size > 0;
+}
+
+/* Checkpoints hold all weights: a run that goes on from one only needs their shapes. */
+static int make_fresh(const cli_train_folder *f, const cli_train_settings *given, bool goes_on) {
+    const cli_train_data *data = &given->data;
+    char weights[CLI_TRAIN_PATH];
+    plsh_error error;
+    int code = cli_train_path(weights, data->out, weights_name);
+    if (code != CLI_DONE) return code;
+    if (!goes_on) mark_new(f, true);
+    if (!(goes_on && access(weights, R_OK) == 0) &&
+        plsh_train_initialise(data->fresh, given->lm.common.seed, data->out, &error) !=
+            PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, data->out) : CLI_DONE;
+}
+
+/* ---- The folder ------------------------------------------------------------------------------ */
+
+/* One run at a time: a lock that ends with the process, whatever ends it. */
+static int lock_folder(cli_train_folder *f) {
+    char path[CLI_TRAIN_PATH];
+    int code = cli_train_path(path, f->path, lock_name);
+    if (code != CLI_DONE) return code;
+    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (f->lock < 0) return cli_fail("%s: %s", path, strerror(errno));
+    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return CLI_DONE;
+    if (errno != EWOULDBLOCK) return cli_fail("%s: %s", path, strerror(errno));
+    return cli_fail(
+        "%s: another run is at work in this folder; wait for it, or choose another --out", f->path);
+}
+
+/* What a run writes in the end, and what would change how it begins; but for the new weights of a
+ * run that never wrote a checkpoint. */
+static int refuse_model(const cli_train_folder *f) {
+    static const char *const names[] = {weights_name, "model.safetensors.index.json",
+                                        "adapter_model.safetensors", "slopes.npy"};
+    char path[CLI_TRAIN_PATH];
+    int code = CLI_DONE;
+    for (size_t i = is_marked_new(f) ? 1 : 0; code == CLI_DONE && i < CLI_COUNT(names); i++) {
+        code = cli_train_path(path, f->path, names[i]);
+        if (code == CLI_DONE && access(path, F_OK) == 0)
+            return cli_fail("%s is there, and not of a run that can go on: choose another --out, "
+                            "or move it away",
+                            path);
+    }
+    return code;
+}
+
+static int check_base(const cli_train_data *data) {
+    struct stat base, out;
+    if (data->base == NULL || stat(data->base, &base) != 0 || stat(data->out, &out) != 0 ||
+        base.st_dev != out.st_dev || base.st_ino != out.st_ino)
+        return CLI_DONE;
+    return cli_fail("--out: %s is the folder of --base, which it would overwrite; choose another",
+                    data->out);
+}
+
+int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) {
+    const char *out = given->data.out;
+    f->path = out;
+    int code = check_base(&given->data);
+    if (code != CLI_DONE) return code;
+    f->made = mkdir(out, 0777) == 0;
+    if (!f->made && errno != EEXIST) return cli_fail("%s: %s", out, strerror(errno));
+    code = lock_folder(f);
+    if (code != CLI_DONE) return code;
+    const bool resume = given->records.resume, has = plsh_checkpoint_last(out, -1) >= 0;
+    if (!resume && has)
+        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
+                        "choose another --out",
+                        out);
+    const bool goes_on = resume && (has || given->records.from != NULL);
+    if (!goes_on) code = refuse_model(f);
+    if (code != CLI_DONE || given->data.fresh == NULL) return code;
+    return make_fresh(f, given, goes_on);
+}
+
+void cli_train_folder_keep(const cli_train_folder *f) {
+    if (f->lock >= 0) mark_new(f, false);
+}
+
+/* Tokens stay, which may have taken long to make, and with them the folder. */
+static void remove_made(const cli_train_folder *f) {
+    const char *const names[] = {weights_name, "config.json", tokenizer_names[0],
+                                 tokenizer_names[1], lock_name};
+    int folder = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; folder >= 0 && i < CLI_COUNT(names); i++) unlinkat(folder, names[i], 0);
+    if (folder >= 0) close(folder);
+    rmdir(f->path);
+}
+
+void cli_train_folder_close(cli_train_folder *f) {
+    if (f->made && !f->begun) remove_made(f);
+    if (f->lock >= 0) close(f->lock);
+    f->lock = -1;
+}
