@@ -41,7 +41,7 @@ if(plsh_has_mpi)
     endif()
     # The same by the program: files, figures, checkpoints, ranks that are killed.
     if(plsh_has_lm AND PLSH_BUILD_CLI)
-        foreach(what 1 2 3 4 7 resume kill)
+        foreach(what 1 2 3 4 7 resume kill disagree)
             add_test(NAME mpi-models-${what} COMMAND ${PLSH_PYTHON}
                 "${CMAKE_CURRENT_SOURCE_DIR}/mpi/models_test.py"
                 "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh" "$<TARGET_FILE:plsh>"

@@ -104,7 +104,9 @@ static int prepare(const settings *given, work *w) {
     if (code == CLI_DONE && !facts->causal && options->logits != NULL)
         code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
     if (code == CLI_DONE) code = make_outputs(options, w);
-    return cli_ranks_agree(code);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
+    return cli_spread_same(&w->model, &cli_command_forward, given, &w->ids);
 }
 
 static double fed;

@@ -318,6 +318,7 @@ static int run(const void *given) {
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = cli_spread_same(&model, &cli_command_perplexity, options, &ids);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
         code = measure(options, &model, &ids, contexts->values[i], &to);

@@ -1,12 +1,18 @@
 /* cli: what the commands that run models do over the ranks of plsh-mpi. */
 #include "cli/lm/spread.h"
 
+#include "cli/lm/config.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { BLOCK = 1 << 22 }; /* numbers that are sent at once */
+enum {
+    BLOCK = 1 << 22, /* numbers that are sent at once */
+    WORDS = 4096     /* of settings, at most */
+};
 
 int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model) {
     int code = cli_ranks_mesh(mesh, &model->ranks);
@@ -14,6 +20,67 @@ int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model) {
         return cli_usage("--kv: over ranks keys and values are float32");
     return code;
 }
+
+/* ---- The same on all ranks ------------------------------------------------------------------- */
+
+static int finish(plsh_status status, const plsh_error *error) {
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(error);
+}
+
+/* The settings differ somewhere: the first word that does, as the rank has it that differs. */
+static void name_setting(const plsh_ranks *ranks, const char *settings, plsh_error *error) {
+    char what[128];
+    const char *end = settings + strlen(settings);
+    plsh_status status = PLSH_STATUS_OK;
+    for (int word = 0; status == PLSH_STATUS_OK && word < WORDS; word++) {
+        const size_t length = strcspn(settings, " ");
+        snprintf(what, sizeof what, "settings (--%.*s)", length < 100 ? (int)length : 100,
+                 settings);
+        status = plsh_ranks_same(ranks, what, settings, 1, length, error);
+        settings += settings + length < end ? length + 1 : length;
+    }
+}
+
+int cli_spread_same_settings(const cli_model *model, const cli_command *command,
+                             const void *settings) {
+    static const char *const not_compared[] = {
+        "model",  "adapter", "base", "fresh", "tokenizer", "text",    "ids", "eval-text",
+        "tokens", "config",  "json", "quiet", "isa",       "threads", NULL};
+    char words[sizeof((plsh_checkpoint *)0)->settings];
+    plsh_error error;
+    if (model->ranks == NULL) return CLI_DONE;
+    int code =
+        cli_ranks_agree(cli_config_print(command, settings, not_compared, words, sizeof words));
+    if (code != CLI_DONE) return code;
+    if (plsh_ranks_same(model->ranks, "settings", words, 1, strlen(words), &error) ==
+        PLSH_STATUS_OK)
+        return CLI_DONE;
+    name_setting(model->ranks, words, &error);
+    return cli_fail_error(&error);
+}
+
+int cli_spread_same_weights(const cli_model *model) {
+    plsh_error error;
+    if (model->ranks == NULL) return CLI_DONE;
+    const uint64_t checksum = plsh_model_checksum(model->model);
+    return finish(plsh_ranks_same(model->ranks, "weights", &checksum, 1, sizeof checksum, &error),
+                  &error);
+}
+
+int cli_spread_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
+                           int64_t count) {
+    plsh_error error;
+    return finish(plsh_ranks_same(model->ranks, what, ids, count, sizeof *ids, &error), &error);
+}
+
+int cli_spread_same(const cli_model *model, const cli_command *command, const void *settings,
+                    const cli_ids *ids) {
+    int code = cli_spread_same_settings(model, command, settings);
+    if (code == CLI_DONE) code = cli_spread_same_tokens(model, "tokens", ids->values, ids->count);
+    return code == CLI_DONE ? cli_spread_same_weights(model) : code;
+}
+
+/* ---- Scores ---------------------------------------------------------------------------------- */
 
 int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
     const plsh_ranks *ranks = model->ranks;

@@ -16,6 +16,22 @@
 /* model->ranks, for a mesh "2x4" or NULL. Sessions, and what only they have, are refused. */
 int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model);
 
+/* Have all ranks what the first has? A stale copy of a file on one host would give wrong figures,
+ * or ranks that wait for ever. All call these at the same place; they fail on all, with the number
+ * of the rank and what differs.
+ *     settings: the command's options but for names of files that are compared by what is in them,
+ *               and what is a rank's own (threads, ..)
+ *     weights:  the model's, all of them */
+int cli_spread_same_settings(const cli_model *model, const cli_command *command,
+                             const void *settings);
+int cli_spread_same_weights(const cli_model *model);
+int cli_spread_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
+                           int64_t count);
+
+/* All three. */
+int cli_spread_same(const cli_model *model, const cli_command *command, const void *settings,
+                    const cli_ids *ids);
+
 /* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
 int cli_spread_scores(const cli_model *model, int code, cli_scores *scores);
 

@@ -102,9 +102,12 @@ int cli_ranks_mesh(const char *mesh, const plsh_ranks **out) {
     plsh_error error;
     const int groups = groups_of(mesh);
     *out = NULL;
+    int code = CLI_DONE;
     if (groups == 0)
-        return cli_usage("--mesh %s: data x sequence, whose product is the number of ranks, %d",
+        code = cli_usage("--mesh %s: data x sequence, whose product is the number of ranks, %d",
                          mesh, ranks.count);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
     if (ranks.count == 1) return CLI_DONE;
     if (ranks.mesh == NULL &&
         plsh_mpi_ranks_create(MPI_COMM_WORLD, groups, &ranks.mesh, &error) != PLSH_STATUS_OK)

@@ -55,6 +55,12 @@ PLSH_API plsh_status plsh_ranks_agree(const plsh_ranks *ranks, plsh_status statu
 PLSH_API plsh_status plsh_ranks_agree_group(const plsh_ranks *ranks, plsh_status status,
                                             plsh_error *error);
 
+/* Are the `count` items of `size` bytes, called `what` in messages ("tokens"), those of the first
+ * rank? Compared by their number and a checksum. All ranks call it, and all fail where one differs:
+ * "rank 1: other tokens than rank 0 has: 200 instead of 300". */
+PLSH_API plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, const void *items,
+                                     int64_t count, size_t size, plsh_error *error);
+
 /* Which of `windows` windows this rank's group has; and which of `rows` rows of a group are this
  * rank's: part i of p begins at floor(count i / p). */
 PLSH_API plsh_block plsh_ranks_windows(const plsh_ranks *ranks, int64_t windows);

@@ -1,5 +1,5 @@
 """plsh-mpi runs and trains models as plsh does: the same files and figures with any number of ranks.
-Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill"""
+Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | disagree"""
 import json
 import os
 import shutil
@@ -154,6 +154,41 @@ def test_kill() -> None:
             Path("killed/model.safetensors").read_bytes()), "the weights differ"
 
 
+def refuse(says: str, good: list[str], bad: list[str]) -> None:
+    """Three ranks, of which rank 1 is called with other arguments: all fail at once, with one message."""
+    command = [mpirun, "1", plsh_mpi, *good, ":", "-np", "1", plsh_mpi, *bad, ":", "-np", "1", plsh_mpi, *good]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = [line for line in done.stderr.splitlines() if line.startswith("plsh ")]
+    assert done.returncode == 1 and len(said) == 1 and says in said[0], (says, done)
+    assert not done.stdout, done.stdout
+    print(said[0])
+
+
+def copy_model(name: str) -> None:
+    """The model, but for one bit of its last weight."""
+    shutil.copytree("model", name)
+    weights = Path(name, "model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-2] ^= 1
+    weights.write_bytes(content)
+
+
+def test_disagree() -> None:
+    """One host has a stale copy of a file, or was told something else."""
+    Path("short.txt").write_text(Path("held.txt").read_text()[:-20])
+    Path("other.txt").write_text(Path("held.txt").read_text().replace("3", "4"))
+    copy_model("stale")
+    for command in (["forward"], ["perplexity", "--context", "50"]):
+        good = [*command, "--model", "model", "--text", "held.txt", "--threads", "1"]
+        for says, old, new in (("rank 1: other tokens than rank 0 has: ", "held.txt", "short.txt"),
+                               ("rank 1: other tokens than rank 0 has", "held.txt", "other.txt"),
+                               ("rank 1: other weights than rank 0 has", "model", "stale")):
+            refuse(says, good, [new if word == old else word for word in good])
+        refuse("rank 1: other settings (--sigma=4) than rank 0 has", [*good, "--sigma", "8"], [*good, "--sigma", "4"])
+    perplexity = ["perplexity", "--model", "model", "--text", "held.txt", "--threads", "1"]
+    refuse("rank 1: other settings (--mesh=3x1) than", [*perplexity, "--mesh", "1x3"], [*perplexity, "--mesh", "3x1"])
+
+
 def main() -> None:
     subprocess.run([sys.executable, write_model, "model"], check=True)
     Path("text.txt").write_text("".join(f"line {i} of a text to learn\n" for i in range(400)))
@@ -162,6 +197,8 @@ def main() -> None:
         test_resume()
     elif what == "kill":
         test_kill()
+    elif what == "disagree":
+        test_disagree()
     else:
         test_ranks(int(what))
 
