@@ -177,13 +177,16 @@ static int save(const settings *given, work *w) {
 
 static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
+    const cli_spread_cost cost = cli_spread_costs(&w->model);
     cli_json *json;
     plsh_error error;
     if (!given->lm.common.json) {
         printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
                (double)w->ids.count / w->seconds);
         if (!isnan(loss)) printf(", loss %.7g", loss);
-        printf("; attention %s\n", w->model.said);
+        printf("; attention %s", w->model.said);
+        cli_spread_costs_print(&cost, "; ");
+        putchar('\n');
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
@@ -193,7 +196,7 @@ static int report(const settings *given, const work *w) {
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "loss", loss);
     cli_json_number(json, "seconds", w->seconds);
-    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_spread_costs_json(&cost, json);
     cli_json_end(json);
     int code = cli_print_json(json);
     cli_json_free(json);

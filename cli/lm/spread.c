@@ -102,6 +102,32 @@ int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
     return CLI_DONE;
 }
 
+/* ---- Costs ----------------------------------------------------------------------------------- */
+
+cli_spread_cost cli_spread_costs(const cli_model *model) {
+    const plsh_ranks *ranks = model->ranks;
+    plsh_traffic own = {0};
+    if (ranks != NULL) own = ranks->traffic(ranks->context);
+    double most[] = {(double)own.bytes_sent, own.waited, (double)cli_peak_bytes()};
+    cli_ranks_most(most, CLI_COUNT(most));
+    return (cli_spread_cost){.over_ranks = ranks != NULL,
+                             .bytes_sent = (int64_t)most[0],
+                             .waited = most[1],
+                             .peak_bytes = (int64_t)most[2]};
+}
+
+void cli_spread_costs_json(const cli_spread_cost *cost, cli_json *json) {
+    if (cost->over_ranks) cli_json_integer(json, "bytes_sent", cost->bytes_sent);
+    if (cost->over_ranks) cli_json_number(json, "waited", cost->waited);
+    cli_json_integer(json, "peak_bytes", cost->peak_bytes);
+}
+
+void cli_spread_costs_print(const cli_spread_cost *cost, const char *before) {
+    if (cost->over_ranks)
+        printf("%sa rank sent up to %lld bytes and waited up to %.4g s", before,
+               (long long)cost->bytes_sent, cost->waited);
+}
+
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
 static int64_t rows_at_once(int64_t columns) { return columns < BLOCK ? BLOCK / columns : 1; }

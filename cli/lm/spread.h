@@ -35,6 +35,20 @@ int cli_spread_same(const cli_model *model, const cli_command *command, const vo
 /* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
 int cli_spread_scores(const cli_model *model, int code, cli_scores *scores);
 
+/* What a run cost so far: the most of a rank. All ranks call it. */
+typedef struct cli_spread_cost {
+    bool over_ranks; /* false: there is nobody to send to, or to wait for */
+    int64_t bytes_sent, peak_bytes;
+    double waited;
+} cli_spread_cost;
+
+cli_spread_cost cli_spread_costs(const cli_model *model);
+
+/* peak_bytes, and over ranks bytes_sent and waited. In words, to stdout: the latter two after
+ * `before`, nothing for one process. */
+void cli_spread_costs_json(const cli_spread_cost *cost, cli_json *json);
+void cli_spread_costs_print(const cli_spread_cost *cost, const char *before);
+
 /* Rows that are spread over the ranks of one group, into an array [rows][columns] that the first
  * one writes; `own` are this rank's, NULL on all where it was not asked for. */
 int cli_spread_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,

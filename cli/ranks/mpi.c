@@ -54,6 +54,10 @@ int cli_ranks_agree(int code) {
     return code_of(first);
 }
 
+void cli_ranks_most(double *numbers, int count) {
+    MPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+}
+
 /* Do all get here? Those that did their work wait for the others; one that failed does not wait for
  * those that do not know of it, and wait for it. */
 static bool meet(int mine, int *first) {

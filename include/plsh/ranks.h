@@ -15,6 +15,11 @@
 extern "C" {
 #endif
 
+typedef struct plsh_traffic {
+    int64_t bytes_sent; /* rows of attention, parts of sums, rows to the first rank */
+    double waited;      /* seconds in which it did nothing but wait for others */
+} plsh_traffic;
+
 /* All ranks (of a group, for its attention) call the same functions in the same order, and a
  * failure of one is the failure of all: each returns it, with the same message. */
 typedef struct plsh_ranks {
@@ -45,6 +50,10 @@ typedef struct plsh_ranks {
     plsh_status (*send)(void *context, const void *bytes, size_t size, plsh_error *error);
     plsh_status (*receive)(void *context, int64_t from, void *bytes, size_t size,
                            plsh_error *error);
+
+    /* What this rank has sent and waited since the ranks were made. For programs, which may report
+     * it: libplsh_lm does not ask. NULL: nobody counts. */
+    plsh_traffic (*traffic)(void *context);
 } plsh_ranks;
 
 /* NULL stands for a process alone: it is the first, agrees with itself, and has everything. */

@@ -63,6 +63,11 @@ def table_of(text: str) -> list[dict]:
             for row in json.loads(text)["rows"]]
 
 
+def check_costs(said: dict, ranks: int, sends: bool = True) -> None:
+    assert said["peak_bytes"] > 0 and ("bytes_sent" in said) == ("waited" in said) == (ranks > 1), said
+    assert ranks == 1 or ((said["bytes_sent"] > 0) == sends and said["waited"] >= 0), said
+
+
 def test_ranks(ranks: int) -> None:
     """forward, perplexity and 20 steps of training against one process."""
     forward = ["forward", "--model", "model", "--text", "held.txt", "--threads", "1"]
@@ -75,7 +80,10 @@ def test_ranks(ranks: int) -> None:
                   "--limit-tokens", "1500", "--attention", "exact", "--sigma", "16", "--threads", "1",
                   "--json", "--quiet"]
     mesh = ["--mesh", f"2x{ranks // 2}"] if ranks % 2 == 0 else []
-    one, many = table_of(run(*perplexity)), table_of(run(*perplexity, *mesh, ranks=ranks))
+    said = run(*perplexity, *mesh, ranks=ranks)
+    check_costs(json.loads(said), ranks, sends="2x1" not in mesh)  # one rank in a group has its rows
+    check_costs(json.loads(run(*forward, "--json", ranks=ranks)), ranks)
+    one, many = table_of(run(*perplexity)), table_of(said)
     for a, b in zip(one, many, strict=True):
         assert a.keys() == b.keys() and a["tokens"] == b["tokens"]
         assert all(abs(a[k] - b[k]) <= 1e-6 * abs(a[k]) for k in ("nll", "mrr", "entropy")), (a, b)
