@@ -153,6 +153,19 @@ static int make_folder(work *w) {
     return given->data.fresh != NULL ? make_fresh(given) : CLI_DONE;
 }
 
+/* The ranks, which are told the same; before anything is written. */
+static int open_ranks(work *w) {
+    const cli_train_steps *s = &w->given->steps;
+    int code = cli_spread_open(&w->given->lm, s->mesh, &w->model);
+    const plsh_ranks *ranks = w->model.ranks;
+    if (code == CLI_DONE && ranks != NULL && s->batch < ranks->groups)
+        code = cli_usage("--mesh %s: %lld groups share a --batch of %lld windows; give it one for "
+                         "each, at least",
+                         s->mesh, (long long)ranks->groups, (long long)s->batch);
+    if (code == CLI_DONE) code = cli_spread_same_settings(&w->model, &cli_command_train, w->given);
+    return cli_ranks_agree(code);
+}
+
 static int prepare_folder(work *w) {
     const settings *given = w->given;
     const cli_train_data *data = &given->data;
@@ -164,6 +177,8 @@ static int prepare_folder(work *w) {
         return cli_usage("--adapter: say its --lora-rank too");
     if (given->records.from != NULL && !given->records.resume)
         return cli_usage("--from goes with --resume");
+    int code = open_ranks(w);
+    if (code != CLI_DONE) return code;
     return cli_ranks_agree(cli_rank() == 0 ? make_folder(w) : CLI_DONE);
 }
 
@@ -193,28 +208,18 @@ static plsh_train_options trainer_options(const work *w) {
                                 .passes = given->steps.accumulate};
 }
 
-static int open_ranks(work *w) {
-    const cli_train_steps *s = &w->given->steps;
-    int code = cli_spread_open(&w->lm, s->mesh, &w->model);
-    const plsh_ranks *ranks = w->model.ranks;
-    if (code == CLI_DONE && ranks != NULL && s->batch < ranks->groups)
-        code = cli_usage("--mesh %s: %lld groups share a --batch of %lld windows; give it one for "
-                         "each, at least",
-                         s->mesh, (long long)ranks->groups, (long long)s->batch);
-    return code;
-}
-
 /* The trainer has the weights; what was opened to know the layers is closed again. */
 static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
+    const plsh_ranks *ranks = w->model.ranks;
     plsh_error error;
     w->lm = w->given->lm;
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
     int code = cli_ranks_agree(cli_model_open(&w->lm, &w->model));
-    if (code == CLI_DONE) code = open_ranks(w);
     if (code != CLI_DONE) return code;
+    w->model.ranks = ranks;
     plsh_train_options options = trainer_options(w);
     if (plsh_trainer_create(&w->trainer, w->lm.model.model, &options, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
