@@ -267,6 +267,15 @@ static int open_data(work *w) {
     return code;
 }
 
+/* Does every rank learn, and hold out, what the first does? */
+static int same_data(const work *w) {
+    const cli_model *m = &w->model;
+    int code = cli_spread_same_tokens(m, "tokens of --text", plsh_corpus_ids(w->corpus),
+                                      plsh_corpus_count(w->corpus));
+    if (code != CLI_DONE) return code;
+    return cli_spread_same_tokens(m, "tokens of --eval-text", w->eval.values, w->eval.count);
+}
+
 static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s->accumulate; }
 
 /* How many steps there are, and what is left out of them. */
@@ -551,6 +560,7 @@ static int train(work *w) {
 
 static int run(const void *given) {
     work w = {.given = given, .saved = -1, .lock = -1, .last_loss = NAN};
+    if (code == CLI_DONE) code = cli_spread_same_weights(&w->model);
     int code = prepare_folder(&w);
     if (code == CLI_DONE) code = open_model(&w);
     if (code == CLI_DONE) code = open_data(&w);
@@ -565,6 +575,7 @@ static int run(const void *given) {
     plsh_trainer_destroy(w.trainer);
     if (w.lock >= 0) close(w.lock);
     return code;
+    if (code == CLI_DONE) code = same_data(&w);
 }
 
 static const cli_group groups[] = {
