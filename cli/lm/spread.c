@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     BLOCK = 1 << 22, /* numbers that are sent at once */
@@ -78,6 +79,24 @@ int cli_spread_same(const cli_model *model, const cli_command *command, const vo
     int code = cli_spread_same_settings(model, command, settings);
     if (code == CLI_DONE) code = cli_spread_same_tokens(model, "tokens", ids->values, ids->count);
     return code == CLI_DONE ? cli_spread_same_weights(model) : code;
+}
+
+int cli_spread_checkpoint(const cli_model *model, const char *run, int64_t *step) {
+    const plsh_ranks *ranks = model->ranks;
+    char folder[PLSH_CHECKPOINT_PATH];
+    plsh_error error;
+    double first = plsh_ranks_first(ranks) ? (double)*step : 0.0;
+    if (ranks == NULL) return CLI_DONE;
+    plsh_status status = ranks->sum(ranks->context, &first, 1, &error);
+    if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
+    *step = (int64_t)first;
+    if (*step >= 0) status = plsh_checkpoint_folder(run, *step, folder, sizeof folder, &error);
+    if (status == PLSH_STATUS_OK && *step >= 0 && access(folder, R_OK) != 0) {
+        status = PLSH_STATUS_IO;
+        snprintf(error.message, sizeof error.message,
+                 "%.160s is not there, but on rank 0: hosts share the folder of a run", folder);
+    }
+    return finish(plsh_ranks_agree(ranks, status, &error), &error);
 }
 
 /* ---- Scores ---------------------------------------------------------------------------------- */

@@ -32,6 +32,10 @@ int cli_spread_same_tokens(const cli_model *model, const char *what, const int32
 int cli_spread_same(const cli_model *model, const cli_command *command, const void *settings,
                     const cli_ids *ids);
 
+/* *step, the last checkpoint in the folder of a run (-1: none), becomes the first rank's, which a
+ * rank that does not see it refuses for all. */
+int cli_spread_checkpoint(const cli_model *model, const char *run, int64_t *step);
+
 /* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
 int cli_spread_scores(const cli_model *model, int code, cli_scores *scores);
 

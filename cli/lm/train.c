@@ -340,6 +340,10 @@ static int resume(work *w) {
     char folder[PATH], settings_now[sizeof w->state.settings];
     plsh_error error;
     int64_t step = plsh_checkpoint_last(given->data.out, -1);
+    if (given->records.from == NULL) {
+        int code = cli_spread_checkpoint(&w->model, given->data.out, &step);
+        if (code != CLI_DONE) return code;
+    }
     snprintf(settings_now, sizeof settings_now, "%s", w->state.settings);
     if (given->records.from != NULL) {
         snprintf(folder, sizeof folder, "%s", given->records.from);
