@@ -534,10 +534,15 @@ static int finish(work *w, bool finished_before, double seconds) {
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     if (code == CLI_DONE) code = plot(w);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
+    const cli_spread_cost cost = cli_spread_costs(&w->model);
+    if (cost.over_ranks) code = cli_train_log_costs(&w->log, w->state.step, &cost);
     if (code != CLI_DONE || w->given->lm.common.json) return code;
     printf("%lld steps, %lld of them skipped", (long long)w->state.step,
            (long long)w->state.skipped);
     if (!finished_before) printf(", last loss %.5f, in %.4g s", w->last_loss, seconds);
+    cli_spread_costs_print(&cost, "; ");
     printf("; %s in %s\n", w->given->lora.rank > 0 ? "the adapter is" : "the model is", out);
     return CLI_DONE;
 }
@@ -555,6 +560,7 @@ static int train(work *w) {
         code = cli_train_log_open(&w->log, log != NULL ? log : w->log_path,
                                   w->saved >= 0 ? w->state.log_bytes : -1, given->lm.common.json);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = cli_spread_same_weights(&w->model);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
     catch_signals();
@@ -564,12 +570,12 @@ static int train(work *w) {
 
 static int run(const void *given) {
     work w = {.given = given, .saved = -1, .lock = -1, .last_loss = NAN};
-    if (code == CLI_DONE) code = cli_spread_same_weights(&w->model);
     int code = prepare_folder(&w);
     if (code == CLI_DONE) code = open_model(&w);
     if (code == CLI_DONE) code = open_data(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = same_data(&w);
     if (code == CLI_DONE) code = train(&w);
     cli_train_log_close(&w.log);
     free(w.ids);
@@ -579,7 +585,6 @@ static int run(const void *given) {
     plsh_trainer_destroy(w.trainer);
     if (w.lock >= 0) close(w.lock);
     return code;
-    if (code == CLI_DONE) code = same_data(&w);
 }
 
 static const cli_group groups[] = {
