@@ -49,6 +49,11 @@ if(plsh_has_mpi)
             set_tests_properties(mpi-models-${what} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
                 TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
         endforeach()
+        add_test(NAME mpi-models-hosts COMMAND ${PLSH_PYTHON}
+            "${CMAKE_CURRENT_SOURCE_DIR}/mpi/models_test.py"
+            "${CMAKE_CURRENT_SOURCE_DIR}/mpi/hosts.sh" "$<TARGET_FILE:plsh>"
+            "$<TARGET_FILE:plsh-mpi>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py" hosts)
+        set_tests_properties(mpi-models-hosts PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 300)
     endif()
 else()
     add_test(NAME mpi COMMAND ${CMAKE_COMMAND} -E echo "skipped: no MPI was found (openmpi-bin libopenmpi-dev)")

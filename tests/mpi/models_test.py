@@ -1,5 +1,5 @@
 """plsh-mpi runs and trains models as plsh does: the same files and figures with any number of ranks.
-Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | disagree"""
+Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | disagree | hosts (MPIRUN is hosts.sh)"""
 import json
 import os
 import shutil
@@ -20,7 +20,7 @@ TRAIN = ["train", "--fresh", "model/config.json", "--tokenizer", "model", "--tex
 
 def run(*arguments: str, ranks: int = 0) -> str:
     """The output of plsh, or of plsh-mpi with that many ranks."""
-    command = [mpirun, str(ranks), plsh_mpi] if ranks else [plsh]
+    command = [mpirun, *([] if what == "hosts" else [str(ranks)]), plsh_mpi] if ranks else [plsh]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     if done.returncode == 77:  # mpirun.sh: there is no mpirun
         print(done.stdout)
@@ -47,7 +47,8 @@ def compare_files(one: str, many: str, limit: float) -> None:
 
 def log_of(out: str) -> list[dict]:
     lines = [json.loads(line) for line in Path(out, "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines]
+    return [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines
+            if "bytes_sent" not in line]
 
 
 def compare_logs(one: str, many: str, limit: float) -> None:
@@ -90,6 +91,10 @@ def test_ranks(ranks: int) -> None:
     run(*TRAIN, "--steps", "20", "--out", "one")
     run(*TRAIN, "--steps", "20", "--out", "many", ranks=ranks)
     compare_logs("one", "many", 1e-6)
+    last = json.loads(Path("many/log.jsonl").read_text().splitlines()[-1])
+    assert ("bytes_sent" in last) == (ranks > 1), last
+    if ranks > 1:
+        check_costs(last, ranks)
     files = [sorted(p.name for p in Path(out).iterdir()) for out in ("one", "many")]
     assert files[0] == files[1], files
     if ranks == 1:
@@ -162,9 +167,11 @@ def test_kill() -> None:
             Path("killed/model.safetensors").read_bytes()), "the weights differ"
 
 
-def refuse(says: str, good: list[str], bad: list[str]) -> None:
-    """Three ranks, of which rank 1 is called with other arguments: all fail at once, with one message."""
-    command = [mpirun, "1", plsh_mpi, *good, ":", "-np", "1", plsh_mpi, *bad, ":", "-np", "1", plsh_mpi, *good]
+def refuse(says: str, good: list[str], bad: list[str], folder: str = ".") -> None:
+    """Three ranks, of which rank 1 is called with other arguments, or in another folder: all fail at once,
+    with one message."""
+    command = [mpirun, "1", plsh_mpi, *good, ":", "-np", "1", "--wdir", os.path.abspath(folder), plsh_mpi, *bad,
+               ":", "-np", "1", plsh_mpi, *good]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     said = [line for line in done.stderr.splitlines() if line.startswith("plsh ")]
     assert done.returncode == 1 and len(said) == 1 and says in said[0], (says, done)
@@ -195,6 +202,39 @@ def test_disagree() -> None:
         refuse("rank 1: other settings (--sigma=4) than rank 0 has", [*good, "--sigma", "8"], [*good, "--sigma", "4"])
     perplexity = ["perplexity", "--model", "model", "--text", "held.txt", "--threads", "1"]
     refuse("rank 1: other settings (--mesh=3x1) than", [*perplexity, "--mesh", "1x3"], [*perplexity, "--mesh", "3x1"])
+    test_disagree_training()
+
+
+def test_disagree_training() -> None:
+    """`away` is what rank 1 sees: another text, then another run of the same options, then none."""
+    train = [*TRAIN, "--steps", "4", "--checkpoint-every", "2", "--out", "run"]
+    refuse("rank 1: other settings (--lr=0.1) than rank 0 has", train, [*train, "--lr", "0.1"])
+    bad = subprocess.run([mpirun, "3", plsh_mpi, *train, "--mesh", "2x2"], capture_output=True, text=True)
+    assert bad.returncode == 2 and "--mesh 2x2: data x sequence" in bad.stderr, bad
+    assert not Path("run").exists(), "a folder is left by a run that was refused"
+    os.mkdir("away")
+    shutil.copytree("model", "away/model")
+    shutil.copy("held.txt", "away")
+    Path("away/text.txt").write_text(Path("text.txt").read_text().replace("learn", "loose"))
+    run(*train)
+    subprocess.run([plsh, *train], cwd="away", check=True)
+    train.append("--resume")
+    refuse("rank 1: other tokens of --text than rank 0 has", train, train, "away")
+    shutil.copy("text.txt", "away")
+    shutil.copy("short.txt", "away/held.txt")
+    refuse("rank 1: other tokens of --eval-text than rank 0 has: ", train, train, "away")
+    shutil.copy("held.txt", "away")
+    refuse("rank 1: other weights than rank 0 has", train, train, "away")
+    for folder in Path("away/run").glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    refuse("rank 1: run/checkpoint-00000004 is not there", train, train, "away")
+
+
+def test_hosts() -> None:
+    """Two hosts with two ranks each, over TCP: the losses of one process."""
+    run(*TRAIN, "--steps", "20", "--out", "one")
+    run(*TRAIN, "--steps", "20", "--out", "many", "--mesh", "2x2", ranks=4)
+    compare_logs("one", "many", 1e-6)
 
 
 def main() -> None:
@@ -207,6 +247,8 @@ def main() -> None:
         test_kill()
     elif what == "disagree":
         test_disagree()
+    elif what == "hosts":
+        test_hosts()
     else:
         test_ranks(int(what))
 
