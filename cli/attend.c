@@ -343,7 +343,8 @@ const cli_command cli_command_attend = {
             "partitions, fused; masks the same by the paper's algorithm, a pass per mask; mean "
             "averages the outputs of single masks; window cuts the bias off; fixed has equal "
             "blocks and no bias; none has no bias; auto takes the cheapest that keeps to --eps "
-            "whatever the data, and says which and why.",
+            "whatever the data, and says which and why. Under mpirun, the ranks of plsh-mpi share "
+            "the rows, and each of them holds the whole arrays.",
     .example = "plsh attend --random 8,2000,64 --causal --method auto\n"
                "plsh attend --random 2,1000,32 --sigma 4,64 --method plsh --samples 64 "
                "--out o.npy --certify bound.npy\n"

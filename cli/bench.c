@@ -148,11 +148,11 @@ typedef struct measured {
     cli_attention *run;
     const plsh_plan *plan; /* its own */
     size_t bytes;          /* of its workspace */
-    int64_t sent;          /* over ranks: bytes, the most of a rank, and seconds that one waited */
-    double waited;
+    int64_t sent;          /* over ranks: bytes, the most of a rank */
     const struct arrays *arrays;
     cli_decoder decoder;
     double *seconds;
+    double *waited; /* over ranks: seconds of it, the most of a rank */
     double *memory; /* decode: seconds to read as many bytes */
     int64_t pairs;
     double error;
@@ -249,8 +249,9 @@ static int make_line(const settings *options, const cli_decay_list *decays,
                                        .head_count = shape->heads,
                                        .threads = (int)options->common.threads,
                                        .isa = options->common.isa};
-    line->seconds = calloc(2 * (size_t)shape->reps, sizeof *line->seconds);
+    line->seconds = calloc(3 * (size_t)shape->reps, sizeof *line->seconds);
     line->memory = line->seconds + shape->reps;
+    line->waited = line->memory + shape->reps;
     code = cli_attention_create(&line->attention, &line->run);
     if (code != CLI_DONE) return code;
     line->plan = cli_attention_plan(line->run);
@@ -300,9 +301,9 @@ static void list_lines(const shape_options *shape, const arrays *a, measured *li
 
 static void take_run(measured *line, const cli_run *run, int64_t rep) {
     if (rep >= 0) line->seconds[rep] = run->seconds;
+    if (rep >= 0) line->waited[rep] = run->waited;
     line->pairs = run->report.pairs;
     line->sent = run->bytes_sent;
-    line->waited = run->waited;
 }
 
 static int run_forward(measured *line, const arrays *a, int64_t rep) {
@@ -362,7 +363,19 @@ static int run_line(measured *line, int64_t rep, int storage) {
     return line->pass == BACKWARD ? run_backward(line, a, rep) : run_forward(line, a, rep);
 }
 
+/* That of the repetition whose time is the median (the lower one of two). */
+static double median_wait(const measured *line, int64_t reps) {
+    const double *s = line->seconds;
+    for (int64_t i = 0; i < reps; i++) {
+        int64_t before = 0;
+        for (int64_t j = 0; j < reps; j++) before += s[j] < s[i] || (s[j] == s[i] && j < i);
+        if (before == (reps - 1) / 2) return line->waited[i];
+    }
+    return NAN;
+}
+
 static void add_row(cli_table *table, measured *line, int64_t reps, double roof) {
+    const double waited = median_wait(line, reps); /* before they are sorted */
     bench_times times = bench_summarise(line->seconds, (int)reps);
     double products = line->pass == BACKWARD ? 5 : 2;
     double flops = 2 * products * (double)line->dim * (double)line->pairs;
@@ -385,7 +398,7 @@ static void add_row(cli_table *table, measured *line, int64_t reps, double roof)
         {.number = line->error},
         {.integer = (int64_t)line->bytes},
         {.integer = line->sent},
-        {.number = line->waited},
+        {.number = waited},
     };
     cli_table_add(table, cells);
 }
@@ -508,21 +521,23 @@ static int run(const void *given) {
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "measures speed and error of the methods side by side",
-    .text = "Runs attention on standard normal arrays and prints, for every method, the median "
-            "time, its "
-            "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
-            "run), "
-            "the number of (query, key) pairs scored and the one predicted, by which auto chooses "
-            "its method (of a whole pass: none for decode), the largest error against exact "
-            "attention in "
-            "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
-            "workspace. The methods and "
-            "lengths take turns, so that a slow "
-            "moment of the machine meets all of them; spread is the interquartile range over the "
-            "median. A decode row is one token more after n: its time, its pairs, the error of the "
-            "last 16 tokens of the n, the bytes of the cache; its roof is the time to read as many "
-            "bytes as it needs of keys and values, measured in turns with it. Over the ranks of "
-            "plsh-mpi two columns more: the most bytes that a rank sent, and seconds it waited.",
+    .text =
+        "Runs attention on standard normal arrays and prints, for every method, the median "
+        "time, its "
+        "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
+        "run), "
+        "the number of (query, key) pairs scored and the one predicted, by which auto chooses "
+        "its method (of a whole pass: none for decode), the largest error against exact "
+        "attention in "
+        "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
+        "workspace. The methods and "
+        "lengths take turns, so that a slow "
+        "moment of the machine meets all of them; spread is the interquartile range over the "
+        "median. A decode row is one token more after n: its time, its pairs, the error of the "
+        "last 16 tokens of the n, the bytes of the cache; its roof is the time to read as many "
+        "bytes as it needs of keys and values, measured in turns with it. Over the ranks of "
+        "plsh-mpi, each of which holds the whole arrays, two columns more: the most bytes that a "
+        "rank sent, and seconds it waited; times are those of the slowest.",
     .example = "plsh bench --n 1024 --heads 4 --reps 2 --causal\n"
                "plsh bench --pass decode --n 1024,4096 --heads 4 --sigma 16 --reps 2",
     .groups = groups,

@@ -18,6 +18,9 @@ int cli_rank_count(void);
 /* CLI_DONE where all ranks say so, otherwise the code of the first that failed. All call it. */
 int cli_ranks_agree(int code);
 
+/* The largest of each number over all ranks. All call it. */
+void cli_ranks_most(double *numbers, int count);
+
 /* The ranks as libplsh_lm takes them, NULL for one process: a mesh of data x sequence, "2x4" (NULL:
  * all in one sequence). They live until the program ends. */
 int cli_ranks_mesh(const char *mesh, const plsh_ranks **out);

@@ -110,7 +110,9 @@ static int prepare(const settings *given, work *w) {
                         "1");
     if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, w->ids.count);
     if (code == CLI_DONE) code = make_outputs(options, w);
-    return cli_ranks_agree(code);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
+    return cli_spread_same(&w->model, &cli_command_forward, given, &w->ids);
 }
 
 static double fed;
@@ -183,6 +185,7 @@ static int save(const settings *given, work *w) {
 
 static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
+    const cli_spread_cost cost = cli_spread_costs(&w->model);
     cli_json *json;
     plsh_error error;
     if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
@@ -191,7 +194,8 @@ static int report(const settings *given, const work *w) {
         printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
                (double)w->ids.count / w->seconds);
         if (!isnan(loss)) printf(", loss %.7g", loss);
-        printf("\n");
+        cli_spread_costs_print(&cost, "; ");
+        putchar('\n');
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
@@ -201,7 +205,7 @@ static int report(const settings *given, const work *w) {
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "loss", loss);
     cli_json_number(json, "seconds", w->seconds);
-    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_spread_costs_json(&cost, json);
     cli_json_end(json);
     int code = cli_print_json(json);
     cli_json_free(json);

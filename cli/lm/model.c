@@ -38,7 +38,9 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_model_options, chunk),
      .value = "N",
-     .help = "tokens of a prompt that go through the layers at once: memory is that of a chunk",
+     .help =
+         "tokens of a prompt that go through the layers at once: memory is that of a chunk; over "
+         "ranks not used, all of a rank's tokens go at once",
      .fallback = "512",
      .range = CLI_BETWEEN(1, 65536)},
     {.name = "kv",

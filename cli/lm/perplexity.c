@@ -280,17 +280,20 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     return code;
 }
 
-static int print_tables(const settings *given, const tables *from) {
+static int print_tables(const settings *given, const tables *from, const cli_spread_cost *cost) {
     int code = cli_print_table(from->contexts);
+    cli_spread_costs_print(cost, "\n");
+    if (cost->over_ranks) putchar('\n');
     if (code != CLI_DONE || given->perplexity.by_position == 0) return code;
     putchar('\n');
     return cli_print_table(from->positions);
 }
 
 static int print(const settings *given, const cli_model *model, const tables *from) {
+    const cli_spread_cost cost = cli_spread_costs(model);
     cli_json *json;
     plsh_error error;
-    if (!given->lm.common.json) return print_tables(given, from);
+    if (!given->lm.common.json) return print_tables(given, from, &cost);
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
@@ -301,7 +304,7 @@ static int print(const settings *given, const cli_model *model, const tables *fr
     if (code == CLI_DONE && given->perplexity.by_position > 0 &&
         cli_table_json(from->positions, json, "positions", &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    cli_spread_costs_json(&cost, json);
     cli_json_end(json);
     if (code == CLI_DONE) code = cli_print_json(json);
     cli_json_free(json);
@@ -332,6 +335,7 @@ static int run(const void *given) {
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = cli_spread_same(&model, &cli_command_perplexity, options, &ids);
     if (code == CLI_DONE) cli_model_announce(&model);
     const cli_integers *contexts = &options->perplexity.context;
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)

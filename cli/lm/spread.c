@@ -1,12 +1,19 @@
 /* cli: what the commands that run models do over the ranks of plsh-mpi. */
 #include "cli/lm/spread.h"
 
+#include "cli/lm/config.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-enum { BLOCK = 1 << 22 }; /* numbers that are sent at once */
+enum {
+    BLOCK = 1 << 22, /* numbers that are sent at once */
+    WORDS = 4096     /* of settings, at most */
+};
 
 int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model) {
     int code = cli_ranks_mesh(mesh, &model->ranks);
@@ -14,6 +21,85 @@ int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model) {
         return cli_usage("--kv: over ranks keys and values are float32");
     return code;
 }
+
+/* ---- The same on all ranks ------------------------------------------------------------------- */
+
+static int finish(plsh_status status, const plsh_error *error) {
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(error);
+}
+
+/* The settings differ somewhere: the first word that does, as the rank has it that differs. */
+static void name_setting(const plsh_ranks *ranks, const char *settings, plsh_error *error) {
+    char what[128];
+    const char *end = settings + strlen(settings);
+    plsh_status status = PLSH_STATUS_OK;
+    for (int word = 0; status == PLSH_STATUS_OK && word < WORDS; word++) {
+        const size_t length = strcspn(settings, " ");
+        snprintf(what, sizeof what, "settings (--%.*s)", length < 100 ? (int)length : 100,
+                 settings);
+        status = plsh_ranks_same(ranks, what, settings, 1, length, error);
+        settings += settings + length < end ? length + 1 : length;
+    }
+}
+
+int cli_spread_same_settings(const cli_model *model, const cli_command *command,
+                             const void *settings) {
+    static const char *const not_compared[] = {
+        "model",  "adapter", "base", "fresh", "tokenizer", "text",    "ids", "eval-text",
+        "tokens", "config",  "json", "quiet", "isa",       "threads", NULL};
+    char words[sizeof((plsh_checkpoint *)0)->settings];
+    plsh_error error;
+    if (model->ranks == NULL) return CLI_DONE;
+    int code =
+        cli_ranks_agree(cli_config_print(command, settings, not_compared, words, sizeof words));
+    if (code != CLI_DONE) return code;
+    if (plsh_ranks_same(model->ranks, "settings", words, 1, strlen(words), &error) ==
+        PLSH_STATUS_OK)
+        return CLI_DONE;
+    name_setting(model->ranks, words, &error);
+    return cli_fail_error(&error);
+}
+
+int cli_spread_same_weights(const cli_model *model) {
+    plsh_error error;
+    if (model->ranks == NULL) return CLI_DONE;
+    const uint64_t checksum = plsh_model_checksum(model->model);
+    return finish(plsh_ranks_same(model->ranks, "weights", &checksum, 1, sizeof checksum, &error),
+                  &error);
+}
+
+int cli_spread_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
+                           int64_t count) {
+    plsh_error error;
+    return finish(plsh_ranks_same(model->ranks, what, ids, count, sizeof *ids, &error), &error);
+}
+
+int cli_spread_same(const cli_model *model, const cli_command *command, const void *settings,
+                    const cli_ids *ids) {
+    int code = cli_spread_same_settings(model, command, settings);
+    if (code == CLI_DONE) code = cli_spread_same_tokens(model, "tokens", ids->values, ids->count);
+    return code == CLI_DONE ? cli_spread_same_weights(model) : code;
+}
+
+int cli_spread_checkpoint(const cli_model *model, const char *run, int64_t *step) {
+    const plsh_ranks *ranks = model->ranks;
+    char folder[PLSH_CHECKPOINT_PATH];
+    plsh_error error;
+    double first = plsh_ranks_first(ranks) ? (double)*step : 0.0;
+    if (ranks == NULL) return CLI_DONE;
+    plsh_status status = ranks->sum(ranks->context, &first, 1, &error);
+    if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
+    *step = (int64_t)first;
+    if (*step >= 0) status = plsh_checkpoint_folder(run, *step, folder, sizeof folder, &error);
+    if (status == PLSH_STATUS_OK && *step >= 0 && access(folder, R_OK) != 0) {
+        status = PLSH_STATUS_IO;
+        snprintf(error.message, sizeof error.message,
+                 "%.160s is not there, but on rank 0: hosts share the folder of a run", folder);
+    }
+    return finish(plsh_ranks_agree(ranks, status, &error), &error);
+}
+
+/* ---- Scores ---------------------------------------------------------------------------------- */
 
 int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
     const plsh_ranks *ranks = model->ranks;
@@ -33,6 +119,32 @@ int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
                       .top10 = (int64_t)sums[5],
                       .top100 = (int64_t)sums[6]};
     return CLI_DONE;
+}
+
+/* ---- Costs ----------------------------------------------------------------------------------- */
+
+cli_spread_cost cli_spread_costs(const cli_model *model) {
+    const plsh_ranks *ranks = model->ranks;
+    plsh_traffic own = {0};
+    if (ranks != NULL) own = ranks->traffic(ranks->context);
+    double most[] = {(double)own.bytes_sent, own.waited, (double)cli_peak_bytes()};
+    cli_ranks_most(most, CLI_COUNT(most));
+    return (cli_spread_cost){.over_ranks = ranks != NULL,
+                             .bytes_sent = (int64_t)most[0],
+                             .waited = most[1],
+                             .peak_bytes = (int64_t)most[2]};
+}
+
+void cli_spread_costs_json(const cli_spread_cost *cost, cli_json *json) {
+    if (cost->over_ranks) cli_json_integer(json, "bytes_sent", cost->bytes_sent);
+    if (cost->over_ranks) cli_json_number(json, "waited", cost->waited);
+    cli_json_integer(json, "peak_bytes", cost->peak_bytes);
+}
+
+void cli_spread_costs_print(const cli_spread_cost *cost, const char *before) {
+    if (cost->over_ranks)
+        printf("%sa rank sent up to %lld bytes and waited up to %.4g s", before,
+               (long long)cost->bytes_sent, cost->waited);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */

@@ -94,15 +94,17 @@ static plsh_train_options trainer_options(const work *w) {
                                 .passes = given->steps.accumulate};
 }
 
+/* The ranks, which are told the same; before anything is written. */
 static int open_ranks(work *w) {
     const cli_train_steps *s = &w->given->steps;
-    int code = cli_spread_open(&w->lm, s->mesh, &w->model);
+    int code = cli_spread_open(&w->given->lm, s->mesh, &w->model);
     const plsh_ranks *ranks = w->model.ranks;
     if (code == CLI_DONE && ranks != NULL && s->batch < ranks->groups)
         code = cli_usage("--mesh %s: %lld groups share a --batch of %lld windows; give it one for "
                          "each, at least",
                          s->mesh, (long long)ranks->groups, (long long)s->batch);
-    return code;
+    if (code == CLI_DONE) code = cli_spread_same_settings(&w->model, &cli_command_train, w->given);
+    return cli_ranks_agree(code);
 }
 
 /* The rank and the scale that are given are those of the adapter that it goes on with. */
@@ -130,6 +132,7 @@ static int check_adapter(const settings *given) {
 /* To know its layers and its tokenizer. */
 static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
+    const plsh_ranks *ranks = w->model.ranks;
     w->lm = w->given->lm;
     w->lm.model.model = data->base != NULL ? data->base : data->out;
     w->lm.model.tokenizer = data->tokenizer;
@@ -138,8 +141,8 @@ static int open_model(work *w) {
     int code = check_adapter(w->given);
     if (code == CLI_DONE) code = cli_model_open(&w->lm, &w->model);
     if (code == CLI_DONE) code = cli_model_fits(&w->lm, &w->model, w->given->steps.context);
-    code = cli_ranks_agree(code);
-    return code == CLI_DONE ? open_ranks(w) : code;
+    w->model.ranks = ranks;
+    return cli_ranks_agree(code);
 }
 
 /* The trainer has the weights; what was opened to know the layers is closed again. */
@@ -223,6 +226,15 @@ static int open_data(work *w) {
         return cli_fail("%s: %lld tokens fill no window of %lld", data->text,
                         (long long)plsh_corpus_count(w->corpus), (long long)context);
     return open_held_out(w);
+}
+
+/* Does every rank learn, and hold out, what the first does? */
+static int same_data(const work *w) {
+    const cli_model *m = &w->model;
+    int code = cli_spread_same_tokens(m, "tokens of --text", plsh_corpus_ids(w->corpus),
+                                      plsh_corpus_count(w->corpus));
+    if (code != CLI_DONE) return code;
+    return cli_spread_same_tokens(m, "tokens of --eval-text", w->eval.values, w->eval.count);
 }
 
 static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s->accumulate; }
@@ -332,6 +344,10 @@ static int resume(work *w) {
     char folder[PATH];
     plsh_error error;
     int64_t step = plsh_checkpoint_last(given->data.out, -1);
+    int code = CLI_DONE;
+    if (given->records.from == NULL)
+        code = cli_spread_checkpoint(&w->model, given->data.out, &step);
+    if (code != CLI_DONE) return code;
     if (given->records.from != NULL) {
         snprintf(folder, sizeof folder, "%s", given->records.from);
     } else if (step < 0) {
@@ -341,7 +357,7 @@ static int resume(work *w) {
                PLSH_STATUS_OK) {
         return cli_fail_error(&error);
     }
-    int code = cli_ranks_agree(check_checkpoint(w, folder, step));
+    code = cli_ranks_agree(check_checkpoint(w, folder, step));
     if (code != CLI_DONE) return code;
     if (plsh_checkpoint_load(w->trainer, folder, &w->state, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
@@ -537,10 +553,15 @@ static int finish(work *w, bool finished_before, double seconds) {
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     if (code == CLI_DONE) plot(w);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
+    const cli_spread_cost cost = cli_spread_costs(&w->model);
+    if (cost.over_ranks) code = cli_train_log_costs(&w->log, w->state.step, &cost);
     if (code != CLI_DONE || w->given->lm.common.json) return code;
     printf("%lld step%s, %lld of them skipped", (long long)w->state.step,
            w->state.step == 1 ? "" : "s", (long long)w->state.skipped);
     if (!finished_before) printf(", last loss %.5f, in %.4g s", w->last_loss, seconds);
+    cli_spread_costs_print(&cost, "; ");
     printf("; %s in %s\n", w->given->lora.rank > 0 ? "the adapter is" : "the model is", out);
     return CLI_DONE;
 }
@@ -561,6 +582,7 @@ static int train(work *w) {
                                   w->saved >= 0 ? w->state.log_bytes : -1, w->state.step,
                                   given->lm.common.json);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = cli_spread_same_weights(&w->model);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
     w->folder.begun = true;
@@ -573,6 +595,7 @@ static int train(work *w) {
 static int run(const void *given) {
     work w = {.given = given, .saved = -1, .folder.lock = -1, .last_loss = NAN};
     int code = cli_train_check(given);
+    if (code == CLI_DONE) code = open_ranks(&w);
     if (code == CLI_DONE)
         code =
             cli_ranks_agree(cli_rank() == 0 ? cli_train_folder_open(&w.folder, given) : CLI_DONE);
@@ -581,6 +604,7 @@ static int run(const void *given) {
     if (code == CLI_DONE) code = make_trainer(&w);
     if (code == CLI_DONE) code = plan_steps(&w);
     code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = same_data(&w);
     if (code == CLI_DONE) code = train(&w);
     cli_train_log_close(&w.log);
     free(w.ids);

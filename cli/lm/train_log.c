@@ -112,6 +112,14 @@ int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *s) 
                       (long long)s->tokens);
 }
 
+int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_spread_cost *cost) {
+    return print_line(log,
+                      "{\"step\": %lld, \"bytes_sent\": %lld, \"waited\": %.5g, "
+                      "\"peak_bytes\": %lld}\n",
+                      (long long)step, (long long)cost->bytes_sent, cost->waited,
+                      (long long)cost->peak_bytes);
+}
+
 /* ---- The picture ----------------------------------------------------------------------------- */
 
 /* "step loss" of the lines that have this key, as a data block of gnuplot. */

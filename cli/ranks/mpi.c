@@ -54,6 +54,10 @@ int cli_ranks_agree(int code) {
     return code_of(first);
 }
 
+void cli_ranks_most(double *numbers, int count) {
+    MPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+}
+
 /* Do all get here? Those that did their work wait for the others; one that failed does not wait for
  * those that do not know of it, and wait for it. */
 static bool meet(int mine, int *first) {
@@ -102,9 +106,12 @@ int cli_ranks_mesh(const char *mesh, const plsh_ranks **out) {
     plsh_error error;
     const int groups = groups_of(mesh);
     *out = NULL;
+    int code = CLI_DONE;
     if (groups == 0)
-        return cli_usage("--mesh %s: data x sequence, whose product is the number of ranks, %d",
+        code = cli_usage("--mesh %s: data x sequence, whose product is the number of ranks, %d",
                          mesh, ranks.count);
+    code = cli_ranks_agree(code);
+    if (code != CLI_DONE) return code;
     if (ranks.count == 1) return CLI_DONE;
     if (ranks.mesh == NULL &&
         plsh_mpi_ranks_create(MPI_COMM_WORLD, groups, &ranks.mesh, &error) != PLSH_STATUS_OK)

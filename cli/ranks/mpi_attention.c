@@ -106,11 +106,19 @@ static float *floats_at(const float *data, plsh_block rows, int64_t dim) {
 
 /* ---- Passes ---------------------------------------------------------------------------------- */
 
-/* Pairs of all ranks; of bytes and waiting, the most. */
+/* Ranks begin together: what one did before (the error, say, which is the first one's business) is
+ * no time that others wait in the pass. */
+static double begin_pass(void) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    return bench_now();
+}
+
+/* Pairs of all ranks; of time, bytes and waiting, the most. */
 static int finish(cli_run *run, double begin, plsh_status status, plsh_mpi_report *report,
                   const plsh_error *error) {
-    run->seconds = bench_now() - begin;
+    const double seconds = bench_now() - begin;
     if (status != PLSH_STATUS_OK) return cli_fail_error(error);
+    MPI_Allreduce(&seconds, &run->seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&report->attention.pairs, &run->report.pairs, 1, MPI_INT64_T, MPI_SUM,
                   MPI_COMM_WORLD);
     MPI_Allreduce(&report->bytes_sent, &run->bytes_sent, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
@@ -138,7 +146,7 @@ int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, 
                               .certificate = arrays->certificate != NULL ? certificate : NULL};
     plsh_mpi_report report;
     plsh_error error;
-    const double begin = bench_now();
+    const double begin = begin_pass();
     plsh_status status = plsh_mpi_plan_forward(attention->ranks, &own, &report, &error);
     int code = finish(run, begin, status, &report, &error);
     if (code != CLI_DONE) return code;
@@ -168,7 +176,7 @@ int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays
                                .d_decay = arrays->d_decay};
     plsh_mpi_report report;
     plsh_error error;
-    const double begin = bench_now();
+    const double begin = begin_pass();
     plsh_status status = plsh_mpi_plan_backward(attention->ranks, &own, &report, &error);
     int code = finish(run, begin, status, &report, &error);
     if (code != CLI_DONE) return code;

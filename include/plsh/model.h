@@ -54,6 +54,10 @@ typedef struct plsh_model_facts {
 PLSH_API plsh_model_facts plsh_model_describe(const plsh_model *model);
 PLSH_API const plsh_weights *plsh_model_weights(const plsh_model *model);
 
+/* Of all weights as they are now (with adapter and slopes): models that differ in a number differ
+ * in it. It reads them once. */
+PLSH_API uint64_t plsh_model_checksum(const plsh_model *model);
+
 /* ---- Attention ----
  *
  * Every model runs with its own attention unless told otherwise: RoPE models without a bias (under

@@ -4,15 +4,15 @@
  * splits[r+1] - 1 of q, k, v and o, and no others. Because a bias fades, a rank needs of the others
  * only the rows next to its own: a halo.
  *
- *     method                       what a rank fetches of the others' rows of k and v
- *     window, fixed, plsh, masks,  plsh_attention_reach: known without asking anybody
- *     mean
- *     exact                        ranks exchange the norms of their keys, tile by tile; each
- * fetches as far as a tile may still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of
- * what it holds: eps in all, as in one process dense, none                  everything, one rank's
- * rows at a time: in turn t, those of rank r - t (modulo ranks), merged by their log-sum-exps. So
- * does no rank hold more than two others' rows auto                         as the method that it
- * stands for on the whole text
+ * What a rank fetches of the others' rows of k and v, by method:
+ *
+ * - window, fixed, plsh, masks, mean: plsh_attention_reach, known without asking anybody
+ * - exact: ranks exchange the norms of their keys, tile by tile; each fetches as far as a tile may
+ *   still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of what it holds: eps in all,
+ *   as in one process
+ * - dense, none: everything, one rank's rows at a time: in turn t, those of rank r - t (modulo
+ *   ranks), merged by their log-sum-exps. So does no rank hold more than two others' rows
+ * - auto: as the method that it stands for on the whole text
  *
  * Halos are fetched head by head, so that a head that fades soon costs little; they may be longer
  * than a neighbour's rows. Ranks may have no rows. Causal rows fetch from before, others from both

@@ -15,6 +15,11 @@
 extern "C" {
 #endif
 
+typedef struct plsh_traffic {
+    int64_t bytes_sent; /* rows of attention, parts of sums, rows to the first rank */
+    double waited;      /* seconds in which it did nothing but wait for others */
+} plsh_traffic;
+
 /* All ranks (of a group, for its attention) call the same functions in the same order, and a
  * failure of one is the failure of all: each returns it, with the same message. */
 typedef struct plsh_ranks {
@@ -45,6 +50,10 @@ typedef struct plsh_ranks {
     plsh_status (*send)(void *context, const void *bytes, size_t size, plsh_error *error);
     plsh_status (*receive)(void *context, int64_t from, void *bytes, size_t size,
                            plsh_error *error);
+
+    /* What this rank has sent and waited since the ranks were made. For programs, which may report
+     * it: libplsh_lm does not ask. NULL: nobody counts. */
+    plsh_traffic (*traffic)(void *context);
 } plsh_ranks;
 
 /* NULL stands for a process alone: it is the first, agrees with itself, and has everything. */
@@ -54,6 +63,12 @@ PLSH_API plsh_status plsh_ranks_agree(const plsh_ranks *ranks, plsh_status statu
                                       plsh_error *error);
 PLSH_API plsh_status plsh_ranks_agree_group(const plsh_ranks *ranks, plsh_status status,
                                             plsh_error *error);
+
+/* Are the `count` items of `size` bytes, called `what` in messages ("tokens"), those of the first
+ * rank? Compared by their number and a checksum. All ranks call it, and all fail where one differs:
+ * "rank 1: other tokens than rank 0 has: 200 instead of 300". */
+PLSH_API plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, const void *items,
+                                     int64_t count, size_t size, plsh_error *error);
 
 /* Which of `windows` windows this rank's group has; and which of `rows` rows of a group are this
  * rank's: part i of p begins at floor(count i / p). */

@@ -397,8 +397,15 @@ plsh_status plsh_mpi_unit_prepare(plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool
 
 /* ---- Create and destroy ---------------------------------------------------------------------- */
 
-/* A number that differs where descriptors do, but for layouts, threads and what is pointed to by
- * decays and labels. */
+/* The tables of decays and the labels that a head points to. */
+static uint64_t summarise_arrays(const plsh_partition *set) {
+    const size_t labels = set->labels ? (size_t)(set->samples * set->label_count) : 0;
+    const size_t entries = set->decay.table ? set->decay.table_size : 0;
+    return plsh_checksum_step(plsh_checksum(set->decay.table, entries * sizeof(double)),
+                              plsh_checksum(set->labels, labels * sizeof(int32_t)));
+}
+
+/* A number that differs where descriptors do, but for layouts and threads. */
 static uint64_t summarise(const plsh_mpi_plan *plan) {
     const plsh_attention *a = &plan->whole;
     const int64_t sizes[] = {a->heads,    a->kv_heads,  a->queries,     a->keys,
@@ -418,6 +425,7 @@ static uint64_t summarise(const plsh_mpi_plan *plan) {
                                     set->label_count, set->decay.kind};
         h = plsh_checksum_step(h, plsh_checksum(numbers, sizeof numbers));
         h = plsh_checksum_step(h, plsh_checksum(integers, sizeof integers));
+        h = plsh_checksum_step(h, summarise_arrays(set));
     }
     return h;
 }

@@ -72,6 +72,7 @@ struct plsh_mpi_plan {
     size_t scratch_size;
     plsh_mpi_fades *fades_state; /* where a unit asks */
     plsh_mpi_report *report;     /* of the call at hand */
+    plsh_traffic *traffic;       /* of all calls, where somebody counts it */
 };
 
 static inline int64_t plsh_block_size(plsh_block block) {

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "mpi/agree.h"
+#include "mpi/plan.h"
 
 enum {
     PIECE = 1 << 22,  /* numbers that are exchanged at once, and held a second time: 16 MiB */
@@ -36,31 +37,42 @@ typedef struct group {
     size_t room;
     double *doubles; /* [ranks][count] */
     size_t double_room;
+    plsh_traffic traffic;
 } group;
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
 static plsh_status make_plan(void *context, const plsh_attention *whole, plsh_block rows,
                              bool backward, void **plan, plsh_error *error) {
-    const group *g = context;
+    group *g = context;
     (void)rows; /* plsh_mpi_split's, as plsh_ranks_rows has them */
     (void)backward;
     plsh_mpi_plan *made = NULL;
     plsh_status status = plsh_mpi_plan_create(whole, NULL, g->own, &made, error);
+    if (made) made->traffic = &g->traffic;
     *plan = made;
     return status;
 }
 
 static void destroy_plan(void *plan) { plsh_mpi_plan_destroy(plan); }
 
+static void count(const plsh_mpi_plan *plan, const plsh_mpi_report *report) {
+    plan->traffic->bytes_sent += report->bytes_sent;
+    plan->traffic->waited += report->waited;
+}
+
 static plsh_status forward(void *plan, const plsh_forward *arrays, plsh_error *error) {
     plsh_mpi_report report;
-    return plsh_mpi_plan_forward(plan, arrays, &report, error);
+    plsh_status status = plsh_mpi_plan_forward(plan, arrays, &report, error);
+    count(plan, &report);
+    return status;
 }
 
 static plsh_status backward(void *plan, const plsh_backward *arrays, plsh_error *error) {
     plsh_mpi_report report;
-    return plsh_mpi_plan_backward(plan, arrays, &report, error);
+    plsh_status status = plsh_mpi_plan_backward(plan, arrays, &report, error);
+    count(plan, &report);
+    return status;
 }
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
@@ -102,15 +114,21 @@ static void add_up(const group *g, const piece *p) {
     }
 }
 
+static plsh_status wait_for(group *g, MPI_Request *request, const char *what, plsh_error *error) {
+    const double begin = MPI_Wtime();
+    plsh_status status = plsh_mpi_try(MPI_Wait(request, MPI_STATUS_IGNORE), what, error);
+    g->traffic.waited += MPI_Wtime() - begin;
+    return status;
+}
+
 static plsh_status end_gathers(group *g, plsh_error *error) {
-    return plsh_mpi_try(MPI_Wait(&g->gathers, MPI_STATUS_IGNORE), "gathering sums", error);
+    return wait_for(g, &g->gathers, "gathering sums", error);
 }
 
 /* The piece that is exchanged is added up, and begins to be gathered. */
 static plsh_status turn_over(group *g, plsh_error *error) {
     if (!g->now.numbers) return PLSH_STATUS_OK;
-    plsh_status status =
-        plsh_mpi_try(MPI_Wait(&g->exchange, MPI_STATUS_IGNORE), "exchanging parts of sums", error);
+    plsh_status status = wait_for(g, &g->exchange, "exchanging parts of sums", error);
     if (!status) status = end_gathers(g, error);
     if (status) return status;
     const piece done = g->now;
@@ -128,6 +146,9 @@ static plsh_status begin_piece(group *g, float *numbers, int64_t count, plsh_err
     if (!status) status = reserve(g, (size_t)count, error);
     if (status) return status;
     cut(g, numbers, count);
+    /* The others' parts to them, and the sum of the own part to each. */
+    const int64_t own = g->now.counts[g->all_rank];
+    g->traffic.bytes_sent += (count - own + own * (g->all_ranks - 1)) * (int64_t)sizeof(float);
     return plsh_mpi_try(MPI_Ialltoallv(numbers, g->now.counts, g->now.first, MPI_FLOAT, g->received,
                                        g->same, g->places, MPI_FLOAT, g->all, &g->exchange),
                         "exchanging parts of sums", error);
@@ -184,8 +205,9 @@ static plsh_status agree(void *context, bool of_group, plsh_status status, plsh_
 static int message_size(size_t left) { return left < MESSAGE ? (int)left : MESSAGE; }
 
 static plsh_status send(void *context, const void *bytes, size_t size, plsh_error *error) {
-    const group *g = context;
+    group *g = context;
     plsh_status status = PLSH_STATUS_OK;
+    g->traffic.bytes_sent += (int64_t)size;
     for (size_t at = 0; !status && at < size; at += MESSAGE) {
         status = plsh_mpi_try(
             MPI_Send((const char *)bytes + at, message_size(size - at), MPI_BYTE, 0, 0, g->own),
@@ -205,6 +227,8 @@ static plsh_status receive(void *context, int64_t from, void *bytes, size_t size
     }
     return status;
 }
+
+static plsh_traffic traffic(void *context) { return ((const group *)context)->traffic; }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -248,7 +272,8 @@ static plsh_ranks make_table(group *g, int groups) {
                         .sum = sum,
                         .agree = agree,
                         .send = send,
-                        .receive = receive};
+                        .receive = receive,
+                        .traffic = traffic};
 }
 
 plsh_status plsh_mpi_ranks_create(MPI_Comm communicator, int groups, const plsh_ranks **out,

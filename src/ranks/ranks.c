@@ -1,5 +1,10 @@
-/* ranks: who has which part of a batch. */
+/* ranks: who has which part of a batch, and whether all have the same inputs. */
 #include "plsh/ranks.h"
+
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/status.h"
 
 static plsh_block part_of(int64_t i, int64_t parts, int64_t count) {
     return (plsh_block){.begin = count * i / parts, .end = count * (i + 1) / parts};
@@ -15,6 +20,27 @@ plsh_status plsh_ranks_agree(const plsh_ranks *ranks, plsh_status status, plsh_e
 
 plsh_status plsh_ranks_agree_group(const plsh_ranks *ranks, plsh_status status, plsh_error *error) {
     return ranks ? ranks->agree(ranks->context, true, status, error) : status;
+}
+
+/* The sum of the first rank's numbers and of zeros is what the first rank has. Halves of a checksum
+ * are exact in double. */
+plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, const void *items,
+                            int64_t count, size_t size, plsh_error *error) {
+    if (!ranks) return PLSH_STATUS_OK;
+    const uint64_t h = plsh_checksum(items, (size_t)count * size);
+    const double mine[] = {(double)count, (double)(h >> 32), (double)(h & UINT32_MAX)};
+    double first[3] = {0};
+    if (plsh_ranks_first(ranks)) memcpy(first, mine, sizeof(first));
+    plsh_status status = ranks->sum(ranks->context, first, 3, error);
+    if (status) return status;
+    if (first[0] != mine[0]) {
+        status =
+            plsh_fail(error, PLSH_STATUS_INVALID, "other %s than rank 0 has: %lld instead of %lld",
+                      what, (long long)count, (long long)first[0]);
+    } else if (memcmp(first, mine, sizeof(first)) != 0) {
+        status = plsh_fail(error, PLSH_STATUS_INVALID, "other %s than rank 0 has", what);
+    }
+    return plsh_ranks_agree(ranks, status, error);
 }
 
 plsh_block plsh_ranks_windows(const plsh_ranks *ranks, int64_t windows) {

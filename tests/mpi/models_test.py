@@ -1,5 +1,5 @@
 """plsh-mpi runs and trains models as plsh does: the same files and figures with any number of ranks.
-Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill"""
+Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | disagree | hosts (MPIRUN is hosts.sh)"""
 import json
 import os
 import shutil
@@ -20,7 +20,7 @@ TRAIN = ["train", "--fresh", "model/config.json", "--tokenizer", "model", "--tex
 
 def run(*arguments: str, ranks: int = 0) -> str:
     """The output of plsh, or of plsh-mpi with that many ranks."""
-    command = [mpirun, str(ranks), plsh_mpi] if ranks else [plsh]
+    command = [mpirun, *([] if what == "hosts" else [str(ranks)]), plsh_mpi] if ranks else [plsh]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     if done.returncode == 77:  # mpirun.sh: there is no mpirun
         print(done.stdout)
@@ -47,7 +47,8 @@ def compare_files(one: str, many: str, limit: float) -> None:
 
 def log_of(out: str) -> list[dict]:
     lines = [json.loads(line) for line in Path(out, "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines]
+    return [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines
+            if "bytes_sent" not in line]
 
 
 def compare_logs(one: str, many: str, limit: float) -> None:
@@ -63,6 +64,11 @@ def table_of(text: str) -> list[dict]:
             for row in json.loads(text)["rows"]]
 
 
+def check_costs(said: dict, ranks: int, sends: bool = True) -> None:
+    assert said["peak_bytes"] > 0 and ("bytes_sent" in said) == ("waited" in said) == (ranks > 1), said
+    assert ranks == 1 or ((said["bytes_sent"] > 0) == sends and said["waited"] >= 0), said
+
+
 def test_ranks(ranks: int) -> None:
     """forward, perplexity and 20 steps of training against one process."""
     forward = ["forward", "--model", "model", "--text", "held.txt", "--threads", "1"]
@@ -75,13 +81,20 @@ def test_ranks(ranks: int) -> None:
                   "--limit-tokens", "1500", "--attention", "exact", "--sigma", "16", "--threads", "1",
                   "--json", "--quiet"]
     mesh = ["--mesh", f"2x{ranks // 2}"] if ranks % 2 == 0 else []
-    one, many = table_of(run(*perplexity)), table_of(run(*perplexity, *mesh, ranks=ranks))
+    said = run(*perplexity, *mesh, ranks=ranks)
+    check_costs(json.loads(said), ranks, sends="2x1" not in mesh)  # one rank in a group has its rows
+    check_costs(json.loads(run(*forward, "--json", ranks=ranks)), ranks)
+    one, many = table_of(run(*perplexity)), table_of(said)
     for a, b in zip(one, many, strict=True):
         assert a.keys() == b.keys() and a["tokens"] == b["tokens"]
         assert all(abs(a[k] - b[k]) <= 1e-6 * abs(a[k]) for k in ("nll", "mrr", "entropy")), (a, b)
     run(*TRAIN, "--steps", "20", "--out", "one")
     run(*TRAIN, "--steps", "20", "--out", "many", ranks=ranks)
     compare_logs("one", "many", 1e-6)
+    last = json.loads(Path("many/log.jsonl").read_text().splitlines()[-1])
+    assert ("bytes_sent" in last) == (ranks > 1), last
+    if ranks > 1:
+        check_costs(last, ranks)
     files = [sorted(p.name for p in Path(out).iterdir()) for out in ("one", "many")]
     assert files[0] == files[1], files
     if ranks == 1:
@@ -154,6 +167,76 @@ def test_kill() -> None:
             Path("killed/model.safetensors").read_bytes()), "the weights differ"
 
 
+def refuse(says: str, good: list[str], bad: list[str], folder: str = ".") -> None:
+    """Three ranks, of which rank 1 is called with other arguments, or in another folder: all fail at once,
+    with one message."""
+    command = [mpirun, "1", plsh_mpi, *good, ":", "-np", "1", "--wdir", os.path.abspath(folder), plsh_mpi, *bad,
+               ":", "-np", "1", plsh_mpi, *good]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = [line for line in done.stderr.splitlines() if line.startswith("plsh ")]
+    assert done.returncode == 1 and len(said) == 1 and says in said[0], (says, done)
+    assert not done.stdout, done.stdout
+    print(said[0])
+
+
+def copy_model(name: str) -> None:
+    """The model, but for one bit of its last weight."""
+    shutil.copytree("model", name)
+    weights = Path(name, "model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-2] ^= 1
+    weights.write_bytes(content)
+
+
+def test_disagree() -> None:
+    """One host has a stale copy of a file, or was told something else."""
+    Path("short.txt").write_text(Path("held.txt").read_text()[:-20])
+    Path("other.txt").write_text(Path("held.txt").read_text().replace("3", "4"))
+    copy_model("stale")
+    for command in (["forward"], ["perplexity", "--context", "50"]):
+        good = [*command, "--model", "model", "--text", "held.txt", "--threads", "1"]
+        for says, old, new in (("rank 1: other tokens than rank 0 has: ", "held.txt", "short.txt"),
+                               ("rank 1: other tokens than rank 0 has", "held.txt", "other.txt"),
+                               ("rank 1: other weights than rank 0 has", "model", "stale")):
+            refuse(says, good, [new if word == old else word for word in good])
+        refuse("rank 1: other settings (--sigma=4) than rank 0 has", [*good, "--sigma", "8"], [*good, "--sigma", "4"])
+    perplexity = ["perplexity", "--model", "model", "--text", "held.txt", "--threads", "1"]
+    refuse("rank 1: other settings (--mesh=3x1) than", [*perplexity, "--mesh", "1x3"], [*perplexity, "--mesh", "3x1"])
+    test_disagree_training()
+
+
+def test_disagree_training() -> None:
+    """`away` is what rank 1 sees: another text, then another run of the same options, then none."""
+    train = [*TRAIN, "--steps", "4", "--checkpoint-every", "2", "--out", "run"]
+    refuse("rank 1: other settings (--lr=0.1) than rank 0 has", train, [*train, "--lr", "0.1"])
+    bad = subprocess.run([mpirun, "3", plsh_mpi, *train, "--mesh", "2x2"], capture_output=True, text=True)
+    assert bad.returncode == 2 and "--mesh 2x2: data x sequence" in bad.stderr, bad
+    assert not Path("run").exists(), "a folder is left by a run that was refused"
+    os.mkdir("away")
+    shutil.copytree("model", "away/model")
+    shutil.copy("held.txt", "away")
+    Path("away/text.txt").write_text(Path("text.txt").read_text().replace("learn", "loose"))
+    run(*train)
+    subprocess.run([plsh, *train], cwd="away", check=True)
+    train.append("--resume")
+    refuse("rank 1: other tokens of --text than rank 0 has", train, train, "away")
+    shutil.copy("text.txt", "away")
+    shutil.copy("short.txt", "away/held.txt")
+    refuse("rank 1: other tokens of --eval-text than rank 0 has: ", train, train, "away")
+    shutil.copy("held.txt", "away")
+    refuse("rank 1: other weights than rank 0 has", train, train, "away")
+    for folder in Path("away/run").glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    refuse("rank 1: run/checkpoint-00000004 is not there", train, train, "away")
+
+
+def test_hosts() -> None:
+    """Two hosts with two ranks each, over TCP: the losses of one process."""
+    run(*TRAIN, "--steps", "20", "--out", "one")
+    run(*TRAIN, "--steps", "20", "--out", "many", "--mesh", "2x2", ranks=4)
+    compare_logs("one", "many", 1e-6)
+
+
 def main() -> None:
     subprocess.run([sys.executable, write_model, "model"], check=True)
     Path("text.txt").write_text("".join(f"line {i} of a text to learn\n" for i in range(400)))
@@ -162,6 +245,10 @@ def main() -> None:
         test_resume()
     elif what == "kill":
         test_kill()
+    elif what == "disagree":
+        test_disagree()
+    elif what == "hosts":
+        test_hosts()
     else:
         test_ranks(int(what))
 

@@ -69,6 +69,11 @@ def main():
                        "--pass", "forward,backward", "--methods", "dense,exact,plsh", "--threads", "1"])
             for line in json.loads(row.stdout)["rows"]:
                 assert line["sent"] > 0 and (line["method"] == "plsh" or line["max_error"] < 1e-5), line
+        # What the first rank does besides is no time that the others waited in the pass.
+        row = run([mpirun, "2", plsh_mpi, "bench", "--n", "16384", "--heads", "2", "--dim", "16", "--reps", "1", "--json", "--pass",
+                   "forward,backward", "--methods", "window", "--window", "16", "--sigma", "2", "--threads", "1"])
+        for line in json.loads(row.stdout)["rows"]:
+            assert 0 <= line["waited"] <= line["seconds"], line
         # One voice, whoever fails, and nothing is written.
         out = Path(folder) / "none.npy"
         done = run([mpirun, "3", plsh_mpi, "attend", "--q", "absent.npy", "--k", "x", "--v", "x", "--out", str(out)], 1)

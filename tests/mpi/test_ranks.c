@@ -356,6 +356,14 @@ static void test_fewer_queries(void) {
     }
 }
 
+static void use_labels(setting *s, const int32_t *labels) {
+    for (int h = 0; h < HEADS; h++) {
+        s->head[h].partition.scheme = PLSH_SCHEME_LABELS;
+        s->head[h].partition.labels = labels;
+        s->head[h].partition.label_count = ROWS;
+    }
+}
+
 static void test_labels(void) {
     static int32_t labels[SAMPLES * ROWS];
     for (int i = 0; i < 8; i++) {
@@ -363,11 +371,7 @@ static void test_labels(void) {
         s.name = i & 4 ? "labels anywhere" : "labels of blocks";
         for (int j = 0; j < SAMPLES * ROWS; j++)
             labels[j] = i & 4 ? j * 7 % 5 : j % ROWS / (7 + j / ROWS);
-        for (int h = 0; h < HEADS; h++) {
-            s.head[h].partition.scheme = PLSH_SCHEME_LABELS;
-            s.head[h].partition.labels = labels;
-            s.head[h].partition.label_count = ROWS;
-        }
+        use_labels(&s, labels);
         run_case(&s);
     }
 }
@@ -524,6 +528,33 @@ static void test_errors(void) {
     problem_free(p);
 }
 
+/* One number of a table of a decay, or of labels, is another on the last rank. */
+static void test_contents(void) {
+    static int32_t labels[SAMPLES * ROWS];
+    double table[] = {1, 0.5, 0.25, 0.125};
+    snprintf(where, sizeof where, "tables and labels");
+    for (int i = 0; ranks > 1 && i < 4; i++) {
+        const bool differs = i & 1, labelled = i & 2;
+        plsh_error error = {0};
+        plsh_mpi_plan *plan;
+        setting s = make_setting(labelled ? PLSH_METHOD_PLSH : PLSH_METHOD_EXACT, true, false, 0);
+        if (labelled) use_labels(&s, labels);
+        for (int h = 0; !labelled && h < HEADS; h++)
+            s.head[h].partition.decay =
+                (plsh_decay){.kind = PLSH_DECAY_TABLE, .table = table, .table_size = 4};
+        s.a.head = s.head;
+        s.a.head_count = HEADS;
+        table[2] = differs && rank == ranks - 1 ? 0.26 : 0.25;
+        labels[ROWS / 2] = differs && rank == ranks - 1;
+        plsh_status status = plsh_mpi_plan_create(&s.a, NULL, MPI_COMM_WORLD, &plan, &error);
+        if (differs)
+            expect_error(status, PLSH_STATUS_INVALID, &error, "is not that of rank 0");
+        else
+            expect(!status, "%s", error.message);
+        plsh_mpi_plan_destroy(plan);
+    }
+}
+
 /* Each allocation of one rank fails once: an error everywhere, and nothing is left behind. */
 static void test_memory(void) {
     setting s = make_setting(PLSH_METHOD_EXACT, false, true, 0);
@@ -570,6 +601,7 @@ static const struct {
              {"halves", test_halves},
              {"far", test_far_keys_stay},
              {"errors", test_errors},
+             {"contents", test_contents},
              {"memory", test_memory}};
 
 /* All tests, or those that are named. */

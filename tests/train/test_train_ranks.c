@@ -259,6 +259,29 @@ static void order_wrong(const plsh_ranks *ranks, void *context) {
     plsh_trainer_destroy(t);
 }
 
+/* Rank 1 has two numbers instead of three, then another one. */
+static void compare_wrong(const plsh_ranks *ranks, void *context) {
+    run *r = context;
+    const int32_t numbers[] = {1, 2, 3}, others[] = {1, 2, 4};
+    const int64_t n = ranks->rank;
+    r->status[n] = plsh_ranks_same(ranks, "words", numbers, n == 1 ? 2 : 3, 4, &r->error[n]);
+    r->status[3 + n] = plsh_ranks_same(ranks, "words", n == 1 ? others : numbers, 3, 4, NULL);
+    r->status[6 + n] = plsh_ranks_same(ranks, "words", numbers, 3, 4, NULL);
+}
+
+static void test_same(void **state) {
+    (void)state;
+    run r = {0};
+    test_ranks_run(1, 3, compare_wrong, &r);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(r.error[i].message,
+                            "rank 1: other words than rank 0 has: 2 instead of 3");
+        assert_int_equal(r.status[3 + i], PLSH_STATUS_INVALID);
+        assert_int_equal(r.status[6 + i], PLSH_STATUS_OK);
+    }
+    assert_int_equal(plsh_ranks_same(NULL, "words", NULL, 0, 4, NULL), PLSH_STATUS_OK);
+}
+
 static void test_errors(void **state) {
     (void)state;
     run r = {0};
@@ -394,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_own_attention), cmocka_unit_test(test_sampled),
         cmocka_unit_test(test_adapters),      cmocka_unit_test(test_slopes),
         cmocka_unit_test(test_no_rows),       cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_hidden),        cmocka_unit_test(test_checkpoints)};
+        cmocka_unit_test(test_same),          cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_checkpoints)};
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }
