@@ -132,7 +132,8 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
     int code = check_base(&given->data);
     if (code != CLI_DONE) return code;
     f->made = mkdir(out, 0777) == 0;
-    if (!f->made && errno != EEXIST) return cli_fail("%s: %s", out, strerror(errno));
+    if (!f->made && errno != EEXIST)
+        return cli_fail("cannot make the folder %s: %s", out, strerror(errno));
     code = lock_folder(f);
     if (code != CLI_DONE) return code;
     const bool resume = given->records.resume, has = plsh_checkpoint_last(out, -1) >= 0;

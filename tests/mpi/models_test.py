@@ -199,7 +199,8 @@ def test_disagree() -> None:
                                ("rank 1: other tokens than rank 0 has", "held.txt", "other.txt"),
                                ("rank 1: other weights than rank 0 has", "model", "stale")):
             refuse(says, good, [new if word == old else word for word in good])
-        refuse("rank 1: other settings (--sigma=4) than rank 0 has", [*good, "--sigma", "8"], [*good, "--sigma", "4"])
+        biased = [*good, "--attention", "exact"]
+        refuse("rank 1: other settings (--sigma=4) than rank 0 has", [*biased, "--sigma", "8"], [*biased, "--sigma", "4"])
     perplexity = ["perplexity", "--model", "model", "--text", "held.txt", "--threads", "1"]
     refuse("rank 1: other settings (--mesh=3x1) than", [*perplexity, "--mesh", "1x3"], [*perplexity, "--mesh", "3x1"])
     test_disagree_training()
