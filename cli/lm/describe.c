@@ -182,6 +182,43 @@ static bool is_original(const cli_model *m) {
     return true;
 }
 
+/* ---- What it was trained with ---------------------------------------------------------------- */
+
+static const char file_name[] = "attention.txt";
+
+static char *path_of(const char *folder) {
+    size_t size;
+    char *path = NULL;
+    FILE *out = open_memstream(&path, &size);
+    if (out == NULL) return NULL;
+    fprintf(out, "%s/%s", folder, file_name);
+    return fclose(out) == 0 ? path : NULL;
+}
+
+int cli_model_remember(const cli_model *m, const char *folder) {
+    plsh_error error;
+    char *path = path_of(folder);
+    if (path == NULL) return cli_fail("out of memory");
+    plsh_status status = plsh_file_save(path, m->said, strlen(m->said), &error);
+    free(path);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+/* Of the adapter, or of the model; NULL where the folder does not tell. */
+static char *recall(const cli_lm *options) {
+    const char *folder = options->model.adapter;
+    char *path = path_of(folder != NULL ? folder : options->model.model), *text = NULL;
+    FILE *file = path != NULL ? fopen(path, "r") : NULL;
+    size_t size = 0;
+    if (file != NULL && getdelim(&text, &size, '\0', file) < 0) {
+        free(text);
+        text = NULL;
+    }
+    if (file != NULL) fclose(file);
+    free(path);
+    return text;
+}
+
 int cli_model_describe(const cli_lm *options, cli_model *m) {
     const int64_t layers = m->facts.layers;
     char **words = make_words(options, m, false), **own = make_words(options, m, true);
@@ -200,6 +237,7 @@ int cli_model_describe(const cli_lm *options, cli_model *m) {
     }
     free_words(words, layers);
     free_words(own, layers);
+    m->trained = recall(options);
     return m->said != NULL ? CLI_DONE : cli_fail("out of memory");
 }
 
@@ -208,4 +246,6 @@ void cli_model_announce(const cli_model *m) {
     if (is_original(m) && m->facts.slopes_learned && !m->facts.alibi)
         cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
                  "original has none");
+    else if (m->trained != NULL && !m->facts.slopes_learned && strcmp(m->trained, m->said) != 0)
+        cli_note("it was trained with another attention: %s", m->trained);
 }

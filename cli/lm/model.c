@@ -216,6 +216,7 @@ void cli_model_close(cli_model *m) {
     free(m->heads);
     free(m->attention);
     free(m->said);
+    free(m->trained);
     *m = (cli_model){0};
 }
 

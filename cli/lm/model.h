@@ -52,7 +52,8 @@ typedef struct cli_model {
     plsh_head *heads;
     plsh_layer_attention *attention; /* one, or one per layer */
     int64_t attention_count;
-    char *said; /* which attention runs, in words */
+    char *said;    /* which attention runs, in words */
+    char *trained; /* which ran while it was trained; NULL: not told */
 } cli_model;
 
 /* Refuses options of attention that were given while every layer has its own, which they do not

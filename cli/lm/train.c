@@ -552,6 +552,7 @@ static int finish(work *w, bool finished_before, double seconds) {
     if (code == CLI_DONE) cli_train_folder_keep(&w->folder);
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
+    if (code == CLI_DONE && cli_rank() == 0) code = cli_model_remember(&w->model, out);
     if (code == CLI_DONE) plot(w);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;

@@ -415,8 +415,10 @@ static plsh_status fill_folder(conversion *c, plsh_error *error) {
                  : plsh_convert_copy_files(plsh_weights_folder(c->weights), c->options->type, out,
                                            error);
     if (!status && from_gguf) status = plsh_convert_write_pooling(c->weights, &c->from, out, error);
+    if (!status && !from_gguf)
+        status = plsh_convert_copy_learned(plsh_weights_folder(c->weights), out, error);
     if (status || !c->options->adapter) return status;
-    return plsh_convert_copy_slopes(c->options->adapter, out, error);
+    return plsh_convert_copy_learned(c->options->adapter, out, error);
 }
 
 /* What fails leaves no new folder behind. */

@@ -21,8 +21,8 @@ plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_m
                                        const char *out, plsh_error *error);
 /* A folder that these, and the conversion, have made, and that is not to be. */
 void plsh_convert_remove_folder(const char *out);
-/* Learned slopes, where a folder has some. */
-plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_error *error);
+/* Learned slopes, and which attention it was trained with, where a folder has them. */
+plsh_status plsh_convert_copy_learned(const char *folder, const char *out, plsh_error *error);
 plsh_status plsh_convert_copy_config(const char *from, const char *to, plsh_weight_type type,
                                      plsh_error *error);
 

@@ -233,6 +233,9 @@ static plsh_status copy_file(const char *from, const char *to, const char *name,
     return status;
 }
 
+/* What plsh train wrote down of the attention that it trained with. */
+static const char attention_file[] = "attention.txt";
+
 /* The file of that name, where the folder has it. */
 static plsh_status copy_named(const char *folder, const char *out, const char *name,
                               plsh_weight_type type, plsh_error *error) {
@@ -245,8 +248,9 @@ static plsh_status copy_named(const char *folder, const char *out, const char *n
     return status;
 }
 
-plsh_status plsh_convert_copy_slopes(const char *folder, const char *out, plsh_error *error) {
-    return copy_named(folder, out, PLSH_SLOPES_FILE, PLSH_WEIGHT_F32, error);
+plsh_status plsh_convert_copy_learned(const char *folder, const char *out, plsh_error *error) {
+    plsh_status status = copy_named(folder, out, PLSH_SLOPES_FILE, PLSH_WEIGHT_F32, error);
+    return status ? status : copy_named(folder, out, attention_file, PLSH_WEIGHT_F32, error);
 }
 
 /* What lies beside weights. */

@@ -135,7 +135,9 @@ plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token) {
         sum += w;
         weighted += w * y;
     }
-    for (int64_t j = 0; j < count; j++) rank += !(logits[j] <= own); /* NaN is before all */
+    /* NaN is before all; of equal ones the first is the best, as an argmax has it */
+    for (int64_t j = 0; j < token; j++) rank += !(logits[j] < own);
+    for (int64_t j = token; j < count; j++) rank += !(logits[j] <= own);
     return (plsh_score){.nll = log(sum) - ((double)own - (double)top),
                         .entropy = log(sum) - weighted / sum,
                         .rank = rank};

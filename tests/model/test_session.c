@@ -284,6 +284,9 @@ static void test_score(void **state) {
     assert_true(fabs(score.nll - (log(sum) - (double)logits[5])) < 1e-6);
     assert_true(fabs(score.entropy - entropy) < 1e-5);
     assert_int_equal(score.rank, rank);
+    for (int i = 0; i < COUNT; i++) logits[i] = 1.0f; /* of equal ones the first is the best */
+    assert_int_equal(plsh_model_score(logits, COUNT, 0).rank, 0);
+    assert_int_equal(plsh_model_score(logits, COUNT, 7).rank, 7);
     logits[5] = NAN; /* no number is no success */
     score = plsh_model_score(logits, COUNT, 5);
     assert_true(isnan(score.nll));
