@@ -249,7 +249,7 @@ def measure_here(o: argparse.Namespace, table: str, contender: str, n: int) -> R
             return measure_transformers(o, table, n)
         return measure_llama(o, table, contender, n)
     except (MemoryError, RuntimeError) as problem:
-        return {"why": str(problem).split("\n", maxsplit=1)[0][:100]}
+        return {"why": str(problem).split("\n", maxsplit=1)[0].replace(f"{ROOT}/", "")[:100]}
 
 
 def measure_apart(o: argparse.Namespace, key: list[Any]) -> Row:
