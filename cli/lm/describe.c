@@ -186,34 +186,37 @@ static bool is_original(const cli_model *m) {
 
 static const char file_name[] = "attention.txt";
 
-static char *path_of(const char *folder) {
-    size_t size;
-    char *path = NULL;
-    FILE *out = open_memstream(&path, &size);
-    if (out == NULL) return NULL;
-    fprintf(out, "%s/%s", folder, file_name);
-    return fclose(out) == 0 ? path : NULL;
+/* Two texts with a character between them; NULL: no memory. */
+static char *join(const char *a, char between, const char *b) {
+    const size_t size = strlen(a) + strlen(b) + 2;
+    char *text = malloc(size);
+    if (text != NULL) snprintf(text, size, "%s%c%s", a, between, b);
+    return text;
 }
 
 int cli_model_remember(const cli_model *m, const char *folder) {
     plsh_error error;
-    char *path = path_of(folder);
-    if (path == NULL) return cli_fail("out of memory");
-    plsh_status status = plsh_file_save(path, m->said, strlen(m->said), &error);
+    char *path = join(folder, '/', file_name), *line = join(m->said, '\n', "");
+    int code = path == NULL || line == NULL ? cli_fail("out of memory") : CLI_DONE;
+    if (code == CLI_DONE && plsh_file_save(path, line, strlen(line), &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
     free(path);
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+    free(line);
+    return code;
 }
 
 /* Of the adapter, or of the model; NULL where the folder does not tell. */
 static char *recall(const cli_lm *options) {
     const char *folder = options->model.adapter;
-    char *path = path_of(folder != NULL ? folder : options->model.model), *text = NULL;
+    if (folder == NULL) folder = options->model.model;
+    char *path = join(folder, '/', file_name), *text = NULL;
     FILE *file = path != NULL ? fopen(path, "r") : NULL;
     size_t size = 0;
-    if (file != NULL && getdelim(&text, &size, '\0', file) < 0) {
+    if (file != NULL && getline(&text, &size, file) < 0) {
         free(text);
         text = NULL;
     }
+    if (text != NULL) text[strcspn(text, "\n")] = '\0';
     if (file != NULL) fclose(file);
     free(path);
     return text;
