@@ -420,7 +420,7 @@ static int make_session(const settings *options, session *all) {
     size_t dims = shape->dim.count, shapes = shape->n.count * dims;
     size_t most = shape->methods.count * shape->samples.count * shape->passes.count;
     all->shapes = calloc(shapes, sizeof *all->shapes);
-    all->lines = calloc(shapes * most, sizeof *all->lines);
+    all->lines = calloc(shapes * most + 1, sizeof *all->lines);
     all->roofs = calloc((size_t)shape->reps, sizeof *all->roofs);
     if (all->shapes == NULL || all->lines == NULL || all->roofs == NULL)
         return cli_fail("out of memory");

@@ -127,8 +127,9 @@ static int write_page(cli_report *report) {
                      "plsh %s, %s kernels, made %s. Below every figure stand the command that "
                      "made it and the day.",
                      plsh_version(), cli_common_isa(report->common), report->today);
-    cli_progress_begin((double)CLI_COUNT(sections), "sections");
-    for (size_t i = 0; i < CLI_COUNT(sections) && code == CLI_DONE; i++) {
+    const size_t count = CLI_COUNT(sections);
+    cli_progress_begin((double)count, "sections");
+    for (size_t i = 0; i < count && code == CLI_DONE; i++) {
         report->section = sections[i].title;
         fprintf(report->out, "<section id=\"%s\">\n", sections[i].id);
         cli_page_element(report->out, "h2", "%s", sections[i].title);

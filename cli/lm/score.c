@@ -102,7 +102,8 @@ static int run_any(window *w, const plsh_session_options *session, float *hidden
     const cli_model *m = w->model;
     plsh_block own = plsh_ranks_rows(m->ranks, w->count);
     const int64_t rows = m->ranks != NULL ? own.end - own.begin : session->chunk;
-    float *states = hidden, *block = w->logits;
+    float *const given = w->logits;
+    float *states = hidden, *block = given;
     if (states == NULL) states = malloc((size_t)(rows + 1) * (size_t)m->facts.hidden * 4);
     if (block == NULL) block = malloc((size_t)BLOCK * (size_t)m->facts.vocabulary * 4);
     plsh_error error = {.message = "out of memory for logits"};
@@ -113,7 +114,8 @@ static int run_any(window *w, const plsh_session_options *session, float *hidden
                : m->ranks != NULL       ? run_spread(w, states, done)
                                         : run(w, session->chunk, states, hidden != NULL, done);
     if (states != hidden) free(states);
-    if (!w->keep) free(block);
+    if (block != given) free(block);
+    w->logits = given;
     return code;
 }
 

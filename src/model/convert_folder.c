@@ -179,7 +179,7 @@ plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_m
     json_t *said = make_pooling(pooling, config->hidden), *modules = make_modules();
     status = said && modules ? make_pooling_folder(out, error)
                              : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a pooling");
-    if (!status) status = save_in(said, out, PLSH_POOLING_FOLDER "/config.json", error);
+    if (!status) status = save_in(said, out, PLSH_POOLING_FILE, error);
     if (!status && pooling != PLSH_POOLING_NONE)
         status = save_in(modules, out, "modules.json", error);
     json_decref(said);
@@ -255,19 +255,10 @@ plsh_status plsh_convert_copy_learned(const char *folder, const char *out, plsh_
 
 /* What lies beside weights. */
 static const char *const beside[] = {
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "special_tokens_map.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    PLSH_SLOPES_FILE,
-    "modules.json",
-    PLSH_POOLING_FOLDER "/config.json",
+    "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
+    "vocab.json",      "special_tokens_map.json", "merges.txt",     "vocab.txt",
+    "tokenizer.model", "chat_template.jinja",     PLSH_SLOPES_FILE, "modules.json",
+    PLSH_POOLING_FILE,
 };
 
 static void remove_in(const char *folder, const char *name) {
@@ -286,8 +277,7 @@ void plsh_convert_remove_folder(const char *out) {
 plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, const char *out,
                                     plsh_error *error) {
     char *pooling;
-    plsh_status status =
-        plsh_path_join(&pooling, folder, PLSH_POOLING_FOLDER "/config.json", error);
+    plsh_status status = plsh_path_join(&pooling, folder, PLSH_POOLING_FILE, error);
     if (!status && plsh_path_exists(pooling)) status = make_pooling_folder(out, error);
     plsh_release(pooling);
     for (size_t i = 0; i < sizeof beside / sizeof *beside && !status; i++)

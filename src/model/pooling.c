@@ -74,7 +74,7 @@ static plsh_status read_modes(json_t *root, const char *path, plsh_pooling *out,
 static plsh_status read_folder(const char *folder, plsh_pooling *out, plsh_error *error) {
     char *path;
     json_t *root;
-    plsh_status status = plsh_path_join(&path, folder, PLSH_POOLING_FOLDER "/config.json", error);
+    plsh_status status = plsh_path_join(&path, folder, PLSH_POOLING_FILE, error);
     if (!status && plsh_path_exists(path)) {
         status = plsh_weights_json_read(path, &root, error);
         if (!status) status = read_modes(root, path, out, error);

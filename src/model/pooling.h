@@ -5,7 +5,8 @@
 #include "model/config.h"
 #include "plsh/model.h"
 
-#define PLSH_POOLING_FOLDER "1_Pooling" /* of sentence-transformers; its config.json says it */
+#define PLSH_POOLING_FOLDER "1_Pooling"           /* of sentence-transformers, */
+#define PLSH_POOLING_FILE "1_Pooling/config.json" /* which says it */
 
 /* *out is left alone where they do not say. */
 plsh_status plsh_pooling_read(const plsh_weights *weights, const plsh_family *family,

@@ -72,7 +72,7 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
                                                  plan->workspace, &report, &error);
     note(call, status, &error, &report);
     if (lse && is_part) move_rows(plan, lse, plan->scratch, unit->heads, part->queries, true);
-    if (arrays.certificate && is_part)
+    if (bound && arrays.certificate && is_part)
         move_rows(plan, bound, plan->scratch + rows, unit->heads, part->queries, true);
 }
 

@@ -405,14 +405,28 @@ static uint64_t summarise_arrays(const plsh_partition *set) {
                               plsh_checksum(set->labels, labels * sizeof(int32_t)));
 }
 
+static uint64_t add_integers(uint64_t h, const int64_t *numbers, size_t count) {
+    for (size_t i = 0; i < count; i++) h = plsh_checksum_step(h, (uint64_t)numbers[i]);
+    return h;
+}
+
+static uint64_t add_doubles(uint64_t h, const double *numbers, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        h = plsh_checksum_step(h, bits);
+    }
+    return h;
+}
+
 /* A number that differs where descriptors do, but for layouts and threads. */
 static uint64_t summarise(const plsh_mpi_plan *plan) {
     const plsh_attention *a = &plan->whole;
     const int64_t sizes[] = {a->heads,    a->kv_heads,  a->queries,     a->keys,
                              a->head_dim, a->value_dim, a->sequences,   a->causal,
                              a->dtype,    a->o_dtype,   a->check_finite};
-    uint64_t h = plsh_checksum(sizes, sizeof sizes);
-    h = plsh_checksum_step(h, plsh_checksum(&a->scale, sizeof a->scale));
+    uint64_t h = add_integers(0, sizes, sizeof sizes / sizeof *sizes);
+    h = add_doubles(h, &a->scale, 1);
     h = plsh_checksum_step(h, plsh_checksum(plan->offsets, (size_t)(a->sequences + 1) * 8));
     h = plsh_checksum_step(h, plsh_checksum(plan->rows, (size_t)plan->ranks * sizeof(plsh_block)));
     for (int64_t i = 0; i < a->heads; i++) {
@@ -423,8 +437,8 @@ static uint64_t summarise(const plsh_mpi_plan *plan) {
                                     set->scheme,      set->design,    set->samples,
                                     set->head,        set->axis,      (int64_t)set->seed,
                                     set->label_count, set->decay.kind};
-        h = plsh_checksum_step(h, plsh_checksum(numbers, sizeof numbers));
-        h = plsh_checksum_step(h, plsh_checksum(integers, sizeof integers));
+        h = add_doubles(h, numbers, sizeof numbers / sizeof *numbers);
+        h = add_integers(h, integers, sizeof integers / sizeof *integers);
         h = plsh_checksum_step(h, summarise_arrays(set));
     }
     return h;

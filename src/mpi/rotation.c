@@ -291,7 +291,7 @@ static void finish(const rotation *w) {
     const plsh_attention *a = &plan->whole;
     const plsh_forward *f = w->call->forward;
     const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
-    for (int64_t i = 0; i < w->unit->heads * queries; i++) {
+    for (int64_t i = 0; w->o && i < w->unit->heads * queries; i++) {
         const int64_t h = w->unit->head + i / queries;
         const ptrdiff_t to = row_at(a->o, h, i % queries);
         const float *row = w->o + row_at(a->o, i / queries, i % queries);

@@ -59,7 +59,7 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
 
 /* 0 <= queries <= keys <= PLSH_ROWS_MAX; and offsets that cut them into sequences of each of which
  * the same holds. With places there may be more queries than keys; positions are not negative. */
-plsh_status plsh_check_rows(const plsh_extent *rows, plsh_error *error);
+plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error);
 
 /* An array of a call, for the check below. */
 typedef struct plsh_check_array {
