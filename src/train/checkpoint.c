@@ -446,7 +446,7 @@ static plsh_status load_file(plsh_trainer *t, const char *folder, const char *na
 
 plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_checkpoint *state,
                                  plsh_error *error) {
-    int64_t updates;
+    int64_t updates = 0;
     const char *values =
         t->options.lora_rank > 0 ? "adapter_model.safetensors" : "model.safetensors";
     plsh_status status = read_state(folder, state, &updates, error);

@@ -227,12 +227,12 @@ static void take_layer(collector *c, int64_t l, plsh_layer *layer, plsh_layer_gr
         if (layer->q_norm.weight) take_norm(c, PLSH_ROLE_Q_NORM, l, &layer->q_norm, &g->q_norm);
         if (layer->k_norm.weight) take_norm(c, PLSH_ROLE_K_NORM, l, &layer->k_norm, &g->k_norm);
     }
-    for (int i = 0; i < layer->qkv_count; i++) {
+    for (int i = 0; i < 3 && i < layer->qkv_count; i++) {
         take_any(c, layer->qkv_count == 1 ? PLSH_ROLE_QKV : split[i], l, &layer->qkv[i],
                  &g->qkv[i]);
     }
     take_any(c, PLSH_ROLE_ATTENTION_OUT, l, &layer->attention_out, &g->attention_out);
-    for (int i = 0; i < layer->up_count; i++) {
+    for (int i = 0; i < 2 && i < layer->up_count; i++) {
         take_any(c, layer->up_count == 1 ? PLSH_ROLE_UP : gated[i], l, &layer->up[i], &g->up[i]);
     }
     take_any(c, PLSH_ROLE_DOWN, l, &layer->down, &g->down);
