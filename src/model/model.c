@@ -154,16 +154,16 @@ plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role r
 
 int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
                                  int64_t row) {
+    if (order == PLSH_ROWS_SAME) return row; /* of a model that need not be known */
     const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
-    if (order == PLSH_ROWS_SAME) return row;
     if (order == PLSH_ROWS_PAIRS) return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
     return (row / dim % heads * 3 + row / dim / heads) * dim + in_head;
 }
 
 int64_t plsh_model_row_in_gguf(const plsh_model_config *config, plsh_row_order order, int64_t row) {
+    if (order == PLSH_ROWS_SAME) return row;
     const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
     const int64_t half = dim / 2;
-    if (order == PLSH_ROWS_SAME) return row;
     if (order == PLSH_ROWS_PAIRS)
         return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
     return (row / dim % 3 * heads + row / dim / 3) * dim + in_head;
