@@ -507,15 +507,15 @@ static void plot(work *w) {
     if (cli_rank() == 0) cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path);
 }
 
-/* What one rank was asked all were. */
-static int share_signals(const work *w) {
+/* Was a rank asked to stop? The same answer on all of them: a signal that comes after the sum waits
+ * for the next step, or one rank would stop alone. */
+static int share_signals(const work *w, bool *stops) {
     const plsh_ranks *ranks = w->model.ranks;
     plsh_error error;
     double asked = (double)asked_to_stop;
-    if (ranks == NULL) return CLI_DONE;
-    if (ranks->sum(ranks->context, &asked, 1, &error) != PLSH_STATUS_OK)
+    if (ranks != NULL && ranks->sum(ranks->context, &asked, 1, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (asked > 0.0 && !asked_to_stop) asked_to_stop = SIGTERM;
+    *stops = asked > 0.0;
     return CLI_DONE;
 }
 
@@ -523,6 +523,7 @@ static int loop(work *w) {
     const cli_train_records *records = &w->given->records;
     const int64_t first = w->state.step;
     int code = CLI_DONE;
+    bool stops = false;
     cli_progress_begin((double)(w->schedule.steps - first), "steps");
     while (code == CLI_DONE && w->state.step < w->schedule.steps) {
         code = step(w);
@@ -533,9 +534,9 @@ static int loop(work *w) {
             code = save(w);
         if (code == CLI_DONE && asked_to_plot) plot(w);
         code = cli_ranks_agree(code);
-        if (code == CLI_DONE) code = share_signals(w);
+        if (code == CLI_DONE) code = share_signals(w, &stops);
         /* after the last step it ends by itself, with the last scoring */
-        if (code == CLI_DONE && asked_to_stop && w->state.step < w->schedule.steps) code = stop(w);
+        if (code == CLI_DONE && stops && w->state.step < w->schedule.steps) code = stop(w);
     }
     cli_progress_end();
     return code;

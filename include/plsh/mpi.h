@@ -7,9 +7,11 @@
  * What a rank fetches of the others' rows of k and v, by method:
  *
  * - window, fixed, plsh, masks, mean: plsh_attention_reach, known without asking anybody
- * - exact: ranks exchange the norms of their keys, tile by tile; each fetches as far as a tile may
- *   still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of what it holds: eps in all,
- *   as in one process
+ * - exact: ranks exchange the norms of their keys, tile by tile; each fetches as far as what lies
+ *   beyond may still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of what it holds:
+ *   eps in all, as in one process. Of the 16 tiles of largest norm of each kv head, those that lie
+ *   farther off but may matter (such as that of a text's first key, if all queries look at it) are
+ *   fetched one by one, without the rows between, and merged
  * - dense, none: everything, one rank's rows at a time: in turn t, those of rank r - t (modulo
  *   ranks), merged by their log-sum-exps. So does no rank hold more than two others' rows
  * - auto: as the method that it stands for on the whole text
@@ -39,10 +41,11 @@
  * killed is MPI's affair: mpirun ends the others.)
  *
  * Order, and bits. A row's result comes from one call of plsh_plan_forward that has all of its keys
- * (dense and none: one per rank, merged in the order of turns). First run the rows that see none
- * but the own keys, while halos travel; then those at the edges. Which rows these are is known from
- * the descriptor and the data, not from the time: the same bits in every run, for any number of
- * threads, and equal to one process to rounding. */
+ * (dense and none: one per rank, merged in the order of turns; exact: one more for each tile that is
+ * fetched singly, in the order of norms). First run the rows that see none but the own keys, while halos
+ * travel; then those at the edges. Which rows these are is known from the descriptor and the data,
+ * not from the time: the same bits in every run, for any number of threads, and equal to one
+ * process to rounding. */
 #ifndef PLSH_MPI_H
 #define PLSH_MPI_H
 

@@ -3,14 +3,6 @@
 
 #include <string.h>
 
-size_t plsh_mpi_call_span(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_layout layout,
-                          int64_t columns) {
-    const int64_t rows = plsh_block_size(plsh_mpi_own_queries(plan));
-    if (rows == 0) return 0;
-    return (size_t)((unit->heads - 1) * layout.head_stride + (rows - 1) * layout.row_stride +
-                    columns);
-}
-
 /* Where the rows of a unit begin in an array of the user's, or (base 0) in one of the unit's. */
 static ptrdiff_t place(const plsh_mpi_plan *plan, plsh_layout layout, int64_t head, int64_t row) {
     return head * layout.head_stride + (row - plsh_mpi_own_queries(plan).begin) * layout.row_stride;
@@ -50,6 +42,7 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
     const ptrdiff_t o_size = (ptrdiff_t)plsh_dtype_size(a->o_dtype);
     float *lse = part->lse, *bound = call->forward->certificate;
     if (!lse && call->forward->lse) lse = call->forward->lse + unit->head * all;
+    if (!part->certifies) bound = NULL;
     if (bound) bound += unit->head * all;
     const bool is_part = plsh_block_size(part->queries) != all;
     plsh_forward arrays = {.q = (const char *)call->q +
@@ -57,9 +50,7 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
                            .k = part->k,
                            .v = part->v,
                            .lse = lse && is_part ? plan->scratch : lse,
-                           .certificate = unit->rotates      ? NULL
-                                          : bound && is_part ? plan->scratch + rows
-                                                             : bound,
+                           .certificate = bound && is_part ? plan->scratch + rows : bound,
                            .extent = extent};
     if (part->o)
         arrays.o = part->o + place(plan, a->o, 0, part->queries.begin);
@@ -68,11 +59,11 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
             (char *)call->forward->o + place(plan, a->o, unit->head, part->queries.begin) * o_size;
     plsh_report report = {0};
     plsh_error error;
-    const plsh_status status = plsh_plan_forward(part->own ? unit->own : unit->other, &arrays,
-                                                 plan->workspace, &report, &error);
+    const plsh_status status =
+        plsh_plan_forward(part->plan, &arrays, plan->workspace, &report, &error);
     note(call, status, &error, &report);
     if (lse && is_part) move_rows(plan, lse, plan->scratch, unit->heads, part->queries, true);
-    if (bound && arrays.certificate && is_part)
+    if (bound && is_part)
         move_rows(plan, bound, plan->scratch + rows, unit->heads, part->queries, true);
 }
 
@@ -104,8 +95,8 @@ static void backward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_
         arrays.d_q = part->d_q ? part->d_q + place(plan, a->q, 0, part->queries.begin) : b->d_q + q;
     plsh_report report = {0};
     plsh_error error;
-    const plsh_status status = plsh_plan_backward(part->own ? unit->own : unit->other, &arrays,
-                                                  plan->workspace, &report, &error);
+    const plsh_status status =
+        plsh_plan_backward(part->plan, &arrays, plan->workspace, &report, &error);
     note(call, status, &error, &report);
     for (int64_t i = 0; call->d_decay && i < 2 * unit->heads; i++)
         call->d_decay[2 * unit->head + i] += d_decay[i];

@@ -14,12 +14,14 @@ typedef struct plsh_mpi_call {
     plsh_error error;
 } plsh_mpi_call;
 
-/* Attention of a unit's heads: these queries, these keys. `own`: k and v are the user's; else
- * without gaps. o and d_q where the user's are, or at `o`, `d_q`, in the user's layout; so with
- * lse, which is [heads][own queries]. */
+/* Attention of a unit's heads by one of its plans: these queries, these keys, k and v as the plan
+ * has them. o and d_q where the user's are, or at `o`, `d_q`, in the user's layout; so with lse,
+ * which is [heads][own queries]. */
 typedef struct plsh_mpi_part {
     plsh_block queries, keys;
-    bool own, some_keys;
+    const plsh_plan *plan;
+    bool some_keys; /* backward: other parts have the rest */
+    bool certifies; /* forward: its certificate is that of the queries */
     const void *k, *v;
     float *o, *lse;         /* forward: instead of the user's */
     float *d_k, *d_v, *d_q; /* backward; d_q: instead of the user's */
@@ -27,10 +29,6 @@ typedef struct plsh_mpi_part {
 
 void plsh_mpi_call_attend(plsh_mpi_call *call, const plsh_mpi_unit *unit,
                           const plsh_mpi_part *part);
-
-/* Elements of o (columns = value_dim) or q of a unit's own queries from its first to its last. */
-size_t plsh_mpi_call_span(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_layout layout,
-                          int64_t columns);
 
 /* The two ways of a unit. Halos: begin for all of them, then near, then far, then end. */
 plsh_status plsh_mpi_halo_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error);

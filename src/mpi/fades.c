@@ -1,4 +1,4 @@
-/* mpi: how far `exact` has to fetch. */
+/* mpi: what `exact` has to fetch. */
 #include "mpi/fades.h"
 
 #include <math.h>
@@ -82,8 +82,9 @@ plsh_status plsh_mpi_fades_make(plsh_mpi_plan *plan, plsh_error *error) {
     const int64_t ranges = 2 * kv * a->value_dim;
     if (!status) status = allocate(&f->own_ranges, ranges, sizeof(float), error);
     if (!status) status = allocate(&f->ranges, ranges * plan->ranks, sizeof(float), error);
-    if (!status) status = allocate(&f->own_needs, plan->units, sizeof(plsh_block), error);
-    if (!status) status = allocate(&f->needs, plan->units * plan->ranks, sizeof(plsh_block), error);
+    if (!status) status = allocate(&f->own_needs, plan->units, sizeof(plsh_mpi_need), error);
+    if (!status)
+        status = allocate(&f->needs, plan->units * plan->ranks, sizeof(plsh_mpi_need), error);
     if (status)
         plsh_mpi_fades_free(f);
     else
@@ -110,7 +111,9 @@ static plsh_status exchange(plsh_mpi_call *call, int code, int64_t bytes, double
 }
 
 /* Any point would do; the mean of some keys of the first rank that has rows is near those of all,
- * for a score's part q.c is the same for all keys of a row. */
+ * for a score's part q.c is the same for all keys of a row. From 128 rows
+ * on the first is not among them: a key of large norm, which often is there, would move the mean.
+ */
 static plsh_status share_centre(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     plsh_mpi_fades *f = plan->fades_state;
@@ -122,7 +125,7 @@ static plsh_status share_centre(plsh_mpi_call *call, plsh_error *error) {
     for (int64_t i = 0; root == plan->rank && i < a->kv_heads * d; i++) {
         double sum = 0;
         for (int64_t j = 0; j < count; j++) {
-            const int64_t row = j * rows / count;
+            const int64_t row = (2 * j + 1) * rows / (2 * count);
             sum += (double)plsh_dtype_load(
                 a->dtype, call->k, i / d * a->k.head_stride + row * a->k.row_stride + i % d);
         }
@@ -144,13 +147,8 @@ static float largest_norm(const plsh_mpi_call *call, int64_t kv, int64_t first, 
     const float *centre = call->plan->fades_state->centre + kv * a->head_dim;
     double most = 0;
     for (int64_t i = first; i < end; i++) {
-        double square = 0;
         const ptrdiff_t at = kv * a->k.head_stride + i * a->k.row_stride;
-        for (int64_t x = 0; x < a->head_dim; x++) {
-            const double y = (double)plsh_dtype_load(a->dtype, call->k, at + x) - (double)centre[x];
-            square += y * y;
-        }
-        most = larger(most, square);
+        most = larger(most, plsh_mpi_square(a->dtype, call->k, at, centre, a->head_dim));
     }
     return nextafterf((float)sqrt(most), INFINITY);
 }
@@ -203,16 +201,23 @@ static plsh_status share_needs(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     plsh_mpi_fades *f = plan->fades_state;
     int count = 0;
-    for (int64_t i = 0; i < plan->units; i++)
-        if (plan->unit[i].asks) f->own_needs[count++] = plan->unit[i].need[plan->rank];
+    for (int64_t i = 0; i < plan->units; i++) {
+        const plsh_mpi_unit *unit = &plan->unit[i];
+        if (unit->asks)
+            f->own_needs[count++] =
+                (plsh_mpi_need){unit->need[plan->rank], unit->fetches[plan->rank]};
+    }
     const double begin = MPI_Wtime();
-    const int code = MPI_Allgather(f->own_needs, 2 * count, MPI_INT64_T, f->needs, 2 * count,
+    const int code = MPI_Allgather(f->own_needs, 3 * count, MPI_INT64_T, f->needs, 3 * count,
                                    MPI_INT64_T, plan->communicator);
-    plsh_status status = exchange(call, code, count * (int64_t)sizeof(plsh_block), begin, error);
+    plsh_status status = exchange(call, code, count * (int64_t)sizeof(plsh_mpi_need), begin, error);
     int at = 0;
     for (int64_t i = 0; !status && i < plan->units; i++) {
         if (!plan->unit[i].asks) continue;
-        for (int r = 0; r < plan->ranks; r++) plan->unit[i].need[r] = f->needs[r * count + at];
+        for (int r = 0; r < plan->ranks; r++) {
+            plan->unit[i].need[r] = f->needs[r * count + at].rows;
+            plan->unit[i].fetches[r] = f->needs[r * count + at].outliers;
+        }
         at++;
     }
     return status;
@@ -250,6 +255,11 @@ static double value_range(const plsh_mpi_plan *plan, int64_t kv) {
     return widest;
 }
 
+/* A row of several parts: its first call's bound is for the keys of that call, whose weights have
+ * become others. But each part p leaves out at most r_p <= eps D_p of the weight that it keeps, so
+ * all of them at most eps of the row, and what is left out of a mean of values moves it by no more
+ * than its share of their range:
+ *     |o - o*| <= R sum r_p / (sum D_p + r_p) <= R eps. */
 static void certify_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h) {
     const plsh_mpi_plan *plan = call->plan;
     const plsh_mpi_fades *f = plan->fades_state;
@@ -257,13 +267,16 @@ static void certify_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t
     const int64_t kv = h / (plan->whole.heads / plan->whole.kv_heads);
     const double range = value_range(plan, kv);
     float *bound = call->forward->certificate + h * plsh_block_size(own);
-    plsh_mpi_needs_maxima(plan, kv);
+    plsh_mpi_needs_maxima(plan, unit, kv);
     for (int64_t b = 0; b < f->blocks; b++) {
         const double share = plsh_mpi_needs_rest(plan, unit, h, b);
-        if (share == 0) continue; /* nothing left out, whatever the values */
+        const bool merged = plsh_mpi_needs_merged(plan, unit, b);
+        if (share == 0 && !merged) continue; /* nothing left out, whatever the values */
         for (int64_t i = f->block[b].rows.begin; i < f->block[b].rows.end; i++) {
             float *at = &bound[i - own.begin];
-            const double sum = (double)*at + range * (share > 1 ? 1 : share);
+            const double held =
+                merged ? larger((double)*at, range * plan->head[h].eps) : (double)*at;
+            const double sum = held + range * (share > 1 ? 1 : share);
             *at = nextafterf((float)sum, INFINITY);
         }
     }

@@ -1,16 +1,24 @@
 /* mpi: units that fetch a halo. Near: queries that see none but the own rows, while halos travel.
- * Far: the others, on copies of the own rows next to those of other ranks. */
-#include "mpi/call.h"
+ * Far: the others, on copies of the own rows next to those of other ranks. Outliers: some more keys
+ * of either, merged with what they have. */
+#include "mpi/merge.h"
 
-/* The rows of `rank` that this one needs, and its own that `rank` needs. */
-static plsh_block rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank) {
+/* The rows of `rank` that a far call has. */
+static plsh_block rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
+                            const plsh_mpi_far *far, int rank) {
     if (rank == plan->rank) return (plsh_block){0, 0};
-    return plsh_block_common(unit->need[plan->rank], plan->rows[rank]);
+    const plsh_block rows = plsh_block_common(far->keys, plan->rows[rank]);
+    return far->outlier ? rows : plsh_block_common(rows, unit->need[plan->rank]);
 }
 
-static plsh_block rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank) {
+/* The own rows that `rank` needs: a stretch (which = 0), and outlier which - 1. */
+static plsh_block rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank,
+                          int which) {
     if (rank == plan->rank) return (plsh_block){0, 0};
-    return plsh_block_common(unit->need[rank], plsh_mpi_own_rows(plan));
+    if (which == 0) return plsh_block_common(unit->need[rank], plsh_mpi_own_rows(plan));
+    const plsh_mpi_outlier *tile = &unit->outlier[which - 1];
+    const bool goes = tile->rank == plan->rank && (unit->fetches[rank] >> (which - 1) & 1);
+    return goes ? tile->rows : (plsh_block){0, 0};
 }
 
 static plsh_mpi_rows far_gradients(const plsh_mpi_call *call, const plsh_mpi_far *far) {
@@ -22,11 +30,10 @@ static plsh_mpi_rows own_gradients(const plsh_mpi_call *call, const plsh_mpi_uni
     return plsh_mpi_rows_own_gradients(call->plan, unit, call->backward->d_k, call->backward->d_v);
 }
 
-/* What `rank` sends back of the own rows, at *at in the buffer for that, which moves on. */
-static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, int rank,
+/* What was sent back of own rows, at *at in the buffer for that, which moves on. */
+static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, plsh_block rows,
                               float **at) {
     const plsh_mpi_plan *plan = call->plan;
-    const plsh_block rows = rows_to(plan, unit, rank);
     const int64_t count = plsh_block_size(rows) * unit->kv_heads;
     float *d_k = *at, *d_v = d_k + count * plan->whole.head_dim;
     *at = d_v + count * plan->whole.value_dim;
@@ -34,12 +41,25 @@ static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *un
                                    call->backward->d_v ? d_v : NULL);
 }
 
+/* Have these queries keys in more than one part? */
+static bool is_merged(const plsh_mpi_unit *unit, plsh_block queries) {
+    for (int i = 0; i < unit->far_count; i++) {
+        const plsh_mpi_far *far = &unit->far[i];
+        const plsh_block common = plsh_block_common(far->queries, queries);
+        if (far->outlier && plsh_block_size(common) > 0) return true;
+    }
+    return false;
+}
+
 plsh_status plsh_mpi_halo_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     plsh_status status = plsh_mpi_unit_prepare(plan, unit, call->backward != NULL, error);
+    if (!status) status = plsh_mpi_merge_prepare(call, unit, error);
     if (status || !call->backward) return status;
     int64_t rows = 0;
-    for (int r = 0; r < plan->ranks; r++) rows += plsh_block_size(rows_to(plan, unit, r));
+    for (int r = 0; r < plan->ranks; r++)
+        for (int i = 0; i <= unit->outliers; i++)
+            rows += plsh_block_size(rows_to(plan, unit, r, i));
     const int64_t columns = plan->whole.head_dim + plan->whole.value_dim;
     return plsh_mpi_grow(&unit->returned, &unit->returned_size,
                          (size_t)(rows * unit->kv_heads * columns) * sizeof(float),
@@ -54,7 +74,7 @@ static plsh_status receive_rows(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_e
         for (int i = 0; !status && i < unit->far_count; i++) {
             const plsh_mpi_far *far = &unit->far[i];
             const plsh_mpi_rows held = plsh_mpi_rows_held(plan, far->keys, far->k, far->v);
-            const plsh_block rows = plsh_block_common(rows_from(plan, unit, r), far->keys);
+            const plsh_block rows = rows_from(plan, unit, far, r);
             status = plsh_mpi_receive(plan, unit, &held, rows, r, error);
         }
     }
@@ -67,9 +87,12 @@ static plsh_status receive_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit, p
     plsh_status status = PLSH_STATUS_OK;
     float *at = unit->returned;
     unit->returns_begin = plan->request_count;
-    for (int r = 0; !status && call->backward && r < plan->ranks; r++) {
-        const plsh_mpi_rows rows = returned(call, unit, r, &at);
-        status = plsh_mpi_receive(plan, unit, &rows, rows_to(plan, unit, r), r, error);
+    for (int r = 0; call->backward && r < plan->ranks; r++) {
+        for (int i = 0; !status && i <= unit->outliers; i++) {
+            const plsh_block block = rows_to(plan, unit, r, i);
+            const plsh_mpi_rows rows = returned(call, unit, block, &at);
+            status = plsh_mpi_receive(plan, unit, &rows, block, r, error);
+        }
     }
     unit->returns_end = plan->request_count;
     return status;
@@ -80,19 +103,25 @@ plsh_status plsh_mpi_halo_begin(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_e
     const plsh_mpi_rows own = plsh_mpi_rows_own(plan, unit, call->k, call->v);
     plsh_status status = receive_rows(call, unit, error);
     if (!status) status = receive_gradients(call, unit, error);
-    for (int r = 0; !status && r < plan->ranks; r++)
-        status = plsh_mpi_send(plan, unit, &own, rows_to(plan, unit, r), r, error);
+    for (int r = 0; r < plan->ranks; r++)
+        for (int i = 0; !status && i <= unit->outliers; i++)
+            status = plsh_mpi_send(plan, unit, &own, rows_to(plan, unit, r, i), r, error);
     return status;
 }
 
 void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit) {
     const plsh_mpi_plan *plan = call->plan;
     const plsh_mpi_rows own = plsh_mpi_rows_own(plan, unit, call->k, call->v);
+    const plsh_mpi_merge merge = plsh_mpi_merge_of(call, unit);
     plsh_mpi_part part = {.queries = unit->near,
                           .keys = plsh_mpi_own_rows(plan),
-                          .own = true,
+                          .plan = unit->own,
+                          .some_keys = is_merged(unit, unit->near),
+                          .certifies = true,
                           .k = own.k,
-                          .v = own.v};
+                          .v = own.v,
+                          .o = merge.o,
+                          .lse = merge.lse};
     if (call->backward) {
         const plsh_mpi_rows gradients = own_gradients(call, unit);
         part.d_k = (float *)(void *)gradients.k;
@@ -116,25 +145,39 @@ static plsh_status return_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit,
     plsh_status status = PLSH_STATUS_OK;
     plsh_mpi_rows_add(plan, unit, &own, &made,
                       plsh_block_common(far->keys, plsh_mpi_own_rows(plan)));
-    for (int r = 0; !status && r < plan->ranks; r++) {
-        const plsh_block rows = plsh_block_common(rows_from(plan, unit, r), far->keys);
-        status = plsh_mpi_send(plan, unit, &made, rows, r, error);
-    }
+    for (int r = 0; !status && r < plan->ranks; r++)
+        status = plsh_mpi_send(plan, unit, &made, rows_from(plan, unit, far, r), r, error);
     return status;
 }
 
+static void attend_far(plsh_mpi_call *call, plsh_mpi_unit *unit, const plsh_mpi_far *far,
+                       const plsh_mpi_merge *merge) {
+    plsh_mpi_part part = {.queries = far->queries,
+                          .keys = far->keys,
+                          .plan = far->outlier ? unit->dense : unit->other,
+                          .some_keys = is_merged(unit, far->queries),
+                          .certifies = !far->outlier,
+                          .k = far->k,
+                          .v = far->v,
+                          .o = far->outlier ? merge->part : merge->o,
+                          .lse = far->outlier ? merge->part_lse : merge->lse,
+                          .d_q = far->outlier ? merge->part : NULL};
+    if (call->backward) {
+        part.d_k = call->backward->d_k ? far->d_k : NULL;
+        part.d_v = call->backward->d_v ? far->d_v : NULL;
+    }
+    plsh_mpi_call_attend(call, unit, &part);
+    if (far->outlier && !call->status) plsh_mpi_merge_part(call, unit, merge, far->queries);
+}
+
 plsh_status plsh_mpi_halo_far(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
+    const plsh_mpi_merge merge = plsh_mpi_merge_of(call, unit);
     plsh_status status = plsh_mpi_wait(call->plan, unit->rows_begin, unit->rows_end, error);
     for (int i = 0; !status && i < unit->far_count; i++) {
-        const plsh_mpi_far *far = &unit->far[i];
-        plsh_mpi_part part = {.queries = far->queries, .keys = far->keys, .k = far->k, .v = far->v};
-        if (call->backward) {
-            part.d_k = call->backward->d_k ? far->d_k : NULL;
-            part.d_v = call->backward->d_v ? far->d_v : NULL;
-        }
-        plsh_mpi_call_attend(call, unit, &part);
-        if (call->backward) status = return_gradients(call, unit, far, error);
+        attend_far(call, unit, &unit->far[i], &merge);
+        if (call->backward) status = return_gradients(call, unit, &unit->far[i], error);
     }
+    if (call->forward && !call->status && merge.o) plsh_mpi_merge_finish(call, unit, &merge);
     return status;
 }
 
@@ -145,8 +188,11 @@ plsh_status plsh_mpi_halo_end(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_err
     const plsh_mpi_rows own = own_gradients(call, unit);
     float *at = unit->returned;
     for (int r = 0; !status && r < plan->ranks; r++) {
-        const plsh_mpi_rows rows = returned(call, unit, r, &at);
-        plsh_mpi_rows_add(plan, unit, &own, &rows, rows_to(plan, unit, r));
+        for (int i = 0; i <= unit->outliers; i++) {
+            const plsh_block block = rows_to(plan, unit, r, i);
+            const plsh_mpi_rows rows = returned(call, unit, block, &at);
+            plsh_mpi_rows_add(plan, unit, &own, &rows, block);
+        }
     }
     return status;
 }

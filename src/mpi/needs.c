@@ -2,7 +2,9 @@
 #include "mpi/needs.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/clones.h"
 #include "base/dtype.h"
 
 /* D is bounded by that many of a row's nearest keys on each side. */
@@ -12,7 +14,34 @@ typedef enum side { LEFT, RIGHT } side;
 
 static double larger(double a, double b) { return a >= b || a != a ? a : b; }
 
-/* ---- Maxima of norms ------------------------------------------------------------------------- */
+/* ---- Norms --------------------------------------------------------------------------------- */
+
+/* All of a rank's queries and keys pass here: in lanes, the same sum on every machine. */
+enum { LANES = 8 };
+
+PLSH_CLONES static double square_of_floats(const float *x, const float *c, int64_t dim) {
+    double sum[LANES] = {0}, all = 0;
+    for (int64_t first = 0; first < dim; first += LANES) {
+        const int count = dim - first < LANES ? (int)(dim - first) : LANES;
+        for (int i = 0; i < count; i++) {
+            const double y = (double)x[first + i] - (c ? (double)c[first + i] : 0);
+            sum[i] += y * y;
+        }
+    }
+    for (int i = 0; i < LANES; i++) all += sum[i];
+    return all;
+}
+
+double plsh_mpi_square(plsh_dtype dtype, const void *from, ptrdiff_t at, const float *c,
+                       int64_t dim) {
+    if (dtype == PLSH_DTYPE_FLOAT32) return square_of_floats((const float *)from + at, c, dim);
+    double sum = 0;
+    for (int64_t i = 0; i < dim; i++) {
+        const double y = (double)plsh_dtype_load(dtype, from, at + i) - (c ? (double)c[i] : 0);
+        sum += y * y;
+    }
+    return sum;
+}
 
 static float norm_of(const plsh_mpi_plan *plan, int64_t kv, int64_t tile, int rank) {
     const plsh_mpi_fades *f = plan->fades_state;
@@ -31,9 +60,55 @@ static plsh_block others(const plsh_mpi_plan *plan, plsh_block sequence, side wh
     return plsh_block_common(beside, sequence);
 }
 
+/* ---- Outliers ------------------------------------------------------------------------------- */
+
+/* The tiles of largest norm of a unit that fades, the largest first, of equal ones the first. A
+ * norm that is not finite is none: everything is fetched for it. */
+static void find_outliers(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
+    const plsh_mpi_fades *f = plan->fades_state;
+    unit->outliers = 0;
+    for (int r = 0; unit->fades && r < plan->ranks; r++) {
+        for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++) {
+            const float norm = norm_of(plan, unit->kv_head, t, r);
+            int at = unit->outliers;
+            while (at > 0 && norm > unit->outlier[at - 1].norm) at--;
+            if (!isfinite(norm) || at == PLSH_MPI_OUTLIERS) continue;
+            if (unit->outliers < PLSH_MPI_OUTLIERS) unit->outliers++;
+            memmove(&unit->outlier[at + 1], &unit->outlier[at],
+                    (size_t)(unit->outliers - 1 - at) * sizeof *unit->outlier);
+            unit->outlier[at] = (plsh_mpi_outlier){.rows = {f->tile_begin[t], f->tile_begin[t + 1]},
+                                                   .tile = t,
+                                                   .rank = r,
+                                                   .norm = norm};
+        }
+    }
+}
+
+static bool is_outlier(const plsh_mpi_unit *unit, int64_t tile) {
+    for (int i = 0; i < unit->outliers; i++)
+        if (unit->outlier[i].tile == tile) return true;
+    return false;
+}
+
+/* Does a block see outlier i as a part of its own? */
+static bool fetches(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int i, plsh_block rows) {
+    const plsh_block queries = unit->outlier[i].queries;
+    return (unit->fetches[plan->rank] >> i & 1) && queries.begin <= rows.begin &&
+           rows.end <= queries.end;
+}
+
+bool plsh_mpi_needs_merged(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t b) {
+    for (int i = 0; i < unit->outliers; i++)
+        if (fetches(plan, unit, i, plan->fades_state->block[b].rows)) return true;
+    return false;
+}
+
+/* ---- Maxima of norms ------------------------------------------------------------------------- */
+
 /* before[t]: the largest norm of a tile from the begin of the sequence that reaches into the own
- * rows to t. Where a tile belongs to two sequences it counts for both. after[t] likewise. */
-void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, int64_t kv) {
+ * rows to t, but for outliers. Where a tile belongs to two sequences it counts for both. after[t]
+ * likewise. */
+void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t kv) {
     plsh_mpi_fades *f = plan->fades_state;
     if (f->blocks == 0) return;
     const plsh_block left = others(plan, f->block[0].sequence, LEFT);
@@ -42,7 +117,7 @@ void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, int64_t kv) {
     for (int r = 0; r < plan->rank; r++) {
         for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++) {
             if (f->tile_begin[t + 1] <= left.begin) continue;
-            most = larger(most, (double)norm_of(plan, kv, t, r));
+            if (!is_outlier(unit, t)) most = larger(most, (double)norm_of(plan, kv, t, r));
             f->before[t] = (float)most;
         }
     }
@@ -50,7 +125,7 @@ void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, int64_t kv) {
     for (int r = plan->ranks - 1; r > plan->rank; r--) {
         for (int64_t t = f->first_tile[r + 1] - 1; t >= f->first_tile[r]; t--) {
             if (f->tile_begin[t] >= right.end) continue;
-            most = larger(most, (double)norm_of(plan, kv, t, r));
+            if (!is_outlier(unit, t)) most = larger(most, (double)norm_of(plan, kv, t, r));
             f->after[t] = (float)most;
         }
     }
@@ -89,6 +164,14 @@ static view look(const plsh_mpi_plan *plan, int64_t h, int64_t b, side where) {
                   .where = where};
 }
 
+/* The log of what k sums up to, at most, over `count` rows whose nearest one is t away from the
+ * nearest row of the block. A table may rise: so sum over all distances that a row of the block
+ * has. */
+static double log_decay(const view *v, int64_t t, int64_t count) {
+    const bool falls = v->decay->kind != PLSH_DECAY_TABLE;
+    return log_tail(v->decay, t, falls ? count : count + plsh_block_size(v->rows) - 1);
+}
+
 /* The log of what the rows before tile `tile` (on the right: from it on) weigh relative to the
  * block's rows, at most. tile: one past the last that is left out, or the first. */
 static double log_rest(const view *v, int64_t tile, plsh_mpi_most most) {
@@ -108,7 +191,41 @@ static double log_rest(const view *v, int64_t tile, plsh_mpi_most most) {
         t = edge - (v->rows.end - 1);
         norm = (double)f->after[tile];
     }
-    return most.gap + most.norm * norm + log_tail(v->decay, t, count) + 1e-6;
+    return most.gap + most.norm * norm + log_decay(v, t, count) + 1e-6;
+}
+
+/* The same of an outlier. */
+static double log_outlier(const view *v, const plsh_mpi_outlier *tile, plsh_mpi_most most) {
+    const plsh_block rows = plsh_block_common(tile->rows, v->others);
+    const int64_t count = plsh_block_size(rows);
+    if (count == 0) return -INFINITY;
+    const int64_t t =
+        v->where == LEFT ? v->rows.begin - (rows.end - 1) : rows.begin - (v->rows.end - 1);
+    return most.gap + most.norm * (double)tile->norm + log_decay(v, t, count) + 1e-6;
+}
+
+/* What a side may leave out of a row, a quarter of eps or half of that where there are two: a 16th
+ * of it are outliers, so that they hardly make stretches longer. */
+typedef struct limits {
+    double log_rest, log_outlier;
+} limits;
+
+static limits limits_of(const plsh_mpi_plan *plan, int64_t h) {
+    const plsh_head *head = &plan->head[h];
+    const double eps = head->method == PLSH_METHOD_EXACT ? head->eps : 0x1p-24;
+    const double share = eps / (plan->whole.causal ? 4 : 8);
+    return (limits){log(share * 15 / 16), log(share / (16 * PLSH_MPI_OUTLIERS))};
+}
+
+/* The outliers that a block may not leave out, a bit for each. */
+static int64_t needed_outliers(const plsh_mpi_unit *unit, const view *left, const view *right,
+                               plsh_mpi_most most, double limit) {
+    int64_t needed = 0;
+    for (int i = 0; i < unit->outliers; i++)
+        if (!(log_outlier(left, &unit->outlier[i], most) <= limit &&
+              log_outlier(right, &unit->outlier[i], most) <= limit))
+            needed |= INT64_C(1) << i;
+    return needed;
 }
 
 /* The tile at which nothing of others is fetched. */
@@ -120,11 +237,15 @@ static int64_t own_edge(const plsh_mpi_plan *plan, side where) {
 /* ---- Blocks of queries ------------------------------------------------------------------------
  */
 
+static ptrdiff_t query_at(const plsh_mpi_plan *plan, int64_t h, int64_t row) {
+    const plsh_layout layout = plan->whole.q;
+    return h * layout.head_stride + (row - plsh_mpi_own_queries(plan).begin) * layout.row_stride;
+}
+
 static double dot(const plsh_mpi_call *call, int64_t h, int64_t query, int64_t key) {
     const plsh_attention *a = &call->plan->whole;
     const int64_t kv = h / (a->heads / a->kv_heads);
-    const ptrdiff_t q =
-        h * a->q.head_stride + (query - plsh_mpi_own_queries(call->plan).begin) * a->q.row_stride;
+    const ptrdiff_t q = query_at(call->plan, h, query);
     const ptrdiff_t k =
         kv * a->k.head_stride + (key - plsh_mpi_own_rows(call->plan).begin) * a->k.row_stride;
     double sum = 0;
@@ -151,22 +272,16 @@ static double log_least(const plsh_mpi_call *call, int64_t h, int64_t row, plsh_
     return most + log(sum);
 }
 
-/* |scale q| and scale q.c of a row. */
-static void measure_query(const plsh_mpi_call *call, int64_t h, int64_t row, double *norm,
-                          double *along) {
+/* scale q.c of a row. */
+static double along_centre(const plsh_mpi_call *call, int64_t h, int64_t row) {
     const plsh_attention *a = &call->plan->whole;
     const int64_t kv = h / (a->heads / a->kv_heads);
     const float *centre = call->plan->fades_state->centre + kv * a->head_dim;
-    const ptrdiff_t at =
-        h * a->q.head_stride + (row - plsh_mpi_own_queries(call->plan).begin) * a->q.row_stride;
-    double square = 0, sum = 0;
-    for (int64_t x = 0; x < a->head_dim; x++) {
-        const double q = (double)plsh_dtype_load(a->dtype, call->q, at + x);
-        square += q * q;
-        sum += q * (double)centre[x];
-    }
-    *norm = fabs(a->scale) * sqrt(square);
-    *along = a->scale * sum;
+    const ptrdiff_t at = query_at(call->plan, h, row);
+    double sum = 0;
+    for (int64_t x = 0; x < a->head_dim; x++)
+        sum += (double)plsh_dtype_load(a->dtype, call->q, at + x) * (double)centre[x];
+    return a->scale * sum;
 }
 
 /* The largest norm of an own key. */
@@ -180,26 +295,28 @@ static double own_norm(const plsh_mpi_plan *plan, int64_t kv) {
 
 /* D >= exp(scale q_i.k_i), so scale q.c - log D <= |scale q| max |k - c|: where that does, nobody
  * looks at single keys. */
-static plsh_mpi_most measure(const plsh_mpi_call *call, int64_t h, int64_t b, double limit,
-                             double norm_of_keys) {
+static plsh_mpi_most measure(const plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h,
+                             int64_t b, double norm_of_keys) {
     const plsh_mpi_plan *plan = call->plan;
     const plsh_mpi_block *block = &plan->fades_state->block[b];
     const view left = look(plan, h, b, LEFT), right = look(plan, h, b, RIGHT);
+    const limits limit = limits_of(plan, h);
     plsh_mpi_most most = {0, 0};
-    double along[PLSH_MPI_BLOCK_ROWS], norm;
+    double square = 0;
     if (plsh_block_size(left.others) == 0 && plsh_block_size(right.others) == 0) return most;
-    for (int64_t i = block->rows.begin; i < block->rows.end; i++) {
-        measure_query(call, h, i, &norm, &along[i - block->rows.begin]);
-        most.norm = larger(most.norm, norm);
-    }
+    for (int64_t i = block->rows.begin; i < block->rows.end; i++)
+        square = larger(square, plsh_mpi_square(plan->whole.dtype, call->q, query_at(plan, h, i),
+                                                NULL, plan->whole.head_dim));
+    most.norm = fabs(plan->whole.scale) * sqrt(square);
     most.gap = most.norm * norm_of_keys;
-    if (log_rest(&left, own_edge(plan, LEFT), most) <= limit &&
-        log_rest(&right, own_edge(plan, RIGHT), most) <= limit)
+    if (log_rest(&left, own_edge(plan, LEFT), most) <= limit.log_rest &&
+        log_rest(&right, own_edge(plan, RIGHT), most) <= limit.log_rest &&
+        needed_outliers(unit, &left, &right, most, limit.log_outlier) == 0)
         return most;
     most.gap = -INFINITY;
     for (int64_t i = block->rows.begin; i < block->rows.end; i++)
         most.gap =
-            larger(most.gap, along[i - block->rows.begin] - log_least(call, h, i, block->sequence));
+            larger(most.gap, along_centre(call, h, i) - log_least(call, h, i, block->sequence));
     return most;
 }
 
@@ -213,45 +330,84 @@ static bool has_decay(const plsh_head *head) {
     return !unset && plsh_decay_check(decay, &unused) == PLSH_STATUS_OK;
 }
 
-/* A quarter of eps, half of that where there are two sides. */
-static double log_limit(const plsh_mpi_plan *plan, int64_t h) {
-    const plsh_head *head = &plan->head[h];
-    const double eps = head->method == PLSH_METHOD_EXACT ? head->eps : 0x1p-24;
-    return log(eps / (plan->whole.causal ? 4 : 8));
-}
-
-/* What a head needs: tiles from `left` to the own ones, and from those to `right`; and which
- * queries need none. */
+/* What a unit needs: tiles from `left` to the own ones, and from those to `right`; outliers. */
 typedef struct wants {
-    int64_t left, right;
-    plsh_block near;
+    int64_t left, right, outliers;
 } wants;
 
-static void want(const plsh_mpi_plan *plan, int64_t h, int64_t b, wants *w) {
-    const double limit = log_limit(plan, h);
+static void want(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t h, int64_t b,
+                 wants *w) {
+    const limits limit = limits_of(plan, h);
     const plsh_mpi_fades *f = plan->fades_state;
+    plsh_mpi_block *block = &f->block[b];
     const plsh_mpi_most most = f->most[h * f->blocks + b];
     const view left = look(plan, h, b, LEFT), right = look(plan, h, b, RIGHT);
-    if (!(log_rest(&left, own_edge(plan, LEFT), most) <= limit)) {
-        while (!(log_rest(&left, w->left, most) <= limit)) w->left--;
-        if (f->block[b].rows.end > w->near.begin) w->near.begin = f->block[b].rows.end;
+    if (!(log_rest(&left, own_edge(plan, LEFT), most) <= limit.log_rest)) {
+        while (!(log_rest(&left, w->left, most) <= limit.log_rest)) w->left--;
+        block->looks_left = true;
     }
-    if (!(log_rest(&right, own_edge(plan, RIGHT), most) <= limit)) {
-        while (!(log_rest(&right, w->right, most) <= limit)) w->right++;
-        if (f->block[b].rows.begin < w->near.end) w->near.end = f->block[b].rows.begin;
+    if (!(log_rest(&right, own_edge(plan, RIGHT), most) <= limit.log_rest)) {
+        while (!(log_rest(&right, w->right, most) <= limit.log_rest)) w->right++;
+        block->looks_right = true;
     }
+    block->outliers |= needed_outliers(unit, &left, &right, most, limit.log_outlier);
+    w->outliers |= block->outliers;
 }
 
-static void want_head(plsh_mpi_call *call, int64_t h, wants *w) {
+static void want_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h, wants *w) {
     plsh_mpi_plan *plan = call->plan;
     plsh_mpi_fades *f = plan->fades_state;
     const int64_t kv = h / (plan->whole.heads / plan->whole.kv_heads);
-    const double limit = log_limit(plan, h), norm = own_norm(plan, kv);
-    plsh_mpi_needs_maxima(plan, kv);
+    const double norm = own_norm(plan, kv);
+    plsh_mpi_needs_maxima(plan, unit, kv);
 #pragma omp parallel for schedule(dynamic, 4)
     for (int64_t b = 0; b < f->blocks; b++)
-        f->most[h * f->blocks + b] = measure(call, h, b, limit, norm);
-    for (int64_t b = 0; b < f->blocks; b++) want(plan, h, b, w);
+        f->most[h * f->blocks + b] = measure(call, unit, h, b, norm);
+    for (int64_t b = 0; b < f->blocks; b++) want(plan, unit, h, b, w);
+}
+
+/* An outlier next to the stretch, or not far from it for its length, makes it longer: a few more
+ * rows are cheaper than a part of its own. */
+static void join_outliers(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, wants *w) {
+    const plsh_mpi_fades *f = plan->fades_state;
+    const plsh_block own = plsh_mpi_own_rows(plan);
+    for (bool again = true; again;) {
+        again = false;
+        const int64_t begin = f->tile_begin[w->left], end = f->tile_begin[w->right];
+        for (int i = 0; i < unit->outliers && !again; i++) {
+            const plsh_mpi_outlier *tile = &unit->outlier[i];
+            const bool before = tile->tile < w->left, after = tile->tile >= w->right;
+            const int64_t between = before ? begin - tile->rows.end : tile->rows.begin - end;
+            const int64_t stretch = before ? own.begin - begin : end - own.end;
+            again = (w->outliers >> i & 1) && (before || after) &&
+                    between <= f->tile_rows + stretch / 4;
+            if (again && before) w->left = tile->tile;
+            if (again && after) w->right = tile->tile + 1;
+        }
+    }
+}
+
+/* Which queries see none but the own rows in their first call, and which see an outlier? */
+static void find_queries(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, const wants *w) {
+    const plsh_mpi_fades *f = plan->fades_state;
+    int64_t before = 0, after = 0; /* the outliers in the stretch */
+    for (int i = 0; i < unit->outliers; i++) {
+        const int64_t tile = unit->outlier[i].tile;
+        before |= (int64_t)(w->left <= tile && tile < own_edge(plan, LEFT)) << i;
+        after |= (int64_t)(own_edge(plan, RIGHT) <= tile && tile < w->right) << i;
+    }
+    unit->fetches[plan->rank] = w->outliers & ~(before | after);
+    unit->near = plsh_mpi_own_queries(plan);
+    for (int64_t b = 0; b < f->blocks; b++) {
+        const plsh_mpi_block *block = &f->block[b];
+        if ((block->looks_left || (block->outliers & before)) && block->rows.end > unit->near.begin)
+            unit->near.begin = block->rows.end;
+        if ((block->looks_right || (block->outliers & after)) && block->rows.begin < unit->near.end)
+            unit->near.end = block->rows.begin;
+        for (int i = 0; i < unit->outliers; i++)
+            if ((unit->fetches[plan->rank] & block->outliers) >> i & 1)
+                unit->outlier[i].queries = plsh_block_hull(unit->outlier[i].queries, block->rows);
+    }
 }
 
 void plsh_mpi_needs_find(plsh_mpi_call *call, plsh_mpi_unit *unit) {
@@ -261,10 +417,18 @@ void plsh_mpi_needs_find(plsh_mpi_call *call, plsh_mpi_unit *unit) {
     plsh_block *need = &unit->need[plan->rank];
     *need = (plsh_block){rows.begin, rows.begin};
     unit->near = (plsh_block){queries.begin, queries.begin};
+    unit->fetches[plan->rank] = 0;
+    find_outliers(plan, unit);
     if (f->blocks == 0) return;
-    wants w = {own_edge(plan, LEFT), own_edge(plan, RIGHT), queries};
+    wants w = {own_edge(plan, LEFT), own_edge(plan, RIGHT), 0};
+    for (int64_t b = 0; b < f->blocks; b++) {
+        f->block[b].looks_left = f->block[b].looks_right = false;
+        f->block[b].outliers = 0;
+    }
     for (int64_t h = unit->head; h < unit->head + unit->heads; h++)
-        if (has_decay(&plan->head[h])) want_head(call, h, &w);
+        if (has_decay(&plan->head[h])) want_head(call, unit, h, &w);
+    join_outliers(plan, unit, &w);
+    find_queries(plan, unit, &w);
     const plsh_block left = others(plan, f->block[0].sequence, LEFT);
     const plsh_block right = others(plan, f->block[f->blocks - 1].sequence, RIGHT);
     *need = rows;
@@ -273,10 +437,22 @@ void plsh_mpi_needs_find(plsh_mpi_call *call, plsh_mpi_unit *unit) {
     if (w.right > own_edge(plan, RIGHT))
         need->end = f->tile_begin[w.right] < right.end ? f->tile_begin[w.right] : right.end;
     if (plan->whole.causal) need->end = queries.end;
-    unit->near = w.near;
     if (unit->fades) return;
     *need = plsh_block_hull(*need, unit->reach[plan->rank]);
     unit->near = plsh_block_common(unit->near, unit->reach_near);
+}
+
+/* Outliers of one side that a block has not seen, tiles first .. end - 1 being those that it has.
+ */
+static double rest_of_outliers(const view *v, const plsh_mpi_unit *unit, int64_t first, int64_t end,
+                               plsh_mpi_most most) {
+    double share = 0;
+    for (int i = 0; i < unit->outliers; i++) {
+        const plsh_mpi_outlier *tile = &unit->outlier[i];
+        if (first <= tile->tile && tile->tile < end) continue;
+        if (!fetches(v->plan, unit, i, v->rows)) share += exp(log_outlier(v, tile, most));
+    }
+    return share;
 }
 
 double plsh_mpi_needs_rest(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t h,
@@ -298,7 +474,11 @@ double plsh_mpi_needs_rest(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
         while (end < f->first_tile[plan->ranks] && f->tile_begin[end + 1] <= need.end) end++;
         all_right = need.end >= right.others.end;
     }
-    if (!all_left) share += exp(log_rest(&left, first, most));
-    if (!all_right) share += exp(log_rest(&right, end, most));
+    if (!all_left)
+        share +=
+            exp(log_rest(&left, first, most)) + rest_of_outliers(&left, unit, first, end, most);
+    if (!all_right)
+        share +=
+            exp(log_rest(&right, end, most)) + rest_of_outliers(&right, unit, first, end, most);
     return share;
 }

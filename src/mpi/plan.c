@@ -181,7 +181,8 @@ static plsh_status begin_unit(plsh_mpi_plan *plan, int64_t head, plsh_error *err
                             .kv_head = kv_head,
                             .kv_heads = 1,
                             .reach = blocks,
-                            .need = blocks + plan->ranks};
+                            .need = blocks + plan->ranks,
+                            .fetches = plan->fetches + plan->units * plan->ranks};
     for (int64_t h = head; h / group == kv_head; h++) {
         const bool fades = plan->head[h].method == PLSH_METHOD_EXACT;
         if (rotates(plan, h) != unit->rotates || fades != unit->fades) break;
@@ -214,6 +215,9 @@ static plsh_status make_units(plsh_mpi_plan *plan, plsh_error *error) {
     plsh_status status = allocate(&plan->unit, heads, sizeof *plan->unit, "heads", error);
     if (!status)
         status = allocate(&plan->blocks, heads * plan->ranks, 2 * sizeof(plsh_block),
+                          "the reach of heads", error);
+    if (!status)
+        status = allocate(&plan->fetches, heads * plan->ranks, sizeof(int64_t),
                           "the reach of heads", error);
     for (int64_t h = 0; !status && h < heads;) {
         status = begin_unit(plan, h, error);
@@ -266,9 +270,12 @@ static plsh_status find_near(plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_erro
 /* What is left out of what a rank holds: the rest of eps goes to what it does not fetch. */
 static const double EXACT_SHARE = 0.75;
 
+/* The own rows where the user has them; own and fetched rows without gaps; an outlier. */
+typedef enum call_keys { OWN_KEYS, HELD_KEYS, OUTLIER_KEYS } call_keys;
+
 static plsh_status make_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_block keys,
-                             bool own, plsh_plan **made, plsh_error *error) {
-    const bool near = own && !unit->fades && !unit->rotates;
+                             call_keys kind, plsh_plan **made, plsh_error *error) {
+    const bool near = kind == OWN_KEYS && !unit->fades && !unit->rotates;
     const plsh_block queries = near ? unit->reach_near : plsh_mpi_own_queries(plan);
     const plsh_extent e = plsh_mpi_extent(plan, queries, keys);
     plsh_attention a = plan->whole;
@@ -278,6 +285,7 @@ static plsh_status make_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, pls
     for (int64_t h = 0; h < unit->heads; h++) {
         heads[h] = plan->head[unit->head + h];
         if (plan->ranks > 1) heads[h].eps *= EXACT_SHARE;
+        if (kind == OUTLIER_KEYS) heads[h].method = PLSH_METHOD_DENSE;
     }
     a.heads = a.head_count = unit->heads;
     a.kv_heads = unit->kv_heads;
@@ -289,8 +297,8 @@ static plsh_status make_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, pls
     a.key_offsets = e.key_offsets;
     a.places = e.places;
     a.check_finite = false; /* looked at before */
-    if (unit->rotates) a.o_dtype = PLSH_DTYPE_FLOAT32;
-    if (!own) a.k = a.v = (plsh_layout){0, 0};
+    if (plsh_mpi_unit_merges(plan, unit)) a.o_dtype = PLSH_DTYPE_FLOAT32;
+    if (kind != OWN_KEYS) a.k = a.v = (plsh_layout){0, 0};
     plsh_plan_destroy(*made);
     status = plsh_plan_create(&a, made, error);
     plsh_release(heads);
@@ -362,36 +370,71 @@ void plsh_mpi_unit_reset(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
     memcpy(unit->need, unit->reach, (size_t)plan->ranks * sizeof *unit->need);
     unit->near = unit->reach_near;
     unit->asks = false;
+    unit->outliers = 0;
+    memset(unit->fetches, 0, (size_t)plan->ranks * sizeof *unit->fetches);
+}
+
+/* Outliers are parts of their own. */
+static void add_outliers(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
+    for (int i = 0; i < unit->outliers; i++) {
+        const plsh_mpi_outlier *tile = &unit->outlier[i];
+        if (unit->fetches[plan->rank] >> i & 1)
+            unit->far[unit->far_count++] =
+                (plsh_mpi_far){.queries = tile->queries, .keys = tile->rows, .outlier = true};
+    }
+}
+
+/* A plan for these keys, and those that it was for before. */
+static plsh_status extend_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_block keys,
+                               call_keys kind, plsh_plan **made, plsh_block *planned,
+                               plsh_error *error) {
+    if (*made && holds(*planned, keys)) return PLSH_STATUS_OK;
+    const plsh_block all = plsh_block_hull(*planned, keys);
+    plsh_status status = make_plan(plan, unit, all, kind, made, error);
+    if (!status) *planned = all;
+    return status;
+}
+
+static plsh_status make_plans(plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_error *error) {
+    const bool uses_own = unit->first && (unit->rotates || plsh_block_size(unit->near) > 0);
+    bool uses_other = unit->rotates;
+    plsh_block outliers = {0, 0};
+    for (int i = 0; i < unit->far_count; i++) {
+        if (unit->far[i].outlier)
+            outliers = plsh_block_hull(outliers, unit->far[i].keys);
+        else
+            uses_other = true;
+    }
+    plsh_status status = PLSH_STATUS_OK;
+    if (uses_own && !unit->own)
+        status = make_plan(plan, unit, plsh_mpi_own_rows(plan), OWN_KEYS, &unit->own, error);
+    if (!status && uses_other)
+        status = extend_plan(plan, unit, unit->need[plan->rank], HELD_KEYS, &unit->other,
+                             &unit->planned, error);
+    if (!status && plsh_block_size(outliers) > 0)
+        status = extend_plan(plan, unit, outliers, OUTLIER_KEYS, &unit->dense, &unit->dense_planned,
+                             error);
+    return status;
 }
 
 plsh_status plsh_mpi_unit_prepare(plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool backward,
                                   plsh_error *error) {
-    const plsh_block need = unit->need[plan->rank];
     plsh_status status = PLSH_STATUS_OK;
-    if (plsh_block_size(plsh_mpi_own_queries(plan)) == 0) {
-        unit->far_count = 0;
-        return status;
-    }
-    if (unit->rotates) {
-        unit->far_count = 0;
-    } else {
+    unit->far_count = 0;
+    if (plsh_block_size(plsh_mpi_own_queries(plan)) == 0) return status;
+    if (!unit->rotates) {
         status = find_far(plan, unit, error);
+        if (!status) add_outliers(plan, unit);
         if (!status)
             status =
                 plsh_mpi_grow(&unit->buffer, &unit->buffer_size,
                               lay_out(plan, unit, backward, NULL), "rows of other ranks", error);
         if (!status) lay_out(plan, unit, backward, unit->buffer);
     }
-    const bool uses_own = unit->first && (unit->rotates || plsh_block_size(unit->near) > 0);
-    const bool uses_other = unit->far_count > 0 || unit->rotates;
-    if (!status && uses_own && !unit->own)
-        status = make_plan(plan, unit, plsh_mpi_own_rows(plan), true, &unit->own, error);
-    if (!status && uses_other && !(unit->other && holds(unit->planned, need))) {
-        unit->planned = plsh_block_hull(unit->planned, need);
-        status = make_plan(plan, unit, unit->planned, false, &unit->other, error);
-    }
+    if (!status) status = make_plans(plan, unit, error);
     if (!status) status = fit_workspace(plan, unit->own, backward, error);
     if (!status) status = fit_workspace(plan, unit->other, backward, error);
+    if (!status) status = fit_workspace(plan, unit->dense, backward, error);
     return status;
 }
 
@@ -505,15 +548,17 @@ void plsh_mpi_plan_destroy(plsh_mpi_plan *plan) {
     for (int64_t i = 0; plan->unit && i < plan->whole.heads; i++) {
         plsh_plan_destroy(plan->unit[i].own);
         plsh_plan_destroy(plan->unit[i].other);
+        plsh_plan_destroy(plan->unit[i].dense);
         plsh_release(plan->unit[i].buffer);
         plsh_release(plan->unit[i].returned);
     }
     plsh_mpi_types_free(&plan->types);
     plsh_mpi_fades_free(plan->fades_state);
     plsh_plan_destroy(plan->resolved);
-    void *arrays[] = {plan->offsets, plan->head,     plan->rows,          plan->queries,
-                      plan->unit,    plan->blocks,   plan->query_offsets, plan->key_offsets,
-                      plan->places,  plan->requests, plan->workspace,     plan->scratch};
+    void *arrays[] = {plan->offsets,     plan->head,   plan->rows,     plan->queries,
+                      plan->unit,        plan->blocks, plan->fetches,  plan->query_offsets,
+                      plan->key_offsets, plan->places, plan->requests, plan->workspace,
+                      plan->scratch,     plan->parts,  plan->sums};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) plsh_release(arrays[i]);
     if (plan->communicator != MPI_COMM_NULL) MPI_Comm_free(&plan->communicator);
     plsh_release(plan);

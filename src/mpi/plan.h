@@ -6,6 +6,7 @@
  *     transfer   rows of k and v to those who need them, gradients back
  *     halo       units that fetch a halo: near and far calls
  *     rotation   units that see everything, one rank's rows at a time
+ *     merge      parts of attention, each on some of the keys, become one
  *     run        the two passes */
 #ifndef PLSH_MPI_PLAN_H
 #define PLSH_MPI_PLAN_H
@@ -14,10 +15,23 @@
 
 typedef struct plsh_mpi_fades plsh_mpi_fades;
 
+/* How many tiles of keys a rank may fetch one by one, and those: the ones of largest norm of a kv
+ * head, the same on all ranks but for `queries`. */
+enum { PLSH_MPI_OUTLIERS = 16 };
+
+typedef struct plsh_mpi_outlier {
+    plsh_block rows;
+    int64_t tile;
+    int rank; /* that has it */
+    float norm;
+    plsh_block queries; /* the own ones that fetch it */
+} plsh_mpi_outlier;
+
 /* Some queries of this rank with keys that are not all its own: rows [kv heads][keys][dim]. */
 typedef struct plsh_mpi_far {
     plsh_block queries, keys;
     char *k, *v;
+    bool outlier; /* one more part of queries that have another call */
     float *d_k, *d_v;
 } plsh_mpi_far;
 
@@ -30,13 +44,16 @@ typedef struct plsh_mpi_unit {
     int64_t head, heads, kv_head, kv_heads;
     plsh_block *reach;     /* [ranks], rows of k that the rank's queries see by the descriptor */
     plsh_block *need;      /* [ranks], rows of k that they are to have in this call */
+    int64_t *fetches;      /* [ranks], and a bit for each outlier that they are to have, too */
     plsh_block reach_near; /* of the own queries, those that see none but the own rows */
     plsh_block near;       /* and those of this call */
-    plsh_mpi_far far[2];   /* before and after `near`; or all queries */
+    plsh_mpi_outlier outlier[PLSH_MPI_OUTLIERS]; /* where it fades */
+    int outliers;
+    plsh_mpi_far far[2 + PLSH_MPI_OUTLIERS]; /* before and after `near`, or all queries; outliers */
     int far_count;
-    plsh_plan *own, *other; /* for calls on the own rows, and on such as `far` */
-    plsh_block planned;     /* the keys that `other` is for */
-    char *buffer;           /* of `far` */
+    plsh_plan *own, *other, *dense; /* for calls on the own rows, on such as `far`, on outliers */
+    plsh_block planned, dense_planned; /* the keys that `other` and `dense` are for */
+    char *buffer;                      /* of `far` */
     size_t buffer_size;
     float *returned; /* the gradients of own rows that other ranks have made, rank by rank */
     size_t returned_size;
@@ -61,6 +78,7 @@ struct plsh_mpi_plan {
     plsh_mpi_unit *unit;
     int64_t units;
     plsh_block *blocks; /* the arrays of the units */
+    int64_t *fetches;
     plsh_mpi_types types;
     int64_t *query_offsets, *key_offsets; /* of the extent at hand */
     plsh_place *places;
@@ -70,6 +88,8 @@ struct plsh_mpi_plan {
     size_t workspace_size;
     float *scratch; /* rows of lse and the like of a call; grows */
     size_t scratch_size;
+    char *parts, *sums; /* of calls that are merged: see merge.h; they grow */
+    size_t parts_size, sums_size;
     plsh_mpi_fades *fades_state; /* where a unit asks */
     plsh_mpi_report *report;     /* of the call at hand */
     plsh_traffic *traffic;       /* of all calls, where somebody counts it */
@@ -98,6 +118,11 @@ static inline plsh_block plsh_mpi_own_rows(const plsh_mpi_plan *plan) {
 
 static inline plsh_block plsh_mpi_own_queries(const plsh_mpi_plan *plan) {
     return plan->queries[plan->rank];
+}
+
+/* May its heads' attention be a sum of parts? */
+static inline bool plsh_mpi_unit_merges(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit) {
+    return plan->ranks > 1 && (unit->rotates || unit->fades);
 }
 
 /* Makes a buffer at least that large; what it held is gone. */

@@ -1,25 +1,15 @@
 /* mpi: units that see everything: in turn t a rank has the rows of rank r - t (modulo ranks), and
- * sends its own to rank r + t; those of the next turn travel meanwhile.
- *
- * Forward: o and lse of a turn join those of the turns before,
- *     lse = log(e^lse1 + e^lse2),     o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2.
- * Backward: P = exp(S - lse) needs no turn but its own; dQ is summed over the turns, dK and dV go
- * back to the rank of the rows, which adds them in the order of turns. */
-#include "mpi/call.h"
-
-#include <math.h>
-#include <string.h>
+ * sends its own to rank r + t; those of the next turn travel meanwhile. Turns are the parts that
+ * are merged; dK and dV go back to the rank of the rows, which adds them in the order of turns. */
+#include "mpi/merge.h"
 
 #include "base/arena.h"
-#include "base/dtype.h"
 
 /* The buffers of a unit; what arrives or leaves has two, of alternate turns. */
 typedef struct buffers {
-    char *k[2], *v[2];                  /* rows of others */
-    float *d_k[2], *d_v[2];             /* their gradients, on their way back */
-    float *own_k[2], *own_v[2];         /* gradients of own rows that others have made */
-    float *part, *part_lse, *sum, *lse; /* o of a turn (backward: d_q); o of all, where it is not
-                                         * float32; lse where the user has none */
+    char *k[2], *v[2];          /* rows of others */
+    float *d_k[2], *d_v[2];     /* their gradients, on their way back */
+    float *own_k[2], *own_v[2]; /* gradients of own rows that others have made */
 } buffers;
 
 static int peer_before(const plsh_mpi_plan *plan, int turn) {
@@ -58,7 +48,6 @@ static void lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *unit, buffer
     const size_t rows = kv * (size_t)most_rows(plan, unit, false);
     const size_t sent = kv * (size_t)most_rows(plan, unit, true);
     const size_t d = (size_t)a->head_dim, dv = (size_t)a->value_dim;
-    const size_t queries = (size_t)plsh_block_size(plsh_mpi_own_queries(plan));
     *b = (buffers){0};
     for (int i = 0; i < 2; i++) {
         b->k[i] = plsh_arena_take(arena, rows * d, size);
@@ -70,15 +59,6 @@ static void lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *unit, buffer
         b->own_k[i] = plsh_arena_floats(arena, sent * d);
         b->own_v[i] = plsh_arena_floats(arena, sent * dv);
     }
-    if (call->backward) {
-        b->part = plsh_arena_floats(arena, plsh_mpi_call_span(plan, unit, a->q, a->head_dim));
-        return;
-    }
-    const size_t o = plsh_mpi_call_span(plan, unit, a->o, a->value_dim);
-    b->part = plsh_arena_floats(arena, o);
-    b->part_lse = plsh_arena_floats(arena, (size_t)unit->heads * queries);
-    b->lse = plsh_arena_floats(arena, call->forward->lse ? 0 : (size_t)unit->heads * queries);
-    if (a->o_dtype != PLSH_DTYPE_FLOAT32) b->sum = plsh_arena_floats(arena, o);
 }
 
 plsh_status plsh_mpi_rotation_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error) {
@@ -86,48 +66,10 @@ plsh_status plsh_mpi_rotation_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, 
     plsh_arena arena = {0};
     plsh_status status = plsh_mpi_unit_prepare(call->plan, unit, call->backward != NULL, error);
     lay_out(call, unit, &unused, &arena);
+    if (!status) status = plsh_mpi_merge_prepare(call, unit, error);
     if (status) return status;
     return plsh_mpi_grow(&unit->buffer, &unit->buffer_size, arena.used, "rows of other ranks",
                          error);
-}
-
-/* ---- Merging --------------------------------------------------------------------------------- */
-
-/* Row (h, i) of the unit of an array in the layout of q or o. */
-static ptrdiff_t row_at(plsh_layout layout, int64_t h, int64_t i) {
-    return h * layout.head_stride + i * layout.row_stride;
-}
-
-static void merge_row(float *o, float *lse, const float *part, float part_lse, int64_t columns) {
-    const double a = (double)*lse, b = (double)part_lse;
-    if (b == -INFINITY) return;
-    const double most = a > b ? a : b;
-    const double all = most == INFINITY ? NAN : most + log(exp(a - most) + exp(b - most));
-    const double old = exp(a - all), now = exp(b - all);
-    for (int64_t x = 0; x < columns; x++)
-        o[x] = (float)(old * (double)o[x] + now * (double)part[x]);
-    *lse = (float)all;
-}
-
-static void merge(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, float *o, float *lse,
-                  const buffers *b) {
-    const plsh_attention *a = &plan->whole;
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < unit->heads * queries; i++) {
-        const ptrdiff_t at = row_at(a->o, i / queries, i % queries);
-        merge_row(o + at, lse + i, b->part + at, b->part_lse[i], a->value_dim);
-    }
-}
-
-static void add_queries(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, float *d_q,
-                        const buffers *b) {
-    const plsh_attention *a = &plan->whole;
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
-    for (int64_t i = 0; d_q && i < unit->heads * queries; i++) {
-        const ptrdiff_t at = row_at(a->q, i / queries, i % queries);
-        for (int64_t x = 0; x < a->head_dim; x++) d_q[at + x] += b->part[at + x];
-    }
 }
 
 /* ---- Turns ----------------------------------------------------------------------------------- */
@@ -136,7 +78,7 @@ typedef struct rotation {
     plsh_mpi_call *call;
     plsh_mpi_unit *unit;
     buffers b;
-    float *o, *lse, *d_q; /* of the unit, so far */
+    plsh_mpi_merge merge;
     plsh_mpi_rows own, gradients;
     int first, slots; /* of the requests: slots for rows of a turn, twice, then for gradients */
 } rotation;
@@ -207,15 +149,15 @@ static plsh_mpi_part own_part(rotation *w) {
     plsh_mpi_plan *plan = w->call->plan;
     plsh_mpi_part part = {.queries = plsh_mpi_own_queries(plan),
                           .keys = plsh_mpi_own_rows(plan),
-                          .own = w->unit->first,
+                          .plan = w->unit->first ? w->unit->own : w->unit->other,
                           .some_keys = sees_others(w),
                           .k = w->own.k,
                           .v = w->own.v,
-                          .o = w->o,
-                          .lse = w->lse,
+                          .o = w->merge.o,
+                          .lse = w->merge.lse,
                           .d_k = (float *)(void *)w->gradients.k,
                           .d_v = (float *)(void *)w->gradients.v};
-    if (part.own) return part;
+    if (w->unit->first) return part;
     part.keys = rows_of(plan, w->unit, 0);
     const plsh_mpi_rows held = plsh_mpi_rows_held(plan, part.keys, w->b.k[0], w->b.v[0]);
     plsh_mpi_rows_copy(plan, w->unit, &held, &w->own, part.keys);
@@ -236,7 +178,7 @@ static void turn_own(rotation *w) {
     if (w->call->backward && w->unit->first && empty)
         plsh_mpi_rows_clear(plan, w->unit, &w->gradients, plsh_mpi_own_rows(plan));
     plsh_mpi_call_attend(w->call, w->unit, &part);
-    if (w->call->backward && !part.own && !empty) {
+    if (w->call->backward && !w->unit->first && !empty) {
         const plsh_mpi_rows made = made_in(w, 0);
         plsh_mpi_rows_add(plan, w->unit, &w->gradients, &made, part.keys);
     }
@@ -246,12 +188,13 @@ static void turn_other(rotation *w, int turn) {
     const plsh_mpi_plan *plan = w->call->plan;
     plsh_mpi_part part = {.queries = plsh_mpi_own_queries(plan),
                           .keys = rows_of(plan, w->unit, turn),
+                          .plan = w->unit->other,
                           .some_keys = true,
                           .k = w->b.k[turn % 2],
                           .v = w->b.v[turn % 2],
-                          .o = w->b.part,
-                          .lse = w->b.part_lse,
-                          .d_q = w->b.part};
+                          .o = w->merge.part,
+                          .lse = w->merge.part_lse,
+                          .d_q = w->merge.part};
     if (plsh_block_size(part.keys) == 0 || plsh_block_size(part.queries) == 0) return;
     if (w->call->backward) {
         const plsh_mpi_rows made = made_in(w, turn);
@@ -259,11 +202,7 @@ static void turn_other(rotation *w, int turn) {
         part.d_v = (float *)(void *)made.v;
     }
     plsh_mpi_call_attend(w->call, w->unit, &part);
-    if (w->call->status) return;
-    if (w->call->forward)
-        merge(plan, w->unit, w->o, w->lse, &w->b);
-    else
-        add_queries(plan, w->unit, w->d_q, &w->b);
+    if (!w->call->status) plsh_mpi_merge_part(w->call, w->unit, &w->merge, part.queries);
 }
 
 static plsh_status take_turns(rotation *w, plsh_error *error) {
@@ -285,29 +224,23 @@ static plsh_status take_turns(rotation *w, plsh_error *error) {
     return status;
 }
 
-/* o of another type than float32 is rounded once, at the end; a certificate is 0. */
-static void finish(const rotation *w) {
+/* A certificate is 0, or NaN where o is not finite. */
+static void certify(const rotation *w) {
     const plsh_mpi_plan *plan = w->call->plan;
-    const plsh_attention *a = &plan->whole;
-    const plsh_forward *f = w->call->forward;
+    const plsh_layout layout = plan->whole.o;
     const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
-    for (int64_t i = 0; w->o && i < w->unit->heads * queries; i++) {
-        const int64_t h = w->unit->head + i / queries;
-        const ptrdiff_t to = row_at(a->o, h, i % queries);
-        const float *row = w->o + row_at(a->o, i / queries, i % queries);
+    const float *o = w->merge.o;
+    float *bound = w->call->forward->certificate;
+    for (int64_t i = 0; o && bound && i < w->unit->heads * queries; i++) {
+        const float *row = o + i / queries * layout.head_stride + i % queries * layout.row_stride;
         float trace = 0;
-        for (int64_t x = 0; x < a->value_dim; x++) {
-            if (w->b.sum) plsh_dtype_store(a->o_dtype, f->o, to + x, row[x]);
-            trace += row[x] - row[x];
-        }
-        if (f->certificate) f->certificate[h * queries + i % queries] = trace;
+        for (int64_t x = 0; x < plan->whole.value_dim; x++) trace += row[x] - row[x];
+        bound[w->unit->head * queries + i] = trace;
     }
 }
 
 static rotation begin(plsh_mpi_call *call, plsh_mpi_unit *unit) {
     const plsh_mpi_plan *plan = call->plan;
-    const plsh_attention *a = &plan->whole;
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
     rotation w = {.call = call,
                   .unit = unit,
                   .own = plsh_mpi_rows_own(plan, unit, call->k, call->v),
@@ -315,15 +248,10 @@ static rotation begin(plsh_mpi_call *call, plsh_mpi_unit *unit) {
                   .slots = (int)(4 * unit->kv_heads)};
     plsh_arena arena = {.memory = unit->buffer};
     lay_out(call, unit, &w.b, &arena);
-    if (call->forward) {
-        float *o = call->forward->o;
-        w.o = w.b.sum ? w.b.sum : o ? o + row_at(a->o, unit->head, 0) : NULL;
-        w.lse = call->forward->lse ? call->forward->lse + unit->head * queries : w.b.lse;
-    } else {
-        const plsh_backward *b = call->backward;
-        w.gradients = plsh_mpi_rows_own_gradients(plan, unit, b->d_k, b->d_v);
-        w.d_q = b->d_q ? b->d_q + row_at(a->q, unit->head, 0) : NULL;
-    }
+    w.merge = plsh_mpi_merge_of(call, unit);
+    if (call->backward)
+        w.gradients =
+            plsh_mpi_rows_own_gradients(plan, unit, call->backward->d_k, call->backward->d_v);
     return w;
 }
 
@@ -334,6 +262,9 @@ plsh_status plsh_mpi_rotation_run(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh
     plsh_status status = take_turns(&w, error);
     if (!status) status = plsh_mpi_wait(call->plan, w.first, most, error);
     call->plan->request_count = w.first;
-    if (!status && call->forward && !call->status) finish(&w);
+    if (!status && call->forward && !call->status) {
+        certify(&w);
+        plsh_mpi_merge_finish(call, unit, &w.merge);
+    }
     return status;
 }

@@ -8,6 +8,7 @@
 #include "mpi/agree.h"
 #include "mpi/call.h"
 #include "mpi/fades.h"
+#include "mpi/merge.h"
 
 /* ---- Arguments ------------------------------------------------------------------------------ */
 
@@ -105,18 +106,33 @@ static plsh_status prepare_units(plsh_mpi_call *call, bool asks, plsh_error *err
     return status;
 }
 
+/* The messages of a call, at most. An outlier: its rows there, its gradients back. */
+static int64_t count_messages(const plsh_mpi_plan *plan) {
+    int64_t messages = 0;
+    for (int64_t i = 0; i < plan->units; i++) {
+        const plsh_mpi_unit *unit = &plan->unit[i];
+        int64_t transfers = unit->rotates ? 8 : 4 * (int64_t)plan->ranks + 4;
+        for (int64_t j = 0; j < (int64_t)plan->ranks * unit->outliers; j++) {
+            const int64_t r = j / unit->outliers, tile = j % unit->outliers;
+            const bool mine = r == plan->rank || unit->outlier[tile].rank == plan->rank;
+            if (mine && (unit->fetches[r] >> tile & 1)) transfers += 2;
+        }
+        messages += 2 * unit->kv_heads * transfers;
+    }
+    return messages;
+}
+
 /* Everything that a call needs, before anybody waits for this rank. */
 static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
-    int64_t messages = 0, heads = 0;
+    int64_t heads = 0;
     for (int64_t i = 0; i < plan->units; i++) {
         plsh_mpi_unit *unit = &plan->unit[i];
         plsh_mpi_unit_reset(plan, unit);
         heads = unit->heads > heads ? unit->heads : heads;
-        messages += 2 * unit->kv_heads * (unit->rotates ? 8 : 4 * (int64_t)plan->ranks + 4);
     }
     plsh_status status = prepare_units(call, false, error);
-    if (!status) status = plsh_mpi_requests_reserve(plan, messages, error);
+    if (!status) status = plsh_mpi_requests_reserve(plan, count_messages(plan), error);
     const size_t queries = (size_t)plsh_block_size(plsh_mpi_own_queries(plan));
     const size_t floats = (size_t)heads * (2 * queries + 4);
     if (!status)
@@ -142,7 +158,10 @@ static plsh_status ask(plsh_mpi_call *call, bool certificate, plsh_error *error)
     plsh_status status = PLSH_STATUS_OK;
     if (certificate) status = agree(plan, plsh_mpi_fades_make(plan, error), error);
     if (!status) status = plsh_mpi_fades_find(call, certificate, error);
-    return status ? status : agree(plan, prepare_units(call, true, error), error);
+    if (status) return status;
+    plsh_status mine = prepare_units(call, true, error);
+    if (!mine) mine = plsh_mpi_requests_reserve(plan, count_messages(plan), error);
+    return agree(plan, mine, error);
 }
 
 static plsh_status run_units(plsh_mpi_call *call, plsh_error *error) {
@@ -191,6 +210,7 @@ static plsh_status run(plsh_mpi_call *call, plsh_status found, plsh_mpi_asked *a
     const bool certificate = call->forward && (asked->of_rows & ASKED_CERTIFICATE);
     if (!status) status = ask(call, certificate, error);
     if (!status) status = run_units(call, error);
+    plsh_mpi_merge_release(plan);
     if (status) return status;
     if (call->status) *error = call->error;
     if (!call->status && certificate && plan->ranks > 1) plsh_mpi_fades_certify(call);

@@ -1,7 +1,7 @@
 /* mpi: rows of k and v to those who need them, and their gradients back.
  *
- * Messages of one pair of ranks come in the order of units, then kv heads, k before v, on both
- * sides. */
+ * Messages of one pair of ranks come in the order of units, within one the stretch and then
+ * outliers in their order, then kv heads, k before v, on both sides. */
 #ifndef PLSH_MPI_TRANSFER_H
 #define PLSH_MPI_TRANSFER_H
 

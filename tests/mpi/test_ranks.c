@@ -12,14 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, SAMPLES = 5 };
+enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, SAMPLES = 5, LONG = 6000 };
 
 static const int64_t packed[] = {0, 130, 130, 137, 320, ROWS};
+static const int64_t packed_long[] = {0, 40, 40, 5300, 5307, LONG};
 #define ROWS_BYTES(rows) ((rows)*KV_HEADS * 2 * DIM * (int)sizeof(float)) /* of k and v */
 enum { SEQUENCES = sizeof packed / sizeof *packed - 1 };
+enum { SINK = 43 }; /* a row that all queries look at; of a tile of two packed sequences */
 
 static int rank, ranks, failures;
 static char where[200]; /* the case at hand */
+static int64_t sent;    /* bytes, by its forward pass */
 
 __attribute__((format(printf, 2, 3))) static bool expect(bool ok, const char *format, ...) {
     if (ok || ++failures > 10) return ok;
@@ -32,6 +35,40 @@ __attribute__((format(printf, 2, 3))) static bool expect(bool ok, const char *fo
     return ok;
 }
 
+/* ---- MPI's door ------------------------------------------------------------------------------ */
+
+/* Bytes that passed it, as the report counts them: to each other rank once. */
+static int64_t counted;
+
+static void count_bytes(int64_t count, MPI_Datatype type, int to) {
+    int size;
+    MPI_Type_size(type, &size);
+    counted += count * size * to;
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request) {
+    count_bytes(count, type, 1);
+    return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+int MPI_Bcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+    count_bytes(count, type, rank == root ? ranks - 1 : 0);
+    return PMPI_Bcast(data, count, type, root, comm);
+}
+
+int MPI_Allgather(const void *data, int count, MPI_Datatype type, void *all, int each,
+                  MPI_Datatype all_type, MPI_Comm comm) {
+    count_bytes(count, type, ranks - 1);
+    return PMPI_Allgather(data, count, type, all, each, all_type, comm);
+}
+
+int MPI_Allgatherv(const void *data, int count, MPI_Datatype type, void *all, const int *counts,
+                   const int *places, MPI_Datatype all_type, MPI_Comm comm) {
+    count_bytes(count, type, ranks - 1);
+    return PMPI_Allgatherv(data, count, type, all, counts, places, all_type, comm);
+}
+
 /* ---- Cases ----------------------------------------------------------------------------------- */
 
 typedef struct setting {
@@ -41,6 +78,8 @@ typedef struct setting {
     int splits;       /* 0: even; 1: uneven, with ranks that have none; 2: all on the last */
     bool interleaved; /* [rows, heads, dim] */
     bool gradients, certificate;
+    bool sink, looks; /* keys of large norm; and queries look at them */
+    double off;       /* d_q and d_decay may be; 0: 1e-5 */
 } setting;
 
 static const int64_t *make_splits(int kind, int64_t rows, int64_t *splits) {
@@ -83,6 +122,32 @@ static setting make_setting(plsh_method method, bool causal, bool cut, int split
                        .threads = 1}};
     set_heads(s.head, method);
     return s;
+}
+
+static setting make_sink_setting(bool causal, bool looks, bool cut, int splits) {
+    const double sigma[HEADS] = {8, 16, 4, 16};
+    setting s = make_setting(PLSH_METHOD_EXACT, causal, cut, splits);
+    s.name = looks ? "a sink" : "a large norm";
+    s.sink = true;
+    s.looks = looks;
+    s.off = looks ? 5e-4 : 0;
+    s.a.queries = s.a.keys = LONG;
+    if (cut) s.a.query_offsets = s.a.key_offsets = packed_long;
+    for (int h = 0; h < HEADS; h++) s.head[h].partition.decay = plsh_decay_alibi(sigma[h]);
+    return s;
+}
+
+/* Two keys are some 50 times as long as others, one near each end, and have another value. Scores
+ * of queries that look at them are about 200, so that they matter over 200 sigma; else they are 0.
+ */
+static void add_sink(const setting *s, problem *p) {
+    for (int64_t i = 0; s->sink && i < 2 * KV_HEADS; i++) {
+        const int64_t row = i / 2 * p->a.keys + (i & 1 ? LONG - SINK : SINK);
+        for (int x = 0; x < DIM; x++) p->k[row * DIM + x] = x ? 0 : 150;
+        p->v[row * DIM] = 8;
+    }
+    for (int64_t i = 0; s->sink && i < HEADS * p->a.queries; i++)
+        p->q[i * DIM] = s->looks ? 4 + p->q[i * DIM] / 8 : 0;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -215,26 +280,33 @@ static void check_again(const setting *s, plsh_mpi_plan *plan, shard *own) {
     }
 }
 
-static void check_decays(const problem *p, const shard *own) {
+static void check_decays(const problem *p, const shard *own, double most) {
     for (int64_t i = 0; i < 2 * p->a.heads; i++)
-        expect(fabs(own->d_decay[i] - p->d_decay[i]) <= 1e-5 * (1 + fabs(p->d_decay[i])),
+        expect(fabs(own->d_decay[i] - p->d_decay[i]) <= most * (1 + fabs(p->d_decay[i])),
                "d_decay[%lld] is %g, not %g", (long long)i, own->d_decay[i], p->d_decay[i]);
 }
 
-static void check_backward(const problem *p, plsh_mpi_plan *plan, shard *own) {
+/* Large scores have fewer digits, and d_q and d_decay are sums of long keys and of distances: next
+ * to double precision, one process is up to 2e-4 off where scores are 200 (a sink), 3e-5 with a key
+ * 60 times as long as it was; so are ranks, elsewhere. */
+static void check_backward(const setting *s, const problem *p, plsh_mpi_plan *plan, shard *own) {
     plsh_error error;
     plsh_mpi_report report;
     const plsh_backward b = backward_arrays(own);
+    const double most = s->off > 0 ? s->off : 1e-5;
+    counted = 0;
     if (!expect(!plsh_mpi_plan_backward(plan, &b, &report, &error), "backward: %s", error.message))
         return;
-    compare(&own->q, "d_q", own->d_q, p->d_q, 1e-5);
+    expect(counted == report.bytes_sent, "%lld bytes sent, not %lld", (long long)counted,
+           (long long)report.bytes_sent);
+    compare(&own->q, "d_q", own->d_q, p->d_q, most);
     compare(&own->k, "d_k", own->d_k, p->d_k, 1e-5);
     compare(&own->v, "d_v", own->d_v, p->d_v, 1e-5);
-    check_decays(p, own);
+    check_decays(p, own, most);
 }
 
-/* The bound holds against the decay itself, dense, up to rounding. */
-static void check_certificate(const setting *s, const problem *exact, const shard *own) {
+/* The bound holds against the decay itself, dense or (eps 2^-24) exact, up to rounding. */
+static void check_certificate(const problem *exact, const shard *own) {
     const int64_t count = own->queries.end - own->queries.begin, n = exact->a.queries;
     for (int64_t i = 0; i < exact->a.heads * count; i++) {
         const int64_t h = i / count, row = own->queries.begin + i % count;
@@ -248,13 +320,13 @@ static void check_certificate(const setting *s, const problem *exact, const shar
                     (long long)row, (double)own->bound[i], most))
             return;
     }
-    (void)s;
 }
 
 static problem *solve(const setting *s, uint64_t seed) {
     plsh_error error;
     problem *p = problem_make(s->a, seed);
     memcpy(p->head, s->head, sizeof s->head);
+    add_sink(s, p);
     expect(!problem_forward(p, &error), "one process: %s", error.message);
     if (s->gradients)
         expect(!problem_backward(p, &error), "one process, backward: %s", error.message);
@@ -278,7 +350,11 @@ static void run_case(const setting *s) {
     snprintf(where, sizeof where, "%s, %s, %s, splits %d%s", s->name,
              s->a.causal ? "causal" : "both sides", s->a.sequences ? "packed" : "one text",
              s->splits, s->interleaved ? ", [rows, heads, dim]" : "");
-    problem *p = solve(s, 7), *exact = s->certificate ? solve_exactly(s, 7) : NULL;
+    problem *p = solve(s, 7), *dense = s->certificate && !s->sink ? solve_exactly(s, 7) : NULL;
+    if (s->sink) { /* a row of head 1, 200 sigma away */
+        const double seen = (double)p->o[(LONG + 3200) * DIM];
+        expect(s->looks == (seen > 7), "the value is %g", seen);
+    }
     plsh_attention whole = p->a;
     if (s->interleaved) {
         whole.q = whole.o = (plsh_layout){DIM, HEADS * DIM};
@@ -289,19 +365,23 @@ static void run_case(const setting *s) {
                error.message)) {
         shard own = make_shard(s, p, plan);
         const plsh_forward f = forward_arrays(s, &own);
+        counted = 0;
         if (expect(!plsh_mpi_plan_forward(plan, &f, &report, &error), "forward: %s",
                    error.message)) {
             compare(&own.o, "o", own.own_o, p->o, 4e-6);
             compare(&own.lse, "lse", own.own_lse, p->lse, 2e-6);
-            if (exact) check_certificate(s, exact, &own);
-            if (s->gradients) check_backward(p, plan, &own);
+            sent = report.bytes_sent;
+            expect(counted == sent, "%lld bytes sent, not %lld", (long long)counted,
+                   (long long)sent);
+            if (s->certificate) check_certificate(dense ? dense : p, &own);
+            if (s->gradients) check_backward(s, p, plan, &own);
             check_again(s, plan, &own);
         }
         free_shard(&own);
         plsh_mpi_plan_destroy(plan);
     }
     problem_free(p);
-    if (exact) problem_free(exact);
+    if (dense) problem_free(dense);
     if (failures > before && rank == 0) fprintf(stderr, "failed: %s\n", where);
 }
 
@@ -379,14 +459,17 @@ static void test_labels(void) {
 /* Halves in, halves out: the float32 result of the same numbers, rounded. */
 static void test_halves(void) {
     const plsh_method methods[] = {PLSH_METHOD_WINDOW, PLSH_METHOD_EXACT, PLSH_METHOD_DENSE};
-    for (int i = 0; i < 6; i++) {
-        setting s = make_setting(methods[i / 2], true, true, i & 1);
+    for (int i = 0; i < 8; i++) {
+        const setting s = i < 6 ? make_setting(methods[i / 2], true, true, i & 1)
+                                : make_sink_setting(true, true, false, 0);
+        const int64_t n = s.a.keys;
         const plsh_dtype type = i & 1 ? PLSH_DTYPE_BFLOAT16 : PLSH_DTYPE_FLOAT16;
         plsh_error error;
         plsh_mpi_plan *plan = NULL;
         snprintf(where, sizeof where, "%s of halves", s.name);
         problem *p = problem_make(s.a, 3);
         memcpy(p->head, s.head, sizeof s.head);
+        add_sink(&s, p);
         uint16_t *halves[3];
         problem_halve(p, type, halves);
         expect(!problem_forward(p, &error), "one process: %s", error.message);
@@ -401,14 +484,14 @@ static void test_halves(void) {
                 const int64_t heads = j % 3 ? KV_HEADS : HEADS;
                 own[j] = malloc((size_t)(heads * count * DIM + 1) * sizeof **own);
                 for (int64_t h = 0; j < 3 && h < heads; h++)
-                    memcpy(own[j] + h * count * DIM, halves[j] + (h * ROWS + rows.begin) * DIM,
+                    memcpy(own[j] + h * count * DIM, halves[j] + (h * n + rows.begin) * DIM,
                            (size_t)(count * DIM) * sizeof **own);
             }
             const plsh_forward f = {.q = own[0], .k = own[1], .v = own[2], .o = own[3]};
             expect(!plsh_mpi_plan_forward(plan, &f, NULL, &error), "forward: %s", error.message);
             float *o = malloc((size_t)(HEADS * count * DIM + 1) * sizeof *o);
             plsh_dtype_to_float(type, own[3], o, (size_t)(HEADS * count * DIM), &error);
-            const own_rows to = describe(&s, HEADS, ROWS, DIM, rows);
+            const own_rows to = describe(&s, HEADS, n, DIM, rows);
             compare(&to, "o", o, p->o, i & 1 ? 0x1p-8 : 0x1p-11);
             for (int j = 0; j < 4; j++) free(own[j]);
             free(o);
@@ -421,7 +504,6 @@ static void test_halves(void) {
 
 /* A long text: `exact` fetches little of it, and its certificate stays small. */
 static void test_far_keys_stay(void) {
-    enum { LONG = 6000 };
     for (int i = 0; i < 3; i++) {
         setting s = make_setting(PLSH_METHOD_EXACT, i != 1, false, 0);
         plsh_error error;
@@ -431,7 +513,8 @@ static void test_far_keys_stay(void) {
         s.a.queries = s.a.keys = LONG;
         s.head[3].partition.decay = plsh_decay_alibi(20);
         problem *p = solve(&s, 11);
-        if (i == 2) { /* a key that matters from afar */
+        if (i == 2) {     /* a key that matters from afar */
+            s.off = 2e-5; /* one process is 1.2e-5 off itself */
             for (int x = 0; x < DIM; x++) p->k[5 * DIM + x] *= 60;
             expect(!problem_forward(p, &error), "one process: %s", error.message);
             expect(!problem_backward(p, &error), "one process: %s", error.message);
@@ -442,7 +525,7 @@ static void test_far_keys_stay(void) {
         const plsh_forward f = forward_arrays(&s, &own);
         expect(!plsh_mpi_plan_forward(plan, &f, &report, &error), "forward: %s", error.message);
         compare(&own.o, "o", own.own_o, p->o, 4e-6);
-        check_backward(p, plan, &own);
+        check_backward(&s, p, plan, &own);
         const double all = (double)ROWS_BYTES(LONG) / ranks * (ranks - 1);
         if (i < 2)
             expect(report.attention.error_bound < 1e-5, "the certificate is %g",
@@ -455,6 +538,53 @@ static void test_far_keys_stay(void) {
         plsh_mpi_plan_destroy(plan);
         problem_free(p);
     }
+}
+
+/* What all ranks would send if each fetched all rows that it may see. */
+static int64_t bytes_of_everything(const setting *s) {
+    int64_t rows = 0;
+    for (int r = 0; r < ranks; r++)
+        rows += s->a.causal ? plsh_mpi_split(s->a.keys, ranks, r)
+                            : s->a.keys - (plsh_mpi_split(s->a.keys, ranks, r + 1) -
+                                           plsh_mpi_split(s->a.keys, ranks, r));
+    return ROWS_BYTES(rows);
+}
+
+/* One key far away matters, or might: its tile is fetched, not all rows up to it. */
+static void test_sinks(void) {
+    for (int i = 0; i < 4; i++) {
+        const bool cut = i == 2;
+        setting s = make_sink_setting(i & 1, i != 3, cut, cut);
+        s.interleaved = i == 1;
+        run_case(&s);
+        int64_t all = 0;
+        MPI_Allreduce(&sent, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+        if (!cut)
+            expect(all <= bytes_of_everything(&s) / 3, "%lld bytes sent, of %lld", (long long)all,
+                   (long long)bytes_of_everything(&s));
+    }
+}
+
+/* With an eps that is no rounding, the bounds of rows that were merged are put to the test. */
+static void test_coarse_sink(void) {
+    plsh_error error;
+    plsh_mpi_plan *plan;
+    setting s = make_sink_setting(true, true, false, 0);
+    s.gradients = false;
+    for (int h = 0; h < HEADS; h++) s.head[h].eps = 0.01;
+    problem *dense = solve_exactly(&s, 7);
+    memcpy(dense->head, s.head, sizeof s.head);
+    snprintf(where, sizeof where, "a sink, eps 0.01");
+    if (expect(!plsh_mpi_plan_create(&dense->a, NULL, MPI_COMM_WORLD, &plan, &error), "plan: %s",
+               error.message)) {
+        shard own = make_shard(&s, dense, plan);
+        const plsh_forward f = forward_arrays(&s, &own);
+        if (expect(!plsh_mpi_plan_forward(plan, &f, NULL, &error), "forward: %s", error.message))
+            check_certificate(dense, &own);
+        free_shard(&own);
+        plsh_mpi_plan_destroy(plan);
+    }
+    problem_free(dense);
 }
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
@@ -600,6 +730,8 @@ static const struct {
              {"labels", test_labels},
              {"halves", test_halves},
              {"far", test_far_keys_stay},
+             {"sinks", test_sinks},
+             {"coarse", test_coarse_sink},
              {"errors", test_errors},
              {"contents", test_contents},
              {"memory", test_memory}};
