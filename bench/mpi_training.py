@@ -51,7 +51,8 @@ def speeds(o: argparse.Namespace, folder: pathlib.Path, method: str, ranks: int,
         assert all([job.wait() == 0 for job in jobs])
         logs = [[json.loads(line) for line in pathlib.Path(out, str(job), "log.jsonl").read_text().splitlines()]
                 for job in range(len(jobs))]
-    return [sum(step) for step in zip(*([line["tokens_per_second"] for line in log][1:] for log in logs))]
+    steps = [[line["tokens_per_second"] for line in log if "tokens_per_second" in line] for log in logs]
+    return [sum(step) for step in zip(*(log[1:] for log in steps))]
 
 
 def main() -> None:
