@@ -2,6 +2,7 @@
 loss is that of one process with the whole batch. Beside context_parallel.py, where it is the
 sequence that is spread."""
 
+import gc
 import json
 import pathlib
 import tempfile
@@ -56,6 +57,7 @@ def work(rank: int, size: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(train(rank, size)))
+    gc.collect()  # the model, which holds the group: its threads end with it, not with Python
     dist.destroy_process_group()
 
 

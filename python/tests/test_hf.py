@@ -153,9 +153,10 @@ def test_what_is_refused():
         dropping(tokens)
 
 
-def test_packed_sequences():
+@pytest.mark.parametrize("window", [None, 4])
+def test_packed_sequences(window):
     """Position numbers that begin again are sequences: none sees another."""
-    model = tiny()
+    model = tiny("mistral", sliding_window=window)
     tokens, lengths = ids(2, 20), ((7, 13), (12, 8))
     position = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in lengths])
     found = model(tokens, position_ids=position, use_cache=False).logits

@@ -106,15 +106,20 @@ def make(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
     return Mask(owner, method, _options.read(config), causal, window, kv_length, spans)
 
 
+def _inside(function: Function, name: str) -> Any:
+    """What a mask function of transformers keeps under a name."""
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or ()))[name].cell_contents
+
+
 def _parts(function: Function) -> list[Function]:
-    """What a mask function of transformers is the conjunction of."""
-    if not getattr(function, "__qualname__", "").startswith("and_masks."):
+    """What a mask function of transformers is the conjunction of. From 5.23 on, those of packed
+    sequences count positions from the begin of each; masks of distances are the same without."""
+    name = getattr(function, "__qualname__", "")
+    if name.startswith("remap_positions_for_packed_sequence."):
+        return _parts(_inside(function, "mask_function"))
+    if not name.startswith("and_masks."):
         return [function]
-    parts: list[Function] = []
-    for cell in function.__closure__ or ():
-        for part in cell.cell_contents:
-            parts += _parts(part)
-    return parts
+    return [x for part in _inside(function, "mask_functions") for x in _parts(part)]
 
 
 def _inspected(owner: str, function: Function) -> tuple[bool, Optional[int], Any]:
@@ -122,15 +127,14 @@ def _inspected(owner: str, function: Function) -> tuple[bool, Optional[int], Any
     causal, window, packed = None, None, None
     for part in _parts(function):
         name = getattr(part, "__qualname__", str(part)).split(".")[0]
-        inside = [x.cell_contents for x in getattr(part, "__closure__", None) or ()]
         if part is causal_mask_function or part is bidirectional_mask_function:
             causal = part is causal_mask_function
         elif name == "sliding_window_overlay":  # distance < window
-            window = int(inside[0])
+            window = int(_inside(part, "sliding_window"))
         elif name == "sliding_window_bidirectional_overlay":  # distance <= window
-            window = int(inside[0]) + 1
+            window = int(_inside(part, "sliding_window")) + 1
         elif name == "packed_sequence_mask_function":
-            packed = inside[0]
+            packed = _inside(part, "packed_sequence_mask")
         else:
             _refuse_function(owner, name)
     if causal is None:
