@@ -154,21 +154,14 @@ static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, c
     }
 }
 
-/* P of a run of scores. `exact` decides by the sums of the forward pass, so it runs the softmax as
- * that did; what is left is 2^(m - lse). */
-static plsh_weigh weigh(plsh_backward_tile *b, int g, float *s, int count, const float **lse) {
-    plsh_tile *tile = &b->tile;
-    int group = tile->kernel->group;
+/* `exact` decides by the sums of the forward pass, so it runs the softmax as that did; what is left
+ * of P is 2^(m - lse). */
+static void find_rest(plsh_backward_tile *b, int g) {
+    int group = b->tile.kernel->group;
     ptrdiff_t at = (ptrdiff_t)g * group;
-    *lse = b->log2_lse + at;
-    if (tile->head->head.method != PLSH_METHOD_EXACT) return PLSH_WEIGH_PLAIN;
-    tile->kernel->softmax(group, s, tile->top, tile->m + at, tile->l + at, tile->l_low + at,
-                          tile->alpha, count);
     for (int r = 0; r < group; r++) {
-        b->rest[r] = exp2f((tile->m[at + r] - b->log2_lse[at + r]) - b->lse_low[at + r]);
+        b->rest[r] = exp2f((b->tile.m[at + r] - b->log2_lse[at + r]) - b->lse_low[at + r]);
     }
-    *lse = b->rest;
-    return PLSH_WEIGH_READY;
 }
 
 /* What a visit does with its scores, p: weights as `how` says, then everything but dK and dV. */
@@ -209,9 +202,14 @@ static void visit(plsh_tile *tile, int g, int64_t first, int count) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     float *p = scores_of(b, g, first);
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, p);
-    const float *lse;
-    plsh_weigh how = weigh(b, g, p, count, &lse);
-    turn_back(b, g, first, count, &run, NULL, NULL, how, lse);
+    if (tile->head->head.method != PLSH_METHOD_EXACT) {
+        turn_back(b, g, first, count, &run, NULL, NULL, PLSH_WEIGH_PLAIN,
+                  b->log2_lse + (ptrdiff_t)g * tile->kernel->group);
+        return;
+    }
+    if (!plsh_tile_weigh(tile, g, first, count, p)) return;
+    find_rest(b, g);
+    turn_back(b, g, first, count, &run, NULL, NULL, PLSH_WEIGH_READY, b->rest);
 }
 
 static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,

@@ -3,9 +3,9 @@
  * A piece of keys weighs, for query i, at most 2^u times the sum of k over its distances, where u
  * bounds the score: q.mean + |q_i| |k - mean|max, or the maximum over the piece's box, or over the
  * ball around its centre. What is left out is charged against eps times the row's sum so far, which
- * only grows: half of eps to pieces that their box excludes, a quarter to those that their norm
- * alone excludes, a quarter to the rest beyond the point where the walk stops. NaN satisfies no
- * comparison, so it leaves out nothing. */
+ * only grows: half of eps to pieces that their box excludes, or their weights once they are known,
+ * a quarter to those that their norm alone excludes, a quarter to the rest beyond the point where
+ * the walk stops. NaN satisfies no comparison, so it leaves out nothing. */
 #include <math.h>
 #include <string.h>
 
@@ -143,6 +143,31 @@ static bool charge(plsh_tile *tile, int g, int rows, int i) {
     for (int r = 0; r < rows; r++) fits &= left_out[r] + e[r] <= budget;
     for (int r = 0; fits && r < rows; r++) left_out[r] += e[r];
     return fits;
+}
+
+/* Bounds are loose where queries and keys point anywhere: most of what lies far off is scored to
+ * find that it weighs nothing. One product then, and neither the other of the forward pass nor the
+ * four of the backward pass. The farthest keys are the lightest: keys are spared only where all
+ * from there on, if they weighed alike, would fit. */
+bool plsh_bounds_spare(plsh_tile *tile, int g, int64_t first, int count, const float *l,
+                       const float *l_low) {
+    const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
+    const int64_t before = begin - (first + count - 1), behind = first - (end - 1);
+    const int64_t t = before > behind ? before : behind;
+    const int rows = (int)(end - begin);
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
+    const float *now = tile->l + lane, *now_low = tile->l_low + lane;
+    float *left_out = tile->exact.left_out + lane, e[PLSH_GROUP_MAX];
+    if (t < 1) return false; /* the diagonal */
+    const float beyond =
+        exp2f(plsh_bounds_log_rest(tile->head, t) - log_piece(tile->head, t, count));
+    const float budget = 0.5f * (float)tile->head->head.eps;
+    for (int r = 0; r < rows; r++) {
+        e[r] = ((now[r] - l[r]) + (now_low[r] - l_low[r])) * (1.0f + 0x1p-20f) / l[r];
+        if (!(tile->alpha[r] == 1.0f && left_out[r] + e[r] * beyond <= budget)) return false;
+    }
+    for (int r = 0; r < rows; r++) left_out[r] += e[r];
+    return true;
 }
 
 /* What is known about a piece before its box is looked at. */

@@ -14,6 +14,11 @@ void plsh_bounds_begin(plsh_tile *tile);
  * the runs of those that it must score. */
 void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end);
 
+/* Group g has the keys first .. first + count - 1 in its sums, which were l and l_low before: do
+ * they weigh so little that it may leave them out all the same? */
+bool plsh_bounds_spare(plsh_tile *tile, int g, int64_t first, int count, const float *l,
+                       const float *l_low);
+
 /* Can group g stop: is all before key `end` (left), or from key `begin` on (right), negligible? */
 bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end);
 bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin);

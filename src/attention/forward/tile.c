@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/forward/bounds.h"
+
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     size_t group = (size_t)plan->kernel->group, rows = PLSH_TILE_QUERIES;
@@ -169,6 +171,24 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
     return run;
 }
 
+bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+    const int group = tile->kernel->group;
+    const size_t size = sizeof(float) * (size_t)group;
+    const bool exact = tile->head->head.method == PLSH_METHOD_EXACT;
+    float *l = tile->l + (ptrdiff_t)g * group, *l_low = tile->l_low + (ptrdiff_t)g * group;
+    float old[PLSH_GROUP_MAX], old_low[PLSH_GROUP_MAX];
+    if (exact) {
+        memcpy(old, l, size);
+        memcpy(old_low, l_low, size);
+    }
+    tile->kernel->softmax(group, s, tile->top, tile->m + (ptrdiff_t)g * group, l, l_low,
+                          tile->alpha, count);
+    if (!exact || !plsh_bounds_spare(tile, g, first, count, old, old_low)) return true;
+    memcpy(l, old, size);
+    memcpy(l_low, old_low, size);
+    return false;
+}
+
 /* Are the values finite of those keys, among the given ones, that are masked for some query? */
 static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count) {
     int64_t begin = first, end = first + count;
@@ -187,8 +207,7 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     const ptrdiff_t lane = (ptrdiff_t)g * group;
     float *m = tile->m + lane, *o = tile->o + lane * plsh_kernels_columns(dv);
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, tile->s);
-    kernel->softmax(group, tile->s, tile->top, m, tile->l + lane, tile->l_low + lane, tile->alpha,
-                    count);
+    if (!plsh_tile_weigh(tile, g, first, count, tile->s)) return;
     bool plain = !run.masked || masked_finite(tile, g, first, count);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
                                                              tile->v_stride, count, dv, run.rows,

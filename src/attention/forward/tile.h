@@ -34,7 +34,7 @@ typedef struct plsh_tile_pass {
 typedef struct plsh_tile_exact {
     float *q_norm;           /* [groups][group], |q| in the units of packed */
     float *q_mean;           /* [groups][group], q.mean of the keys, rounded up */
-    float *left_out;         /* [groups][group], share of the weight boxes left out, at most */
+    float *left_out;         /* [groups][group], share of the weight that was left out, at most */
     float *left_out_by_norm; /* [groups], the same of norms, counted for certificates only */
     float *shift;            /* [group], what a group's decisions compare with */
     float *piece;            /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group], what pieces may weigh */
@@ -118,6 +118,10 @@ typedef struct plsh_tile_run {
 
 /* s = the scores of group g and the keys first .. first + count - 1, their maxima in tile->top. */
 plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s);
+
+/* s = their weights, which are added to the sums of group g. False where `exact` leaves these keys
+ * out: then nothing is added. */
+bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
