@@ -124,7 +124,8 @@ static void test_ends(void **state) {
     for (size_t i = 0; i < count; i++) assert_true(isfinite(few[i]) && isfinite(many[i]));
     assert_true(count_zeros(few, count) <= 24); /* 2 expected; more than 24: 1e-17 */
     assert_true(count_zeros(many, count) >= (int64_t)count - 24);
-    assert_true(count_zeros(few, count) > 0 || count_zeros(many, count) < (int64_t)count);
+    /* None: 0.14 each, but not for these seeds. */
+    assert_true(count_zeros(few, count) > 0 && count_zeros(many, count) < (int64_t)count);
     free(few);
     free(many);
 }

@@ -2,8 +2,8 @@
 #include "attention/forward/drop.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "attention/kernels/kernels.h"
 #include "base/random.h"
 
 enum { EACH = 8, LEVELS = 1 << 16 }; /* pairs that one draw decides about, 16 bits each */
@@ -21,28 +21,40 @@ plsh_drop plsh_drop_make(const plsh_attention_dropout *dropout, int64_t h, int64
                        .scale = (float)(LEVELS / (LEVELS - below))};
 }
 
-/* z[0 .. EACH): Z of the pairs of one draw. */
-static void fill_draw(const plsh_drop *drop, plsh_random random, float *z) {
-    const uint32_t word[EACH / 2] = {(uint32_t)random.word[0], (uint32_t)(random.word[0] >> 32),
-                                     (uint32_t)random.word[1], (uint32_t)(random.word[1] >> 32)};
-    for (int x = 0; x < EACH / 2; x++) {
-        z[x] = (int32_t)(word[x] & 0xffff) < drop->below ? 0.0f : drop->scale;
-        z[x + EACH / 2] = (int32_t)(word[x] >> 16) < drop->below ? 0.0f : drop->scale;
-    }
+typedef int32_t bits __attribute__((vector_size(16)));
+typedef uint32_t unsigned_bits __attribute__((vector_size(16)));
+typedef float quad __attribute__((vector_size(16)));
+
+/* z[0 .. EACH): Z of the pairs of one draw. Without branches, which nobody could foresee. */
+static void fill_draw(const plsh_drop *drop, uint64_t first, uint64_t second, float *z) {
+    const unsigned_bits word = {(uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second,
+                                (uint32_t)(second >> 32)};
+    const float s = drop->scale;
+    const quad scale = {s, s, s, s};
+    const bits low = (bits)(word & 0xffff) >= drop->below; /* -1 where it is, otherwise 0 */
+    const bits high = (bits)(word >> 16) >= drop->below;
+    const quad kept[2] = {(quad)((bits)scale & low), (quad)((bits)scale & high)};
+    memcpy(z, kept, sizeof kept);
 }
 
-void plsh_drop_multiply(const plsh_drop *drop, float *a, int group, int64_t query, int rows,
-                        const int32_t *keys, int64_t first, int count) {
-    const uint64_t begin = (uint64_t)(drop->query + query);
-    const int skip = (int)(begin % EACH); /* queries of the first draw that come before */
-    float z[PLSH_GROUP_MAX + 2 * EACH];
-    for (int j = 0; j < count; j++) {
-        const uint64_t key = (uint64_t)(drop->key + (keys ? keys[j] : first + j));
-        const plsh_stream stream = {drop->seed, (uint32_t)key, (uint32_t)(key >> 32)};
-        for (int i = 0; i < skip + rows; i += EACH) {
-            fill_draw(drop, plsh_random_at(stream, (begin + (uint64_t)i) / EACH), z + i);
+void plsh_drop_multiply(const plsh_drop *drop, const plsh_kernels *kernel, float *a, int64_t query,
+                        int rows, const int32_t *keys, int64_t first, int count) {
+    const int64_t begin = drop->query + query;
+    uint64_t key[PLSH_TILE_KEYS], words[2][PLSH_TILE_KEYS];
+    for (int j = 0; j < PLSH_TILE_KEYS; j++) key[j] = 0;
+    for (int j = 0; j < count; j++) key[j] = (uint64_t)(drop->key + (keys ? keys[j] : first + j));
+    /* Lane 0 of the first draw may be a query before these. */
+    for (int at = -(int)(begin % EACH); at < rows; at += EACH) {
+        const int from = at < 0 ? -at : 0, to = rows - at < EACH ? rows - at : EACH;
+        kernel->draw(words[0], words[1], drop->seed, (uint64_t)(begin + at) / EACH, key, count);
+        for (int j = 0; j < count; j++) {
+            float z[EACH], *row = a + ((ptrdiff_t)j * kernel->group + at + from);
+            fill_draw(drop, words[0][j], words[1][j], z);
+            if (to - from == EACH) { /* as nearly always: in vectors */
+                for (int x = 0; x < EACH; x++) row[x] *= z[x];
+            } else {
+                for (int x = from; x < to; x++) row[x - from] *= z[x];
+            }
         }
-        float *row = a + (ptrdiff_t)j * group;
-        for (int r = 0; r < rows; r++) row[r] *= z[skip + r];
     }
 }

@@ -11,7 +11,7 @@
 #ifndef PLSH_ATTENTION_DROP_H
 #define PLSH_ATTENTION_DROP_H
 
-#include "plsh/attention.h"
+#include "attention/plan/plan.h"
 
 enum { PLSH_PURPOSE_DROP = 0x7a5f696a };
 
@@ -27,9 +27,9 @@ typedef struct plsh_drop {
 plsh_drop plsh_drop_make(const plsh_attention_dropout *dropout, int64_t h, int64_t query,
                          int64_t key);
 
-/* a[j * group + r] *= Z, r < rows, j < count: of the tile's queries from `query` on, and the keys
- * keys[j], or, where that is NULL, first + j. */
-void plsh_drop_multiply(const plsh_drop *drop, float *a, int group, int64_t query, int rows,
-                        const int32_t *keys, int64_t first, int count);
+/* a[j * group + r] *= Z, r < rows, j < count (at most PLSH_TILE_KEYS): of the tile's queries from
+ * `query` on, and the keys keys[j], or, where that is NULL, first + j. */
+void plsh_drop_multiply(const plsh_drop *drop, const plsh_kernels *kernel, float *a, int64_t query,
+                        int rows, const int32_t *keys, int64_t first, int count);
 
 #endif

@@ -193,8 +193,8 @@ bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s)
 void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a) {
     const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
     const int32_t *keys = tile->gathered ? tile->gathered + (first - tile->first) : NULL;
-    plsh_drop_multiply(&tile->drop, a, tile->kernel->group, (int64_t)g * tile->kernel->group, rows,
-                       keys, first, count);
+    plsh_drop_multiply(&tile->drop, tile->kernel, a, (int64_t)g * tile->kernel->group, rows, keys,
+                       first, count);
 }
 
 /* Are the values finite of those keys, among the given ones, that are masked for some query? */
