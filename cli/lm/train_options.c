@@ -176,7 +176,7 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      .kind = CLI_REAL,
      CLI_MEMBER(cli_train_steps, dropout),
      .value = "X",
-     .help = "of hidden states; -1: as the configuration says",
+     .help = "of hidden states; -1: of these and of attention weights as the configuration says",
      .fallback = "-1",
      .range = {.least = -1, .most = 1, .below = true}},
     {.name = "recompute",

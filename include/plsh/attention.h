@@ -192,6 +192,23 @@ PLSH_API void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_b
                                plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
                                plsh_place *places, plsh_extent *extent);
 
+/* Dropout of attention weights, as in training:
+ *
+ *     o_i = sum_j Z_ij P_ij v_j,     P_ij = exp(s_ij - lse_i),
+ *
+ * Z_ij = 0 with probability p, otherwise 1 / (1 - p). lse is that of all keys. For `mean`, P is the
+ * mean of the draws' softmaxes; `exact` leaves out what it would leave out without, so a row's
+ * error may be 1 / (1 - p) times as large. Z depends on the seed, the number of the head, the row
+ * of q and the row of k (each counted over all sequences), and on nothing else: neither on method,
+ * threads nor instruction set. p is rounded to a multiple of 2^-16, though not to 0 or 1. */
+typedef struct plsh_attention_dropout {
+    double p; /* 0 <= p < 1; 0: none */
+    uint64_t seed;
+    /* The numbers of the call's first head (all of them below 2^32), first row of q and first row
+     * of k, for calls that hold a part of a whole; otherwise 0. */
+    int64_t head, query, key;
+} plsh_attention_dropout;
+
 typedef struct plsh_forward {
     const void *q, *k, *v;
     void *o;    /* of o_dtype: the float32 result, rounded to nearest even */
@@ -206,7 +223,8 @@ typedef struct plsh_forward {
      * which moves a row by at most R sum_j p_j (e^delta_j - 1) + 2^-23 n max |v|, where p are its
      * exact weights, n the keys it sees and R the largest max - min of a column of their values. */
     float *certificate;
-    const plsh_extent *extent; /* NULL: the plan's own lengths */
+    const plsh_extent *extent;      /* NULL: the plan's own lengths */
+    plsh_attention_dropout dropout; /* not together with a certificate */
 } plsh_forward;
 
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
@@ -231,6 +249,7 @@ typedef struct plsh_backward {
     /* The keys are some of those that o and lse are sums of (other calls have the rest), so a row's
      * dS do not sum to 0 here, which is otherwise used against rounding. */
     bool some_keys;
+    plsh_attention_dropout dropout; /* that of the forward call */
 } plsh_backward;
 
 PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays,

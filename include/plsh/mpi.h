@@ -41,11 +41,11 @@
  * killed is MPI's affair: mpirun ends the others.)
  *
  * Order, and bits. A row's result comes from one call of plsh_plan_forward that has all of its keys
- * (dense and none: one per rank, merged in the order of turns; exact: one more for each tile that is
- * fetched singly, in the order of norms). First run the rows that see none but the own keys, while halos
- * travel; then those at the edges. Which rows these are is known from the descriptor and the data,
- * not from the time: the same bits in every run, for any number of threads, and equal to one
- * process to rounding. */
+ * (dense and none: one per rank, merged in the order of turns; exact: one more for each tile that
+ * is fetched singly, in the order of norms). First run the rows that see none but the own keys,
+ * while halos travel; then those at the edges. Which rows these are is known from the descriptor
+ * and the data, not from the time: the same bits in every run, for any number of threads, and equal
+ * to one process to rounding. */
 #ifndef PLSH_MPI_H
 #define PLSH_MPI_H
 
@@ -100,7 +100,8 @@ PLSH_API const char *plsh_mpi_plan_isa(const plsh_mpi_plan *plan);
 
 /* Collective. The arrays of plsh_plan_forward for the rank's own rows: q [heads, own queries], k
  * and v [kv heads, own rows], o as q, lse and certificate [heads, own queries]. All ranks ask for
- * the same outputs. `extent` has to be NULL. A rank without rows may leave its arrays NULL.
+ * the same outputs, and for the same dropout, whose numbers are those of the whole text's first
+ * head and rows. `extent` has to be NULL. A rank without rows may leave its arrays NULL.
  *
  * A certificate is one against the whole text: ranks then fetch as far as keys may weigh 2^-26 of a
  * row, whatever the method, and what lies beyond is charged by the largest norm of a key and the

@@ -29,7 +29,8 @@ typedef struct plsh_ranks {
 
     /* Attention of rows that are spread over the group: `whole` describes all of them, this rank
      * has rows.begin .. rows.end - 1 of q, k, v and o. lse is [heads, own rows]; certificates,
-     * extents are not asked for. `backward`: gradients will be; d_decay is the group's sum. */
+     * extents are not asked for; dropout counts heads and rows from the first of `whole`.
+     * `backward`: gradients will be; d_decay is the group's sum. */
     plsh_status (*plan)(void *context, const plsh_attention *whole, plsh_block rows, bool backward,
                         void **plan, plsh_error *error);
     void (*plan_destroy)(void *plan); /* NULL is fine */

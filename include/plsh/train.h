@@ -31,8 +31,8 @@ typedef struct plsh_train_options {
                         * slopes.npy, which plsh_model_open reads */
     bool recompute;    /* a layer's activations are made again in the backward pass */
     uint64_t seed;
-    double dropout;    /* of hidden states; negative: as the configuration says, refused where that
-                        * drops attention weights too */
+    double dropout;    /* of hidden states, and none of attention weights; negative: of both as the
+                        * configuration says */
     int64_t lora_rank; /* 0: all weights are trained */
     double lora_alpha; /* 0: twice the rank */
     double lora_dropout;             /* of the input of A */

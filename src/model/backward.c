@@ -184,7 +184,8 @@ static plsh_status attention_backward(const plsh_layer_pass *pass, int64_t l,
     plsh_layer_prepare_qk(pass, l, b, pass->attend.rotate);
     plsh_model_qkv qkv = plsh_layer_qkv(model, l, 0, pass->rows, b->qk);
     plsh_status status = plsh_sequence_attention_backward(
-        attention, &model->qkv, &qkv, b->o, b->lse, g->d_o, g->d_qk, to->decay, error);
+        attention, &model->qkv, &qkv, b->o, b->lse, g->d_o, g->d_qk, to->decay,
+        plsh_dropout_of_weights(&pass->dropout, l, c->heads), error);
     if (status) return status;
     if (pass->attend.rotate) rotate_back(pass, b->rope, g->d_qk);
     qk_norm_backward(pass, l, b, g, to);

@@ -38,7 +38,7 @@ typedef struct plsh_model_config {
     int64_t types;                 /* token type embeddings; 0: none */
     double scale;                  /* of scores; 0: 1 / sqrt(head_dim) */
     double dropout;                /* of hidden states, in training */
-    double attention_dropout;      /* of attention weights, in training, which has none */
+    double attention_dropout;      /* of attention weights, in training */
 } plsh_model_config;
 
 /* From the text of a config.json; `what` names it in messages. */

@@ -6,11 +6,14 @@
 
 enum { PURPOSE_DROPOUT = 0x64726f70, EACH = 4 }; /* EACH: numbers that one draw decides about */
 
+static uint64_t seed_of(const plsh_dropout *dropout) {
+    return dropout->seed ^ (dropout->step * UINT64_C(0x9e3779b97f4a7c15));
+}
+
 void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
                         plsh_dropout_place place, const float *x, int64_t stride, float *to,
                         int64_t rows, int64_t columns, int threads) {
-    const plsh_stream stream = {.seed =
-                                    dropout->seed ^ (dropout->step * UINT64_C(0x9e3779b97f4a7c15)),
+    const plsh_stream stream = {.seed = seed_of(dropout),
                                 .head = (uint32_t)layer * 8 + (uint32_t)place,
                                 .purpose = PURPOSE_DROPOUT};
     const uint32_t below = (uint32_t)(p * 4294967296.0);
@@ -29,4 +32,13 @@ void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
             }
         }
     }
+}
+
+plsh_attention_dropout plsh_dropout_of_weights(const plsh_dropout *dropout, int64_t layer,
+                                               int64_t heads) {
+    return (plsh_attention_dropout){.p = dropout->weights,
+                                    .seed = seed_of(dropout),
+                                    .head = layer * heads,
+                                    .query = dropout->group_first,
+                                    .key = dropout->group_first};
 }

@@ -5,11 +5,15 @@
 
 #include <stdint.h>
 
+#include "plsh/attention.h"
+
 typedef struct plsh_dropout {
     double hidden;  /* of what attention and MLP add; 0: none */
     double adapter; /* of the input of LoRA's A */
+    double weights; /* of attention */
     uint64_t seed, step;
-    int64_t first; /* the number that the first row has among those of all ranks */
+    int64_t first;       /* the number that the first row has among those of all ranks, */
+    int64_t group_first; /* and the first of those that its group attends to */
 } plsh_dropout;
 
 /* Where in a layer it is. */
@@ -28,5 +32,9 @@ typedef enum plsh_dropout_place {
 void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
                         plsh_dropout_place place, const float *x, int64_t stride, float *to,
                         int64_t rows, int64_t columns, int threads);
+
+/* That of the weights of a layer's attention, of `heads` heads. */
+plsh_attention_dropout plsh_dropout_of_weights(const plsh_dropout *dropout, int64_t layer,
+                                               int64_t heads);
 
 #endif

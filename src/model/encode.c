@@ -73,7 +73,8 @@ static void fill_angles(const encoder *e, float *rope) {
 static plsh_status attend_all(void *context, const plsh_model_qkv *qkv, float *o,
                               plsh_error *error) {
     encoder *e = context;
-    return plsh_sequence_attention_forward(&e->attention, qkv, o, NULL, error);
+    return plsh_sequence_attention_forward(&e->attention, qkv, o, NULL, (plsh_attention_dropout){0},
+                                           error);
 }
 
 /* A plan serves all layers that attend alike. */

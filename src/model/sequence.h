@@ -30,10 +30,11 @@ plsh_status plsh_sequence_attention_make(plsh_sequence_attention *out, const pls
                                          plsh_error *error);
 void plsh_sequence_attention_clear(plsh_sequence_attention *attention);
 
-/* Arrays are those of this rank's rows; lse [heads][rows] or NULL. */
+/* Arrays are those of this rank's rows; lse [heads][rows] or NULL. Dropout counts rows from the
+ * first of all sequences; {0}: none. */
 plsh_status plsh_sequence_attention_forward(const plsh_sequence_attention *attention,
                                             const plsh_model_qkv *qkv, float *o, float *lse,
-                                            plsh_error *error);
+                                            plsh_attention_dropout dropout, plsh_error *error);
 
 /* The gradients of q, k and v, laid out in rows of d_qkv as q, k, v are in the rows of qkv; d_decay
  * [heads][2] or NULL. */
@@ -41,6 +42,7 @@ plsh_status plsh_sequence_attention_backward(const plsh_sequence_attention *atte
                                              const plsh_qkv_layout *layout,
                                              const plsh_model_qkv *qkv, const float *o,
                                              const float *lse, const float *d_o, float *d_qkv,
-                                             double *d_decay, plsh_error *error);
+                                             double *d_decay, plsh_attention_dropout dropout,
+                                             plsh_error *error);
 
 #endif

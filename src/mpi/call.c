@@ -22,6 +22,16 @@ static void move_rows(const plsh_mpi_plan *plan, float *whole, float *part, int6
     }
 }
 
+/* A part's dropout is that of the whole: rows of q count from the first query, those of k from the
+ * first key. */
+static plsh_attention_dropout dropout_of(const plsh_mpi_plan *plan, plsh_attention_dropout dropout,
+                                         const plsh_mpi_unit *unit, const plsh_mpi_part *part) {
+    dropout.head += unit->head;
+    dropout.query += part->queries.begin - (plan->whole.keys - plan->whole.queries);
+    dropout.key += part->keys.begin;
+    return dropout;
+}
+
 static void note(plsh_mpi_call *call, plsh_status status, const plsh_error *error,
                  const plsh_report *report) {
     plsh_report *sum = &call->plan->report->attention;
@@ -51,7 +61,8 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
                            .v = part->v,
                            .lse = lse && is_part ? plan->scratch : lse,
                            .certificate = bound && is_part ? plan->scratch + rows : bound,
-                           .extent = extent};
+                           .extent = extent,
+                           .dropout = dropout_of(plan, call->forward->dropout, unit, part)};
     if (part->o)
         arrays.o = part->o + place(plan, a->o, 0, part->queries.begin);
     else
@@ -90,7 +101,8 @@ static void backward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_
                             .d_v = part->d_v,
                             .d_decay = call->d_decay ? d_decay : NULL,
                             .extent = extent,
-                            .some_keys = part->some_keys};
+                            .some_keys = part->some_keys,
+                            .dropout = dropout_of(plan, b->dropout, unit, part)};
     if (b->d_q)
         arrays.d_q = part->d_q ? part->d_q + place(plan, a->q, 0, part->queries.begin) : b->d_q + q;
     plsh_report report = {0};

@@ -67,6 +67,9 @@ static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *
                             {"k", f->k, a->dtype, a->k, a->kv_heads, a->head_dim, rows},
                             {"v", f->v, a->dtype, a->v, a->kv_heads, a->value_dim, rows}};
     if (f->extent) return plsh_fail(error, PLSH_STATUS_INVALID, "a call over ranks has no extent");
+    if (f->certificate && f->dropout.p != 0.0)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "certificates are of attention without dropout");
     if (plsh_block_size(queries) > 0 && !f->o)
         return plsh_fail(error, PLSH_STATUS_INVALID, "o must not be NULL");
     return check_arrays(plan, arrays, 3, error);

@@ -77,11 +77,12 @@ static plsh_status make_plans(plsh_trainer *t, const plsh_sequences *s, plsh_err
 typedef struct attend_context {
     const plsh_sequence_attention *attention;
     float *lse;
+    plsh_attention_dropout dropout;
 } attend_context;
 
 static plsh_status attend(void *context, const plsh_model_qkv *qkv, float *o, plsh_error *error) {
     const attend_context *c = context;
-    return plsh_sequence_attention_forward(c->attention, qkv, o, c->lse, error);
+    return plsh_sequence_attention_forward(c->attention, qkv, o, c->lse, c->dropout, error);
 }
 
 static bool rotates(const plsh_trainer *t, int64_t l) {
@@ -89,23 +90,27 @@ static bool rotates(const plsh_trainer *t, int64_t l) {
 }
 
 static plsh_layer_pass make_pass(const plsh_trainer *t, const share *own) {
-    double dropout = t->options.dropout < 0.0 ? t->model->config.dropout : t->options.dropout;
+    const plsh_model_config *c = &t->model->config;
+    const bool as_configured = t->options.dropout < 0.0;
     return (plsh_layer_pass){
         .model = t->model,
         .engine = &t->engine,
         .rows = own->rows.end - own->rows.begin,
         .attend = {.run = attend},
-        .dropout = {.hidden = dropout,
+        .dropout = {.hidden = as_configured ? c->dropout : t->options.dropout,
+                    .weights = as_configured ? c->attention_dropout : 0.0,
                     .adapter = t->options.lora_rank > 0 ? t->options.lora_dropout : 0.0,
                     .seed = t->options.seed,
                     .step = (uint64_t)t->steps * 65536 + (uint64_t)t->passes,
-                    .first = own->windows.begin * own->context + own->rows.begin}};
+                    .first = own->windows.begin * own->context + own->rows.begin,
+                    .group_first = own->windows.begin * own->context}};
 }
 
 static plsh_status forward_layer(const plsh_trainer *t, plsh_layer_pass *pass, int64_t l,
                                  plsh_error *error) {
     const plsh_layer_buffers *b = &t->buffers.layer[l];
-    attend_context context = {&t->layer[l], b->lse};
+    attend_context context = {&t->layer[l], b->lse,
+                              plsh_dropout_of_weights(&pass->dropout, l, t->model->config.heads)};
     pass->attend.context = &context;
     pass->attend.rotate = rotates(t, l);
     plsh_status status = plsh_layer_forward(pass, l, b, error);

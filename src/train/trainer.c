@@ -187,6 +187,20 @@ static plsh_status make_buffers(plsh_trainer *t, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
+/* What the configuration says counts where the options leave it to it. */
+static plsh_status check_dropout(const plsh_model_config *c, const plsh_train_options *options,
+                                 plsh_error *error) {
+    const double hidden = c->dropout, weights = c->attention_dropout;
+    if (options->dropout >= 0.0 ||
+        (hidden >= 0.0 && hidden < 1.0 && weights >= 0.0 && weights < 1.0)) {
+        return PLSH_STATUS_OK;
+    }
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "the configuration drops %g of hidden states and %g of attention weights; at "
+                     "least 0, and less than 1; or give a dropout of 0 or more",
+                     hidden, weights);
+}
+
 static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_options *options,
                          plsh_error *error) {
     plsh_model_options open = {
@@ -204,12 +218,8 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
                          "makes one); a GGUF takes adapters",
                          path);
     }
-    if (options->dropout < 0.0 && t->model->config.attention_dropout > 0.0) {
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "the configuration drops attention weights (%g), which is not supported; "
-                         "give a dropout of 0 or more to train without",
-                         t->model->config.attention_dropout);
-    }
+    status = check_dropout(&t->model->config, options, error);
+    if (status) return status;
     t->options = *options;
     t->engine = (plsh_linear_engine){.kernels = t->model->kernels, .threads = t->model->threads};
     status = plsh_allocate((void **)&t->layer, (size_t)t->model->config.layers, sizeof(*t->layer),

@@ -176,6 +176,7 @@ static void test_differences(void **state) {
         plsh_method method = methods[i / DECAYS];
         if (is_sampled(method) && i % DECAYS >= CONVEX) continue;
         subject s = make_subject(method, &decays[i % DECAYS], i % 2, 15, 19);
+        if (i % 3 == 0) s.exact.dropout = (plsh_attention_dropout){.p = 0.3, .seed = 8};
         gradients g = answer(&s);
         for (int n = 0; n < 5; n++) {
             assert_float_equal(slope_of(&s.exact, &s.q[n * 131]), g.d_q[n * 131], 1e-7);
@@ -212,6 +213,7 @@ static void check_subject(const subject *s, const char *isa, const gradients *wa
              (int)p->head[0].partition.decay.kind, p->a.causal, isa);
     p->a.isa = isa;
     solve(p);
+    compare(what, "o", p->o, want->o, p->o_count);
     compare(what, "dq", p->d_q, want->d_q, p->q_count);
     compare(what, "dk", p->d_k, want->d_k, p->k_count);
     compare(what, "dv", p->d_v, want->d_v, p->v_count);
@@ -244,6 +246,32 @@ static void test_methods(void **state) {
     }
 }
 
+/* A problem with dropout: rows of which the first one has no round number. */
+static subject make_dropping(plsh_method method, double p, bool causal, int64_t queries,
+                             int64_t keys) {
+    subject s = make_subject(method, &decays[0], causal, queries, keys);
+    s.p->dropout = s.exact.dropout = (plsh_attention_dropout){
+        .p = p, .seed = 11, .head = 5, .query = 3 * keys, .key = (INT64_C(1) << 33) + 1};
+    return s;
+}
+
+/* Sizes just around the tiles' edges, every method; o too. */
+static void test_dropout(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1}, {95, 127}, {96, 128}, {97, 129}, {150, 150}};
+    for (int method = 0; method < PLSH_METHOD_AUTO; method++) {
+        for (int i = 0; i < 10; i++) {
+            subject s = make_dropping((plsh_method)method, i % 3 ? 0.1 : 0.6, i % 2,
+                                      sizes[i / 2][0], sizes[i / 2][1]);
+            gradients want = answer(&s);
+            for (const char *const *isa = plsh_isa_available(); *isa; isa++)
+                check_subject(&s, *isa, &want);
+            gradients_free(&want);
+            free_subject(&s);
+        }
+    }
+}
+
 /* Labels of which equal ones are anywhere: the decay's gradient knows where the keys are. */
 static void test_scattered_labels(void **state) {
     (void)state;
@@ -257,6 +285,7 @@ static void test_scattered_labels(void **state) {
             s.p->head[h].partition.labels = labels;
             s.p->head[h].partition.label_count = 150;
         }
+        if (i % 2) s.p->dropout = s.exact.dropout = (plsh_attention_dropout){.p = 0.2, .seed = 4};
         gradients want = answer(&s);
         for (const char *const *isa = plsh_isa_available(); *isa; isa++)
             check_subject(&s, *isa, &want);
@@ -304,13 +333,17 @@ static void test_threads(void **state) {
                             .causal = i & 2,
                             .threads = 1,
                             .isa = i & 4 ? "reference" : NULL};
+        const plsh_attention_dropout dropout = {.p = i % 3 ? 0.0 : 0.25, .seed = 6};
         problem *one = make_all(a, 10);
+        one->dropout = dropout;
         solve(one);
         static const int threads[] = {1, 2, 7, 2};
         for (int t = 0; t < 4; t++) {
             a.threads = threads[t];
             problem *more = make_all(a, 10);
+            more->dropout = dropout;
             solve(more);
+            assert_same("threads", one->o, more->o, one->o_count * 4);
             assert_same_gradients("threads", one, more);
             assert_int_equal(one->backward.pairs, more->backward.pairs);
             problem_free(more);
@@ -536,11 +569,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_attention), cmocka_unit_test(test_golden_masks),
         cmocka_unit_test(test_differences),      cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_scattered_labels), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_packed),           cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_some_outputs),     cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_linear),           cmocka_unit_test(test_masked_nan),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_dropout),          cmocka_unit_test(test_scattered_labels),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_layouts),          cmocka_unit_test(test_some_outputs),
+        cmocka_unit_test(test_halves),           cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_masked_nan),       cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -346,7 +346,12 @@ static void test_extreme_sizes(void **state) {
                 void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
                 float certificate[HEADS * ROWS];
                 plsh_report report;
-                const plsh_forward given = {in.q, in.k, in.v, out.o, out.lse, certificate, NULL};
+                const plsh_forward given = {.q = in.q,
+                                            .k = in.k,
+                                            .v = in.v,
+                                            .o = out.o,
+                                            .lse = out.lse,
+                                            .certificate = certificate};
                 assert_ok(plsh_plan_forward(plan, &given, workspace, &report, &error));
                 const int64_t all = causal ? ROWS * (ROWS + 1) / 2 : ROWS * ROWS;
                 assert_int_equal(report.pairs, HEADS * all);
@@ -497,7 +502,8 @@ static plsh_status forward(const plsh_attention *a, const float *q, const float 
     plsh_status status = plsh_plan_create(a, &plan, error);
     if (status) return status;
     void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
-    const plsh_forward given = {q, k, v, o, lse, certificate, NULL};
+    const plsh_forward given = {
+        .q = q, .k = k, .v = v, .o = o, .lse = lse, .certificate = certificate};
     status = plsh_plan_forward(plan, &given, workspace, NULL, error);
     free(workspace);
     plsh_plan_destroy(plan);

@@ -58,10 +58,25 @@ static void run(const plsh_plan *plan, const plsh_extent *extent, const problem 
     memset(workspace, 0xff, bytes);
     memset(other, 0xff, back);
     memset(out, 0, sizeof *out);
-    const plsh_forward forward = {p->q, p->k, p->v, out->o, out->lse, out->certificate, extent};
+    const plsh_forward forward = {.q = p->q,
+                                  .k = p->k,
+                                  .v = p->v,
+                                  .o = out->o,
+                                  .lse = out->lse,
+                                  .certificate = out->certificate,
+                                  .extent = extent};
     assert_ok(plsh_plan_forward(plan, &forward, workspace, &out->forward, &error));
-    const plsh_backward backward = {p->q,     p->k,     p->v,     out->o,       out->lse, p->d_o,
-                                    out->d_q, out->d_k, out->d_v, out->d_decay, extent,   false};
+    const plsh_backward backward = {.q = p->q,
+                                    .k = p->k,
+                                    .v = p->v,
+                                    .o = out->o,
+                                    .lse = out->lse,
+                                    .d_o = p->d_o,
+                                    .d_q = out->d_q,
+                                    .d_k = out->d_k,
+                                    .d_v = out->d_v,
+                                    .d_decay = out->d_decay,
+                                    .extent = extent};
     assert_ok(plsh_plan_backward(plan, &backward, other, &out->backward, &error));
     free(workspace);
     free(other);

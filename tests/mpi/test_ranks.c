@@ -80,6 +80,7 @@ typedef struct setting {
     bool gradients, certificate;
     bool sink, looks; /* keys of large norm; and queries look at them */
     double off;       /* d_q and d_decay may be; 0: 1e-5 */
+    plsh_attention_dropout dropout;
 } setting;
 
 static const int64_t *make_splits(int kind, int64_t rows, int64_t *splits) {
@@ -241,10 +242,11 @@ static plsh_forward forward_arrays(const setting *s, shard *own) {
                           .v = own->own_v,
                           .o = own->own_o,
                           .lse = own->own_lse,
-                          .certificate = s->certificate ? own->bound : NULL};
+                          .certificate = s->certificate ? own->bound : NULL,
+                          .dropout = s->dropout};
 }
 
-static plsh_backward backward_arrays(shard *own) {
+static plsh_backward backward_arrays(const setting *s, shard *own) {
     return (plsh_backward){.q = own->own_q,
                            .k = own->own_k,
                            .v = own->own_v,
@@ -254,7 +256,8 @@ static plsh_backward backward_arrays(shard *own) {
                            .d_q = own->d_q,
                            .d_k = own->d_k,
                            .d_v = own->d_v,
-                           .d_decay = own->d_decay};
+                           .d_decay = own->d_decay,
+                           .dropout = s->dropout};
 }
 
 /* The same again has the same bits. */
@@ -268,7 +271,7 @@ static void check_again(const setting *s, plsh_mpi_plan *plan, shard *own) {
         memcpy(kept[i], all[i], own_count(rows[i]) * sizeof(float));
     }
     const plsh_forward f = forward_arrays(s, own);
-    const plsh_backward b = backward_arrays(own);
+    const plsh_backward b = backward_arrays(s, own);
     expect(!plsh_mpi_plan_forward(plan, &f, NULL, &error), "forward again: %s", error.message);
     if (s->gradients)
         expect(!plsh_mpi_plan_backward(plan, &b, NULL, &error), "backward again: %s",
@@ -292,7 +295,7 @@ static void check_decays(const problem *p, const shard *own, double most) {
 static void check_backward(const setting *s, const problem *p, plsh_mpi_plan *plan, shard *own) {
     plsh_error error;
     plsh_mpi_report report;
-    const plsh_backward b = backward_arrays(own);
+    const plsh_backward b = backward_arrays(s, own);
     const double most = s->off > 0 ? s->off : 1e-5;
     counted = 0;
     if (!expect(!plsh_mpi_plan_backward(plan, &b, &report, &error), "backward: %s", error.message))
@@ -326,6 +329,7 @@ static problem *solve(const setting *s, uint64_t seed) {
     plsh_error error;
     problem *p = problem_make(s->a, seed);
     memcpy(p->head, s->head, sizeof s->head);
+    p->dropout = s->dropout;
     add_sink(s, p);
     expect(!problem_forward(p, &error), "one process: %s", error.message);
     if (s->gradients)
@@ -394,6 +398,21 @@ static void test_methods(void) {
     }
 }
 
+/* What falls out does not depend on who has the rows. */
+static void test_dropout(void) {
+    for (int i = 0; i < 4 * METHODS; i++) {
+        setting s = make_setting((plsh_method)(i / 4), i & 1, i & 2, i & 1);
+        if (!(i & 2)) s.a.queries = ROWS - 31;
+        s.dropout = (plsh_attention_dropout){.p = 0.3, .seed = 2, .head = 3, .query = 5, .key = 70};
+        s.certificate = false;
+        run_case(&s);
+    }
+    setting far = make_sink_setting(true, false, false, 0);
+    far.dropout = (plsh_attention_dropout){.p = 0.1, .seed = 2};
+    far.certificate = false;
+    run_case(&far);
+}
+
 /* Heads of one kv head that do not go together: they share gradients of keys. */
 static void test_mixed_heads(void) {
     const plsh_method mixed[3][HEADS] = {
@@ -452,6 +471,8 @@ static void test_labels(void) {
         for (int j = 0; j < SAMPLES * ROWS; j++)
             labels[j] = i & 4 ? j * 7 % 5 : j % ROWS / (7 + j / ROWS);
         use_labels(&s, labels);
+        if (i & 1) s.dropout = (plsh_attention_dropout){.p = 0.2, .seed = 3};
+        s.certificate = !(i & 1);
         run_case(&s);
     }
 }
@@ -630,7 +651,7 @@ static void test_errors(void) {
     expect(!plsh_mpi_plan_create(&a, NULL, MPI_COMM_WORLD, &plan, &error), "%s", error.message);
     shard own = make_shard(&s, p, plan);
     plsh_forward f = forward_arrays(&s, &own);
-    plsh_backward b = backward_arrays(&own);
+    plsh_backward b = backward_arrays(&s, &own);
     if (rank == bad) own.own_v[3 * DIM + 2] = NAN;
     snprintf(text, sizeof text, "rank %d: v is not finite at head 0, row %lld, column 2", bad,
              (long long)plsh_mpi_plan_rows(plan, bad).begin + 3);
@@ -647,6 +668,14 @@ static void test_errors(void) {
     expect_error(plsh_mpi_plan_forward(plan, &f, NULL, &error), PLSH_STATUS_INVALID, &error, text);
     f.o = own.own_o;
     expect(!plsh_mpi_plan_forward(plan, &f, NULL, &error), "%s", error.message);
+    f.certificate = own.bound;
+    f.dropout.p = 0.1;
+    expect_error(plsh_mpi_plan_forward(plan, &f, NULL, &error), PLSH_STATUS_UNSUPPORTED, &error,
+                 "certificates are of attention without dropout");
+    f.certificate = NULL;
+    f.dropout.p = rank == bad ? 1.0 : 0.1;
+    expect_error(plsh_mpi_plan_forward(plan, &f, NULL, &error), PLSH_STATUS_INVALID, &error,
+                 "dropout of 1; at least 0");
     if (rank == bad) b.d_k = NULL;
     if (ranks > 1)
         expect_error(plsh_mpi_plan_backward(plan, &b, NULL, &error), PLSH_STATUS_INVALID, &error,
@@ -705,7 +734,7 @@ static void test_memory(void) {
         if (!status) {
             shard own = make_shard(&s, p, plan);
             const plsh_forward f = forward_arrays(&s, &own);
-            const plsh_backward b = backward_arrays(&own);
+            const plsh_backward b = backward_arrays(&s, &own);
             status = plsh_mpi_plan_forward(plan, &f, NULL, &error);
             if (!status) status = plsh_mpi_plan_backward(plan, &b, NULL, &error);
             free_shard(&own);
@@ -723,17 +752,12 @@ static void test_memory(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} tests[] = {{"methods", test_methods},
-             {"mixed", test_mixed_heads},
-             {"layouts", test_layouts_and_splits},
-             {"queries", test_fewer_queries},
-             {"labels", test_labels},
-             {"halves", test_halves},
-             {"far", test_far_keys_stay},
-             {"sinks", test_sinks},
-             {"coarse", test_coarse_sink},
-             {"errors", test_errors},
-             {"contents", test_contents},
+} tests[] = {{"methods", test_methods},       {"dropout", test_dropout},
+             {"mixed", test_mixed_heads},     {"layouts", test_layouts_and_splits},
+             {"queries", test_fewer_queries}, {"labels", test_labels},
+             {"halves", test_halves},         {"far", test_far_keys_stay},
+             {"sinks", test_sinks},           {"coarse", test_coarse_sink},
+             {"errors", test_errors},         {"contents", test_contents},
              {"memory", test_memory}};
 
 /* All tests, or those that are named. */

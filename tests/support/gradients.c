@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "support/oracle.h"
+
 /* log of the mean of the masks in the row of p; one draw per row, where asking for each pair would
  * draw as often as there are keys (equal labels may be anywhere, and cost nothing). */
 static void log_counts(const gradient_problem *problem, const plsh_partition *set, int64_t p,
@@ -86,22 +88,29 @@ static double weigh_row(const gradient_problem *p, int64_t h, int64_t i, const d
     return top + log(sum);
 }
 
-static void attend_row(const gradient_problem *p, int64_t h, int64_t i, double *w,
+/* Z of the row; ones without dropout. */
+static void drop_row(const gradient_problem *p, int64_t h, int64_t i, double *z) {
+    for (int64_t j = 0; j < p->keys; j++)
+        z[j] = p->dropout.p > 0 ? oracle_drop(&p->dropout, h, i, j) : 1;
+}
+
+static void attend_row(const gradient_problem *p, int64_t h, int64_t i, double *w, double *z,
                        const gradients *r) {
     int64_t kv = h / (p->heads / p->kv_heads), row = h * p->queries + i;
     const double *q = p->q + row * p->d, *k = p->k + kv * p->keys * p->d;
     const double *v = p->v + kv * p->keys * p->dv, *d_o = p->d_o + row * p->dv;
     double *o = r->o + row * p->dv;
     r->lse[row] = weigh_row(p, h, i, q, k, w);
-    for (int64_t j = 0; j < p->keys; j++) add(o, w[j], v + j * p->dv, p->dv);
+    drop_row(p, h, i, z);
+    for (int64_t j = 0; j < p->keys; j++) add(o, w[j] * z[j], v + j * p->dv, p->dv);
     double delta = dot(d_o, o, p->dv);
     for (int64_t j = 0; j < p->keys; j++) {
         if (w[j] == 0) continue;
-        double d_s = w[j] * (dot(d_o, v + j * p->dv, p->dv) - delta), slope[2];
+        double d_s = w[j] * (z[j] * dot(d_o, v + j * p->dv, p->dv) - delta), slope[2];
         int64_t t = llabs(i + p->keys - p->queries - j);
         add(r->d_q + row * p->d, d_s * p->scale, k + j * p->d, p->d);
         add(r->d_k + (kv * p->keys + j) * p->d, d_s * p->scale, q, p->d);
-        add(r->d_v + (kv * p->keys + j) * p->dv, w[j], d_o, p->dv);
+        add(r->d_v + (kv * p->keys + j) * p->dv, w[j] * z[j], d_o, p->dv);
         if (p->head[h].method == PLSH_METHOD_NONE || p->head[h].method == PLSH_METHOD_FIXED)
             continue;
         plsh_decay_log_gradient(&p->head[h].partition.decay, t, slope);
@@ -111,10 +120,11 @@ static void attend_row(const gradient_problem *p, int64_t h, int64_t i, double *
 
 gradients gradients_attention(const gradient_problem *p) {
     gradients result = make_result(p);
-    double *w = zeros(p->keys);
+    double *w = zeros(p->keys), *z = zeros(p->keys);
     for (int64_t h = 0; h < p->heads; h++)
-        for (int64_t i = 0; i < p->queries; i++) attend_row(p, h, i, w, &result);
+        for (int64_t i = 0; i < p->queries; i++) attend_row(p, h, i, w, z, &result);
     free(w);
+    free(z);
     return result;
 }
 

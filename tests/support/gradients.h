@@ -13,6 +13,7 @@ typedef struct gradient_problem {
     const double *q, *k, *v, *d_o;
     const plsh_head *head; /* one per head: method and decay; mean is not known here */
     int64_t sample;        /* sampled methods: this draw alone; -1 for all of them */
+    plsh_attention_dropout dropout;
 } gradient_problem;
 
 /* Everything is [like its input]; lse [heads][queries], d_decay [heads][2]. Released by

@@ -1,6 +1,7 @@
 /* tests: attention in double precision by its definition. */
 #include "support/oracle.h"
 
+#include "attention/forward/drop.h"
 #include "base/random.h"
 
 #include <math.h>
@@ -98,6 +99,17 @@ void oracle_attend(const plsh_attention *attention, const float *q, const float 
                           (place){h, q_at[x] + i, keys - queries + i, k_at[x], keys}, o, lse);
         }
     }
+}
+
+double oracle_drop(const plsh_attention_dropout *dropout, int64_t h, int64_t query, int64_t key) {
+    const plsh_stream of_head = {dropout->seed, (uint32_t)(dropout->head + h), PLSH_PURPOSE_DROP};
+    const uint64_t row = (uint64_t)(dropout->query + query), j = (uint64_t)(dropout->key + key);
+    const plsh_stream of_key = {plsh_random_at(of_head, 0).word[0], (uint32_t)j,
+                                (uint32_t)(j >> 32)};
+    const plsh_random draw = plsh_random_at(of_key, row / 8);
+    const uint64_t word = draw.word[row % 4 / 2] >> (row % 2 * 32) >> (row % 8 / 4 * 16);
+    const double p = round(dropout->p * 65536) / 65536;
+    return (double)(word & 0xffff) < 65536 * p ? 0 : 1 / (1 - p);
 }
 
 void oracle_normal(uint64_t seed, double scale, float *to, size_t count) {

@@ -25,6 +25,9 @@ typedef struct oracle_labels {
 oracle_labels oracle_labels_make(const plsh_head *heads, int64_t count, int64_t n);
 double oracle_counts(const void *labels, int64_t h, int64_t p, int64_t j);
 
+/* Z of dropout: pair (row of q, row of k) of head h of a call. */
+double oracle_drop(const plsh_attention_dropout *dropout, int64_t h, int64_t query, int64_t key);
+
 /* Normal numbers, the same for the same seed. */
 void oracle_normal(uint64_t seed, double scale, float *to, size_t count);
 

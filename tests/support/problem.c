@@ -70,7 +70,8 @@ static plsh_status run(const plsh_attention *a, const plsh_forward *forward,
 }
 
 plsh_status problem_forward(problem *p, plsh_error *error) {
-    plsh_forward arrays = {.q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse};
+    plsh_forward arrays = {
+        .q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse, .dropout = p->dropout};
     return run(&p->a, &arrays, NULL, &p->forward, error);
 }
 
@@ -84,7 +85,8 @@ plsh_backward problem_arrays(const problem *p) {
                            .d_q = p->d_q,
                            .d_k = p->d_k,
                            .d_v = p->d_v,
-                           .d_decay = p->d_decay};
+                           .d_decay = p->d_decay,
+                           .dropout = p->dropout};
 }
 
 plsh_status problem_run_backward(const plsh_attention *a, const plsh_backward *arrays,

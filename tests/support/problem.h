@@ -13,6 +13,7 @@ typedef struct problem {
     float *q, *k, *v, *d_o;
     float *o, *lse, *d_q, *d_k, *d_v;
     double *d_decay; /* [heads][2] */
+    plsh_attention_dropout dropout;
     plsh_report forward, backward;
 } problem;
 

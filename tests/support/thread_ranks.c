@@ -153,7 +153,8 @@ static plsh_status forward(void *context, const plsh_forward *a, plsh_error *err
                         .k = whole[K].data,
                         .v = whole[V].data,
                         .o = whole[O].data,
-                        .lse = (float *)(void *)whole[LSE].data};
+                        .lse = (float *)(void *)whole[LSE].data,
+                        .dropout = a->dropout};
     plsh_status status = plsh_plan_forward(p->plan, &all, p->workspace, NULL, error);
     keep_own(p, &mine, O, whole[O]);
     if (a->lse) keep_own(p, &mine, LSE, whole[LSE]);
@@ -177,7 +178,8 @@ static plsh_status backward(void *context, const plsh_backward *a, plsh_error *e
                          .d_q = (float *)(void *)whole[D_Q].data,
                          .d_k = (float *)(void *)whole[D_K].data,
                          .d_v = (float *)(void *)whole[D_V].data,
-                         .d_decay = a->d_decay};
+                         .d_decay = a->d_decay,
+                         .dropout = a->dropout};
     plsh_status status = plsh_plan_backward(p->plan, &all, p->workspace, NULL, error);
     for (int i = D_Q; i <= D_V; i++) keep_own(p, &mine, i, whole[i]);
     for (int i = Q; i <= D_V; i++) free(whole[i].data);

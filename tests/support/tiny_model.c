@@ -118,6 +118,14 @@ const char *tiny_llama(void) {
     return tiny_model_write(tiny_llama_config, tiny_llama_tensors, tiny_llama_count, 2);
 }
 
+const char *tiny_llama_dropping(double p) {
+    char config[sizeof(tiny_llama_config) + 64];
+    const int body = (int)strlen(tiny_llama_config) - 1; /* but its brace */
+    snprintf(config, sizeof(config), "%.*s, \"attention_dropout\": %g}", body, tiny_llama_config,
+             p);
+    return tiny_model_write(config, tiny_llama_tensors, tiny_llama_count, 2);
+}
+
 void tiny_model_remove(const char *folder) {
     char path[1024];
     DIR *directory = opendir(folder);

@@ -16,6 +16,7 @@ const char *tiny_model_write(const char *config, const tiny_tensor *tensors, siz
 
 /* Two layers, hidden 32, 4 heads over 2 kv heads, vocabulary 64. */
 const char *tiny_llama(void);
+const char *tiny_llama_dropping(double p); /* with dropout of attention weights */
 extern const char tiny_llama_config[];
 extern const tiny_tensor tiny_llama_tensors[];
 extern const size_t tiny_llama_count;

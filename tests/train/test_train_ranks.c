@@ -214,6 +214,21 @@ static void test_slopes(void **state) {
                                               .seed = 4});
 }
 
+/* The same weights fall out, whoever has the rows and windows. */
+static void test_dropped_weights(void **state) {
+    (void)state;
+    const char *kept = model_path;
+    model_path = tiny_llama_dropping(0.2);
+    check_case("dropped", (plsh_train_options){.context = CONTEXT,
+                                               .batch = BATCH,
+                                               .dropout = -1,
+                                               .recompute = true,
+                                               .passes = 2,
+                                               .seed = 7});
+    tiny_model_remove(model_path);
+    model_path = kept;
+}
+
 /* More ranks than rows. */
 static void test_no_rows(void **state) {
     (void)state;
@@ -414,10 +429,10 @@ static int remove_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_attention), cmocka_unit_test(test_sampled),
-        cmocka_unit_test(test_adapters),      cmocka_unit_test(test_slopes),
-        cmocka_unit_test(test_no_rows),       cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_same),          cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_checkpoints)};
+        cmocka_unit_test(test_own_attention),   cmocka_unit_test(test_sampled),
+        cmocka_unit_test(test_adapters),        cmocka_unit_test(test_slopes),
+        cmocka_unit_test(test_dropped_weights), cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_errors),          cmocka_unit_test(test_same),
+        cmocka_unit_test(test_hidden),          cmocka_unit_test(test_checkpoints)};
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

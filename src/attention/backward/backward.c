@@ -73,7 +73,8 @@ static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char
     int64_t kv = b->turn.chain / plan->sequences, x = b->turn.chain % plan->sequences;
     int64_t h = kv * (shape->heads / shape->kv_heads), index = b->turn.tile;
     while (index >= tiles_of(plan, h, x)) index -= tiles_of(plan, h++, x);
-    plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
+    plsh_forward inputs = {
+        .q = arrays->q, .k = arrays->k, .v = arrays->v, .dropout = arrays->dropout};
     plsh_tile_select(tile, &inputs, summaries, summary, h, x, tiles_of(plan, h, x) - 1 - index);
     int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
     ptrdiff_t q = h * shape->q.head_stride + row * shape->q.row_stride;

@@ -3,6 +3,9 @@
  *     S = Q K^T, P = 2^(S - lse), dP = dO V^T, dS = P (dP - delta), delta_i = dO_i.O_i
  *     dQ += dS K,  dK += dS^T Q,  dV += P^T dO
  *
+ * and with dropout dS = P (Z dP - delta), dV += (Z P)^T dO: delta, of the O that was made with Z,
+ * is the sum of P Z dP then.
+ *
  * Five products, each pair of (query, key) scored once, in the order of the forward walk. dO is
  * packed times the scale, so dS is scale dS and dQ, dK need no more. A step's S and dS are kept
  * for all groups of the tile, and added to dK and dV at its end, when it is the tile's turn. */

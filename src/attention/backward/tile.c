@@ -164,6 +164,18 @@ static void find_rest(plsh_backward_tile *b, int g) {
     }
 }
 
+/* Z of dropout for group g and some keys, in the place of a forward pass' scores; NULL without. */
+static const float *find_drop(plsh_tile *tile, int g, int64_t first, int count) {
+    if (tile->drop.below == 0) return NULL;
+    for (int i = 0; i < count * tile->kernel->group; i++) tile->s[i] = 1.0f;
+    plsh_tile_drop(tile, g, first, count, tile->s);
+    return tile->s;
+}
+
+static void multiply(float *to, const float *by, int count) {
+    for (int i = 0; by && i < count; i++) to[i] *= by[i];
+}
+
 /* What a visit does with its scores, p: weights as `how` says, then everything but dK and dV. */
 static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count,
                       const plsh_tile_run *run, const float *w, const int32_t *row, plsh_weigh how,
@@ -175,12 +187,15 @@ static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count,
     ptrdiff_t lane = (ptrdiff_t)g * group, key = first - tile->first;
     float *p = b->p + (lane * PLSH_TILE_KEYS + key * group);
     float *ds = needs_ds(b) ? b->ds + (lane * PLSH_TILE_KEYS + key * group) : NULL;
+    const float *z = find_drop(tile, g, first, count);
     if (ds) {
         kernel->scores(group, ds, tile->top, b->packed_do + lane * dv, run->v, tile->v_stride,
                        count, dv, NULL, false);
+        multiply(ds, z, count * group);
     }
     kernel->gradient(group, p, ds, w, row, how, lse, b->lse_low + lane, b->delta + lane,
                      b->residue + lane, count);
+    multiply(p, z, count * group); /* for dV */
     if (b->d_q) {
         bool plain = !run->masked || kernel->all_finite(group, run->k, PLSH_DTYPE_FLOAT32,
                                                         tile->k_stride, count, d);

@@ -46,6 +46,7 @@ void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summari
         tile->k.base += first * shape->k.row_stride * size;
         tile->v.base += first * shape->v.row_stride * size;
     }
+    tile->drop = plsh_drop_make(&arrays->dropout, h, row, first);
     *summary = plsh_summary_at(plan, summaries + (size_t)kv * plan->summary_bytes);
     tile->summary = summary;
 }

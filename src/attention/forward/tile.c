@@ -122,6 +122,7 @@ static void fill_bias(plsh_tile *tile) {
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
     tile->first = first;
     tile->count = count;
+    tile->gathered = NULL;
     tile->k_rows =
         plsh_row_source_take(&tile->k, tile->kernel, first, count, tile->k_wide, &tile->k_stride);
     tile->v_rows =
@@ -189,6 +190,13 @@ bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s)
     return false;
 }
 
+void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a) {
+    const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
+    const int32_t *keys = tile->gathered ? tile->gathered + (first - tile->first) : NULL;
+    plsh_drop_multiply(&tile->drop, tile->kernel, a, (int64_t)g * tile->kernel->group, rows, keys,
+                       first, count);
+}
+
 /* Are the values finite of those keys, among the given ones, that are masked for some query? */
 static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count) {
     int64_t begin = first, end = first + count;
@@ -208,6 +216,7 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     float *m = tile->m + lane, *o = tile->o + lane * plsh_kernels_columns(dv);
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, tile->s);
     if (!plsh_tile_weigh(tile, g, first, count, tile->s)) return;
+    if (tile->drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->s);
     bool plain = !run.masked || masked_finite(tile, g, first, count);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
                                                              tile->v_stride, count, dv, run.rows,
@@ -238,6 +247,7 @@ void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, 
     if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
     kernel->softmax_weighted(group, tile->s, tile->top, w, row, m, tile->l + lane,
                              tile->l_low + lane, tile->alpha, count);
+    if (tile->drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->s);
     (tile->guarded ? kernel->accumulate_masked : kernel->accumulate)(
         group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows, true, &tile->ahead);
     plsh_stretches_step(&tile->o_stretches, g, o, m);

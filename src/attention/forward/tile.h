@@ -9,6 +9,7 @@
 #ifndef PLSH_ATTENTION_TILE_H
 #define PLSH_ATTENTION_TILE_H
 
+#include "attention/forward/drop.h"
 #include "attention/forward/source.h"
 #include "attention/forward/stretch.h"
 #include "attention/forward/summary.h"
@@ -55,6 +56,7 @@ struct plsh_tile {
     int64_t origin;              /* the position of that key in its sequence */
     int rows, groups;            /* in this tile */
     const plsh_summary *summary; /* of its kv head, or NULL */
+    plsh_drop drop;              /* which of its pairs fall out */
 
     /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
     const char *q;
@@ -72,6 +74,7 @@ struct plsh_tile {
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
     int count;
+    const int32_t *gathered; /* or these keys, which need not be contiguous; otherwise NULL */
     const float *k_rows, *v_rows;
     ptrdiff_t k_stride, v_stride;
     float *bias;        /* [groups * group + PLSH_TILE_KEYS], of every difference of positions */
@@ -122,6 +125,9 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
 /* s = their weights, which are added to the sums of group g. False where `exact` leaves these keys
  * out: then nothing is added. */
 bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s);
+
+/* a[j * group + r] *= Z of dropout, for group g and these keys. */
+void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a);
 
 /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);

@@ -157,6 +157,11 @@ typedef struct plsh_kernels {
 
     /* to[0..count) = from, rounded to nearest even; see plsh_kernels_narrow. */
     void (*narrow_half)(uint16_t *to, const float *from, int64_t count);
+
+    /* first[j], second[j] = the words number `index` of the stream {seed, key[j] % 2^32, key[j] /
+     * 2^32} (base/random.h), j < keys. The arrays have room for a multiple of 8. */
+    void (*draw)(uint64_t *first, uint64_t *second, uint64_t seed, uint64_t index,
+                 const uint64_t *key, int keys);
 } plsh_kernels;
 
 /* Floats from one row of O to the next: dv rounded up to the widest vector. */

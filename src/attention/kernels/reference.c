@@ -5,6 +5,7 @@
 
 #include "attention/kernels/tables.h"
 #include "base/dtype.h"
+#include "base/random.h"
 #include "base/simd/vector_plain.h"
 
 enum { REFERENCE_GROUP = 16 };
@@ -289,6 +290,16 @@ static void narrow_half(uint16_t *to, const float *from, int64_t count) {
     for (int64_t x = 0; x < count; x++) to[x] = plsh_float_to_half(from[x]);
 }
 
+static void draw(uint64_t *first, uint64_t *second, uint64_t seed, uint64_t index,
+                 const uint64_t *key, int keys) {
+    for (int j = 0; j < keys; j++) {
+        const plsh_stream stream = {seed, (uint32_t)key[j], (uint32_t)(key[j] >> 32)};
+        const plsh_random random = plsh_random_at(stream, index);
+        first[j] = random.word[0];
+        second[j] = random.word[1];
+    }
+}
+
 const plsh_kernels plsh_kernels_reference = {
     .name = "reference",
     .group = REFERENCE_GROUP,
@@ -310,4 +321,5 @@ const plsh_kernels plsh_kernels_reference = {
     .correlate = correlate,
     .attend = ATTEND,
     .narrow_half = narrow_half,
+    .draw = draw,
 };

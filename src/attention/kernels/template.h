@@ -428,6 +428,7 @@ static void finish(int group, float *out, ptrdiff_t stride, const float *o, cons
 #include "attention/kernels/backward.h"
 #include "attention/kernels/boxes.h"
 #include "attention/kernels/decode_template.h"
+#include "attention/kernels/draw.h"
 
 #define KERNEL_TABLE(isa, narrow)                                                                  \
     {                                                                                              \
@@ -436,7 +437,7 @@ static void finish(int group, float *out, ptrdiff_t stride, const float *o, cons
         .accumulate = accumulate, .accumulate_masked = accumulate_masked, .finish = finish,        \
         .all_finite = all_finite, .box = box, .bounds = bounds, .gradient = gradient,              \
         .dots = dots, .spread = spread, .correlate = correlate, .attend = ATTEND,                  \
-        .narrow_half = narrow                                                                      \
+        .narrow_half = narrow, .draw = draw                                                        \
     }
 
 #endif

@@ -47,6 +47,24 @@ static plsh_check_array rows_of(const plsh_plan *plan, const char *name, const v
     return (plsh_check_array){name, data, size, {each, 1}, heads, each, 1, written};
 }
 
+static plsh_status check_dropout(const plsh_plan *plan, const plsh_attention_dropout *dropout,
+                                 plsh_error *error) {
+    if (!(dropout->p >= 0.0 && dropout->p < 1.0)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "dropout of %g; at least 0, and less than 1",
+                         dropout->p);
+    }
+    if (dropout->head < 0 || dropout->head > (INT64_C(1) << 32) - plan->shape.heads ||
+        dropout->query < 0 || dropout->query > PLSH_ROWS_MAX || dropout->key < 0 ||
+        dropout->key > PLSH_ROWS_MAX) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "dropout from head %lld, rows %lld and %lld on; 0 or more, heads below "
+                         "2^32, rows at most %lld",
+                         (long long)dropout->head, (long long)dropout->query,
+                         (long long)dropout->key, (long long)PLSH_ROWS_MAX);
+    }
+    return PLSH_STATUS_OK;
+}
+
 plsh_status plsh_forward_check(const plsh_plan *plan, const plsh_forward *a, const void *workspace,
                                plsh_error *error) {
     const plsh_dtype dtype = plan->shape.dtype;
@@ -54,6 +72,10 @@ plsh_status plsh_forward_check(const plsh_plan *plan, const plsh_forward *a, con
     if (!a->q || !a->k || !a->v || !a->o || !workspace) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "q, k, v, o and the workspace must not be NULL");
+    }
+    if (a->certificate && a->dropout.p != 0.0) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "certificates are of attention without dropout");
     }
     const plsh_check_array arrays[] = {
         queries_of(plan, "q", a->q, dtype, false),
@@ -64,6 +86,7 @@ plsh_status plsh_forward_check(const plsh_plan *plan, const plsh_forward *a, con
         rows_of(plan, "certificate", a->certificate, sizeof(float), n, true),
     };
     plsh_status status = check_workspace(workspace, error);
+    if (!status) status = check_dropout(plan, &a->dropout, error);
     if (!status) status = plsh_check_overlap(arrays, 6, error);
     if (status || !plan->shape.check_finite) return status;
     return plsh_check_finite(plan, a, NULL, error);
@@ -89,6 +112,7 @@ plsh_status plsh_backward_check(const plsh_plan *plan, const plsh_backward *a,
         rows_of(plan, "d_decay", a->d_decay, sizeof(double), 2, true),
     };
     plsh_status status = check_workspace(workspace, error);
+    if (!status) status = check_dropout(plan, &a->dropout, error);
     if (!status) status = plsh_check_overlap(arrays, 10, error);
     if (status || !plan->shape.check_finite) return status;
     const plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v};

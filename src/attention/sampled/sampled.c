@@ -143,6 +143,7 @@ static void gather_block(gatherer *at, int r) {
 void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
     const plsh_gathering *gathering = tile->head->gathering;
     tile->first = 0;
+    tile->gathered = tile->sampled->key_gathered;
     tile->k_rows = tile->sampled->k_gathered;
     tile->v_rows = tile->sampled->v_gathered;
     tile->k_stride = tile->plan->shape.head_dim;

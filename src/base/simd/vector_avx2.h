@@ -43,4 +43,10 @@ static inline vector v_load_bfloat(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
+typedef uint64_t v_words __attribute__((vector_size(32)));
+/* The low 32 bits of each lane of 64 times b. */
+static inline v_words v_multiply_low(v_words a, uint32_t b) {
+    return (v_words)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
+}
+
 #endif

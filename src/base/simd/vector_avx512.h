@@ -57,4 +57,10 @@ static inline vector v_exp2(vector x) {
     return _mm512_maskz_scalef_ps(normal, y, x);
 }
 
+typedef uint64_t v_words __attribute__((vector_size(64)));
+/* The low 32 bits of each lane of 64 times b. */
+static inline v_words v_multiply_low(v_words a, uint32_t b) {
+    return (v_words)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+}
+
 #endif

@@ -42,4 +42,10 @@ static inline vector v_load_bfloat(const uint16_t *p) {
     return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p)), 16));
 }
 
+typedef uint64_t v_words __attribute__((vector_size(16)));
+/* The low 32 bits of each lane of 64 times b. */
+static inline v_words v_multiply_low(v_words a, uint32_t b) {
+    return (v_words)vmull_n_u32(vmovn_u64((uint64x2_t)a), b);
+}
+
 #endif

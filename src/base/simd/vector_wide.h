@@ -84,4 +84,16 @@ INLINE_WIDE vector v_load_bfloat(const uint16_t *p) {
     return v_join(v_half_bfloat(p), v_half_bfloat(p + 8));
 }
 
+typedef uint64_t v_words __attribute__((vector_size(64)));
+typedef union v_words_halves {
+    v_words whole;
+    __m256i half[2];
+} v_words_halves;
+/* The low 32 bits of each lane of 64 times b. */
+INLINE_WIDE v_words v_multiply_low(v_words a, uint32_t b) {
+    v_words_halves x = {.whole = a};
+    for (int i = 0; i < 2; i++) x.half[i] = _mm256_mul_epu32(x.half[i], _mm256_set1_epi64x(b));
+    return x.whole;
+}
+
 #endif

@@ -3,6 +3,7 @@
  * pages that may not be touched, at odd addresses. Exit 0, 1 for a failure, 77 where the machine
  * lacks the instruction set. */
 #include "attention/kernels/check.h"
+#include "base/random.h"
 
 /* ---- Moving data ---------------------------------------------------------------------------- */
 
@@ -544,7 +545,26 @@ static void check_bounds(void) {
     }
 }
 
+static void check_draw(void) {
+    static const int counts[] = {0, 1, 7, 8, 9, 16, 31, 128};
+    for (uint64_t i = 0; i < 8; i++) {
+        const uint64_t seed = i * UINT64_C(0x9e3779b97f4a7c15), index = i * UINT64_C(0x30000001f);
+        uint64_t key[128], first[128], second[128];
+        for (uint64_t j = 0; j < 128; j++) key[j] = j * j * UINT64_C(0x1000000fff) + i;
+        tested.draw(first, second, seed, index, key, counts[i]);
+        for (int j = 0; j < counts[i]; j++) {
+            plsh_stream stream = {seed, (uint32_t)key[j], (uint32_t)(key[j] >> 32)};
+            plsh_random want = plsh_random_at(stream, index);
+            CHECK(first[j] == want.word[0] && second[j] == want.word[1],
+                  "case %d, key %d: %llx %llx, not %llx %llx", (int)i, j,
+                  (unsigned long long)first[j], (unsigned long long)second[j],
+                  (unsigned long long)want.word[0], (unsigned long long)want.word[1]);
+        }
+    }
+}
+
 static void check_all(void) {
+    check_draw();
     check_moves();
     check_finite();
     check_scores();
