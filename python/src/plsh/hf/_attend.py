@@ -39,7 +39,7 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
     if not isinstance(attention_mask, Mask):
         refuse_mask(name, attention_mask)
     if dropout:
-        raise Refused(f"{name}: attention dropout {dropout}; plsh attention has none: set it to 0 in "
+        raise Refused(f"{name}: attention dropout {dropout}; plsh has none in Python: set it to 0 in "
                       "the configuration")
     _refuse_others(name, others)
     if not torch.compiler.is_compiling():
