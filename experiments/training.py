@@ -33,11 +33,14 @@ def sampled(s, *more):
 class Experiment:
     """A folder with a table of finished runs; `work` is where the runs are, below build/."""
 
-    def __init__(self, script, description, table="runs.tsv"):
+    def __init__(self, script, description, table="runs.tsv", more=()):
+        """`more`: options of its own, as (name, help)."""
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--list", action="store_true", help="what there is to do")
         parser.add_argument("--summary", action="store_true", help="the table of what is done")
         parser.add_argument("--tiny", action="store_true", help="a few short steps, to test the script")
+        for name, text in more:
+            parser.add_argument(name, help=text)
         parser.add_argument("plsh", nargs="?", default=str(ROOT / "build/plsh"))
         self.options = parser.parse_args()
         self.tiny, self.plsh = self.options.tiny, self.options.plsh

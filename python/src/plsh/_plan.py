@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, Optional, Union
 
@@ -213,7 +214,14 @@ class Plan:
 # takes a quarter of the time of one cast for each.
 _FORWARD, _BACKWARD = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_backward *")
 _REPORT, _ERROR = ffi.typeof("plsh_report *"), ffi.typeof("plsh_error *")
-_pack_forward, _pack_backward = struct.Struct("7P").pack, struct.Struct("11P?7x").pack
+
+
+def _packer(name: str, fields: str) -> Callable[..., bytes]:
+    """Packs the first fields of a C struct; the others are 0."""
+    return struct.Struct(f"{fields}{int(ffi.sizeof(name)) - struct.calcsize(fields)}x").pack
+
+
+_pack_forward, _pack_backward = _packer("plsh_forward", "7P"), _packer("plsh_backward", "11P?")
 
 
 _local = threading.local()
