@@ -375,7 +375,9 @@ static int save(work *w) {
     if (status == PLSH_STATUS_OK && cli_rank() == 0)
         status = plsh_checkpoint_prune(out, w->state.step, w->given->records.keep, &error);
     if (status != PLSH_STATUS_OK)
-        return cli_fail("%s; the checkpoint before is whole", error.message);
+        return cli_fail("%s; %s", error.message,
+                        w->saved >= 0 ? "the checkpoint before is whole"
+                                      : "there is no checkpoint before");
     w->saved = w->state.step;
     return CLI_DONE;
 }
@@ -548,6 +550,8 @@ static int finish(work *w, bool finished_before, double seconds) {
     const char *out = w->given->data.out;
     plsh_error error;
     int code = CLI_DONE;
+    if (!finished_before && w->state.skipped == w->state.step)
+        return give_up(w, "no step was finite");
     if (w->eval.values != NULL && !finished_before) code = evaluate(w);
     if (code == CLI_DONE) code = save(w);
     if (code == CLI_DONE) cli_train_folder_keep(&w->folder);
@@ -633,7 +637,8 @@ const cli_command cli_command_train = {
             "load, or an adapter that PEFT loads. The same command with --resume goes on after "
             "anything, kill -9 too, as if it had not stopped; Ctrl-C writes a checkpoint first. "
             "The last tokens that fill no window are left out. Results are the same for any number "
-            "of threads. Under mpirun, plsh-mpi shares the tokens of every batch among its ranks; "
+            "of threads. --json prints a line of JSON per step, as in the log. Under mpirun, "
+            "plsh-mpi shares the tokens of every batch among its ranks; "
             "any number of them can resume.",
     .example = "plsh train --fresh model/config.json --tokenizer model --text text.txt "
                "--context 128 --steps 4 --out scratch --attention plsh --samples 10 --sigma 16\n"

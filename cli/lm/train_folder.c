@@ -3,6 +3,7 @@
 
 #include "cli/message.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -100,6 +101,23 @@ static int lock_folder(cli_train_folder *f) {
         "%s: another run is at work in this folder; wait for it, or choose another --out", f->path);
 }
 
+/* Is it a file that was written beside NAME, NAME.PID-COUNT.part? */
+static bool is_part(const char *name) {
+    const char *end = strrchr(name, '.'), *at = end;
+    if (end == NULL || strcmp(end, ".part") != 0) return false;
+    while (at > name && strchr("0123456789-", at[-1]) != NULL) at--;
+    return at > name + 1 && at[-1] == '.' && memchr(at, '-', (size_t)(end - at)) != NULL;
+}
+
+/* What a run that was killed had begun to write, but for checkpoints, which see to it themselves.
+ */
+static void remove_parts(const char *path) {
+    DIR *list = opendir(path);
+    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
+        if (is_part(entry->d_name)) unlinkat(dirfd(list), entry->d_name, 0);
+    if (list != NULL) closedir(list);
+}
+
 /* What a run writes in the end, and what would change how it begins; but for the new weights of a
  * run that never wrote a checkpoint. */
 static int refuse_model(const cli_train_folder *f) {
@@ -136,6 +154,7 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
         return cli_fail("cannot make the folder %s: %s", out, strerror(errno));
     code = lock_folder(f);
     if (code != CLI_DONE) return code;
+    remove_parts(out);
     const bool resume = given->records.resume, has = plsh_checkpoint_last(out, -1) >= 0;
     if (!resume && has)
         return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "

@@ -309,6 +309,8 @@ int cli_train_check(const cli_train_settings *given) {
     if (given->steps.steps > 0 && cli_option_given("epochs"))
         return cli_usage("--steps and --epochs: give one of them");
     if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
+    if (given->steps.dropout < 0 && given->steps.dropout != -1)
+        return cli_usage("--dropout: 0 or more, or -1 for what the configuration says");
     if (records->from != NULL && !records->resume) return cli_usage("--from goes with --resume");
     if (records->eval_text == NULL && (records->eval_every > 0 || records->eval_limit > 0))
         return cli_usage("--eval-%s goes with --eval-text, the text that is scored",

@@ -104,8 +104,8 @@ PLSH_API const char *plsh_mpi_plan_isa(const plsh_mpi_plan *plan);
  * head and rows. `extent` has to be NULL. A rank without rows may leave its arrays NULL.
  *
  * A certificate is one against the whole text: ranks then fetch as far as keys may weigh 2^-26 of a
- * row, whatever the method, and what lies beyond is charged by the largest norm of a key and the
- * range of all values. The report's error_bound is that of the own rows. */
+ * row (exact: eps / 4), whatever the method, and what lies beyond is charged by the largest norm of
+ * a key and the range of all values. The report's error_bound is that of the own rows. */
 PLSH_API plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *arrays,
                                            plsh_mpi_report *report, plsh_error *error);
 

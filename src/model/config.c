@@ -171,7 +171,7 @@ static const field mpt_fields[] = {
     {"vocab_size", FIELD_INTEGER, AT(vocabulary), true},
     {"max_seq_len", FIELD_INTEGER, AT(context), false},
     {"layer_norm_epsilon", FIELD_NUMBER, AT(norm_eps), false},
-    {"resid_pdrop", FIELD_NUMBER, AT(dropout), false},
+    {"resid_pdrop", FIELD_ANY, 0, false}, /* not read by transformers, see read_mpt */
     {"tie_word_embeddings", FIELD_BOOL, AT(tied), false},
     {"no_bias", FIELD_TRUE, 0, false},
     {"logit_scale", FIELD_FALSE, 0, false},
@@ -594,7 +594,9 @@ static plsh_status read_mpt(const json_t *root, const char *what, plsh_model_con
         status = check_text(attention, "attn_type", what, "multihead_attention", NULL, error);
     }
     if (status) return status;
-    return read_fields(attention, FIELDS(mpt_attention_fields), what, config, error);
+    status = read_fields(attention, FIELDS(mpt_attention_fields), what, config, error);
+    config->dropout = config->attention_dropout; /* one number for both, as in transformers */
+    return status;
 }
 
 /* Sizes that transformers reads with the new decoder only, or not at all, must say what is. Under

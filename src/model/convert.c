@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mapping.h"
 #include "base/memory.h"
@@ -455,6 +456,13 @@ static plsh_status check_options(const plsh_convert_options *options, bool to_gg
                                  plsh_error *error) {
     const plsh_weight_type type = options->type;
     bool plain = type <= PLSH_WEIGHT_BF16;
+    struct stat model, out;
+    if (stat(options->model, &model) == 0 && stat(options->out, &out) == 0 &&
+        model.st_dev == out.st_dev && model.st_ino == out.st_ino) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "%s is the model itself, which would be overwritten; write it elsewhere",
+                         options->out);
+    }
     if (plain || (to_gguf && (type == PLSH_WEIGHT_Q8_0 || type == PLSH_WEIGHT_Q4_1)))
         return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "type %s: a %s is written in %s",

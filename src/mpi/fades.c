@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "mpi/agree.h"
 #include "mpi/needs.h"
 
@@ -158,7 +159,7 @@ static plsh_status share_norms(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_fades *f = plan->fades_state;
     const int64_t kv = plan->whole.kv_heads, rows = plsh_block_size(plsh_mpi_own_rows(plan));
     const int64_t tiles = f->first_tile[plan->rank + 1] - f->first_tile[plan->rank];
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_count(plan->whole.threads))
     for (int64_t i = 0; i < kv * tiles; i++) {
         const int64_t first = i % tiles * f->tile_rows, end = first + f->tile_rows;
         f->own_norms[i] = largest_norm(call, i / tiles, first, end < rows ? end : rows);

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 /* Row (h, i) of the unit of an array in the layout of q or o. */
 static ptrdiff_t row_at(plsh_layout layout, int64_t h, int64_t i) {
@@ -96,7 +97,7 @@ void plsh_mpi_merge_part(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
     const plsh_block own = plsh_mpi_own_queries(call->plan);
     const int64_t all = plsh_block_size(own), count = plsh_block_size(queries);
     if (call->backward && !merge->d_q) return;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_count(a->threads))
     for (int64_t i = 0; i < unit->heads * count; i++) {
         const int64_t h = i / count, row = queries.begin - own.begin + i % count;
         const int64_t number = h * all + row;

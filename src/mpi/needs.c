@@ -6,6 +6,7 @@
 
 #include "base/clones.h"
 #include "base/dtype.h"
+#include "base/thread.h"
 
 /* D is bounded by that many of a row's nearest keys on each side. */
 enum { NEAREST = 8 };
@@ -360,7 +361,7 @@ static void want_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h,
     const int64_t kv = h / (plan->whole.heads / plan->whole.kv_heads);
     const double norm = own_norm(plan, kv);
     plsh_mpi_needs_maxima(plan, unit, kv);
-#pragma omp parallel for schedule(dynamic, 4)
+#pragma omp parallel for schedule(dynamic, 4) num_threads(plsh_thread_count(plan->whole.threads))
     for (int64_t b = 0; b < f->blocks; b++)
         f->most[h * f->blocks + b] = measure(call, unit, h, b, norm);
     for (int64_t b = 0; b < f->blocks; b++) want(plan, unit, h, b, w);

@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "mpi/agree.h"
 #include "mpi/call.h"
 #include "mpi/fades.h"
@@ -29,10 +30,12 @@ static bool is_finite_row(const array *a, ptrdiff_t at, int64_t *column) {
     return true;
 }
 
-static plsh_status check_finite(const array *a, plsh_error *error) {
+static plsh_status check_finite(const array *a, int threads, plsh_error *error) {
     const int64_t rows = plsh_block_size(a->rows);
     int64_t bad = a->heads * rows, column = 0;
-#pragma omp parallel for schedule(static) reduction(min : bad) firstprivate(column)
+#pragma omp parallel for schedule(static) reduction(min                                            \
+                                                    : bad) firstprivate(column)                    \
+    num_threads(plsh_thread_count(threads))
     for (int64_t i = 0; i < a->heads * rows; i++) {
         const ptrdiff_t at = i / rows * a->layout.head_stride + i % rows * a->layout.row_stride;
         if (i < bad && !is_finite_row(a, at, &column)) bad = i;
@@ -55,8 +58,21 @@ static plsh_status check_arrays(const plsh_mpi_plan *plan, const array *arrays, 
     }
     plsh_status status = PLSH_STATUS_OK;
     for (int i = 0; !status && plan->whole.check_finite && i < count; i++)
-        if (plsh_block_size(arrays[i].rows) > 0) status = check_finite(&arrays[i], error);
+        if (plsh_block_size(arrays[i].rows) > 0)
+            status = check_finite(&arrays[i], plan->whole.threads, error);
     return status;
+}
+
+/* That a part's numbers, which lie beyond these, are in range. */
+static plsh_status check_dropout(const plsh_attention_dropout *dropout, plsh_error *error) {
+    const int64_t most = INT64_C(1) << 40;
+    if (dropout->head >= 0 && dropout->head <= most && dropout->query >= 0 &&
+        dropout->query <= most && dropout->key >= 0 && dropout->key <= most) {
+        return PLSH_STATUS_OK;
+    }
+    return plsh_fail(error, PLSH_STATUS_INVALID,
+                     "dropout from head %lld, rows %lld and %lld on; 0 to 2^40",
+                     (long long)dropout->head, (long long)dropout->query, (long long)dropout->key);
 }
 
 static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *f,
@@ -72,7 +88,8 @@ static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *
                          "certificates are of attention without dropout");
     if (plsh_block_size(queries) > 0 && !f->o)
         return plsh_fail(error, PLSH_STATUS_INVALID, "o must not be NULL");
-    return check_arrays(plan, arrays, 3, error);
+    plsh_status status = check_dropout(&f->dropout, error);
+    return status ? status : check_arrays(plan, arrays, 3, error);
 }
 
 static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward *b,
@@ -89,7 +106,8 @@ static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward
                          "a call over ranks has no extent, and all keys");
     if (plsh_block_size(queries) > 0 && (!b->o || !b->lse))
         return plsh_fail(error, PLSH_STATUS_INVALID, "o and lse must not be NULL");
-    return check_arrays(plan, arrays, 4, error);
+    plsh_status status = check_dropout(&b->dropout, error);
+    return status ? status : check_arrays(plan, arrays, 4, error);
 }
 
 /* ---- Passes --------------------------------------------------------------------------------- */

@@ -51,6 +51,22 @@ static void test_rope(void **state) {
                  PLSH_STATUS_UNSUPPORTED, "yarn");
 }
 
+/* MPT of transformers reads one dropout, that of attention, for all places. */
+static void test_dropout(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_model_config c;
+    assert_ok(
+        read_config("{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, "
+                    "\"vocab_size\": 9, \"resid_pdrop\": 0.5, \"emb_pdrop\": 0.5, "
+                    "\"attn_config\": {\"attn_pdrop\": 0.25}}",
+                    &c, &error));
+    assert_true(c.dropout == 0.25 && c.attention_dropout == 0.25);
+    assert_ok(read_config("{" FALCON ", \"hidden_dropout\": 0.5, \"attention_dropout\": 0.25}", &c,
+                          &error));
+    assert_true(c.dropout == 0.5 && c.attention_dropout == 0.25);
+}
+
 static void test_windows(void **state) {
     (void)state;
     plsh_error error;
@@ -168,7 +184,8 @@ static void test_tensors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope), cmocka_unit_test(test_windows), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rope),        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_windows),     cmocka_unit_test(test_refused),
         cmocka_unit_test(test_conventions), cmocka_unit_test(test_tensors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
