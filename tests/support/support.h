@@ -12,6 +12,22 @@
 #include "plsh/io.h"
 #include "plsh/status.h"
 
+/* Is the program built with the address or the thread sanitizer? */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define TEST_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define TEST_SANITIZED
+#endif
+#endif
+
+/* Skips a test and says why. */
+#define test_skip(why)                                                                             \
+    do {                                                                                           \
+        print_message("%s\n", why);                                                                \
+        skip();                                                                                    \
+    } while (0)
+
 /* The call succeeds; otherwise its message is printed. Needs `plsh_error error` in scope. */
 #define assert_ok(call)                                                                            \
     do {                                                                                           \
