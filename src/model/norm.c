@@ -13,10 +13,14 @@ typedef struct statistics {
     float mean, inverse; /* y = (x - mean) * inverse * w + b */
 } statistics;
 
-static float total(const float *sum) {
-    double all = 0.0;
-    for (int i = 0; i < SUMS; i++) all += (double)sum[i];
-    return (float)all;
+/* By halves: four additions one after the other, not 16. */
+static inline float total(const float *sum) {
+    double all[SUMS];
+    for (int i = 0; i < SUMS; i++) all[i] = (double)sum[i];
+    for (int half = SUMS / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) all[i] += all[i + half];
+    }
+    return (float)all[0];
 }
 
 /* sum of a[i] b[i]; b = NULL: of a. */
@@ -70,22 +74,31 @@ void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float 
     }
 }
 
+/* The sums of a row's backward pass over `count` numbers, at most SUMS, from c on. */
+static inline void add_sums(const plsh_norm *norm, statistics s, const float *restrict x,
+                            const float *restrict dy, int64_t c, int count, float *restrict along,
+                            float *restrict flat, float *restrict dw, float *restrict db) {
+    for (int i = 0; i < count; i++) {
+        float g = norm->weight[c + i] * dy[c + i], n = (x[c + i] - s.mean) * s.inverse;
+        along[i] += g * n;
+        flat[i] += g;
+        dw[c + i] += dy[c + i] * n;
+        db[c + i] += dy[c + i];
+    }
+}
+
 /* With n = (x - mean) inverse and g = w dy:
  *     dx += inverse (g - [mean(g)] - n mean(g n)),   the bracket for the layer norm only. */
 PLSH_CLONES static void backward_row(const plsh_norm *norm, const float *x, const float *dy,
                                      float *dx, float *dw, float *db, int64_t width) {
     const statistics s = measure(norm, x);
     float along[SUMS] = {0}, flat[SUMS] = {0};
-    for (int64_t c = 0; c < width; c++) {
-        float g = norm->weight[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
-        along[c % SUMS] += g * n;
-        flat[c % SUMS] += g;
-        dw[c] += dy[c] * n;
-        db[c] += dy[c];
-    }
+    int64_t c = 0;
+    for (; c + SUMS <= width; c += SUMS) add_sums(norm, s, x, dy, c, SUMS, along, flat, dw, db);
+    add_sums(norm, s, x, dy, c, (int)(width - c), along, flat, dw, db);
     const float mean_along = total(along) / (float)width;
     const float mean_flat = norm->kind == PLSH_NORM_LAYER ? total(flat) / (float)width : 0.0f;
-    for (int64_t c = 0; dx && c < width; c++) {
+    for (c = 0; dx && c < width; c++) {
         float g = norm->weight[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
         dx[c] += s.inverse * (g - mean_flat - n * mean_along);
     }

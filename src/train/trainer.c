@@ -1,9 +1,11 @@
 /* train: trainers: making them, and the steps of AdamW. */
 #include "train/trainer.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -330,19 +332,25 @@ typedef struct rates {
 } rates;
 
 /* Are all of them finite afterwards? */
-static bool update_numbers(const plsh_parameters *p, const plsh_parameter *which, const rates *r) {
-    float *value = p->value + which->first, *gradient = p->gradient + which->first;
-    float *m = p->m + which->first, *v = p->v + which->first;
-    bool finite = true;
-    for (size_t i = 0; i < which->count; i++) {
-        float g = gradient[i] * r->scale;
-        m[i] = r->beta1 * m[i] + (1.0f - r->beta1) * g;
-        v[i] = r->beta2 * v[i] + (1.0f - r->beta2) * g * g;
-        value[i] = value[i] * r->keep - r->step * m[i] / (sqrtf(v[i]) * r->root + r->eps);
+PLSH_CLONES static bool update_numbers(float *restrict value, float *restrict gradient,
+                                       float *restrict m, float *restrict v, size_t count,
+                                       rates r) {
+    int bad = 0;
+    for (size_t i = 0; i < count; i++) {
+        float g = gradient[i] * r.scale;
+        m[i] = r.beta1 * m[i] + (1.0f - r.beta1) * g;
+        v[i] = r.beta2 * v[i] + (1.0f - r.beta2) * g * g;
+        value[i] = value[i] * r.keep - r.step * m[i] / (sqrtf(v[i]) * r.root + r.eps);
         gradient[i] = 0.0f;
-        finite &= isfinite(value[i]) && isfinite(v[i]);
+        bad |= !(fabsf(value[i]) <= FLT_MAX) | !(v[i] <= FLT_MAX);
     }
-    return finite;
+    return !bad;
+}
+
+static bool update_parameter(const plsh_parameters *p, const plsh_parameter *which, rates r) {
+    const size_t first = which->first;
+    return update_numbers(p->value + first, p->gradient + first, p->m + first, p->v + first,
+                          which->count, r);
 }
 
 static rates make_rates(const plsh_trainer *t, const plsh_update *u, double scale) {
@@ -382,7 +390,7 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     reduction(&& : finite)
     for (size_t i = 0; i < p->count; i++) {
         bool bare = p->list[i].apart || (u->decay_matrices_only && !p->list[i].matrix);
-        finite = update_numbers(p, &p->list[i], bare ? &plain : &decayed) && finite;
+        finite = update_parameter(p, &p->list[i], bare ? plain : decayed) && finite;
     }
     t->steps++;
     plsh_trainer_apply_slopes(t);
