@@ -24,7 +24,7 @@ static inline float total(const float *sum) {
 }
 
 /* sum of a[i] b[i]; b = NULL: of a. */
-PLSH_CLONES static float dot(const float *a, const float *b, int64_t width) {
+static inline float dot(const float *a, const float *b, int64_t width) {
     float sum[SUMS] = {0};
     int64_t c = 0;
     for (; c + SUMS <= width; c += SUMS) {
@@ -34,7 +34,7 @@ PLSH_CLONES static float dot(const float *a, const float *b, int64_t width) {
     return total(sum);
 }
 
-PLSH_CLONES static float variance(const float *x, float mean, int64_t width) {
+static inline float variance(const float *x, float mean, int64_t width) {
     float sum[SUMS] = {0};
     int64_t c = 0;
     for (; c + SUMS <= width; c += SUMS) {
@@ -44,7 +44,7 @@ PLSH_CLONES static float variance(const float *x, float mean, int64_t width) {
     return total(sum) / (float)width;
 }
 
-static statistics measure(const plsh_norm *norm, const float *x) {
+static inline statistics measure(const plsh_norm *norm, const float *x) {
     float mean = 0.0f, square;
     if (norm->kind == PLSH_NORM_LAYER) {
         mean = dot(x, NULL, norm->width) / (float)norm->width;
@@ -55,11 +55,15 @@ static statistics measure(const plsh_norm *norm, const float *x) {
     return (statistics){mean, (float)(1.0 / sqrt((double)square + norm->eps))};
 }
 
-PLSH_CLONES static void scale_row(const plsh_norm *norm, statistics s, const float *x, float *y) {
-    for (int64_t c = 0; c < norm->width; c++) {
-        y[c] = (x[c] - s.mean) * s.inverse * norm->weight[c];
+/* The parts of a row. */
+PLSH_CLONES static void forward_row(const plsh_norm *norm, int64_t parts, const float *x,
+                                    float *y) {
+    const int64_t width = norm->width;
+    for (int64_t p = 0; p < parts; p++, x += width, y += width) {
+        const statistics s = measure(norm, x);
+        for (int64_t c = 0; c < width; c++) y[c] = (x[c] - s.mean) * s.inverse * norm->weight[c];
+        for (int64_t c = 0; norm->bias && c < width; c++) y[c] += norm->bias[c];
     }
-    for (int64_t c = 0; norm->bias && c < norm->width; c++) y[c] += norm->bias[c];
 }
 
 void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float *x, float *y,
@@ -67,10 +71,7 @@ void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float 
 #pragma omp parallel for schedule(static)                                                          \
     num_threads(plsh_thread_team(threads)) if (shape.rows > 8 && threads > 1)
     for (int64_t r = 0; r < shape.rows; r++) {
-        for (int64_t p = 0; p < shape.parts; p++) {
-            const float *from = x + r * shape.stride + p * norm->width;
-            scale_row(norm, measure(norm, from), from, y + r * y_stride + p * norm->width);
-        }
+        forward_row(norm, shape.parts, x + r * shape.stride, y + r * y_stride);
     }
 }
 
@@ -89,8 +90,9 @@ static inline void add_sums(const plsh_norm *norm, statistics s, const float *re
 
 /* With n = (x - mean) inverse and g = w dy:
  *     dx += inverse (g - [mean(g)] - n mean(g n)),   the bracket for the layer norm only. */
-PLSH_CLONES static void backward_row(const plsh_norm *norm, const float *x, const float *dy,
-                                     float *dx, float *dw, float *db, int64_t width) {
+static inline void backward_part(const plsh_norm *norm, const float *x, const float *dy, float *dx,
+                                 float *dw, float *db) {
+    const int64_t width = norm->width;
     const statistics s = measure(norm, x);
     float along[SUMS] = {0}, flat[SUMS] = {0};
     int64_t c = 0;
@@ -101,6 +103,14 @@ PLSH_CLONES static void backward_row(const plsh_norm *norm, const float *x, cons
     for (c = 0; dx && c < width; c++) {
         float g = norm->weight[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
         dx[c] += s.inverse * (g - mean_flat - n * mean_along);
+    }
+}
+
+PLSH_CLONES static void backward_row(const plsh_norm *norm, int64_t parts, const float *x,
+                                     const float *dy, float *dx, float *dw, float *db) {
+    for (int64_t p = 0; p < parts; p++) {
+        const int64_t at = p * norm->width;
+        backward_part(norm, x + at, dy + at, dx ? dx + at : NULL, dw, db);
     }
 }
 
@@ -115,10 +125,8 @@ void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float
         int64_t end = (b + 1) * PLSH_NORM_BLOCK;
         memset(sums, 0, sizeof(float) * 2 * (size_t)width);
         for (int64_t r = b * PLSH_NORM_BLOCK; r < end && r < shape.rows; r++) {
-            for (int64_t p = 0; p < shape.parts; p++) {
-                backward_row(norm, x + r * shape.stride + p * width, dy + r * dy_stride + p * width,
-                             dx ? dx + r * dx_stride + p * width : NULL, sums, sums + width, width);
-            }
+            backward_row(norm, shape.parts, x + r * shape.stride, dy + r * dy_stride,
+                         dx ? dx + r * dx_stride : NULL, sums, sums + width);
         }
     }
     for (int64_t b = 0; b < blocks; b++) {

@@ -10,10 +10,16 @@
 
 enum { SUMS = 16, MOST_ROWS = 1024, LEAST_ROWS = 128, NUMBERS = 1 << 21 };
 
-static float largest(const float *z, int64_t count) {
-    float top = z[0];
-    for (int64_t c = 1; c < count; c++) top = z[c] > top ? z[c] : top;
-    return top;
+PLSH_CLONES static float largest(const float *z, int64_t count) {
+    float top[SUMS];
+    for (int i = 0; i < SUMS; i++) top[i] = z[0];
+    int64_t c = 0;
+    for (; c + SUMS <= count; c += SUMS) {
+        for (int i = 0; i < SUMS; i++) top[i] = z[c + i] > top[i] ? z[c + i] : top[i];
+    }
+    for (; c < count; c++) top[0] = z[c] > top[0] ? z[c] : top[0];
+    for (int i = 1; i < SUMS; i++) top[0] = top[i] > top[0] ? top[i] : top[0];
+    return top[0];
 }
 
 /* z = e^(z - top); their sum, in blocks that are added in double. */
@@ -38,6 +44,10 @@ PLSH_CLONES static double exponentiate(float *z, float top, int64_t count) {
     return total;
 }
 
+PLSH_CLONES static void multiply(float *z, float factor, int64_t count) {
+    for (int64_t c = 0; c < count; c++) z[c] *= factor;
+}
+
 /* The loss of a row, whose logits become their gradient. */
 static double row_loss(float *z, int64_t count, int32_t target, double divisor) {
     if (target < 0) {
@@ -46,8 +56,7 @@ static double row_loss(float *z, int64_t count, int32_t target, double divisor) 
     }
     const float top = largest(z, count), own = z[target];
     const double sum = exponentiate(z, top, count);
-    const float scale = (float)(1.0 / (sum * divisor));
-    for (int64_t c = 0; c < count; c++) z[c] *= scale;
+    multiply(z, (float)(1.0 / (sum * divisor)), count);
     z[target] -= (float)(1.0 / divisor);
     return log(sum) - ((double)own - (double)top);
 }
