@@ -27,6 +27,10 @@ class Table:
     def __init__(self, rows):
         self.names = list(dict.fromkeys(row["name"] for row in rows))
         self.lengths = [int(c[4:]) for c in rows[0] if c.startswith("ppl_") and c[4:].isdigit()]
+        for name in self.names:
+            kinds = {row.get("attention") for row in rows if row["name"] == name}
+            if len(kinds) > 1:
+                raise SystemExit(f"{name}: its seeds are of different attentions: {'; '.join(sorted(kinds))}")
         self.seeds = {name: sum(row["name"] == name for row in rows) for name in self.names}
         self.cells = {}
         for name, length, what in itertools.product(self.names, self.lengths, ("ppl", "acc")):
@@ -87,6 +91,8 @@ def orderings(ours, theirs):
         if mine[0] <= 0:
             lost.append(f"{better} before {worse} ({mine[0]:+.1f})")
         verdict = "yes" if mine[0] > noise else "no" if mine[0] < -noise else "within noise"
+        if not noise:
+            verdict += ", one run"
         rows.append([f"{better} before {worse}", f"{published:+.1f}", *(f"{d:+.{1 if noise else 3}f}" for d in mine), verdict])
     sentence = (f"Of the {len(rows)} orderings of perplexity that the published table tells apart at its training length (by two standard "
                 f"deviations or more), {held} hold here at ours" + (f", {clearly} of them by two or more." if noise else "."))

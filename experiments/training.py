@@ -6,12 +6,9 @@ The program is build/plsh unless given; the reference data is in ../shared, or w
 few short steps, whose rows and files go below build/."""
 import argparse
 import json
-import math
 import os
-import random
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import threading
@@ -47,7 +44,7 @@ class Experiment:
         here = Path(script).resolve().parent
         self.work = ROOT / "build" / (here.name + ("-tiny" if self.tiny else ""))
         self.tsv = (self.work if self.tiny else here) / table
-        if self.tiny:
+        if self.tiny and not (self.options.list or self.options.summary):
             shutil.rmtree(self.work, ignore_errors=True)
         if not WIKITEXT.exists():
             print(f"{WIKITEXT} is not there: nothing is run")
@@ -76,20 +73,6 @@ class Experiment:
         """Loss and accuracy of the same tokens at every length, in pairs."""
         return self.call_json("perplexity", "--model", model, "--text", text, "--context", ",".join(map(str, lengths)),
                               "--same-tokens", *arguments)["rows"]
-
-    def equal_window(self, heads, dim, context, samples, *sigma):
-        """The window whose pairs at this context are as many as those of the samples, over all heads."""
-        draw, arrays = random.Random(1), []
-        for name in "qkv":
-            header = str({"descr": "<f4", "fortran_order": False, "shape": (heads, context, dim)}).encode()
-            header += b" " * (-(11 + len(header)) % 64) + b"\n"
-            numbers = struct.pack(f"<{heads * context * dim}f", *(draw.gauss(0, 1) for _ in range(heads * context * dim)))
-            (self.work / f"{name}.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + numbers)
-            arrays += [f"--{name}", self.work / f"{name}.npy"]
-        method = ["--method", *sampled(samples)[1:]]
-        pairs = self.call_json("attend", *arrays, "--causal", *method, *sigma)["pairs"] / heads
-        # W n - W (W - 1) / 2 = pairs
-        return round(context + 0.5 - math.sqrt(max(0.0, (context + 0.5) ** 2 - 2 * pairs)))
 
     def read(self):
         """The rows so far."""
