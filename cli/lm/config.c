@@ -139,10 +139,12 @@ int cli_config_print(const cli_command *command, const void *settings, const cha
         const cli_group *group = &command->groups[g];
         for (size_t i = 0; i < group->count; i++) {
             const cli_option *option = &group->options[i];
-            char value[1024];
+            char value[4096];
             if (is_listed(left_out, option->name)) continue;
             print_option(option, (const char *)settings + group->offset + option->offset, value,
                          sizeof value);
+            if (strlen(value) + 1 == sizeof value) /* it may have been cut */
+                return cli_fail("--%s is too long to be written down", option->name);
             int length = snprintf(out + used, size - used, "%s%s=%s", used > 0 ? " " : "",
                                   option->name, value);
             if (length < 0 || (size_t)length >= size - used)

@@ -129,7 +129,7 @@ const cli_command cli_command_convert = {
         "a GGUF file, in another type of numbers, with an adapter merged in where one is given. "
         "Between the two forms it carries Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT, as "
         "llama.cpp has them.",
-    .example = "plsh convert --help",
+    .example = "plsh convert --model model --type q8_0 --out model.gguf",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char *const *rope_choices(void) {
     static const char *const names[] = {"keep", "drop", NULL};
@@ -297,6 +299,27 @@ static int read_ids(const char *path, cli_ids *out) {
     return code;
 }
 
+/* A file of tokens, as plsh train makes them; of this tokenizer, where there is one to compare. */
+static int read_tokens(const cli_lm *options, const char *path, cli_ids *out) {
+    const char *model = options->model.model, *tokenizer = options->model.tokenizer;
+    char inside[PLSH_CHECKPOINT_PATH];
+    struct stat about;
+    plsh_corpus *corpus;
+    plsh_error error;
+    snprintf(inside, sizeof inside, "%s/tokenizer.json", model);
+    const bool folder = stat(model, &about) == 0 && S_ISDIR(about.st_mode);
+    if (tokenizer == NULL && (!folder || access(inside, R_OK) == 0)) tokenizer = model;
+    const plsh_corpus_options wanted = {.text = path, .tokenizer = tokenizer};
+    if (plsh_corpus_open(&corpus, &wanted, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    const size_t count = (size_t)plsh_corpus_count(corpus);
+    out->count = (int64_t)count;
+    out->values = calloc(count + 1, sizeof *out->values);
+    if (out->values != NULL && count > 0)
+        memcpy(out->values, plsh_corpus_ids(corpus), count * sizeof *out->values);
+    plsh_corpus_close(corpus);
+    return out->values != NULL ? CLI_DONE : cli_fail("%s: out of memory", path);
+}
+
 static int read_text(const cli_lm *options, cli_model *m, const char *path, bool special,
                      cli_ids *out) {
     char *bytes;
@@ -325,7 +348,9 @@ int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const cha
     *out = (cli_ids){0};
     if ((ids == NULL) == (text == NULL))
         return cli_usage("give the tokens with --ids, or a text with --text");
-    int code = ids != NULL ? read_ids(ids, out) : read_text(options, m, text, special, out);
+    int code = ids != NULL                   ? read_ids(ids, out)
+               : plsh_corpus_is_tokens(text) ? read_tokens(options, text, out)
+                                             : read_text(options, m, text, special, out);
     if (code == CLI_DONE && out->count == 0)
         code = cli_fail("%s: there is no token in it", ids != NULL ? ids : text);
     for (int64_t i = 0; code == CLI_DONE && i < out->count; i++)

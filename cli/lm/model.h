@@ -73,7 +73,8 @@ int cli_model_tokenizer(const cli_lm *options, cli_model *model);
 /* Options for a session: attention, cache type, chunk. */
 plsh_session_options cli_model_session(const cli_lm *options, const cli_model *model);
 
-/* Tokens from --ids (int32 .npy [n] or [1, n]) or from --text (a file, "-" for stdin), owned. */
+/* Tokens from --ids (int32 .npy [n] or [1, n]) or from --text (a file, "-" for stdin, or a file of
+ * tokens that plsh train made), owned. */
 typedef struct cli_ids {
     int32_t *values;
     int64_t count;

@@ -101,8 +101,9 @@ static int same_windows(const perplexity_options *options, int64_t tokens, int64
                      .from = context - segment + 1,
                      .count = tokens / segment - skipped};
     if (out->count < 1)
-        return cli_fail("%lld tokens are too few for a context of %lld", (long long)tokens,
-                        (long long)longest);
+        return cli_fail("%lld tokens are too few for --context %lld; give a longer text, or a "
+                        "shorter context",
+                        (long long)tokens, (long long)longest);
     return CLI_DONE;
 }
 

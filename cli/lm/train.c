@@ -8,11 +8,13 @@
 #include "cli/message.h"
 #include "cli/ranks.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +25,7 @@ enum { PATH = CLI_TRAIN_PATH };
 typedef struct work {
     const settings *given;
     cli_lm lm; /* with the model that is trained */
-    char tokens[PATH], log_path[PATH], plot_path[PATH];
+    char weights[PATH], tokens[PATH], log_path[PATH], plot_path[PATH];
     cli_model model;
     plsh_trainer *trainer;
     plsh_corpus *corpus;
@@ -66,6 +68,29 @@ static void catch_signals(void) {
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGUSR1, &plot, NULL);
+}
+
+/* ---- Before the work ---------------------------------------------------------------------------
+ */
+
+/* Is it there? Looked at before new weights are made, which may take long. */
+static int check_readable(const char *option, const char *path) {
+    if (path == NULL || access(path, R_OK) == 0) return CLI_DONE;
+    return cli_fail("--%s: %s: %s", option, path, strerror(errno));
+}
+
+static int check_files(const settings *given) {
+    const char *log = given->records.log;
+    struct stat about;
+    int code = check_readable("text", given->data.text);
+    if (code == CLI_DONE) code = check_readable("tokenizer", given->data.tokenizer);
+    if (code == CLI_DONE) code = check_readable("eval-text", given->records.eval_text);
+    if (code != CLI_DONE || log == NULL || given->records.resume) return code;
+    if (stat(log, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0)
+        return cli_fail("--log: %s is there; it is not overwritten: name another file, or --resume "
+                        "the run that wrote it",
+                        log);
+    return CLI_DONE;
 }
 
 /* ---- Model and data -------------------------------------------------------------------------- */
@@ -134,11 +159,12 @@ static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
     const plsh_ranks *ranks = w->model.ranks;
     w->lm = w->given->lm;
-    w->lm.model.model = data->base != NULL ? data->base : data->out;
+    w->lm.model.model = data->base != NULL ? data->base : w->weights;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
     w->lm.model.whole = true;
-    int code = check_adapter(w->given);
+    int code = cli_train_folder_weights(w->weights, data->out);
+    if (code == CLI_DONE) code = check_adapter(w->given);
     if (code == CLI_DONE) code = cli_model_open(&w->lm, &w->model);
     if (code == CLI_DONE) code = cli_model_fits(&w->lm, &w->model, w->given->steps.context);
     w->model.ranks = ranks;
@@ -163,8 +189,8 @@ static const char *find_tokenizer(const work *w, const char *text) {
     char own[PATH];
     if (data->tokenizer != NULL) return data->tokenizer;
     if (data->fresh == NULL) return data->base;
-    if (cli_train_path(own, data->out, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
-        return data->out;
+    if (cli_train_path(own, w->weights, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
+        return w->weights;
     cli_say("--fresh: new weights have no tokenizer for %s; give one with --tokenizer", text);
     return NULL;
 }
@@ -180,7 +206,8 @@ static int open_corpus(work *w) {
                                        made ? data->tokenizer : find_tokenizer(w, data->text),
                                    .tokens = data->tokens != NULL ? data->tokens : w->tokens,
                                    .shuffle_rows = data->order == 1,
-                                   .seed = data->order_seed};
+                                   .seed = data->order_seed,
+                                   .keep = w->folder.goes_on};
     if (!made && options.tokenizer == NULL) return CLI_USAGE;
     for (int turn = 0; code == CLI_DONE && turn < 2; turn++) {
         if (turn == (cli_rank() > 0) &&
@@ -223,7 +250,7 @@ static int open_data(work *w) {
         return cli_fail("%s has the token %d; this model has %lld", data->text,
                         (int)plsh_corpus_largest(w->corpus), (long long)vocabulary);
     if (plsh_corpus_count(w->corpus) < context)
-        return cli_fail("%s: %lld tokens fill no window of %lld", data->text,
+        return cli_fail("%s: %lld tokens fill no window of --context %lld", data->text,
                         (long long)plsh_corpus_count(w->corpus), (long long)context);
     return open_held_out(w);
 }
@@ -268,19 +295,30 @@ static int plan_steps(work *w) {
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* What may differ between the parts of one run; of the first five what is in them counts, not how
+/* What may differ between the parts of one run; of the first six what is in them counts, not how
  * they are called. */
+enum { CONTENTS = 6 };
 static const char *const not_settings[] = {
-    "fresh",   "base",     "adapter",    "tokenizer", "text",      "out",  "config",
-    "tokens",  "resume",   "from",       "log",       "plot",      "json", "checkpoint-every",
-    "keep",    "quiet",    "eval-every", "isa",       "eval-text", "mesh", "eval-limit",
-    "threads", "patience", NULL};
+    "fresh",  "base",       "adapter",    "tokenizer", "text",
+    "labels", "out",        "config",     "tokens",    "resume",
+    "from",   "log",        "plot",       "json",      "checkpoint-every",
+    "keep",   "quiet",      "eval-every", "isa",       "eval-text",
+    "mesh",   "eval-limit", "threads",    "patience",  NULL};
+
+/* The file of "table:FILE"; NULL: the decay is no table. */
+static const char *decay_table(const char *decay) {
+    static const char begin[] = "table:";
+    return decay != NULL && strncmp(decay, begin, sizeof begin - 1) == 0 ? decay + sizeof begin - 1
+                                                                         : NULL;
+}
 
 /* The settings of this run: checksums of what it is made from, then the options. */
 static int print_settings(const work *w, char *out, size_t size) {
     const cli_train_data *data = &w->given->data;
-    const char *const names[] = {"fresh", "base", "adapter"};
-    const char *const paths[] = {data->fresh, data->base, data->adapter};
+    const cli_lm *lm = &w->given->lm;
+    const char *const names[] = {"fresh", "base", "adapter", "labels", "decay-table"};
+    const char *const paths[] = {data->fresh, data->base, data->adapter, lm->partitions.labels,
+                                 decay_table(lm->decays.decay)};
     plsh_error error;
     int used =
         snprintf(out, size, "text=%016llx", (unsigned long long)plsh_corpus_checksum(w->corpus));
@@ -303,15 +341,17 @@ static int refuse_settings(const char *folder, const char *was, const char *is) 
     for (size_t i = 0; was[i] != '\0' && was[i] == is[i]; i++)
         if (was[i] == ' ') at = i + 1;
     const size_t name = strcspn(was + at, "=");
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < CONTENTS; i++)
         if (strlen(not_settings[i]) == name && strncmp(not_settings[i], was + at, name) == 0 &&
             strncmp(was + at, is + at, name + 1) == 0)
             return cli_fail(
                 "%s was made with another --%s: its content has changed since (checksum "
                 "%.16s, now %.16s)",
                 folder, not_settings[i], was + at + name + 1, is + at + name + 1);
-    return cli_fail("%s was made with %.*s, which is now %.*s", folder, (int)strcspn(was + at, " "),
-                    was + at, (int)strcspn(is + at, " "), is + at);
+    return cli_fail("%s was made with %.*s, which is now %.*s; give the options of that run, or "
+                    "begin another from what it learned: --base or --adapter %s, in another --out",
+                    folder, (int)strcspn(was + at, " "), was + at, (int)strcspn(is + at, " "),
+                    is + at, folder);
 }
 
 /* A damaged one is refused; the newest before it that is whole is offered. */
@@ -497,10 +537,13 @@ static bool is_due(const work *w, int64_t every) {
 }
 
 static int stop(work *w) {
+    char folder[PATH] = "";
     int code = save(w);
     if (code != CLI_DONE) return code;
-    return cli_fail("stopped by a signal after step %lld of %lld; --resume goes on",
-                    (long long)w->state.step, (long long)w->schedule.steps);
+    plsh_checkpoint_folder(w->given->data.out, w->saved, folder, sizeof folder, NULL);
+    return cli_fail("stopped by a signal after step %lld of %lld; --resume goes on; what it has "
+                    "learned so far is in %s",
+                    (long long)w->state.step, (long long)w->schedule.steps, folder);
 }
 
 static void plot(work *w) {
@@ -554,10 +597,10 @@ static int finish(work *w, bool finished_before, double seconds) {
         return give_up(w, "no step was finite");
     if (w->eval.values != NULL && !finished_before) code = evaluate(w);
     if (code == CLI_DONE) code = save(w);
-    if (code == CLI_DONE) cli_train_folder_keep(&w->folder);
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     if (code == CLI_DONE && cli_rank() == 0) code = cli_model_remember(&w->model, out);
+    if (code == CLI_DONE && cli_rank() == 0) cli_train_folder_finish(&w->folder);
     if (code == CLI_DONE) plot(w);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
@@ -602,6 +645,7 @@ static int run(const void *given) {
     work w = {.given = given, .saved = -1, .folder.lock = -1, .last_loss = NAN};
     int code = cli_train_check(given);
     if (code == CLI_DONE) code = open_ranks(&w);
+    if (code == CLI_DONE) code = cli_ranks_agree(check_files(given));
     if (code == CLI_DONE)
         code =
             cli_ranks_agree(cli_rank() == 0 ? cli_train_folder_open(&w.folder, given) : CLI_DONE);

@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char weights_name[] = "model.safetensors", lock_name[] = ".lock";
+static const char weights_name[] = "model.safetensors", lock_name[] = ".lock",
+                  initial_name[] = "initial";
 static const char *const tokenizer_names[] = {"tokenizer.json", "tokenizer_config.json"};
 
 int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *name) {
@@ -59,31 +60,30 @@ static int copy_tokenizer(const char *path, const char *out) {
     return code;
 }
 
-/* The lock file has a byte in it as long as the weights in the folder are those a run began with.
- */
-static void mark_new(const cli_train_folder *f, bool new) {
-    if (ftruncate(f->lock, new ? 1 : 0) != 0)
-        cli_note("%s/%s: %s", f->path, lock_name, strerror(errno));
+static bool has_weights(const char *folder) {
+    char path[CLI_TRAIN_PATH];
+    return cli_train_path(path, folder, weights_name) == CLI_DONE && access(path, R_OK) == 0;
 }
 
-static bool is_marked_new(const cli_train_folder *f) {
-    struct stat about;
-    return fstat(f->lock, &about) == 0 && about.st_size > 0;
+int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder) {
+    int code = cli_train_path(out, folder, initial_name);
+    if (code == CLI_DONE && !has_weights(out)) snprintf(out, CLI_TRAIN_PATH, "%s", folder);
+    return code;
 }
 
-/* Checkpoints hold all weights: a run that goes on from one only needs their shapes. */
-static int make_fresh(const cli_train_folder *f, const cli_train_settings *given, bool goes_on) {
+/* Checkpoints hold all weights: a run that goes on from one only needs their shapes, which are
+ * there but for one that goes on in a new folder. */
+static int make_fresh(const cli_train_folder *f, const cli_train_settings *given) {
     const cli_train_data *data = &given->data;
-    char weights[CLI_TRAIN_PATH];
+    char folder[CLI_TRAIN_PATH];
     plsh_error error;
-    int code = cli_train_path(weights, data->out, weights_name);
+    int code = cli_train_folder_weights(folder, data->out);
+    if (code != CLI_DONE || (f->goes_on && has_weights(folder))) return code;
+    code = cli_train_path(folder, data->out, initial_name);
     if (code != CLI_DONE) return code;
-    if (!goes_on) mark_new(f, true);
-    if (!(goes_on && access(weights, R_OK) == 0) &&
-        plsh_train_initialise(data->fresh, given->lm.common.seed, data->out, &error) !=
-            PLSH_STATUS_OK)
+    if (plsh_train_initialise(data->fresh, given->lm.common.seed, folder, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, data->out) : CLI_DONE;
+    return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, folder) : CLI_DONE;
 }
 
 /* ---- The folder ------------------------------------------------------------------------------ */
@@ -118,14 +118,13 @@ static void remove_parts(const char *path) {
     if (list != NULL) closedir(list);
 }
 
-/* What a run writes in the end, and what would change how it begins; but for the new weights of a
- * run that never wrote a checkpoint. */
+/* What a run writes in the end, and what would change how it begins. */
 static int refuse_model(const cli_train_folder *f) {
     static const char *const names[] = {weights_name, "model.safetensors.index.json",
                                         "adapter_model.safetensors", "slopes.npy"};
     char path[CLI_TRAIN_PATH];
     int code = CLI_DONE;
-    for (size_t i = is_marked_new(f) ? 1 : 0; code == CLI_DONE && i < CLI_COUNT(names); i++) {
+    for (size_t i = 0; code == CLI_DONE && i < CLI_COUNT(names); i++) {
         code = cli_train_path(path, f->path, names[i]);
         if (code == CLI_DONE && access(path, F_OK) == 0)
             return cli_fail("%s is there, and not of a run that can go on: choose another --out, "
@@ -151,7 +150,10 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
     if (code != CLI_DONE) return code;
     f->made = mkdir(out, 0777) == 0;
     if (!f->made && errno != EEXIST)
-        return cli_fail("cannot make the folder %s: %s", out, strerror(errno));
+        return cli_fail("--out: cannot make the folder %s: %s", out, strerror(errno));
+    struct stat about;
+    if (stat(out, &about) == 0 && !S_ISDIR(about.st_mode))
+        return cli_fail("--out: %s is no folder; choose another name", out);
     code = lock_folder(f);
     if (code != CLI_DONE) return code;
     remove_parts(out);
@@ -160,23 +162,29 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
         return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
                         "choose another --out",
                         out);
-    const bool goes_on = resume && (has || given->records.from != NULL);
-    if (!goes_on) code = refuse_model(f);
+    f->goes_on = resume && (has || given->records.from != NULL);
+    if (!f->goes_on) code = refuse_model(f);
     if (code != CLI_DONE || given->data.fresh == NULL) return code;
-    return make_fresh(f, given, goes_on);
+    return make_fresh(f, given);
 }
 
-void cli_train_folder_keep(const cli_train_folder *f) {
-    if (f->lock >= 0) mark_new(f, false);
+void cli_train_folder_finish(const cli_train_folder *f) {
+    const char *const names[] = {weights_name, "config.json", tokenizer_names[0],
+                                 tokenizer_names[1]};
+    char path[CLI_TRAIN_PATH];
+    if (cli_train_path(path, f->path, initial_name) != CLI_DONE) return;
+    remove_parts(path);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; folder >= 0 && i < CLI_COUNT(names); i++) unlinkat(folder, names[i], 0);
+    if (folder >= 0) close(folder);
+    rmdir(path);
 }
 
 /* Tokens stay, which may have taken long to make, and with them the folder. */
 static void remove_made(const cli_train_folder *f) {
-    const char *const names[] = {weights_name, "config.json", tokenizer_names[0],
-                                 tokenizer_names[1], lock_name};
-    int folder = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (size_t i = 0; folder >= 0 && i < CLI_COUNT(names); i++) unlinkat(folder, names[i], 0);
-    if (folder >= 0) close(folder);
+    char path[CLI_TRAIN_PATH];
+    cli_train_folder_finish(f);
+    if (cli_train_path(path, f->path, lock_name) == CLI_DONE) unlink(path);
     rmdir(f->path);
 }
 

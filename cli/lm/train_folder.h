@@ -6,9 +6,10 @@
 
 typedef struct cli_train_folder {
     const char *path;
-    int lock;   /* the open file that keeps other runs out; -1: none yet */
-    bool made;  /* it was not there before this run */
-    bool begun; /* steps were made: what is in it stays, whatever happens */
+    int lock;     /* the open file that keeps other runs out; -1: none yet */
+    bool made;    /* it was not there before this run */
+    bool goes_on; /* from a checkpoint */
+    bool begun;   /* steps were made: what is in it stays, whatever happens */
 } cli_train_folder;
 
 enum { CLI_TRAIN_PATH = PLSH_CHECKPOINT_PATH };
@@ -17,12 +18,16 @@ enum { CLI_TRAIN_PATH = PLSH_CHECKPOINT_PATH };
 int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *name);
 
 /* Makes the folder where it is missing, keeps other runs out, refuses one whose model or
- * checkpoints this run would overwrite, and puts new weights into it where they are asked for. The
- * first rank's business. */
+ * checkpoints this run would overwrite, and puts new weights into it where they are asked for: as
+ * FOLDER/initial, so that FOLDER has no model before it is trained. The first rank's business. */
 int cli_train_folder_open(cli_train_folder *folder, const cli_train_settings *given);
 
-/* The trained model is about to be written: from now on it is one that no run overwrites. */
-void cli_train_folder_keep(const cli_train_folder *folder);
+/* The weights of a run from scratch, for their shapes: FOLDER/initial, or where that is gone the
+ * trained ones. */
+int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder);
+
+/* The trained model is in the folder: what it began with is removed. */
+void cli_train_folder_finish(const cli_train_folder *folder);
 
 /* Lets others in; what a run made that never made a step is removed. */
 void cli_train_folder_close(cli_train_folder *folder);

@@ -195,7 +195,7 @@ static int write_experiment(cli_report *report, const char *folder) {
 
 int cli_report_scratch(cli_report *report) {
     cli_page_element(report->out, "p",
-                     "A small Qwen3 (1.4 million parameters, context 1k, WikiText-2) trained from "
+                     "A small Qwen3 (1.0 million parameters, context 1k, WikiText-2) trained from "
                      "scratch with each attention, scored at longer contexts on the same tokens; "
                      "the paper's is Qwen3-0.6B at 8k. Mean ± standard deviation over the seeds.");
     return write_experiment(report, "table-scratch");

@@ -5,7 +5,8 @@
  *     plsh_trainer_create(&trainer, "model.gguf", &options, &error);
  *     for (int64_t step = 0; step < steps; step++) {
  *         plsh_trainer_accumulate(trainer, windows[step], 1024, 1, &loss, &error);
- *         plsh_trainer_update(trainer, &(plsh_update){.learning_rate = 1e-4, .clip = 1.0}, &norm);
+ *         plsh_update update = {.learning_rate = 1e-4, .clip = 1.0};
+ *         plsh_trainer_update(trainer, &update, &norm, &error);
  *     }
  *
  * float32 throughout; the same bits for any number of threads. Llama, Mistral, Qwen3, BLOOM, MPT
@@ -137,6 +138,7 @@ typedef struct plsh_corpus_options {
                             * is another text's; what is no file of tokens is not overwritten */
     bool shuffle_rows;     /* the lines that are not blank in random order, a blank between them */
     uint64_t seed;         /* of that order */
+    bool keep;             /* refuse to replace the tokens of another text, tokenizer or order */
 } plsh_corpus_options;
 
 PLSH_API plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *options,

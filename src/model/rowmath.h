@@ -32,7 +32,7 @@ static inline float plsh_rowmath_exp(float x) {
     y = y * r * r + r + 1.0f;
     int32_t bits;
     memcpy(&bits, &t, sizeof(bits));
-    bits = (int32_t)((uint32_t)(bits + 127) << 23); /* 2^n */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* 2^n */
     float power;
     memcpy(&power, &bits, sizeof(power));
     return y * power;

@@ -1,8 +1,8 @@
 /* train: checkpoints: folders written beside and renamed, with a checksum of every file.
  *
- *     RUN/checkpoint-00000100/   what plsh_trainer_save writes: weights or adapter, config,
- * tokenizer moments.safetensors    the two moments of AdamW, "<name>.m" and "<name>.v" state.json
- * step, window, .., and the checksums of the other files
+ * RUN/checkpoint-00000100/ has what plsh_trainer_save writes (weights or adapter, config,
+ * tokenizer), moments.safetensors (the two moments of AdamW, "<name>.m" and "<name>.v") and
+ * state.json (step, window, .., and the checksums of the other files).
  *
  * All random numbers are functions of the seed and the step, so that these are the random state. */
 #include <dirent.h>

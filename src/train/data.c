@@ -193,11 +193,20 @@ static plsh_status tokenise(const plsh_corpus_options *o, const plsh_mapping *te
     return status;
 }
 
-/* The file of an earlier call, where it still is what this one would make. One that is stale or
- * damaged will be replaced; what is no file of tokens is somebody's, such as the text itself. */
-static plsh_status reuse(plsh_corpus *c, const char *path, const token_header *wanted,
+/* What another text, tokenizer or order made; NULL: these did. */
+static const char *stale(const token_header *h, const token_header *wanted) {
+    if (h->text != wanted->text) return "from another text than";
+    if (h->tokenizer != wanted->tokenizer) return "by another tokenizer from";
+    if (h->seed != wanted->seed || h->shuffled != wanted->shuffled) return "in another order from";
+    return NULL;
+}
+
+/* The file of an earlier call, where it still is what this one would make. One that is stale is
+ * replaced, or refused where it is to be kept, and a damaged one is replaced; what is no file of
+ * tokens is somebody's, such as the text itself. */
+static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const token_header *wanted,
                          plsh_error *error) {
-    const token_header *h = &c->header;
+    const char *path = o->tokens;
     if (!plsh_path_exists(path)) return PLSH_STATUS_OK;
     plsh_status status = plsh_mapping_open(&c->file, path, error);
     if (status) return status;
@@ -207,8 +216,14 @@ static plsh_status reuse(plsh_corpus *c, const char *path, const token_header *w
                            "another place for the tokens",
                            path);
     } else if (!read_tokens(c, path, NULL)) {
-        c->reused = h->text == wanted->text && h->tokenizer == wanted->tokenizer &&
-                    h->seed == wanted->seed && h->shuffled == wanted->shuffled;
+        const char *how = stale(&c->header, wanted);
+        c->reused = how == NULL;
+        if (how && o->keep) {
+            status = plsh_fail(error, PLSH_STATUS_INVALID,
+                               "%s was made %s %s; it is not overwritten: give what it was made "
+                               "with, or name another place for the tokens",
+                               path, how, o->text);
+        }
     }
     if (!c->reused) plsh_mapping_close(&c->file);
     return status;
@@ -225,7 +240,7 @@ static plsh_status make_tokens(plsh_corpus *c, const plsh_corpus_options *o,
                            .seed = o->shuffle_rows ? o->seed : 0,
                            .shuffled = o->shuffle_rows};
     plsh_status status = checksum_tokenizer(o->tokenizer, &wanted.tokenizer, error);
-    if (!status) status = reuse(c, o->tokens, &wanted, error);
+    if (!status) status = reuse(c, o, &wanted, error);
     if (status || c->reused) return status;
     status = tokenise(o, text, &wanted, error);
     return status ? status : map_tokens(c, o->tokens, error);

@@ -14,7 +14,7 @@
 #include "weights/json.h"
 #include "weights/path.h"
 
-enum { PURPOSE_INITIAL = 0x696e6974, ROWS = 64 };
+enum { PURPOSE_INITIAL = 0x696e6974, ROWS = 64, MOST_LAYERS = 4096 };
 
 typedef struct initialiser {
     plsh_model_config config;
@@ -175,7 +175,7 @@ static plsh_status read_fields(initialiser *n, const plsh_mapping *text, const c
                                            &n->padding, error);
     }
     json_decref(root);
-    if (!status && !(n->range >= 0.0 && isfinite(n->range))) {
+    if (!status && !(n->range >= 0.0 && isfinite((float)(10.0 * n->range)))) {
         status =
             plsh_fail(error, PLSH_STATUS_INVALID, "%s: initializer_range is %g", path, n->range);
     }
@@ -190,6 +190,10 @@ static plsh_status read_config(initialiser *n, const char *path, plsh_error *err
     if (!status && !n->config.family->causal) {
         status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: %s: encoders are not trained here",
                            path, n->config.family->name);
+    }
+    if (!status && n->config.layers > MOST_LAYERS) {
+        status = plsh_fail(error, PLSH_STATUS_INVALID, "%s: %lld layers; new weights have up to %d",
+                           path, (long long)n->config.layers, MOST_LAYERS);
     }
     if (!status) status = read_fields(n, &text, path, error);
     plsh_mapping_close(&text);

@@ -22,7 +22,7 @@ typedef struct plsh_parameter {
 
 typedef struct plsh_parameters {
     plsh_parameter *list;
-    size_t count, capacity;
+    size_t count;
     size_t numbers;                  /* of all */
     float *value, *gradient, *m, *v; /* [numbers] */
     plsh_layer_gradient *layer;      /* [layers]: where their gradients go */

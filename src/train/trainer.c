@@ -326,9 +326,10 @@ static double gradient_norm(const plsh_trainer *t, double divisor) {
 
 /* What one step of AdamW does to every number, see plsh_update. */
 typedef struct rates {
-    float scale; /* of gradients */
-    float keep;  /* 1 - rate * decay */
-    float beta1, beta2, step, root, eps;
+    float scale;                      /* of gradients */
+    float keep;                       /* 1 - rate * decay */
+    float beta1, rest1, beta2, rest2; /* rest = 1 - beta */
+    float step, root, eps;
 } rates;
 
 /* Are all of them finite afterwards? */
@@ -338,8 +339,8 @@ PLSH_CLONES static bool update_numbers(float *restrict value, float *restrict gr
     int bad = 0;
     for (size_t i = 0; i < count; i++) {
         float g = gradient[i] * r.scale;
-        m[i] = r.beta1 * m[i] + (1.0f - r.beta1) * g;
-        v[i] = r.beta2 * v[i] + (1.0f - r.beta2) * g * g;
+        m[i] = r.beta1 * m[i] + r.rest1 * g;
+        v[i] = r.beta2 * v[i] + r.rest2 * g * g;
         value[i] = value[i] * r.keep - r.step * m[i] / (sqrtf(v[i]) * r.root + r.eps);
         gradient[i] = 0.0f;
         bad |= !(fabsf(value[i]) <= FLT_MAX) | !(v[i] <= FLT_MAX);
@@ -353,13 +354,18 @@ static bool update_parameter(const plsh_parameters *p, const plsh_parameter *whi
                           which->count, r);
 }
 
+static double beta1_of(const plsh_update *u) { return u->beta1 > 0.0 ? u->beta1 : 0.9; }
+static double beta2_of(const plsh_update *u) { return u->beta2 > 0.0 ? u->beta2 : 0.999; }
+
 static rates make_rates(const plsh_trainer *t, const plsh_update *u, double scale) {
-    const double beta1 = u->beta1 > 0.0 ? u->beta1 : 0.9, beta2 = u->beta2 > 0.0 ? u->beta2 : 0.999;
+    const double beta1 = beta1_of(u), beta2 = beta2_of(u);
     const double step = (double)(t->steps + 1);
     return (rates){.scale = (float)scale,
                    .keep = (float)(1.0 - u->learning_rate * u->weight_decay),
                    .beta1 = (float)beta1,
+                   .rest1 = (float)(1.0 - beta1),
                    .beta2 = (float)beta2,
+                   .rest2 = (float)(1.0 - beta2),
                    .step = (float)(u->learning_rate / (1.0 - pow(beta1, step))),
                    .root = (float)(1.0 / sqrt(1.0 - pow(beta2, step))),
                    .eps = (float)(u->eps > 0.0 ? u->eps : 1e-8)};
@@ -369,6 +375,11 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
                                 plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     const double divisor = u->accumulated > 0 ? (double)u->accumulated : 1.0;
+    if (!((float)beta1_of(u) < 1.0f && (float)beta2_of(u) < 1.0f)) {
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "the betas of AdamW are %g and %g; below 1, also as float32", beta1_of(u),
+                         beta2_of(u));
+    }
     if (t->options.ranks && t->passes != plsh_trainer_passes(t)) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "an update after %lld passes; passes is %lld: ranks have not added up "
