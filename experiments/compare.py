@@ -41,6 +41,14 @@ class Table:
                 spread = float(mine[0][column + "_std"])
             self.cells[name, length, what] = statistics.mean(values), spread
 
+        self.perplexity = {(row["name"], row.get("seed"), n): float(row[f"ppl_{n}"]) for row in rows for n in self.lengths}
+
+    def by_seed(self, a, b, length):
+        """Perplexity of a less that of b, for each seed that both have: they began with the same weights."""
+        mine = self.perplexity
+        return [mine[a, seed, length] - mine[b, seed, length] for name, seed, n in mine
+                if name == a and n == length and (b, seed, length) in mine]
+
     def mean(self, name, length, what="ppl"):
         return self.cells[name, length, what][0]
 
@@ -103,16 +111,17 @@ def orderings(ours, theirs):
 
 
 def against_exact(ours):
-    """Every attention beside exact ALiBi on the same text (names that end in -rows have theirs in another order)."""
-    known, rows = ours.spread(ours.lengths[0]) > 0, []
+    """Every attention beside exact ALiBi with the same seeds and text (names that end in -rows have theirs in another order)."""
+    rows = []
     for name in ours.names:
         base = "exact-rows" if name.endswith("-rows") else "exact"
         if base not in ours.names or name == base:
             continue
-        rows.append([name, *(f"{ours.mean(name, n) - ours.mean(base, n):+.2f}" for n in ours.lengths)])
-        rows[-1] += [f"{ours.difference(name, base, n):+.1f}" for n in ours.lengths] if known else []
-    heads = ["PPL less that of exact ALiBi", *(k(n) for n in ours.lengths)]
-    return ["", *markdown(heads + ([f"{k(n)}, in deviations" for n in ours.lengths] if known else []), rows)] if rows else []
+        pairs = [ours.by_seed(name, base, n) for n in ours.lengths]
+        rows.append([f"{name} ({len(pairs[0])})", *(f"{statistics.mean(d):+.2f}" + (f" ± {statistics.stdev(d):.2f}" if len(d) > 1 else "")
+                                                    for d in pairs)])
+    heads = ["PPL less that of exact ALiBi with the same seed", *(k(n) for n in ours.lengths)]
+    return ["", *markdown(heads, rows)] if rows else []
 
 
 def numbers(ours, theirs):
