@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What a table of trained models says, beside the published one: writes summary.tsv, the part of RESULT.md between its two marks, and the plot.
 
-usage: compare.py FOLDER    with runs.tsv (name, seed, .., ppl_N, acc_N) and published.tsv (name, ppl_N, ppl_N_std, ..); FOLDER/RESULT.md
-keeps what is written by hand around the marks. summary.tsv has the form of published.tsv, and the day on which its numbers changed last"""
+usage: compare.py [--check] FOLDER    with runs.tsv (name, seed, .., ppl_N, acc_N) and published.tsv (name, ppl_N, ppl_N_std, ..); FOLDER/RESULT.md
+keeps what is written by hand around the marks. summary.tsv has the form of published.tsv, and the day on which its numbers changed last.
+--check writes nothing, and fails where what is written does not follow from runs.tsv"""
 import datetime
 import itertools
 import math
@@ -134,16 +135,14 @@ def numbers(ours, theirs):
             unit, "", *orderings(ours, theirs), *against_exact(ours), "", "![perplexity against the context](plot.svg)", "", END]
 
 
-def summarise(folder, ours):
-    """For plsh report."""
+def summary(ours):
+    """For plsh report, but for the line with its day."""
     columns = list(itertools.product(ours.lengths, ("ppl", "acc")))
     lines = ["\t".join(["name", "seeds", *(f"{what}_{n}{end}" for n, what in columns for end in ("", "_std"))])]
     for name in ours.names:
         cells = [ours.cells[name, n, what] for n, what in columns]
         lines.append("\t".join([name, str(ours.seeds[name]), *(f"{mean:.4f}\t" + ("-" if std is None else f"{std:.4f}") for mean, std in cells)]))
-    path, text = folder / "summary.tsv", "\n".join(lines) + "\n"
-    if not path.exists() or path.read_text(encoding="utf-8").split("\n", 1)[1] != text:
-        path.write_text(f"# recorded {datetime.date.today()}\n{text}", encoding="utf-8")
+    return "\n".join(lines) + "\n"
 
 
 def plot(folder, ours):
@@ -160,15 +159,20 @@ def plot(folder, ours):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[-1])
     ours, theirs = Table(read(folder / "runs.tsv")), Table(read(folder / "published.tsv"))
     result = folder / "RESULT.md"
     text = result.read_text(encoding="utf-8") if result.exists() else f"# {folder.resolve().name}\n\n{BEGIN}\n{END}\n"
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         sys.exit(f"{result} has not the two marks, once each: {BEGIN} and {END}")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    result.write_text(before + "\n".join(numbers(ours, theirs)) + after, encoding="utf-8")
-    summarise(folder, ours)
+    wanted = text.split(BEGIN)[0] + "\n".join(numbers(ours, theirs)) + text.split(END)[1]
+    path = folder / "summary.tsv"
+    stale = not path.exists() or path.read_text(encoding="utf-8").split("\n", 1)[1] != summary(ours)
+    if sys.argv[1] == "--check":
+        return sys.exit(f"{folder}: RESULT.md and summary.tsv do not follow from runs.tsv: run {sys.argv[0]} {folder}" if stale or text != wanted else 0)
+    result.write_text(wanted, encoding="utf-8")
+    if stale:
+        path.write_text(f"# recorded {datetime.date.today()}\n{summary(ours)}", encoding="utf-8")
     plot(folder, ours)
 
 

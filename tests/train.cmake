@@ -12,4 +12,9 @@ if(plsh_has_lm AND PLSH_BUILD_CLI)
             ENVIRONMENT "PLSH_SHARED=${PLSH_SHARED_DIRECTORY}" LABELS "statistics;serial")
     endforeach()
     set_tests_properties(experiment-streaming PROPERTIES DEPENDS experiment-table-lora)
+    # What is written of their runs follows from them.
+    foreach(experiment table-scratch table-lora)
+        add_test(NAME written-${experiment} COMMAND ${PLSH_PYTHON} "${PROJECT_SOURCE_DIR}/experiments/compare.py"
+            --check "${PROJECT_SOURCE_DIR}/experiments/${experiment}")
+    endforeach()
 endif()
