@@ -85,6 +85,11 @@ def both(ours, theirs, what, title):
                             for name in names])
 
 
+def signed(differences):
+    """Their mean, and the standard deviation where there are several."""
+    return f"{statistics.mean(differences):+.2f}" + (f" ± {statistics.stdev(differences):.2f}" if len(differences) > 1 else "")
+
+
 def orderings(ours, theirs):
     """Every pair of the published table that is told apart there, and whether it is in that order here."""
     at, rows, held, clearly, lost = theirs.lengths[0], [], 0, 0, []
@@ -103,11 +108,14 @@ def orderings(ours, theirs):
         if not noise:
             verdict += ", one run"
         rows.append([f"{better} before {worse}", f"{published:+.1f}", *(f"{d:+.{1 if noise else 3}f}" for d in mine), verdict])
+        if noise:
+            rows[-1].append(signed(ours.by_seed(worse, better, ours.lengths[0])))
     sentence = (f"Of the {len(rows)} orderings of perplexity that the published table tells apart at its training length (by two standard "
                 f"deviations or more), {held} hold here at ours" + (f", {clearly} of them by two or more." if noise else "."))
     if lost:
         sentence += " In the other order: " + "; ".join(lost) + "."
     heads = ["ordering", f"published, {k(at)}", *(f"ours, {k(n)}" for n in ours.lengths), f"holds at {k(ours.lengths[0])}"]
+    heads += [f"PPL by seed, {k(ours.lengths[0])}"] if noise else []
     return [sentence, "", *markdown(heads, rows)]
 
 
@@ -119,8 +127,8 @@ def against_exact(ours):
         if base not in ours.names or name == base:
             continue
         pairs = [ours.by_seed(name, base, n) for n in ours.lengths]
-        rows.append([f"{name} ({len(pairs[0])})", *(f"{statistics.mean(d):+.2f}" + (f" ± {statistics.stdev(d):.2f}" if len(d) > 1 else "")
-                                                    for d in pairs)])
+        if pairs[0]:
+            rows.append([f"{name} ({len(pairs[0])})", *map(signed, pairs)])
     heads = ["PPL less that of exact ALiBi with the same seed", *(k(n) for n in ours.lengths)]
     return ["", *markdown(heads, rows)] if rows else []
 

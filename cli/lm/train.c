@@ -35,6 +35,7 @@ typedef struct work {
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
     int64_t in_a_row; /* steps that were not finite */
+    bool made_tokens; /* there were none before */
     cli_train_folder folder;
     double last_loss;
     cli_train_log log;
@@ -75,7 +76,7 @@ static void catch_signals(void) {
 
 /* Is it there? Looked at before new weights are made, which may take long. */
 static int check_readable(const char *option, const char *path) {
-    if (path == NULL || access(path, R_OK) == 0) return CLI_DONE;
+    if (path == NULL || strcmp(path, "-") == 0 || access(path, R_OK) == 0) return CLI_DONE;
     return cli_fail("--%s: %s: %s", option, path, strerror(errno));
 }
 
@@ -191,6 +192,8 @@ static const char *find_tokenizer(const work *w, const char *text) {
     if (data->fresh == NULL) return data->base;
     if (cli_train_path(own, w->weights, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
         return w->weights;
+    if (cli_train_path(own, data->out, "tokenizer.json") == CLI_DONE && access(own, R_OK) == 0)
+        return data->out;
     cli_say("--fresh: new weights have no tokenizer for %s; give one with --tokenizer", text);
     return NULL;
 }
@@ -209,6 +212,7 @@ static int open_corpus(work *w) {
                                    .seed = data->order_seed,
                                    .keep = w->folder.goes_on};
     if (!made && options.tokenizer == NULL) return CLI_USAGE;
+    w->made_tokens = !made && cli_rank() == 0 && access(options.tokens, F_OK) != 0;
     for (int turn = 0; code == CLI_DONE && turn < 2; turn++) {
         if (turn == (cli_rank() > 0) &&
             plsh_corpus_open(&w->corpus, &options, &error) != PLSH_STATUS_OK)
@@ -224,7 +228,7 @@ static int open_held_out(work *w) {
     const int64_t context = w->given->steps.context;
     const char *text = records->eval_text;
     if (text == NULL) return CLI_DONE;
-    if (find_tokenizer(w, text) == NULL) return CLI_USAGE;
+    if (!plsh_corpus_is_tokens(text) && find_tokenizer(w, text) == NULL) return CLI_USAGE;
     int code = cli_ids_read(&w->lm, &w->model, NULL, text, false, &w->eval);
     if (code != CLI_DONE) return code;
     if (records->eval_limit > 0 && w->eval.count > records->eval_limit)
@@ -295,15 +299,19 @@ static int plan_steps(work *w) {
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* What may differ between the parts of one run; of the first six what is in them counts, not how
+/* What may differ between the parts of one run; of the first five what is in them counts, not how
  * they are called. */
-enum { CONTENTS = 6 };
 static const char *const not_settings[] = {
-    "fresh",  "base",       "adapter",    "tokenizer", "text",
-    "labels", "out",        "config",     "tokens",    "resume",
-    "from",   "log",        "plot",       "json",      "checkpoint-every",
-    "keep",   "quiet",      "eval-every", "isa",       "eval-text",
-    "mesh",   "eval-limit", "threads",    "patience",  NULL};
+    "fresh",   "base",     "adapter",    "tokenizer", "text",      "out",  "config",
+    "tokens",  "resume",   "from",       "log",       "plot",      "json", "checkpoint-every",
+    "keep",    "quiet",    "eval-every", "isa",       "eval-text", "mesh", "eval-limit",
+    "threads", "patience", NULL};
+
+/* Checksums among the settings, and whose content they are of. */
+static const struct {
+    const char *name, *option;
+} contents[] = {{"text", "text"},       {"fresh", "fresh"},           {"base", "base"},
+                {"adapter", "adapter"}, {"labels-content", "labels"}, {"decay-content", "decay"}};
 
 /* The file of "table:FILE"; NULL: the decay is no table. */
 static const char *decay_table(const char *decay) {
@@ -312,27 +320,38 @@ static const char *decay_table(const char *decay) {
                                                                          : NULL;
 }
 
-/* The settings of this run: checksums of what it is made from, then the options. */
+/* " name=checksum" of a file behind what was printed; nothing where path is NULL. */
+static int print_content(const char *name, const char *path, char *out, size_t size) {
+    const size_t used = strlen(out);
+    uint64_t checksum;
+    plsh_error error;
+    if (path == NULL) return CLI_DONE;
+    if (plsh_checkpoint_fingerprint(path, &checksum, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    int length =
+        snprintf(out + used, size - used, " %s=%016llx", name, (unsigned long long)checksum);
+    return length > 0 && (size_t)length < size - used
+               ? CLI_DONE
+               : cli_fail("the options are too long to be written down");
+}
+
+/* The settings of this run: checksums of what it is made from, the options, and checksums of files
+ * that these name. */
 static int print_settings(const work *w, char *out, size_t size) {
     const cli_train_data *data = &w->given->data;
     const cli_lm *lm = &w->given->lm;
-    const char *const names[] = {"fresh", "base", "adapter", "labels", "decay-table"};
-    const char *const paths[] = {data->fresh, data->base, data->adapter, lm->partitions.labels,
-                                 decay_table(lm->decays.decay)};
-    plsh_error error;
-    int used =
-        snprintf(out, size, "text=%016llx", (unsigned long long)plsh_corpus_checksum(w->corpus));
-    for (size_t i = 0; i < CLI_COUNT(names); i++) {
-        uint64_t checksum;
-        if (paths[i] == NULL) continue;
-        if (plsh_checkpoint_fingerprint(paths[i], &checksum, &error) != PLSH_STATUS_OK)
-            return cli_fail_error(&error);
-        used += snprintf(out + used, size - (size_t)used, " %s=%016llx", names[i],
-                         (unsigned long long)checksum);
-    }
-    out[used++] = ' ';
-    return cli_config_print(&cli_command_train, w->given, not_settings, out + used,
-                            size - (size_t)used);
+    snprintf(out, size, "text=%016llx", (unsigned long long)plsh_corpus_checksum(w->corpus));
+    int code = print_content("fresh", data->fresh, out, size);
+    if (code == CLI_DONE) code = print_content("base", data->base, out, size);
+    if (code == CLI_DONE) code = print_content("adapter", data->adapter, out, size);
+    if (code != CLI_DONE) return code;
+    const size_t used = strlen(out);
+    out[used] = ' ';
+    code = cli_config_print(&cli_command_train, w->given, not_settings, out + used + 1,
+                            size - used - 1);
+    if (code == CLI_DONE) code = print_content("labels-content", lm->partitions.labels, out, size);
+    if (code != CLI_DONE) return code;
+    return print_content("decay-content", decay_table(lm->decays.decay), out, size);
 }
 
 /* The first setting of two lists that differs. */
@@ -341,13 +360,13 @@ static int refuse_settings(const char *folder, const char *was, const char *is) 
     for (size_t i = 0; was[i] != '\0' && was[i] == is[i]; i++)
         if (was[i] == ' ') at = i + 1;
     const size_t name = strcspn(was + at, "=");
-    for (size_t i = 0; i < CONTENTS; i++)
-        if (strlen(not_settings[i]) == name && strncmp(not_settings[i], was + at, name) == 0 &&
+    for (size_t i = 0; i < CLI_COUNT(contents); i++)
+        if (strlen(contents[i].name) == name && strncmp(contents[i].name, was + at, name) == 0 &&
             strncmp(was + at, is + at, name + 1) == 0)
             return cli_fail(
                 "%s was made with another --%s: its content has changed since (checksum "
                 "%.16s, now %.16s)",
-                folder, not_settings[i], was + at + name + 1, is + at + name + 1);
+                folder, contents[i].option, was + at + name + 1, is + at + name + 1);
     return cli_fail("%s was made with %.*s, which is now %.*s; give the options of that run, or "
                     "begin another from what it learned: --base or --adapter %s, in another --out",
                     folder, (int)strcspn(was + at, " "), was + at, (int)strcspn(is + at, " "),
@@ -656,6 +675,9 @@ static int run(const void *given) {
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = same_data(&w);
     if (code == CLI_DONE) code = train(&w);
+    /* Those of a run that goes on are its own, or they lock it out. */
+    if (w.made_tokens && w.folder.goes_on && !w.folder.begun)
+        unlink(w.given->data.tokens != NULL ? w.given->data.tokens : w.tokens);
     cli_train_log_close(&w.log);
     free(w.ids);
     free(w.eval.values);

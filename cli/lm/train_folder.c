@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static const char weights_name[] = "model.safetensors", lock_name[] = ".lock",
-                  initial_name[] = "initial";
+                  initial_name[] = ".initial";
 static const char *const tokenizer_names[] = {"tokenizer.json", "tokenizer_config.json"};
 
 int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *name) {
@@ -71,19 +71,25 @@ int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder) {
     return code;
 }
 
-/* Checkpoints hold all weights: a run that goes on from one only needs their shapes, which are
- * there but for one that goes on in a new folder. */
-static int make_fresh(const cli_train_folder *f, const cli_train_settings *given) {
+/* Checkpoints hold all weights: a run that goes on from one of its own only needs their shapes,
+ * which are there. The weights come last: where they are, all is. */
+static int make_fresh(cli_train_folder *f, const cli_train_settings *given) {
     const cli_train_data *data = &given->data;
     char folder[CLI_TRAIN_PATH];
     plsh_error error;
     int code = cli_train_folder_weights(folder, data->out);
-    if (code != CLI_DONE || (f->goes_on && has_weights(folder))) return code;
+    const bool own = f->goes_on && given->records.from == NULL;
+    if (code != CLI_DONE || (own && has_weights(folder))) return code;
     code = cli_train_path(folder, data->out, initial_name);
     if (code != CLI_DONE) return code;
-    if (plsh_train_initialise(data->fresh, given->lm.common.seed, folder, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return data->tokenizer != NULL ? copy_tokenizer(data->tokenizer, folder) : CLI_DONE;
+    f->initial = true;
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return cli_fail("cannot make the folder %s: %s", folder, strerror(errno));
+    if (data->tokenizer != NULL) code = copy_tokenizer(data->tokenizer, folder);
+    if (code == CLI_DONE &&
+        plsh_train_initialise(data->fresh, given->lm.common.seed, folder, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    return code;
 }
 
 /* ---- The folder ------------------------------------------------------------------------------ */
@@ -156,14 +162,18 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
         return cli_fail("--out: %s is no folder; choose another name", out);
     code = lock_folder(f);
     if (code != CLI_DONE) return code;
+    char initial[CLI_TRAIN_PATH];
     remove_parts(out);
+    code = cli_train_path(initial, out, initial_name);
+    if (code != CLI_DONE) return code;
+    remove_parts(initial);
     const bool resume = given->records.resume, has = plsh_checkpoint_last(out, -1) >= 0;
     if (!resume && has)
         return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
                         "choose another --out",
                         out);
     f->goes_on = resume && (has || given->records.from != NULL);
-    if (!f->goes_on) code = refuse_model(f);
+    if (!has) code = refuse_model(f);
     if (code != CLI_DONE || given->data.fresh == NULL) return code;
     return make_fresh(f, given);
 }
@@ -173,8 +183,8 @@ void cli_train_folder_finish(const cli_train_folder *f) {
                                  tokenizer_names[1]};
     char path[CLI_TRAIN_PATH];
     if (cli_train_path(path, f->path, initial_name) != CLI_DONE) return;
-    remove_parts(path);
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder >= 0) remove_parts(path);
     for (size_t i = 0; folder >= 0 && i < CLI_COUNT(names); i++) unlinkat(folder, names[i], 0);
     if (folder >= 0) close(folder);
     rmdir(path);
@@ -183,12 +193,12 @@ void cli_train_folder_finish(const cli_train_folder *f) {
 /* Tokens stay, which may have taken long to make, and with them the folder. */
 static void remove_made(const cli_train_folder *f) {
     char path[CLI_TRAIN_PATH];
-    cli_train_folder_finish(f);
     if (cli_train_path(path, f->path, lock_name) == CLI_DONE) unlink(path);
     rmdir(f->path);
 }
 
 void cli_train_folder_close(cli_train_folder *f) {
+    if (f->initial && !f->begun) cli_train_folder_finish(f);
     if (f->made && !f->begun) remove_made(f);
     if (f->lock >= 0) close(f->lock);
     f->lock = -1;

@@ -9,6 +9,7 @@ typedef struct cli_train_folder {
     int lock;     /* the open file that keeps other runs out; -1: none yet */
     bool made;    /* it was not there before this run */
     bool goes_on; /* from a checkpoint */
+    bool initial; /* new weights were made */
     bool begun;   /* steps were made: what is in it stays, whatever happens */
 } cli_train_folder;
 
@@ -19,10 +20,10 @@ int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *nam
 
 /* Makes the folder where it is missing, keeps other runs out, refuses one whose model or
  * checkpoints this run would overwrite, and puts new weights into it where they are asked for: as
- * FOLDER/initial, so that FOLDER has no model before it is trained. The first rank's business. */
+ * FOLDER/.initial, so that FOLDER has no model before it is trained. The first rank's business. */
 int cli_train_folder_open(cli_train_folder *folder, const cli_train_settings *given);
 
-/* The weights of a run from scratch, for their shapes: FOLDER/initial, or where that is gone the
+/* The weights of a run from scratch, for their shapes: FOLDER/.initial, or where that is gone the
  * trained ones. */
 int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder);
 

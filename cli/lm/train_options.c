@@ -308,6 +308,11 @@ int cli_train_check(const cli_train_settings *given) {
                          without_rank);
     if (given->steps.steps > 0 && cli_option_given("epochs"))
         return cli_usage("--steps and --epochs: give one of them");
+    if ((float)given->steps.beta1 >= 1.0f || (float)given->steps.beta2 >= 1.0f)
+        return cli_usage("--beta%d: %.17g is 1 as a float32; give less",
+                         (float)given->steps.beta1 >= 1.0f ? 1 : 2,
+                         (float)given->steps.beta1 >= 1.0f ? given->steps.beta1
+                                                           : given->steps.beta2);
     if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
     if (given->steps.dropout < 0 && given->steps.dropout != -1)
         return cli_usage("--dropout: 0 or more, or -1 for what the configuration says");

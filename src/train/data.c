@@ -4,6 +4,7 @@
  * of the text, the tokenizer and the ids, and the order, are those of its header. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/checksum.h"
 #include "base/mapping.h"
@@ -61,7 +62,9 @@ static plsh_status read_tokens(plsh_corpus *c, const char *path, plsh_error *err
         if (c->ids[i] >= 0 && (uint64_t)c->ids[i] > largest) largest = (uint64_t)c->ids[i];
     }
     if (plsh_checksum(c->ids, size) != h->ids || largest != h->largest) {
-        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: its checksum is another", path);
+        return plsh_fail(error, PLSH_STATUS_FORMAT,
+                         "%s: damaged: its checksum is another; remove it, and it is made anew",
+                         path);
     }
     return PLSH_STATUS_OK;
 }
@@ -202,8 +205,8 @@ static const char *stale(const token_header *h, const token_header *wanted) {
 }
 
 /* The file of an earlier call, where it still is what this one would make. One that is stale is
- * replaced, or refused where it is to be kept, and a damaged one is replaced; what is no file of
- * tokens is somebody's, such as the text itself. */
+ * replaced, and a damaged one, or refused where it is to be kept; what is no file of tokens is
+ * somebody's, such as the text itself. */
 static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const token_header *wanted,
                          plsh_error *error) {
     const char *path = o->tokens;
@@ -215,7 +218,7 @@ static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const tok
                            "%s is there and is no file of tokens; it is not overwritten: name "
                            "another place for the tokens",
                            path);
-    } else if (!read_tokens(c, path, NULL)) {
+    } else if (!read_tokens(c, path, o->keep ? error : NULL)) {
         const char *how = stale(&c->header, wanted);
         c->reused = how == NULL;
         if (how && o->keep) {
@@ -224,6 +227,8 @@ static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const tok
                                "with, or name another place for the tokens",
                                path, how, o->text);
         }
+    } else if (o->keep) {
+        status = PLSH_STATUS_FORMAT; /* damaged, as error says */
     }
     if (!c->reused) plsh_mapping_close(&c->file);
     return status;
@@ -288,6 +293,8 @@ plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_options *optio
 
 bool plsh_corpus_is_tokens(const char *path) {
     plsh_mapping file = {0};
+    struct stat about;
+    if (stat(path, &about) != 0 || !S_ISREG(about.st_mode)) return false; /* a pipe is read once */
     bool is = !plsh_mapping_open(&file, path, NULL) && has_magic(&file);
     plsh_mapping_close(&file);
     return is;
