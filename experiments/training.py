@@ -1,7 +1,7 @@
 """What the experiments that train have in common: the program and the data, runs side by side that go on where they were stopped, and
 the rows of finished ones in a TSV file.
 
-usage of each: run [--list | --summary] [--tiny] [PLSH]
+usage of each: run [--list | --summary] [--only NAMES] [--tiny] [PLSH]
 The program is build/plsh unless given; the reference data is in ../shared, or where PLSH_SHARED points. --tiny is a test of the script: a
 few short steps, whose rows and files go below build/."""
 import argparse
@@ -36,6 +36,7 @@ class Experiment:
         parser.add_argument("--list", action="store_true", help="what there is to do")
         parser.add_argument("--summary", action="store_true", help="the table of what is done")
         parser.add_argument("--tiny", action="store_true", help="a few short steps, to test the script")
+        parser.add_argument("--only", help="the runs of these names alone, as exact,window")
         for name, text in more:
             parser.add_argument(name, help=text)
         parser.add_argument("plsh", nargs="?", default=str(ROOT / "build/plsh"))
@@ -88,6 +89,9 @@ class Experiment:
             with self.tsv.open("a") as file:
                 file.write(text)
             print(text, end="", flush=True)
+
+    def is_asked_for(self, name):
+        return not self.options.only or name in self.options.only.split(",")
 
     def run(self, todo, describe, finish, side_by_side=2):
         """Does what is missing, each to its row; or lists it."""
