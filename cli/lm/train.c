@@ -71,8 +71,7 @@ static void catch_signals(void) {
     sigaction(SIGUSR1, &plot, NULL);
 }
 
-/* ---- Before the work ---------------------------------------------------------------------------
- */
+/* ---- Before the work ------------------------------------------------------------------------- */
 
 /* Is it there? Looked at before new weights are made, which may take long. */
 static int check_readable(const char *option, const char *path) {
@@ -675,7 +674,8 @@ static int run(const void *given) {
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = same_data(&w);
     if (code == CLI_DONE) code = train(&w);
-    /* Those of a run that goes on are its own, or they lock it out. */
+    /* A resume that was refused leaves no tokens: they may be another text's, and `keep` would then
+     * refuse the right one. */
     if (w.made_tokens && w.folder.goes_on && !w.folder.begun)
         unlink(w.given->data.tokens != NULL ? w.given->data.tokens : w.tokens);
     cli_train_log_close(&w.log);
