@@ -10,6 +10,7 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
     const plsh_model_config *c = &model->config;
     const plsh_layer *layer = &model->layer[0];
     const size_t n = (size_t)rows, hidden = (size_t)c->hidden;
+    const size_t widest_norm = (size_t)(c->hidden > c->head_dim ? c->hidden : c->head_dim);
     const size_t width = (size_t)model->qkv.width;
     size_t up = 0;
     for (int i = 0; i < layer->up_count; i++) up += (size_t)layer->up[i].base.out;
@@ -22,7 +23,7 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
         .da = plsh_arena_floats(arena, n * (size_t)c->intermediate),
         .rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
         .d_rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
-        .partial = plsh_arena_floats(arena, (n / PLSH_NORM_BLOCK + 1) * 2 * hidden)};
+        .partial = plsh_arena_floats(arena, (n / PLSH_NORM_BLOCK + 1) * 2 * widest_norm)};
     g.d_qkv = c->family->qk_norm ? plsh_arena_floats(arena, n * width) : g.d_qk;
     g.dn_mlp = c->parallel ? plsh_arena_floats(arena, n * hidden) : NULL;
     g.dz = dropout ? plsh_arena_floats(arena, n * hidden) : NULL;

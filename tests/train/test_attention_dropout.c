@@ -9,17 +9,12 @@
 #include "plsh/lm.h"
 #include "support/support.h"
 #include "support/tiny_model.h"
+#include "support/train_cases.h"
 
-enum { CONTEXT = 40, BATCH = 2, VOCABULARY = 64 };
+enum { CONTEXT = 40, BATCH = 2 };
 
 static const char *model_path;
 static char folder[] = "dropout-test-XXXXXX";
-
-static void fill_ids(int32_t *ids, int64_t step) {
-    for (int64_t i = 0; i < CONTEXT; i++) {
-        ids[i] = ids[i + CONTEXT] = (int32_t)((i * i + 5 * i * (step + 1) + i / 7) % VOCABULARY);
-    }
-}
 
 static plsh_trainer *open_trainer(plsh_train_options options) {
     plsh_trainer *t;
@@ -35,7 +30,7 @@ static double accumulate(plsh_trainer *t, int64_t windows) {
     plsh_error error;
     int32_t ids[BATCH * CONTEXT];
     double loss;
-    fill_ids(ids, 0);
+    train_case_ids(ids, windows, CONTEXT, 0);
     assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, windows, &loss, &error));
     return loss;
 }
@@ -86,52 +81,19 @@ static void test_layers(void **state) {
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 
-/* The loss where tensor `which` has moved by `step` along `direction`. */
-static double moved_loss(plsh_train_options options, size_t which, const float *direction,
-                         size_t count, double step) {
-    plsh_trainer *t = open_trainer(options);
-    float *value = plsh_trainer_at(t, which).value;
-    for (size_t i = 0; i < count; i++) value[i] += (float)(step * (double)direction[i]);
-    double loss = accumulate(t, BATCH);
-    plsh_trainer_destroy(t);
-    return loss;
-}
-
-/* Against differences of the loss along the gradient of each tensor, moved by 5e-4 a number or
- * so: they are good for 1 %. */
-static void check_differences(plsh_train_options options) {
-    plsh_trainer *t = open_trainer(options);
-    double worst = 0;
-    accumulate(t, BATCH);
-    for (size_t i = 0; i < plsh_trainer_count(t); i++) {
-        const plsh_trained p = plsh_trainer_at(t, i);
-        const size_t count = (size_t)((p.rows ? p.rows : 1) * p.columns);
-        double square = 0;
-        for (size_t x = 0; x < count; x++) square += (double)p.gradient[x] * (double)p.gradient[x];
-        const double step = 5e-4 * sqrt((double)count / square);
-        const double slope = (moved_loss(options, i, p.gradient, count, step) -
-                              moved_loss(options, i, p.gradient, count, -step)) /
-                             (2 * step);
-        const double off = fabs(slope / square - 1);
-        worst = fmax(worst, off);
-        if (!(off < 0.01)) fail_msg("%s: slope %g, not %g", p.name, slope, square);
-    }
-    print_message("slopes off by %.2g at most\n", worst);
-    plsh_trainer_destroy(t);
-}
-
 static void test_gradients(void **state) {
     (void)state;
     plsh_head head[4];
     plsh_error error;
     assert_ok(plsh_heads_alibi(4, PLSH_METHOD_PLSH, head, &error));
     plsh_layer_attention attention = {.head = head, .head_count = 4};
-    check_differences((plsh_train_options){.dropout = -1, .seed = 3});
-    check_differences((plsh_train_options){.dropout = -1,
-                                           .seed = 4,
-                                           .attention = &attention,
-                                           .attention_count = 1,
-                                           .recompute = true});
+    plsh_train_options options = {.context = CONTEXT, .batch = BATCH, .dropout = -1, .seed = 3};
+    train_case_check_gradients(model_path, &options);
+    options.seed = 4;
+    options.attention = &attention;
+    options.attention_count = 1;
+    options.recompute = true;
+    train_case_check_gradients(model_path, &options);
 }
 
 /* ---- Resuming -------------------------------------------------------------------------------- */
@@ -144,16 +106,6 @@ static void take_steps(plsh_trainer *t, int64_t first, int64_t end) {
         accumulate(t, BATCH);
         plsh_update update = {.learning_rate = 1e-2, .clip = 1.0, .accumulated = 2};
         assert_ok(plsh_trainer_update(t, &update, &norm, &error));
-    }
-}
-
-static void assert_same(const plsh_trainer *a, const plsh_trainer *b) {
-    assert_int_equal(plsh_trainer_count(a), plsh_trainer_count(b));
-    for (size_t i = 0; i < plsh_trainer_count(a); i++) {
-        plsh_trained x = plsh_trainer_at(a, i), y = plsh_trainer_at(b, i);
-        size_t count = (size_t)((x.rows ? x.rows : 1) * x.columns);
-        assert_memory_equal(x.value, y.value, count * sizeof(float));
-        assert_memory_equal(x.m, y.m, count * sizeof(float));
     }
 }
 
@@ -175,8 +127,8 @@ static void test_resumed(void **state) {
     assert_ok(plsh_checkpoint_load(resumed, place, &at, &error));
     take_steps(other, 2, 4);
     take_steps(resumed, 2, 4);
-    assert_same(whole, other);
-    assert_same(whole, resumed);
+    train_case_check_same(whole, other);
+    train_case_check_same(whole, resumed);
     plsh_trainer_destroy(whole);
     plsh_trainer_destroy(other);
     plsh_trainer_destroy(resumed);

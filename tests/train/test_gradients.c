@@ -1,4 +1,5 @@
-/* train: gradients of every family and 20 steps of AdamW against the reference data. */
+/* train: gradients of every family and 20 steps of AdamW against the reference data; gradients of a
+ * shape that it does not have, against differences. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,8 @@
 
 #include "plsh/lm.h"
 #include "support/support.h"
+#include "support/tiny_model.h"
+#include "support/train_cases.h"
 
 static char *folder_of(const char *format, const char *name) {
     static char folders[4][1024];
@@ -126,37 +129,25 @@ static void test_lora(void **state) {
     plsh_npy_free(&ids);
 }
 
-/* The loss of a step in the trace. */
-static double traced(const char *text, int step) {
-    const char *at = strstr(text, "\"loss\": [");
+/* The number of a step in a list of the trace. */
+static double traced(const char *text, const char *list, int step) {
+    char key[64];
+    snprintf(key, sizeof(key), "\"%s\": [", list);
+    const char *at = strstr(text, key);
     assert_non_null(at);
     at = strchr(at, '[');
     for (int i = 0; i < step; i++) at = strchr(at + 1, ',');
     return strtod(at + 1, NULL);
 }
 
-static void test_adamw(void **state) {
-    (void)state;
-    static char text[1 << 14];
+static void assert_near(double is, double expected, double limit, const char *what, int step) {
+    if (!(fabs(is - expected) <= limit * expected))
+        fail_msg("step %d: %s is %.9g, not %.9g", step, what, is, expected);
+}
+
+/* The weights after the last step: the largest difference, and the root of their mean square. */
+static void check_weights(const plsh_trainer *trainer) {
     plsh_error error;
-    plsh_train_options options = {.context = 48, .batch = 1};
-    plsh_trainer *trainer = make(folder_of("golden/models/%s/config.json", "qwen3"), &options);
-    plsh_npy batches = test_shared_npy("golden/adamw/batches.npy");
-    FILE *file = fopen(test_shared("golden/adamw/trace.json"), "r");
-    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-    fclose(file);
-    for (int t = 0; t < 20; t++) {
-        double loss, norm;
-        const int32_t *ids = (const int32_t *)batches.data + t * 48;
-        assert_ok(plsh_trainer_accumulate(trainer, ids, 48, 1, &loss, &error));
-        plsh_update update = {.learning_rate = t < 2 ? 5e-4 * t / 2 : 5e-4 * (20 - t) / 18,
-                              .weight_decay = 0.01,
-                              .clip = 1.0};
-        assert_ok(plsh_trainer_update(trainer, &update, &norm, &error));
-        double expected = traced(text, t);
-        if (!(fabs(loss - expected) <= 1e-5 * expected))
-            fail_msg("step %d: %g, %g", t, loss, expected);
-    }
     plsh_weights *final;
     assert_ok(plsh_weights_open(&final, test_shared("golden/adamw/final.safetensors"), &error));
     double worst = 0, squares = 0;
@@ -173,17 +164,74 @@ static void test_adamw(void **state) {
         }
         total += count;
     }
-    print_message("20 steps: weights within %.2g, %.2g rms\n", worst,
-                  sqrt(squares / (double)total));
-    assert_true(worst <= 1e-5 && sqrt(squares / (double)total) <= 2e-7);
+    const double rms = sqrt(squares / (double)total);
+    print_message("20 steps: weights within %.2g, %.2g rms\n", worst, rms);
+    assert_true(worst <= 1e-5 && rms <= 2e-7);
     plsh_weights_close(final);
+}
+
+static void test_adamw(void **state) {
+    (void)state;
+    static char text[1 << 14];
+    plsh_error error;
+    plsh_train_options options = {.context = 48, .batch = 1};
+    plsh_trainer *trainer = make(folder_of("golden/models/%s/config.json", "qwen3"), &options);
+    plsh_npy batches = test_shared_npy("golden/adamw/batches.npy");
+    FILE *file = fopen(test_shared("golden/adamw/trace.json"), "r");
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    const plsh_schedule schedule = {
+        .shape = PLSH_SCHEDULE_LINEAR, .peak = 5e-4, .warmup = 2, .steps = 20};
+    for (int t = 0; t < 20; t++) {
+        double loss, norm;
+        const int32_t *ids = (const int32_t *)batches.data + t * 48;
+        assert_ok(plsh_trainer_accumulate(trainer, ids, 48, 1, &loss, &error));
+        plsh_update update = {
+            .learning_rate = plsh_schedule_rate(&schedule, t), .weight_decay = 0.01, .clip = 1.0};
+        assert_ok(plsh_trainer_update(trainer, &update, &norm, &error));
+        assert_near(update.learning_rate, traced(text, "learning_rate", t), 1e-12, "the rate", t);
+        assert_near(loss, traced(text, "loss", t), 1e-5, "the loss", t);
+        assert_near(norm, traced(text, "grad_norm_before_clip", t), 1e-4, "the norm", t);
+    }
+    check_weights(trainer);
     plsh_trainer_destroy(trainer);
     plsh_npy_free(&batches);
+}
+
+/* Heads that are wider than the hidden states: what norms work in has to be as wide. 80 rows: more
+ * than one block of them. */
+static void test_wide_heads(void **state) {
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"qwen3\", \"hidden_size\": 16, \"intermediate_size\": 24, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+        "\"head_dim\": 64, \"vocab_size\": 64, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "
+        "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"max_position_embeddings\": "
+        "128}";
+    static const tiny_tensor tensors[] = {
+        {"model.embed_tokens.weight", 64, 16},
+        {"model.norm.weight", 0, 16},
+        {"model.layers.%d.input_layernorm.weight", 0, 16},
+        {"model.layers.%d.post_attention_layernorm.weight", 0, 16},
+        {"model.layers.%d.self_attn.q_proj.weight", 128, 16},
+        {"model.layers.%d.self_attn.k_proj.weight", 64, 16},
+        {"model.layers.%d.self_attn.v_proj.weight", 64, 16},
+        {"model.layers.%d.self_attn.o_proj.weight", 16, 128},
+        {"model.layers.%d.self_attn.q_norm.weight", 0, 64},
+        {"model.layers.%d.self_attn.k_norm.weight", 0, 64},
+        {"model.layers.%d.mlp.gate_proj.weight", 24, 16},
+        {"model.layers.%d.mlp.up_proj.weight", 24, 16},
+        {"model.layers.%d.mlp.down_proj.weight", 16, 24}};
+    const char *path = tiny_model_write(config, tensors, sizeof(tensors) / sizeof(*tensors), 2);
+    const plsh_train_options options = {.context = 40, .batch = 2};
+    train_case_check_gradients(path, &options);
+    tiny_model_remove(path);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families),
                                        cmocka_unit_test(test_variants), cmocka_unit_test(test_lora),
-                                       cmocka_unit_test(test_adamw)};
+                                       cmocka_unit_test(test_adamw),
+                                       cmocka_unit_test(test_wide_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,17 +9,12 @@
 #include "plsh/lm.h"
 #include "support/support.h"
 #include "support/tiny_model.h"
+#include "support/train_cases.h"
 
-enum { CONTEXT = 40, HEADS = 4, LAYERS = 2, VOCABULARY = 64 };
+enum { CONTEXT = 40, HEADS = 4, LAYERS = 2 };
 
 static const char *model_path;
 static char folder[] = "slopes-test-XXXXXX";
-
-static void fill_ids(int32_t *ids, int64_t step) {
-    for (int64_t i = 0; i < CONTEXT; i++) {
-        ids[i] = (int32_t)((i * i + 5 * i * (step + 1) + i / 7) % VOCABULARY);
-    }
-}
 
 /* Exact heads, a sigma for each layer and head. */
 typedef struct choice {
@@ -60,7 +55,7 @@ static double loss_at(const double *sigma) {
     int32_t ids[CONTEXT];
     double loss;
     plsh_trainer *t = open_trainer(&c, sigma, PLSH_METHOD_DENSE, (plsh_train_options){0});
-    fill_ids(ids, 0);
+    train_case_ids(ids, 1, CONTEXT, 0);
     assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, 1, &loss, &error));
     plsh_trainer_destroy(t);
     return loss;
@@ -75,7 +70,7 @@ static void test_gradients(void **state) {
     double loss;
     plsh_train_options learn = {.learn_slopes = true};
     plsh_trainer *t = open_trainer(&c, sigmas, PLSH_METHOD_EXACT, learn);
-    fill_ids(ids, 0);
+    train_case_ids(ids, 1, CONTEXT, 0);
     assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, 1, &loss, &error));
     plsh_trained slopes = plsh_trainer_at(t, 0);
     assert_string_equal(slopes.name, "log_slopes");
@@ -102,19 +97,10 @@ static void take_steps(plsh_trainer *t, int64_t first, int64_t end) {
     int32_t ids[CONTEXT];
     double loss, norm;
     for (int64_t s = first; s < end; s++) {
-        fill_ids(ids, s);
+        train_case_ids(ids, 1, CONTEXT, s);
         assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, 1, &loss, &error));
         plsh_update update = {.learning_rate = 1e-2, .weight_decay = 0.5, .clip = 1.0};
         assert_ok(plsh_trainer_update(t, &update, &norm, &error));
-    }
-}
-
-static void check_same(const plsh_trainer *a, const plsh_trainer *b) {
-    assert_int_equal(plsh_trainer_count(a), plsh_trainer_count(b));
-    for (size_t i = 0; i < plsh_trainer_count(a); i++) {
-        plsh_trained x = plsh_trainer_at(a, i), y = plsh_trainer_at(b, i);
-        size_t count = (size_t)((x.rows ? x.rows : 1) * x.columns);
-        assert_memory_equal(x.value, y.value, count * sizeof(float));
     }
 }
 
@@ -136,8 +122,8 @@ static void check_resumed(plsh_method method, int64_t rank) {
     assert_ok(plsh_checkpoint_load(resumed, place, &at, &error));
     take_steps(other, 3, 6);
     take_steps(resumed, 3, 6);
-    check_same(whole, other);
-    check_same(whole, resumed);
+    train_case_check_same(whole, other);
+    train_case_check_same(whole, resumed);
     plsh_trainer_destroy(whole);
     plsh_trainer_destroy(other);
     plsh_trainer_destroy(resumed);

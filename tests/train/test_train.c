@@ -8,6 +8,7 @@
 #include "plsh/io.h"
 #include "plsh/lm.h"
 #include "support/support.h"
+#include "support/train_cases.h"
 
 static char folder[] = "train-test-XXXXXX";
 
@@ -224,23 +225,19 @@ static void train_steps(plsh_trainer *trainer, int from, int to) {
 static void check_resumed(int64_t rank) {
     plsh_trainer *whole = make_trainer(rank), *first = make_trainer(rank);
     plsh_trainer *second = make_trainer(rank);
-    plsh_checkpoint saved = {.step = 3, .window = 6, .skipped = 1, .log_bytes = 99}, read;
+    plsh_checkpoint saved = {.step = 3, .window = 6, .skipped = 1, .in_a_row = 1, .log_bytes = 99},
+                    read;
     plsh_error error;
     strcpy(saved.settings, "lr=1");
     train_steps(whole, 0, 6);
     train_steps(first, 0, 3);
     assert_ok(plsh_checkpoint_save(first, &saved, folder, &error));
     assert_ok(plsh_checkpoint_load(second, path_of("checkpoint-00000003"), &read, &error));
-    assert_true(read.step == 3 && read.window == 6 && read.skipped == 1 && read.log_bytes == 99);
+    assert_true(read.step == 3 && read.window == 6 && read.skipped == 1 && read.in_a_row == 1);
+    assert_true(read.log_bytes == 99);
     assert_string_equal(read.settings, "lr=1");
     train_steps(second, 3, 6);
-    for (size_t i = 0; i < plsh_trainer_count(whole); i++) {
-        plsh_trained a = plsh_trainer_at(whole, i), b = plsh_trainer_at(second, i);
-        size_t bytes = (size_t)((a.rows ? a.rows : 1) * a.columns) * sizeof(float);
-        assert_memory_equal(a.value, b.value, bytes);
-        assert_memory_equal(a.m, b.m, bytes);
-        assert_memory_equal(a.v, b.v, bytes);
-    }
+    train_case_check_same(whole, second);
     plsh_trainer_destroy(whole);
     plsh_trainer_destroy(first);
     plsh_trainer_destroy(second);
