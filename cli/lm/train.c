@@ -34,7 +34,6 @@ typedef struct work {
     plsh_schedule schedule;
     plsh_checkpoint state;
     int64_t saved;    /* the step of the last checkpoint, -1: none */
-    int64_t in_a_row; /* steps that were not finite */
     bool made_tokens; /* there were none before */
     cli_train_folder folder;
     double last_loss;
@@ -453,8 +452,7 @@ static void follow_slopes(work *w) {
     }
     m->attention_count = m->facts.layers;
     for (int64_t i = 0; i < m->facts.layers * heads; i++)
-        m->heads[i].partition.decay =
-            plsh_decay_alibi(1.0 / plsh_model_slope(m->model, i / heads, i % heads));
+        m->heads[i].partition.decay.a = 1.0 / plsh_model_slope(m->model, i / heads, i % heads);
 }
 
 /* Every whole window of the held-out text, scored but for its first token. */
@@ -486,7 +484,7 @@ static plsh_status accumulate(work *w, double *loss, plsh_error *error) {
         plsh_corpus_windows(w->corpus, s->context, w->state.window + a * s->batch, s->batch,
                             w->ids);
         status = plsh_trainer_accumulate(w->trainer, w->ids, s->context, s->batch, &one, error);
-        *loss += one / (double)s->accumulate;
+        if (status == PLSH_STATUS_OK) *loss += one / (double)s->accumulate;
     }
     return status;
 }
@@ -507,15 +505,15 @@ static int skip(work *w, const plsh_error *error) {
     char why[sizeof error->message + 40];
     int code = cli_train_log_skip(&w->log, w->state.step, error->message);
     w->state.skipped++;
-    w->in_a_row++;
+    w->state.in_a_row++;
     if (code == CLI_DONE && plsh_trainer_lost(w->trainer)) {
         snprintf(why, sizeof why, "step %lld: %s", (long long)w->state.step, error->message);
         return give_up(w, why);
     }
     cli_note("step %lld is skipped: %s", (long long)w->state.step, error->message);
-    if (code != CLI_DONE || w->in_a_row < w->given->steps.patience) return code;
-    snprintf(why, sizeof why, "%lld step%s not finite", (long long)w->in_a_row,
-             w->in_a_row == 1 ? " was" : "s in a row were");
+    if (code != CLI_DONE || w->state.in_a_row < w->given->steps.patience) return code;
+    snprintf(why, sizeof why, "%lld step%s not finite", (long long)w->state.in_a_row,
+             w->state.in_a_row == 1 ? " was" : "s in a row were");
     return give_up(w, why);
 }
 
@@ -540,7 +538,7 @@ static int step(work *w) {
     w->state.step++;
     w->state.window += windows;
     if (status == PLSH_STATUS_NOT_FINITE) return skip(w, &error);
-    w->in_a_row = 0;
+    w->state.in_a_row = 0;
     w->last_loss = done.loss;
     done.step = w->state.step;
     done.tokens = w->state.window * s->context;
@@ -593,7 +591,7 @@ static int loop(work *w) {
         cli_progress((double)(w->state.step - first));
         if (code == CLI_DONE && w->eval.values != NULL && is_due(w, records->eval_every))
             code = evaluate(w);
-        if (code == CLI_DONE && w->in_a_row == 0 && is_due(w, records->checkpoint_every))
+        if (code == CLI_DONE && w->state.in_a_row == 0 && is_due(w, records->checkpoint_every))
             code = save(w);
         if (code == CLI_DONE && asked_to_plot) plot(w);
         code = cli_ranks_agree(code);

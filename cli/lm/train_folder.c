@@ -140,13 +140,33 @@ static int refuse_model(const cli_train_folder *f) {
     return code;
 }
 
+static bool is_same_folder(const char *a, const char *b) {
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 static int check_base(const cli_train_data *data) {
-    struct stat base, out;
-    if (data->base == NULL || stat(data->base, &base) != 0 || stat(data->out, &out) != 0 ||
-        base.st_dev != out.st_dev || base.st_ino != out.st_ino)
-        return CLI_DONE;
+    if (data->base == NULL || !is_same_folder(data->base, data->out)) return CLI_DONE;
     return cli_fail("--out: %s is the folder of --base, which it would overwrite; choose another",
                     data->out);
+}
+
+/* Checkpoints that are there are pruned as the run's own: they have to be. */
+static int check_checkpoints(const cli_train_settings *given, bool has) {
+    const char *out = given->data.out, *from = given->records.from;
+    char parent[CLI_TRAIN_PATH];
+    if (!has) return CLI_DONE;
+    if (!given->records.resume)
+        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
+                        "choose another --out",
+                        out);
+    if (from == NULL || cli_train_path(parent, from, "..") != CLI_DONE || access(from, F_OK) != 0 ||
+        is_same_folder(parent, out))
+        return CLI_DONE;
+    return cli_fail("--from: %s is not in %s, which has checkpoints of its own; choose another "
+                    "--out",
+                    from, out);
 }
 
 int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) {
@@ -168,10 +188,8 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
     if (code != CLI_DONE) return code;
     remove_parts(initial);
     const bool resume = given->records.resume, has = plsh_checkpoint_last(out, -1) >= 0;
-    if (!resume && has)
-        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
-                        "choose another --out",
-                        out);
+    code = check_checkpoints(given, has);
+    if (code != CLI_DONE) return code;
     f->goes_on = resume && (has || given->records.from != NULL);
     if (!has) code = refuse_model(f);
     if (code != CLI_DONE || given->data.fresh == NULL) return code;

@@ -73,8 +73,9 @@ PLSH_API void plsh_trainer_destroy(plsh_trainer *trainer); /* NULL is fine */
 PLSH_API const plsh_model *plsh_trainer_model(const plsh_trainer *trainer);
 
 /* Adds the gradients of the mean next-token loss of `windows` windows of `context` tokens each, one
- * after the other in ids; *loss is that mean. Where the loss is not finite all gradients added so
- * far are dropped: PLSH_STATUS_NOT_FINITE. */
+ * after the other in ids; *loss is that mean. Where the loss is not finite, or memory ends on the
+ * way, all gradients added so far are dropped: PLSH_STATUS_NOT_FINITE, .._NO_MEMORY. What is
+ * refused (sizes, ids) changes nothing. */
 PLSH_API plsh_status plsh_trainer_accumulate(plsh_trainer *trainer, const int32_t *ids,
                                              int64_t context, int64_t windows, double *loss,
                                              plsh_error *error);
@@ -155,7 +156,7 @@ PLSH_API uint64_t plsh_corpus_checksum(const plsh_corpus *corpus); /* of the ids
 PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus);       /* was it made before? */
 
 /* ids[count][context] = windows first .. first + count - 1 in the order of the text, which begins
- * anew after its last whole window: count(tokens) / context windows, at least 1. */
+ * anew after its last whole window. The text has to fill one: plsh_corpus_count >= context > 0. */
 PLSH_API void plsh_corpus_windows(const plsh_corpus *corpus, int64_t context, int64_t first,
                                   int64_t count, int32_t *ids);
 
@@ -185,7 +186,8 @@ PLSH_API double plsh_schedule_rate(const plsh_schedule *schedule, int64_t step);
 typedef struct plsh_checkpoint {
     int64_t step;        /* of the run: updates, and steps that were skipped */
     int64_t window;      /* windows of the data that were used */
-    int64_t skipped;     /* steps that were not finite */
+    int64_t skipped;     /* steps that were not finite, */
+    int64_t in_a_row;    /* and how many of them were the last ones */
     int64_t log_bytes;   /* how long the log was */
     char settings[4096]; /* of the run, in words: those of another run are not to go on from it */
 } plsh_checkpoint;

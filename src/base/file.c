@@ -1,6 +1,7 @@
 /* base: files that are written whole or not at all. */
 #include "plsh/io.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -143,9 +144,7 @@ plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size, pls
     return PLSH_STATUS_OK;
 }
 
-/* After a rename the folder's own entry has to reach the disk too. Some file systems cannot sync
- * a folder; the file itself is safe by then, so that is no failure. */
-static void sync_folder(const char *path) {
+void plsh_file_sync_folder(const char *path) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
@@ -169,7 +168,7 @@ plsh_status plsh_file_commit(plsh_file *file, plsh_error *error) {
         if (rename(file->temporary, file->path) != 0)
             status = fail(file, "replace it", error);
         else
-            sync_folder(file->path);
+            plsh_file_sync_folder(file->path);
     }
     if (status == PLSH_STATUS_OK) file->beside = false;
     plsh_file_abandon(file);

@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/file.h"
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "model/pooling.h"
 #include "plsh/io.h"
 #include "train/save.h"
 #include "weights/json.h"
@@ -37,9 +39,11 @@ plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, siz
                      run);
 }
 
-/* Removes a folder of plain files. */
+/* Removes a folder of plain files, and of the pooling that an embedding model has. */
 static void remove_folder(const char *folder) {
     DIR *list = opendir(folder);
+    if (list) unlinkat(dirfd(list), PLSH_POOLING_FILE, 0);
+    if (list) unlinkat(dirfd(list), PLSH_POOLING_FOLDER, AT_REMOVEDIR);
     for (const struct dirent *entry; list && (entry = readdir(list));) {
         unlinkat(dirfd(list), entry->d_name, 0);
     }
@@ -94,15 +98,6 @@ plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
     }
     remove_parts(run);
     return status;
-}
-
-static plsh_status sync_folder(const char *folder, plsh_error *error) {
-    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool done = descriptor >= 0 && fsync(descriptor) == 0;
-    int reason = errno;
-    if (descriptor >= 0) close(descriptor);
-    if (done) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_IO, "%s: %s", folder, strerror(reason));
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -175,9 +170,11 @@ static plsh_status add_checksums(json_t *files, const char *folder, plsh_error *
     if (!list) return plsh_fail(error, PLSH_STATUS_IO, "%s: %s", folder, strerror(errno));
     for (const struct dirent *entry; !status && (entry = readdir(list));) {
         char checksum[24];
-        if (entry->d_name[0] == '.') continue;
-        status = checksum_file(folder, entry->d_name, checksum, error);
-        if (!status && json_object_set_new(files, entry->d_name, json_string(checksum)) != 0) {
+        const char *name = entry->d_name;
+        if (name[0] == '.') continue;
+        if (strcmp(name, PLSH_POOLING_FOLDER) == 0) name = PLSH_POOLING_FILE;
+        status = checksum_file(folder, name, checksum, error);
+        if (!status && json_object_set_new(files, name, json_string(checksum)) != 0) {
             status = plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
         }
     }
@@ -210,10 +207,10 @@ static plsh_status save_text(const json_t *root, const char *folder, plsh_error 
 static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *state,
                               const char *folder, plsh_error *error) {
     json_t *root =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:{}}", "step", (json_int_t)state->step,
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:{}}", "step", (json_int_t)state->step,
                   "updates", (json_int_t)t->steps, "window", (json_int_t)state->window, "skipped",
-                  (json_int_t)state->skipped, "log_bytes", (json_int_t)state->log_bytes, "settings",
-                  state->settings, "checksums");
+                  (json_int_t)state->skipped, "in_a_row", (json_int_t)state->in_a_row, "log_bytes",
+                  (json_int_t)state->log_bytes, "settings", state->settings, "checksums");
     if (!root) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "the settings of a run have to be UTF-8");
     }
@@ -228,10 +225,12 @@ static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *stat
     return status;
 }
 
-static plsh_status put_in_place(const char *made, const char *folder, const char *run,
-                                plsh_error *error) {
+static plsh_status put_in_place(const char *made, const char *folder, plsh_error *error) {
     if (plsh_path_exists(folder)) remove_folder(folder);
-    if (rename(made, folder) == 0) return sync_folder(run, error);
+    if (rename(made, folder) == 0) {
+        plsh_file_sync_folder(folder);
+        return PLSH_STATUS_OK;
+    }
     return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be put in its place: %s", folder,
                      strerror(errno));
 }
@@ -249,7 +248,7 @@ static plsh_status write_checkpoint(const plsh_trainer *t, const plsh_checkpoint
     status = plsh_trainer_write(t, made, error);
     if (!status) status = save_moments(t, made, error);
     if (!status) status = save_state(t, state, made, error);
-    if (!status) status = put_in_place(made, folder, run, error);
+    if (!status) status = put_in_place(made, folder, error);
     if (status) remove_folder(made);
     return status;
 }
@@ -307,7 +306,7 @@ static plsh_status check_files(const json_t *root, const char *folder, plsh_erro
     json_object_foreach(files, name, expected) {
         char checksum[24];
         const char *wanted = json_string_value(expected);
-        if (strchr(name, '/')) {
+        if (strchr(name, '/') && strcmp(name, PLSH_POOLING_FILE) != 0) {
             return plsh_fail(error, PLSH_STATUS_FORMAT, "%s/%s: the name %s", folder, state_name,
                              name);
         }
@@ -351,6 +350,11 @@ static plsh_status read_fields(const json_t *root, const char *what, plsh_checkp
             status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: %s is missing", what,
                                fields[i].key);
         }
+    }
+    state->in_a_row = 0; /* earlier versions did not keep it */
+    if (!status) {
+        status = plsh_weights_json_integer(root, "in_a_row", 0, INT64_MAX, what, &state->in_a_row,
+                                           error);
     }
     if (!status) status = plsh_weights_json_string(root, "settings", what, &settings, error);
     if (!status && strlen(settings) >= sizeof(state->settings)) {
@@ -450,12 +454,15 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     const char *values =
         t->options.lora_rank > 0 ? "adapter_model.safetensors" : "model.safetensors";
     plsh_status status = read_state(folder, state, &updates, error);
+    if (!status) t->lost = true; /* until all of it is there */
     if (!status) status = load_file(t, folder, values, load_values, error);
     if (!status) status = load_file(t, folder, "moments.safetensors", load_moments, error);
     status = plsh_ranks_agree(t->options.ranks, status, error);
     if (status) return status;
     t->steps = updates;
+    t->planned_rows = 0; /* plans are of other draws and slopes */
     t->lost = false;
+    plsh_trainer_drop_gradients(t);
     plsh_trainer_apply_slopes(t);
     return status;
 }

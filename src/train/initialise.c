@@ -1,8 +1,6 @@
 /* train: new weights of a configuration, as transformers makes them. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/mapping.h"
 #include "base/memory.h"

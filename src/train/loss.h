@@ -5,7 +5,6 @@
 #ifndef PLSH_TRAIN_LOSS_H
 #define PLSH_TRAIN_LOSS_H
 
-#include "base/arena.h"
 #include "weights/linear.h"
 
 /* How many at once: 8 MiB of logits, and 128 rows at least, so that products are efficient. */

@@ -119,6 +119,11 @@ static void take_kept(plsh_arena *arena, const plsh_model *model, size_t n, plsh
     b->u = plsh_arena_floats(arena, n * up);
 }
 
+/* Do hidden states fall out? */
+static bool drops_hidden(const plsh_trainer *t) {
+    return (t->options.dropout < 0.0 ? t->model->config.dropout : t->options.dropout) > 0.0;
+}
+
 /* What all layers use one after the other. */
 static plsh_layer_buffers take_shared(plsh_arena *arena, const plsh_trainer *t, size_t n) {
     const plsh_model *model = t->model;
@@ -134,7 +139,7 @@ static plsh_layer_buffers take_shared(plsh_arena *arena, const plsh_trainer *t, 
     }
     size_t widest = hidden > (size_t)c->intermediate ? hidden : (size_t)c->intermediate;
     size_t attention = (size_t)(c->heads * c->head_dim);
-    b.wide = plsh_arena_floats(arena, n * hidden);
+    b.wide = plsh_arena_floats(arena, drops_hidden(t) ? n * hidden : 0);
     b.drop = plsh_arena_floats(
         arena, t->options.lora_dropout > 0.0 ? n * (widest > attention ? widest : attention) : 0);
     return b;
@@ -164,9 +169,9 @@ static void lay_out(plsh_trainer *t, plsh_arena *arena) {
         shared.y = b->x ? b->x + (size_t)(l + 1) * n * hidden : NULL;
         if (b->layer) b->layer[l] = shared;
     }
-    b->backward = plsh_backward_buffers_take(arena, model, (int64_t)n, true);
+    b->backward = plsh_backward_buffers_take(arena, model, (int64_t)n, drops_hidden(t));
     b->h = plsh_arena_floats(arena, n * hidden);
-    b->scratch = plsh_arena_floats(arena, n * hidden);
+    b->scratch = plsh_arena_floats(arena, model->tokens_norm.weight ? n * hidden : hidden);
     b->logits =
         plsh_arena_floats(arena, (size_t)plsh_loss_rows(c->vocabulary) * (size_t)c->vocabulary);
     b->target = plsh_arena_take(arena, n, sizeof(int32_t));
@@ -265,7 +270,7 @@ void plsh_trainer_destroy(plsh_trainer *t) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-static void drop_gradients(plsh_trainer *t) {
+void plsh_trainer_drop_gradients(plsh_trainer *t) {
     memset(t->parameters.gradient, 0, t->parameters.numbers * sizeof(float));
     t->passes = 0;
 }
@@ -300,9 +305,12 @@ plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t
     plsh_status status = check_ranks(t, windows, error);
     if (status) return status;
     status = plsh_layer_check_ids(t->model, ids, context * windows, error);
-    if (!status) status = plsh_trainer_pass(t, ids, context, windows, loss, error);
-    t->passes++;
-    if (status == PLSH_STATUS_NOT_FINITE) drop_gradients(t);
+    if (status) return status;
+    status = plsh_trainer_pass(t, ids, context, windows, loss, error);
+    if (status)
+        plsh_trainer_drop_gradients(t);
+    else
+        t->passes++;
     return status;
 }
 
@@ -389,7 +397,7 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     *norm = gradient_norm(t, divisor);
     t->passes = 0;
     if (!isfinite(*norm)) {
-        drop_gradients(t);
+        plsh_trainer_drop_gradients(t);
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g",
                          fabs(*norm)); /* a NaN without its sign */
     }

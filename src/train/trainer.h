@@ -11,14 +11,14 @@ typedef struct plsh_trainer_buffers {
     float *x;         /* [layers + 1][rows][hidden]: what goes into each, and out of the last */
     float *h;         /* [rows][hidden], after the last norm */
     float *logits;    /* [plsh_loss_rows][vocabulary] */
-    float *scratch;   /* [rows][hidden], for the norm of the embedding */
+    float *scratch;   /* [rows][hidden] for a norm of the embedding; without, one row */
     int32_t *target;  /* [rows] */
     int64_t *offsets; /* [batch + 1] */
 } plsh_trainer_buffers;
 
 struct plsh_trainer {
     plsh_model *model;
-    plsh_train_options options; /* pointers into copies */
+    plsh_train_options options; /* its attention is copied below; other pointers are kept */
     plsh_layer_attention *attention;
     plsh_head *heads; /* [layers][heads]: what they do; draws of this step are made from them */
     plsh_parameters parameters;
@@ -36,6 +36,9 @@ struct plsh_trainer {
 
 /* The slopes that were learned so far become those of the model and of its heads. */
 void plsh_trainer_apply_slopes(plsh_trainer *trainer);
+
+/* Gradients are zero, and the next pass is a step's first. */
+void plsh_trainer_drop_gradients(plsh_trainer *trainer);
 
 /* In a step: options.passes, or 1. */
 int64_t plsh_trainer_passes(const plsh_trainer *trainer);

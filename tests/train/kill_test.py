@@ -60,6 +60,7 @@ def main() -> None:
     length = time.monotonic() - begin
     doing = [killed_while("killed", i % 2 == 0, draw.uniform(0, 2 * length / kills))
              for i in range(kills)]
+    assert "finished" not in doing and doing.count("writing") >= kills // 4, doing
     subprocess.run(command("killed", "--resume"), check=True, stdout=subprocess.DEVNULL)
     last = f"checkpoint-{STEPS:08d}"
     for name in ("model.safetensors", f"{last}/model.safetensors", f"{last}/moments.safetensors"):
