@@ -3,8 +3,9 @@ the rows of finished ones in a TSV file.
 
 usage of each: run [--list | --summary] [--only NAMES] [--tiny] [PLSH]
 The program is build/plsh unless given; the reference data is in ../shared, or where PLSH_SHARED points. --tiny is a test of the script: a
-few short steps, whose rows and files go below build/."""
+few short steps, whose rows and files go to the program's folder."""
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -28,7 +29,7 @@ def sampled(s, *more):
 
 
 class Experiment:
-    """A folder with a table of finished runs; `work` is where the runs are, below build/."""
+    """A folder with a table of finished runs; `work` is where the runs are."""
 
     def __init__(self, script, description, table="runs.tsv", more=()):
         """`more`: options of its own, as (name, help)."""
@@ -43,7 +44,7 @@ class Experiment:
         self.options = parser.parse_args()
         self.tiny, self.plsh = self.options.tiny, self.options.plsh
         here = Path(script).resolve().parent
-        self.work = ROOT / "build" / (here.name + ("-tiny" if self.tiny else ""))
+        self.work = self.folder(here.name)
         self.tsv = (self.work if self.tiny else here) / table
         if self.tiny and not (self.options.list or self.options.summary):
             shutil.rmtree(self.work, ignore_errors=True)
@@ -52,6 +53,10 @@ class Experiment:
             raise SystemExit(77)
         self.work.mkdir(parents=True, exist_ok=True)
         self.lock = threading.Lock()
+
+    def folder(self, name):
+        """Where the runs of an experiment are."""
+        return Path(self.plsh).resolve().parent / (name + "-tiny") if self.tiny else ROOT / "build" / name
 
     def call(self, *arguments, threads=1):
         """The program, niced; what it prints as JSON."""
@@ -77,17 +82,14 @@ class Experiment:
 
     def read(self):
         """The rows so far."""
-        lines = self.tsv.read_text().splitlines() if self.tsv.exists() else [""]
+        lines = [line for line in self.tsv.read_text().splitlines() if not line.startswith("#")] if self.tsv.exists() else [""]
         return [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:]]
 
     def add(self, *rows):
         """Rows of a run that is done, all at once."""
         text = "".join("\t".join(map(str, row.values())) + "\n" for row in rows)
         with self.lock:
-            if not self.tsv.exists():
-                self.tsv.write_text("\t".join(rows[0]) + "\n")
-            with self.tsv.open("a") as file:
-                file.write(text)
+            write_table(self.tsv, self.read() + list(rows))
             print(text, end="", flush=True)
 
     def is_asked_for(self, name):
@@ -104,6 +106,14 @@ class Experiment:
             subprocess.run([sys.executable, str(ROOT / "experiments/compare.py"), str(self.tsv.parent)], check=True)
 
 
+def write_table(path, rows):
+    """A table with the day of its last change, whole or not at all."""
+    lines = [f"# recorded {datetime.date.today()}", "\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
+    part = path.with_suffix(".part")
+    part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
 def scores(rows):
     """The cells of a row for what `score` gave."""
     cells = {}
@@ -114,7 +124,7 @@ def scores(rows):
 
 
 def steps(log):
-    """The cells of a row for what `train` gave; the loss is the mean of the last hundred steps."""
+    """The cells of a row for what `train` gave; the loss is the mean of the last hundred steps, or of all where there are fewer."""
     seconds = log[0]["tokens"] * sum(1 / line["tokens_per_second"] for line in log)
     return {"last_losses": f"{statistics.mean(line['loss'] for line in log[-100:]):.5f}", "train_seconds": f"{seconds:.0f}"}
 

@@ -1,8 +1,9 @@
-/* cli/report: plots of what the experiments recorded. */
+/* cli/report: what the experiments recorded: plots, and a table of the paper's own sizes. */
 #include "cli/report/page.h"
 #include "cli/report/report.h"
 #include "cli/report/sheet.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Closes a sheet that was read with `code`; a problem with its cells is a failure too. */
@@ -139,5 +140,78 @@ int cli_report_extrapolation(cli_report *report) {
     else if (code == CLI_DONE)
         plot_sigmas(report, &sheet);
     cli_report_plots_end(report);
+    return finish(code, &sheet);
+}
+
+/* ---- one long text --------------------------------------------------------------------------- */
+
+static double plain(double x) { return x; }
+static double megabytes(double bytes) { return bytes / 1e6; }
+
+/* A column of the table by position, a series for each attention. */
+static void plot_positions(cli_report *report, cli_sheet *sheet, const char *title,
+                           const char *column, double (*turn)(double), cli_axis y) {
+    cli_plot plot = {.title = title, .x = {"position in the text", CLI_AXIS_TWOS}, .y = y};
+    for (size_t r = 0; r < sheet->rows; r++)
+        cli_series_mark(series_named(&plot, 0, cli_sheet_text(sheet, r, "name")),
+                        (cli_mark){cli_sheet_number(sheet, r, "position") +
+                                       cli_sheet_number(sheet, r, "tokens"),
+                                   turn(cli_sheet_number(sheet, r, column)), NAN, NAN});
+    cli_report_plot(report, &plot, sheet->recorded, "experiments/streaming/run");
+}
+
+int cli_report_streaming(cli_report *report) {
+    cli_sheet sheet;
+    int code = cli_sheet_read(report->experiments, "streaming/positions.tsv", &sheet);
+    cli_page_element(report->out, "p",
+                     "SmolLM2-135M, tuned to ALiBi, reads the test split of WikiText as one text; "
+                     "beside it the untouched model, whose RoPE was made for 8k tokens.");
+    cli_report_plots_begin(report);
+    if (code == CLI_DONE && sheet.rows == 0) {
+        cli_report_missing(report, "experiments/streaming/run");
+    } else if (code == CLI_DONE) {
+        plot_positions(report, &sheet, "Perplexity up to a position", "nll", exp,
+                       (cli_axis){"perplexity", CLI_AXIS_TENS});
+        plot_positions(report, &sheet, "Time per token", "ms_per_token", plain,
+                       (cli_axis){"milliseconds", CLI_AXIS_LINEAR});
+        plot_positions(report, &sheet, "Memory", "peak_bytes", megabytes,
+                       (cli_axis){"peak, MB", CLI_AXIS_TENS});
+    }
+    cli_report_plots_end(report);
+    return finish(code, &sheet);
+}
+
+/* ---- the paper's own sizes ------------------------------------------------------------------- */
+
+static void write_sizes(cli_report *report, cli_sheet *sheet) {
+    FILE *out = report->out;
+    fputs("<div class=\"wide\"><table>\n<thead><tr><th>run</th><th>context</th>"
+          "<th>seconds a step</th><th>tokens a second</th><th>peak GB</th>"
+          "<th>days for an epoch</th></tr></thead>\n<tbody>\n",
+          out);
+    for (size_t r = 0; r < sheet->rows; r++) {
+        fputs("<tr><td>", out);
+        cli_page_text(out, cli_sheet_text(sheet, r, "name"));
+        fprintf(out,
+                "</td><td>%.0f</td><td>%.0f</td><td>%.1f</td><td>%.1f</td><td>%.0f</td></tr>\n",
+                cli_sheet_number(sheet, r, "context"), cli_sheet_number(sheet, r, "seconds"),
+                cli_sheet_number(sheet, r, "tokens_per_second"),
+                cli_sheet_number(sheet, r, "peak_bytes") / 1e9, cli_sheet_number(sheet, r, "days"));
+    }
+    fputs("</tbody>\n</table></div>\n", out);
+    cli_report_source(report, sheet->recorded, "experiments/full-scale/run");
+}
+
+int cli_report_full_scale(cli_report *report) {
+    cli_sheet sheet;
+    int code = cli_sheet_read(report->experiments, "full-scale/summary.tsv", &sheet);
+    cli_page_element(report->out, "p",
+                     "Steps of training at the paper's sizes on two cores: Qwen3-0.6B from scratch "
+                     "at 8k tokens, and LoRA on a Mistral-7B shape in four bits at 1k. An epoch is "
+                     "WikiText-103.");
+    if (code == CLI_DONE && sheet.rows == 0)
+        cli_report_missing(report, "experiments/full-scale/run");
+    else if (code == CLI_DONE)
+        write_sizes(report, &sheet);
     return finish(code, &sheet);
 }

@@ -14,7 +14,7 @@ import tempfile
 import urllib.parse
 from pathlib import Path
 
-PLOTS, MATRICES, WIDTHS = 13, 4, (360, 1100)
+PLOTS, MATRICES, WIDTHS = 16, 4, (360, 1100)
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 here = Path(__file__).resolve().parent
 problems = []
