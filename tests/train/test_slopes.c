@@ -49,14 +49,19 @@ static plsh_trainer *open_trainer(choice *c, const double *sigma, plsh_method me
     return t;
 }
 
-static double loss_at(const double *sigma) {
-    choice c;
+static double accumulate(plsh_trainer *t, int64_t step) {
     plsh_error error;
     int32_t ids[CONTEXT];
     double loss;
-    plsh_trainer *t = open_trainer(&c, sigma, PLSH_METHOD_DENSE, (plsh_train_options){0});
-    train_case_ids(ids, 1, CONTEXT, 0);
+    train_case_ids(ids, 1, CONTEXT, step);
     assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, 1, &loss, &error));
+    return loss;
+}
+
+static double loss_at(const double *sigma) {
+    choice c;
+    plsh_trainer *t = open_trainer(&c, sigma, PLSH_METHOD_DENSE, (plsh_train_options){0});
+    double loss = accumulate(t, 0);
     plsh_trainer_destroy(t);
     return loss;
 }
@@ -65,13 +70,9 @@ static double loss_at(const double *sigma) {
 static void test_gradients(void **state) {
     (void)state;
     choice c;
-    plsh_error error;
-    int32_t ids[CONTEXT];
-    double loss;
     plsh_train_options learn = {.learn_slopes = true};
     plsh_trainer *t = open_trainer(&c, sigmas, PLSH_METHOD_EXACT, learn);
-    train_case_ids(ids, 1, CONTEXT, 0);
-    assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, 1, &loss, &error));
+    accumulate(t, 0);
     plsh_trained slopes = plsh_trainer_at(t, 0);
     assert_string_equal(slopes.name, "log_slopes");
     assert_true(slopes.rows == LAYERS && slopes.columns == HEADS);
@@ -94,11 +95,9 @@ static void test_gradients(void **state) {
 
 static void take_steps(plsh_trainer *t, int64_t first, int64_t end) {
     plsh_error error;
-    int32_t ids[CONTEXT];
-    double loss, norm;
+    double norm;
     for (int64_t s = first; s < end; s++) {
-        train_case_ids(ids, 1, CONTEXT, s);
-        assert_ok(plsh_trainer_accumulate(t, ids, CONTEXT, 1, &loss, &error));
+        accumulate(t, s);
         plsh_update update = {.learning_rate = 1e-2, .weight_decay = 0.5, .clip = 1.0};
         assert_ok(plsh_trainer_update(t, &update, &norm, &error));
     }
@@ -119,6 +118,8 @@ static void check_resumed(plsh_method method, int64_t rank) {
     assert_ok(plsh_checkpoint_save(other, &at, folder, &error));
     assert_ok(plsh_checkpoint_folder(folder, 3, place, sizeof(place), &error));
     plsh_trainer *resumed = open_trainer(&c[2], sigmas, method, learn);
+    take_steps(resumed, 7, 10); /* as many steps, to other slopes */
+    accumulate(resumed, 10);
     assert_ok(plsh_checkpoint_load(resumed, place, &at, &error));
     take_steps(other, 3, 6);
     take_steps(resumed, 3, 6);

@@ -210,13 +210,20 @@ static plsh_trainer *make_trainer(int64_t rank) {
     return trainer;
 }
 
+static double accumulate(plsh_trainer *trainer, int step) {
+    plsh_error error;
+    double loss;
+    int32_t ids[16];
+    for (int i = 0; i < 16; i++) ids[i] = (step * 37 + i * i) % 300;
+    assert_ok(plsh_trainer_accumulate(trainer, ids, 16, 1, &loss, &error));
+    return loss;
+}
+
 static void train_steps(plsh_trainer *trainer, int from, int to) {
     plsh_error error;
     for (int s = from; s < to; s++) {
-        double loss, norm;
-        int32_t ids[16];
-        for (int i = 0; i < 16; i++) ids[i] = (s * 37 + i * i) % 300;
-        assert_ok(plsh_trainer_accumulate(trainer, ids, 16, 1, &loss, &error));
+        double norm;
+        accumulate(trainer, s);
         assert_ok(
             plsh_trainer_update(trainer, &(plsh_update){.learning_rate = 1e-2}, &norm, &error));
     }
@@ -232,6 +239,8 @@ static void check_resumed(int64_t rank) {
     train_steps(whole, 0, 6);
     train_steps(first, 0, 3);
     assert_ok(plsh_checkpoint_save(first, &saved, folder, &error));
+    train_steps(second, 7, 9);
+    accumulate(second, 9); /* what it had learned, and was about to, is gone */
     assert_ok(plsh_checkpoint_load(second, path_of("checkpoint-00000003"), &read, &error));
     assert_true(read.step == 3 && read.window == 6 && read.skipped == 1 && read.in_a_row == 1);
     assert_true(read.log_bytes == 99);
@@ -247,6 +256,20 @@ static void test_checkpoints(void **state) {
     (void)state;
     check_resumed(0);
     check_resumed(4);
+}
+
+/* What is refused changes nothing: what falls out in the next pass is what would have. */
+static void test_refused_pass(void **state) {
+    (void)state;
+    plsh_trainer *trainer = make_trainer(0), *other = make_trainer(0);
+    plsh_error error;
+    double loss;
+    const int32_t ids[16] = {1, 300};
+    assert_fails(plsh_trainer_accumulate(trainer, ids, 16, 1, &loss, &error), PLSH_STATUS_INVALID,
+                 "token 1 is 300");
+    assert_true(accumulate(trainer, 0) == accumulate(other, 0));
+    plsh_trainer_destroy(trainer);
+    plsh_trainer_destroy(other);
 }
 
 /* What an update broke is not saved; a checkpoint mends it. */
@@ -321,14 +344,11 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initialise),
-                                       cmocka_unit_test(test_corpus),
-                                       cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_refused_tokens),
-                                       cmocka_unit_test(test_damaged_tokens),
-                                       cmocka_unit_test(test_schedules),
-                                       cmocka_unit_test(test_checkpoints),
-                                       cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_damaged_checkpoint)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_initialise),     cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_rows),           cmocka_unit_test(test_refused_tokens),
+        cmocka_unit_test(test_damaged_tokens), cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_checkpoints),    cmocka_unit_test(test_refused_pass),
+        cmocka_unit_test(test_lost),           cmocka_unit_test(test_damaged_checkpoint)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
