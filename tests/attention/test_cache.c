@@ -3,6 +3,7 @@
 
 #include "support/cache_cases.h"
 
+#include "attention/cache/prefill.h"
 #include "base/memory.h"
 #include "base/random.h"
 
@@ -140,6 +141,56 @@ static void test_chunks_are_the_forward_pass(void **state) {
     for (const test_case *c = test_cases; c->name; c++) {
         check_prefill(c, 37);
         check_prefill(c, 100);
+    }
+}
+
+/* Chunks of 40 tokens behind a long text; how many of them had a plan of the newest keys alone. */
+static int64_t run_long(const test_case *c, test_data *data, int threads) {
+    plsh_error error;
+    plsh_cache_config config = test_config(c);
+    config.threads = threads;
+    plsh_cache *cache;
+    int64_t newest = 0;
+    assert_ok(plsh_cache_create(&config, &cache, &error));
+    for (int64_t done = 0; done < c->length; done += 40) {
+        plsh_tokens tokens = test_tokens(c, data, done, 40);
+        newest += plsh_cache_prefill_first_page(cache, &tokens, done + 40, true) > 0;
+        assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
+    }
+    plsh_cache_destroy(cache);
+    return newest;
+}
+
+/* `exact` behind a long text: the definition, whether the newest keys are enough, one of them
+ * outweighs the others over 80 bits of decay, or a key far back has a norm that might; the same
+ * bits for any number of threads. */
+static void test_long_texts(void **state) {
+    (void)state;
+    static const plsh_head heads[] = {
+        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 3}},
+        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 30}}};
+    const plsh_dtype dtypes[] = {PLSH_DTYPE_FLOAT32, PLSH_DTYPE_FLOAT16, PLSH_DTYPE_BFLOAT16};
+    for (int i = 0; i < 6; i++) {
+        const bool near = i == 3 || i == 5, far = i >= 4;
+        const test_case c = {"long texts",  2,      2,      16,    16, i < 3 ? 5000 : 3000,
+                             dtypes[i % 3], i == 1, i == 2, heads, 2};
+        test_data one = test_data_make(&c, 21), more = test_data_make(&c, 21);
+        for (int64_t x = 0; x < 16; x++) {
+            const float sign = x % 2 ? -1.0f : 1.0f;
+            float *k[] = {one.k + c.length * 16, more.k + c.length * 16}; /* of the flatter head */
+            for (int r = 0; r < 2 && near; r++) k[r][2500 * 16 + x] = sign * 30;
+            for (int r = 0; r < 2 && far; r++) k[r][100 * 16 + x] = sign * 20;
+        }
+        test_answer answer = test_answer_make(&c, &one);
+        const int64_t newest = run_long(&c, &one, 1);
+        print_message("%lld of %lld chunks saw the newest keys alone\n", (long long)newest,
+                      (long long)c.length / 40);
+        assert_true(far ? newest < 5 : newest >= (near ? 10 : 60));
+        test_compare(&c, &one, &answer, plsh_dtype_name(c.dtype));
+        run_long(&c, &more, 3);
+        test_same(&c, &one, &more, 0);
+        test_answer_free(&answer);
+        test_data_free(&one), test_data_free(&more);
     }
 }
 
@@ -624,6 +675,7 @@ int main(void) {
         cmocka_unit_test(test_equals_the_definition),
         cmocka_unit_test(test_equals_one_forward_pass),
         cmocka_unit_test(test_chunks_are_the_forward_pass),
+        cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_branches_are_independent),
         cmocka_unit_test(test_branches_run_at_once),

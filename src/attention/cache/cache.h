@@ -8,10 +8,11 @@
 
 /* Many queries at once, through the tiles of the forward pass (prefill.h). */
 typedef struct plsh_cache_prefill {
-    plsh_plan *plan; /* NULL: not that way */
-    size_t bytes;    /* of its memory */
-    void *memory;    /* the plan's workspace, and behind it: */
-    size_t sources;  /* offset of plsh_row_source [2][kv_heads] */
+    plsh_plan *plan;    /* NULL: not that way */
+    int64_t first_page; /* its keys begin there */
+    size_t bytes;       /* of its memory */
+    void *memory;       /* the plan's workspace, and behind it: */
+    size_t sources;     /* offset of plsh_row_source [2][kv_heads] */
 } plsh_cache_prefill;
 
 /* The call that a cache takes part in. */

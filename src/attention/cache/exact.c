@@ -47,9 +47,9 @@ static bool is_rest_small(const plsh_cache_query *query, const plsh_cache_store 
     return true;
 }
 
-/* The first page that has to be read: is_rest_small holds for it. */
-static int64_t first_needed(const plsh_cache_query *query, const plsh_cache_store *store,
-                            int64_t end, double budget) {
+/* is_rest_small holds for it. */
+int64_t plsh_cache_exact_first_page(const plsh_cache_query *query, const plsh_cache_store *store,
+                                    int64_t end, double budget) {
     if (is_rest_small(query, store, end, budget)) return end;
     int64_t small = 0, large = end;
     while (large - small > 1) {
@@ -68,7 +68,7 @@ void plsh_cache_exact_continue(plsh_cache_query *query, const plsh_cache_store *
     enum { FIRST_PAGES = 32 };
     int64_t end = query->from / PLSH_PAGE_KEYS;
     double budget = budget_log2(query);
-    int64_t first = first_needed(query, store, end, budget);
+    int64_t first = plsh_cache_exact_first_page(query, store, end, budget);
     int64_t most = (int64_t)FIRST_PAGES << (2 * (round < 20 ? round - 1 : 19));
     if (end - first > most) first = end - most;
     query->to = query->from;

@@ -5,6 +5,11 @@
 #include "attention/cache/pass.h"
 #include "attention/cache/store.h"
 
+/* The first page that has to be read: all keys of the pages before it weigh at most 2^budget. Of
+ * the query mask_row and norm are looked at. Pages from `end` on are not asked about. */
+int64_t plsh_cache_exact_first_page(const plsh_cache_query *query, const plsh_cache_store *store,
+                                    int64_t end, double budget);
+
 /* The first round: the newest keys. */
 void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layout *layout);
 

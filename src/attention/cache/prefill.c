@@ -3,32 +3,91 @@
  * The decode kernels are made for a few rows. A prompt, or a chunk of one, goes through a plan that
  * reads its keys and values from the pages where they lie: a step of a walk at a time is put
  * together in the thread's workspace, so that memory is that of the chunk. The numbers are those of
- * plsh_plan_forward on arrays, to the bit. */
+ * plsh_plan_forward on arrays, to the bit.
+ *
+ * A plan summarises all keys of `exact` heads. Behind a long text it is made for the newest keys
+ * alone: those before them may weigh eps / 2 of every row, and the plan leaves out the other
+ * half. */
 #include "attention/cache/prefill.h"
 
+#include "attention/cache/exact.h"
 #include "attention/run/create.h"
 #include "attention/run/forward.h"
 #include "base/arena.h"
+#include "base/dtype.h"
+
+#include <math.h>
 
 /* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens, d = 64. */
 static const int64_t FEWEST_TOKENS = 32;
-/* A plan summarises all keys of `exact` heads, which costs as much as scoring each of them about
- * six times; the decode kernels have the summaries of the pages. With more keys than this per
- * token, `exact` is faster with those, and other methods hardly slower. */
+/* Summarising a key costs as much as scoring it about six times; the decode kernels have the
+ * summaries of the pages. With more keys than this per token, `exact` is faster with those, and
+ * other methods hardly slower. */
 static const int64_t MOST_SUMMARISED = 64;
 /* Plans take no more keys. */
 static const int64_t MOST_KEYS = INT64_C(1) << 40;
 
-bool plsh_cache_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length) {
-    if (count < FEWEST_TOKENS || length > MOST_KEYS) return false;
-    if (length / MOST_SUMMARISED < count) return true;
-    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++)
-        if (cache->setup->bounded[kv]) return false;
-    return true;
+static bool has_bounds(const plsh_cache_setup *setup) {
+    bool has = false;
+    for (int64_t kv = 0; kv < setup->kv_heads; kv++) has |= setup->bounded[kv];
+    return has;
 }
 
+/* ---- The newest keys ------------------------------------------------------------------------ */
+
+/* The first page before `end` that a new token has to read. A row weighs at least what its own key
+ * does, 2^(q . k); the key is stored in a type of 8 bits or more. */
+static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens, int64_t head,
+                             int64_t token, int64_t position, int64_t end) {
+    const plsh_cache_setup *setup = cache->setup;
+    const int64_t d = setup->page[0].head_dim, kv = head / setup->group, n = tokens->count;
+    const plsh_layout q = plsh_cache_layout_or(tokens->q_layout, n, d),
+                      k = plsh_cache_layout_or(tokens->k_layout, n, d);
+    const int64_t q_at = head * q.head_stride + token * q.row_stride,
+                  k_at = kv * k.head_stride + token * k.row_stride;
+    const double factor = setup->scale * 1.4426950408889634; /* log2(e) */
+    double q_square = 0, k_square = 0, own = 0;
+    for (int64_t x = 0; x < d; x++) {
+        const double a = factor * (double)plsh_dtype_load(tokens->dtype, tokens->q, q_at + x);
+        const double b = (double)plsh_dtype_load(tokens->dtype, tokens->k, k_at + x);
+        q_square += a * a, k_square += b * b, own += a * b;
+    }
+    plsh_cache_query query = {
+        .mask_row = {&setup->mask[head], &cache->mask_state[head], NULL, position, -1},
+        .norm = sqrt(q_square) * (1 + 1e-6)};
+    const double rounding = query.norm * (sqrt(k_square) * 0x1p-8 + 1e-6);
+    const double budget = own - rounding + log2(setup->mask[head].head.eps / 2);
+    return plsh_cache_exact_first_page(&query, &cache->store[kv], end, budget);
+}
+
+/* The first page that any of the new tokens has to read, where all heads are `exact`; otherwise 0.
+ * Most tokens agree with those before them at the first question. */
+static int64_t first_page_of_all(const plsh_cache *cache, const plsh_tokens *tokens,
+                                 int64_t length) {
+    const plsh_cache_setup *setup = cache->setup;
+    const int64_t before = length - tokens->count;
+    int64_t first = before / PLSH_PAGE_KEYS;
+    for (int64_t h = 0; h < setup->heads; h++)
+        if (setup->mask[h].head.method != PLSH_METHOD_EXACT) return 0;
+    for (int64_t h = 0; h < setup->heads; h++)
+        for (int64_t t = 0; t < tokens->count && first > 0; t++)
+            first = first_page_of(cache, tokens, h, t, before + t, first);
+    return first;
+}
+
+int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens *tokens,
+                                      int64_t length, bool appends) {
+    const int64_t count = tokens->count;
+    if (count < FEWEST_TOKENS || length > MOST_KEYS) return -1;
+    if (length / MOST_SUMMARISED < count || !has_bounds(cache->setup)) return 0;
+    const int64_t first = appends ? first_page_of_all(cache, tokens, length) : 0;
+    return (length - first * PLSH_PAGE_KEYS) / MOST_SUMMARISED < count ? first : -1;
+}
+
+/* ---- Plans ---------------------------------------------------------------------------------- */
+
 static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
-                             plsh_plan **plan, plsh_error *error) {
+                             int64_t first_page, plsh_plan **plan, plsh_error *error) {
     const plsh_cache_setup *setup = cache->setup;
     int64_t d = setup->page[0].head_dim, dv = setup->page[0].value_dim, count = tokens->count;
     void *memory;
@@ -36,11 +95,14 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
         plsh_allocate(&memory, (size_t)setup->heads, sizeof(plsh_head), "heads", error);
     if (status) return status;
     plsh_head *head = memory;
-    for (int64_t h = 0; h < setup->heads; h++) head[h] = setup->mask[h].head;
+    for (int64_t h = 0; h < setup->heads; h++) {
+        head[h] = setup->mask[h].head;
+        if (first_page > 0) head[h].eps /= 2;
+    }
     plsh_attention attention = {.heads = setup->heads,
                                 .kv_heads = setup->kv_heads,
                                 .queries = count,
-                                .keys = length,
+                                .keys = length - first_page * PLSH_PAGE_KEYS,
                                 .head_dim = d,
                                 .value_dim = dv,
                                 .causal = true,
@@ -59,9 +121,10 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
 }
 
 plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
-                                    const plsh_tokens *tokens, int64_t length, plsh_error *error) {
-    *prefill = (plsh_cache_prefill){0};
-    plsh_status status = make_plan(cache, tokens, length, &prefill->plan, error);
+                                    const plsh_tokens *tokens, int64_t length, int64_t first_page,
+                                    plsh_error *error) {
+    *prefill = (plsh_cache_prefill){.first_page = first_page};
+    plsh_status status = make_plan(cache, tokens, length, first_page, &prefill->plan, error);
     if (status) return status;
     plsh_arena arena = {0};
     plsh_arena_take(&arena, 1, plsh_plan_workspace(prefill->plan));
@@ -76,8 +139,8 @@ void plsh_cache_prefill_clear(plsh_cache_prefill *prefill) {
     *prefill = (plsh_cache_prefill){0};
 }
 
-/* The summaries of keys grow with the length, up to the length at which the decode kernels take
- * over, but where their pieces become larger: there, fewer keys may need more. */
+/* The summaries of keys grow with the keys of a plan, up to MOST_SUMMARISED a token, but where
+ * their pieces become larger: there, fewer keys may need more. */
 plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count, size_t *bytes,
                                           plsh_error *error) {
     *bytes = 0;
@@ -87,12 +150,11 @@ plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count
     if (count < FEWEST_TOKENS) return PLSH_STATUS_OK;
     int64_t length = count < most / MOST_SUMMARISED ? count * MOST_SUMMARISED : most;
     if (length > MOST_KEYS) length = MOST_KEYS;
-    bool bounded = false;
-    for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) bounded |= cache->setup->bounded[kv];
+    const bool bounded = has_bounds(cache->setup);
     plsh_tokens tokens = {.count = count};
     plsh_cache_prefill prefill;
     plsh_status status =
-        plsh_cache_prefill_make(&prefill, cache, &tokens, bounded ? length : count, error);
+        plsh_cache_prefill_make(&prefill, cache, &tokens, bounded ? length : count, 0, error);
     if (status) return status;
     *bytes = prefill.bytes;
     if (bounded && prefill.plan->bound_keys > PLSH_BOUND_KEYS)
@@ -101,12 +163,14 @@ plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count
     return PLSH_STATUS_OK;
 }
 
+/* Where a plan begins with a later page, none has been dropped: all heads are `exact`. */
 static plsh_row_source source_of(const plsh_cache *cache, int64_t kv, bool values) {
     const plsh_cache_page_layout *layout = plsh_cache_setup_pages(cache->setup, kv);
+    const int64_t first_page = cache->call.prefill.first_page;
     return (plsh_row_source){.dtype = layout->dtype,
                              .dim = (int)(values ? layout->value_dim : layout->head_dim),
                              .stride = values ? layout->dv : layout->d,
-                             .page = (const void *const *)cache->store[kv].page,
+                             .page = (const void *const *)cache->store[kv].page + first_page,
                              .first_page = cache->store[kv].first,
                              .page_rows = PLSH_PAGE_KEYS,
                              .offset = values ? layout->values : layout->keys};

@@ -4,13 +4,17 @@
 
 #include "attention/cache/cache.h"
 
-/* Is that the way for a step of `count` tokens that makes the sequence `length` long? */
-bool plsh_cache_prefill_applies(const plsh_cache *cache, int64_t count, int64_t length);
+/* Is that the way for a step that makes the sequence `length` long? Then the page with which the
+ * keys begin that its plan has to see, otherwise -1. `appends`: the keys of the tokens are new, and
+ * there is room for them. */
+int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens *tokens,
+                                      int64_t length, bool appends);
 
-/* The plan of a step, for the sequence as it will be, and the size of its memory, which the caller
- * then sets: on a PLSH_ALIGNMENT boundary. */
+/* The plan of a step, for the sequence as it will be from that page on, and the size of its memory,
+ * which the caller then sets: on a PLSH_ALIGNMENT boundary. */
 plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
-                                    const plsh_tokens *tokens, int64_t length, plsh_error *error);
+                                    const plsh_tokens *tokens, int64_t length, int64_t first_page,
+                                    plsh_error *error);
 
 /* The plan, not the memory. */
 void plsh_cache_prefill_clear(plsh_cache_prefill *prefill);

@@ -190,13 +190,12 @@ static plsh_status prepare(batch *all, int64_t i, plsh_error *error) {
     const plsh_tokens *tokens = cache->call.tokens = &all->tokens[i];
     plsh_status status = PLSH_STATUS_OK;
     if (tokens->count == 0) return status;
-    if (all->attend)
-        status = plsh_cache_prefill_applies(cache, tokens->count, length_after(all, i))
-                     ? plsh_cache_prefill_make(&cache->call.prefill, cache, tokens,
-                                               length_after(all, i), error)
-                     : place_pass(cache, &all->given, error);
-    if (!status && all->append) status = plsh_cache_reserve(cache, length_after(all, i), error);
-    return status;
+    const int64_t length = length_after(all, i);
+    if (all->append) status = plsh_cache_reserve(cache, length, error);
+    if (status || !all->attend) return status;
+    const int64_t first = plsh_cache_prefill_first_page(cache, tokens, length, all->append);
+    if (first < 0) return place_pass(cache, &all->given, error);
+    return plsh_cache_prefill_make(&cache->call.prefill, cache, tokens, length, first, error);
 }
 
 static plsh_status prepare_all(batch *all, plsh_error *error) {
