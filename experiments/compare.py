@@ -104,15 +104,15 @@ def orderings(ours, theirs):
         mine, pairs = [ours.difference(worse, better, n) for n in ours.lengths], ours.by_seed(worse, better, ours.lengths[0])
         noise = 2 * statistics.stdev(pairs) if len(pairs) > 1 else 0
         by_seed = statistics.mean(pairs) if pairs else mine[0]
-        held, clearly = held + (mine[0] > 0), clearly + (by_seed > noise)
+        held, clearly = held + (mine[0] > 0), clearly + (mine[0] > 0 and len(pairs) > 1 and by_seed > noise)
         if mine[0] <= 0:
             lost.append(f"{better} before {worse} ({mine[0]:+.1f})")
         verdict = "yes" if by_seed > noise else "no" if by_seed < -noise else "within noise"
-        if not several:
+        if len(pairs) < 2:
             verdict += ", one run"
         rows.append([f"{better} before {worse}", f"{published:+.1f}", *(f"{d:+.{1 if several else 3}f}" for d in mine), verdict])
         if several:
-            rows[-1].append(signed(pairs))
+            rows[-1].append(signed(pairs) if pairs else "-")
     sentence = (f"Of the {len(rows)} orderings of perplexity that the published table tells apart at its training length (by two standard "
                 f"deviations or more), {held} hold here at ours" + (f", {clearly} of them by two deviations of the differences by seed." if several else "."))
     if lost:

@@ -6,6 +6,7 @@ The program is build/plsh unless given; the reference data is in ../shared, or w
 few short steps, whose rows and files go to the program's folder."""
 import argparse
 import datetime
+import fcntl
 import json
 import os
 import shutil
@@ -88,8 +89,11 @@ class Experiment:
     def add(self, *rows):
         """Rows of a run that is done, all at once."""
         text = "".join("\t".join(map(str, row.values())) + "\n" for row in rows)
+        folder = os.open(self.tsv.parent, os.O_RDONLY)
         with self.lock:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # of another process that adds to this table
             write_table(self.tsv, self.read() + list(rows))
+            os.close(folder)
             print(text, end="", flush=True)
 
     def is_asked_for(self, name):

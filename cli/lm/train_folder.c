@@ -164,9 +164,10 @@ static int check_checkpoints(const cli_train_settings *given, bool has) {
     if (from == NULL || cli_train_path(parent, from, "..") != CLI_DONE || access(from, F_OK) != 0 ||
         is_same_folder(parent, out))
         return CLI_DONE;
-    return cli_fail("--from: %s is not in %s, which has checkpoints of its own; choose another "
-                    "--out",
-                    from, out);
+    return cli_fail(
+        "--from: %s is not in %s, which has checkpoints of its own; leave --from out to "
+        "go on with those, or choose another --out",
+        from, out);
 }
 
 int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) {

@@ -257,7 +257,7 @@ const cli_option cli_train_records_table[CLI_TRAIN_RECORDS_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_records, from),
      .value = "DIR",
-     .help = "with --resume: from this checkpoint"},
+     .help = "with --resume: from this checkpoint, one in --out or the beginning of a new --out"},
     {.name = "eval-text",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_records, eval_text),

@@ -163,14 +163,16 @@ static void plot_positions(cli_report *report, cli_sheet *sheet, const char *tit
 int cli_report_streaming(cli_report *report) {
     cli_sheet sheet;
     int code = cli_sheet_read(report->experiments, "streaming/positions.tsv", &sheet);
-    cli_page_element(report->out, "p",
-                     "SmolLM2-135M, tuned to ALiBi, reads the test split of WikiText as one text; "
-                     "beside it the untouched model, whose RoPE was made for 8k tokens.");
+    cli_page_element(
+        report->out, "p",
+        "SmolLM2-135M, tuned to ALiBi, reads the test split of WikiText as one text; "
+        "beside it the untouched model, whose RoPE was made for 8k tokens. A point stands "
+        "for the tokens since the point before.");
     cli_report_plots_begin(report);
     if (code == CLI_DONE && sheet.rows == 0) {
         cli_report_missing(report, "experiments/streaming/run");
     } else if (code == CLI_DONE) {
-        plot_positions(report, &sheet, "Perplexity up to a position", "nll", exp,
+        plot_positions(report, &sheet, "Perplexity by position", "nll", exp,
                        (cli_axis){"perplexity", CLI_AXIS_TENS});
         plot_positions(report, &sheet, "Time per token", "ms_per_token", plain,
                        (cli_axis){"milliseconds", CLI_AXIS_LINEAR});

@@ -22,7 +22,8 @@
  * A language model has a cache for every layer and sequence. Layers run one after the other, so one
  * workspace serves them all (plsh_cache_workspace); sequences that decode together take their steps
  * together (plsh_cache_step_batch). A prompt may come in chunks of any size: a chunk of 32 tokens
- * or more runs through the tiles of plsh_plan_forward on the pages of the cache.
+ * or more runs through the tiles of plsh_plan_forward on the pages of the cache where that is
+ * faster.
  *
  * Threads: a cache belongs to one thread at a time. A call on a cache that another thread is in
  * the middle of a call on fails, PLSH_STATUS_INVALID, and changes nothing; only

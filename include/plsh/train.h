@@ -199,8 +199,9 @@ PLSH_API plsh_status plsh_checkpoint_save(const plsh_trainer *trainer, const pls
                                           const char *run, plsh_error *error);
 
 /* A trainer made from the same model and options takes the values, moments and steps of a
- * checkpoint. One that is damaged is refused by the name of the file, and then, too, where it is
- * only checked. */
+ * checkpoint; gradients added so far are dropped. One that is damaged is refused by the name of the
+ * file, and then, too, where it is only checked: nothing has changed. Where reading fails later,
+ * the trainer is lost. */
 PLSH_API plsh_status plsh_checkpoint_load(plsh_trainer *trainer, const char *folder,
                                           plsh_checkpoint *state, plsh_error *error);
 PLSH_API plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state,

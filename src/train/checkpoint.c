@@ -39,16 +39,21 @@ plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, siz
                      run);
 }
 
-/* Removes a folder of plain files, and of the pooling that an embedding model has. */
-static void remove_folder(const char *folder) {
+static void remove_files(const char *folder) {
     DIR *list = opendir(folder);
-    if (list) unlinkat(dirfd(list), PLSH_POOLING_FILE, 0);
-    if (list) unlinkat(dirfd(list), PLSH_POOLING_FOLDER, AT_REMOVEDIR);
     for (const struct dirent *entry; list && (entry = readdir(list));) {
         unlinkat(dirfd(list), entry->d_name, 0);
     }
     if (list) closedir(list);
     rmdir(folder);
+}
+
+/* Removes a folder of plain files, and of the pooling that an embedding model has. */
+static void remove_folder(const char *folder) {
+    char pooling[PLSH_CHECKPOINT_PATH + sizeof(part_ending) + sizeof(PLSH_POOLING_FOLDER)];
+    snprintf(pooling, sizeof(pooling), "%s/" PLSH_POOLING_FOLDER, folder);
+    remove_files(pooling);
+    remove_files(folder);
 }
 
 /* The step of "checkpoint-00000100"; -1: no such name. */
@@ -453,11 +458,13 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     int64_t updates = 0;
     const char *values =
         t->options.lora_rank > 0 ? "adapter_model.safetensors" : "model.safetensors";
-    plsh_status status = read_state(folder, state, &updates, error);
-    if (!status) t->lost = true; /* until all of it is there */
-    if (!status) status = load_file(t, folder, values, load_values, error);
+    const plsh_ranks *ranks = t->options.ranks;
+    plsh_status status = plsh_ranks_agree(ranks, read_state(folder, state, &updates, error), error);
+    if (status) return status;
+    t->lost = true; /* until all of it is there */
+    status = load_file(t, folder, values, load_values, error);
     if (!status) status = load_file(t, folder, "moments.safetensors", load_moments, error);
-    status = plsh_ranks_agree(t->options.ranks, status, error);
+    status = plsh_ranks_agree(ranks, status, error);
     if (status) return status;
     t->steps = updates;
     t->planned_rows = 0; /* plans are of other draws and slopes */

@@ -158,7 +158,7 @@ void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const 
 plsh_status plsh_trainer_write(const plsh_trainer *t, const char *folder, plsh_error *error) {
     if (t->lost) {
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
-                         "weights that are not finite are not saved");
+                         "weights that are not finite, or half of a checkpoint, are not saved");
     }
     plsh_status status =
         t->options.lora_rank > 0 ? save_adapter(t, folder, error) : save_weights(t, folder, error);

@@ -31,7 +31,7 @@ struct plsh_trainer {
     int64_t passes;                                      /* within this step */
     double *partial;                                     /* of norms: [blocks of numbers] */
     int64_t slopes;                                      /* how many are learned */
-    bool lost; /* an update left numbers that are not finite: nothing is saved any more */
+    bool lost; /* numbers that are not finite after an update, or half of a checkpoint: not saved */
 };
 
 /* The slopes that were learned so far become those of the model and of its heads. */

@@ -144,19 +144,28 @@ static void test_chunks_are_the_forward_pass(void **state) {
     }
 }
 
-/* Chunks of 40 tokens behind a long text; how many of them had a plan of the newest keys alone. */
+/* Chunks of 40 tokens behind a long text, in a workspace of the size that is said to be enough; how
+ * many of them had a plan of the newest keys alone. */
 static int64_t run_long(const test_case *c, test_data *data, int threads) {
     plsh_error error;
     plsh_cache_config config = test_config(c);
     config.threads = threads;
     plsh_cache *cache;
     int64_t newest = 0;
+    size_t bytes;
+    void *workspace;
     assert_ok(plsh_cache_create(&config, &cache, &error));
+    assert_ok(plsh_cache_workspace(&cache, 1, 40, &bytes, &error));
+    assert_ok(plsh_allocate(&workspace, 1, bytes, "a workspace", &error));
     for (int64_t done = 0; done < c->length; done += 40) {
         plsh_tokens tokens = test_tokens(c, data, done, 40);
+        tokens.workspace = workspace;
+        tokens.workspace_bytes = bytes;
+        assert_ok(plsh_cache_reserve(cache, done + 40, &error));
         newest += plsh_cache_prefill_first_page(cache, &tokens, done + 40, true) > 0;
         assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
     }
+    plsh_release(workspace);
     plsh_cache_destroy(cache);
     return newest;
 }
@@ -168,12 +177,15 @@ static void test_long_texts(void **state) {
     (void)state;
     static const plsh_head heads[] = {
         {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 3}},
-        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 30}}};
+        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 30}},
+        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_KERPLE_POWER, 0.3, 0.8}},
+        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 10}}};
     const plsh_dtype dtypes[] = {PLSH_DTYPE_FLOAT32, PLSH_DTYPE_FLOAT16, PLSH_DTYPE_BFLOAT16};
-    for (int i = 0; i < 6; i++) {
-        const bool near = i == 3 || i == 5, far = i >= 4;
-        const test_case c = {"long texts",  2,      2,      16,    16, i < 3 ? 5000 : 3000,
-                             dtypes[i % 3], i == 1, i == 2, heads, 2};
+    for (int i = 0; i < 7; i++) {
+        const bool near = i == 3 || i == 5, far = i == 4 || i == 5;
+        const int64_t all = i == 6 ? 4 : 2; /* the last case: two heads for each of K and V */
+        const test_case c = {"long texts",  all,    2,      16,    16, near || far ? 3000 : 5000,
+                             dtypes[i % 3], i == 1, i == 2, heads, all};
         test_data one = test_data_make(&c, 21), more = test_data_make(&c, 21);
         for (int64_t x = 0; x < 16; x++) {
             const float sign = x % 2 ? -1.0f : 1.0f;
@@ -435,10 +447,9 @@ static plsh_status create(void *context, plsh_error *error) {
 
 /* A step that fails for want of memory, at any of its allocations, changes nothing: done again it
  * gives the same bits. */
-static void check_allocations(const test_case *c) {
+static void check_allocations(const test_case *c, int64_t half) {
     plsh_error error = {0};
     test_data data = test_data_make(c, 51), straight = test_data_make(c, 51);
-    int64_t half = c->length / 2 + 1;
     plsh_cache_config config = test_config(c);
     plsh_cache *cache, *other;
     assert_ok(plsh_cache_create(&config, &other, &error));
@@ -468,7 +479,10 @@ static void check_allocations(const test_case *c) {
 
 static void test_failed_allocations_change_nothing(void **state) {
     (void)state;
-    for (const test_case *c = test_cases; c->name; c++) check_allocations(c);
+    for (const test_case *c = test_cases; c->name; c++) {
+        check_allocations(c, c->length / 2 + 1);
+        if (c->length > 2560) check_allocations(c, c->length - 40); /* see test_long_texts */
+    }
 }
 
 /* ---- exact ----------------------------------------------------------------------------------- */

@@ -33,6 +33,8 @@ def log_of(out: str) -> list[dict]:
 def killed_while(out: str, wanted: bool, seconds: float) -> str:
     """Starts or resumes the run, kills it after `seconds`, or as soon as a checkpoint is being
     written. What it was doing: "writing", "training" or "finished"."""
+    for part in Path(out).glob("checkpoint-*.part"):  # of a kill before
+        shutil.rmtree(part)
     run = subprocess.Popen(command(out, "--resume"), stdout=subprocess.DEVNULL,
                            stderr=subprocess.PIPE)
     begin = time.monotonic()

@@ -6,8 +6,8 @@
  * plsh_plan_forward on arrays, to the bit.
  *
  * A plan summarises all keys of `exact` heads. Behind a long text it is made for the newest keys
- * alone: those before them may weigh eps / 2 of every row, and the plan leaves out the other
- * half. */
+ * alone: those before them may weigh eps / 2 of every row, and the plan leaves out the other half.
+ * The numbers are then those of a plan over these keys. */
 #include "attention/cache/prefill.h"
 
 #include "attention/cache/exact.h"
@@ -60,8 +60,14 @@ static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens,
     return plsh_cache_exact_first_page(&query, &cache->store[kv], end, budget);
 }
 
-/* The first page that any of the new tokens has to read, where all heads are `exact`; otherwise 0.
- * Most tokens agree with those before them at the first question. */
+/* Are the keys from this page on few enough for a plan? */
+static bool is_worth_it(int64_t count, int64_t length, int64_t first_page) {
+    return (length - first_page * PLSH_PAGE_KEYS) / MOST_SUMMARISED < count;
+}
+
+/* The first page that any of the new tokens has to read, where all heads are `exact`; otherwise 0,
+ * or any page that is not worth it. Most tokens agree with those before them at the first
+ * question. */
 static int64_t first_page_of_all(const plsh_cache *cache, const plsh_tokens *tokens,
                                  int64_t length) {
     const plsh_cache_setup *setup = cache->setup;
@@ -70,7 +76,7 @@ static int64_t first_page_of_all(const plsh_cache *cache, const plsh_tokens *tok
     for (int64_t h = 0; h < setup->heads; h++)
         if (setup->mask[h].head.method != PLSH_METHOD_EXACT) return 0;
     for (int64_t h = 0; h < setup->heads; h++)
-        for (int64_t t = 0; t < tokens->count && first > 0; t++)
+        for (int64_t t = 0; t < tokens->count && is_worth_it(tokens->count, length, first); t++)
             first = first_page_of(cache, tokens, h, t, before + t, first);
     return first;
 }
@@ -79,9 +85,9 @@ int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens
                                       int64_t length, bool appends) {
     const int64_t count = tokens->count;
     if (count < FEWEST_TOKENS || length > MOST_KEYS) return -1;
-    if (length / MOST_SUMMARISED < count || !has_bounds(cache->setup)) return 0;
+    if (is_worth_it(count, length, 0) || !has_bounds(cache->setup)) return 0;
     const int64_t first = appends ? first_page_of_all(cache, tokens, length) : 0;
-    return (length - first * PLSH_PAGE_KEYS) / MOST_SUMMARISED < count ? first : -1;
+    return is_worth_it(count, length, first) ? first : -1;
 }
 
 /* ---- Plans ---------------------------------------------------------------------------------- */
