@@ -178,7 +178,8 @@ static void test_long_texts(void **state) {
     static const plsh_head heads[] = {
         {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 3}},
         {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 30}},
-        {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_KERPLE_POWER, 0.3, 0.8}},
+        {.method = PLSH_METHOD_EXACT,
+         .partition.decay = {PLSH_DECAY_KERPLE_POWER, .a = 0.3, .b = 0.8}},
         {.method = PLSH_METHOD_EXACT, .partition.decay = {PLSH_DECAY_ALIBI, .a = 10}}};
     const plsh_dtype dtypes[] = {PLSH_DTYPE_FLOAT32, PLSH_DTYPE_FLOAT16, PLSH_DTYPE_BFLOAT16};
     for (int i = 0; i < 7; i++) {
