@@ -207,6 +207,28 @@ static void test_long_texts(void **state) {
     }
 }
 
+/* A key that float16 cannot hold says nothing of what its row weighs. */
+static void test_long_texts_with_keys_too_large(void **state) {
+    (void)state;
+    static const plsh_head head = {.method = PLSH_METHOD_EXACT,
+                                   .partition.decay = {PLSH_DECAY_ALIBI, .a = 3}};
+    const test_case c = {"too large",        2,     2,     16,    16, 3000,
+                         PLSH_DTYPE_FLOAT16, false, false, &head, 1};
+    plsh_error error;
+    test_data data = test_data_make(&c, 22);
+    plsh_cache_config config = test_config(&c);
+    plsh_cache *cache;
+    assert_ok(plsh_cache_create(&config, &cache, &error));
+    step_range(cache, &c, &data, 0, 2960);
+    assert_ok(plsh_cache_reserve(cache, 3000, &error));
+    const plsh_tokens tokens = test_tokens(&c, &data, 2960, 40);
+    assert_true(plsh_cache_prefill_first_page(cache, &tokens, 3000, true) > 0);
+    data.k[2970 * 16] = copysignf(1e5f, data.q[2970 * 16]); /* and its score is large */
+    assert_int_equal(plsh_cache_prefill_first_page(cache, &tokens, 3000, true), -1);
+    plsh_cache_destroy(cache);
+    test_data_free(&data);
+}
+
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 static void run_all(const test_case *c, test_data *data, int threads, int64_t chunk) {
@@ -691,6 +713,7 @@ int main(void) {
         cmocka_unit_test(test_equals_one_forward_pass),
         cmocka_unit_test(test_chunks_are_the_forward_pass),
         cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_long_texts_with_keys_too_large),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_branches_are_independent),
         cmocka_unit_test(test_branches_run_at_once),

@@ -52,6 +52,7 @@ static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens,
         const double b = (double)plsh_dtype_load(tokens->dtype, tokens->k, k_at + x);
         q_square += a * a, k_square += b * b, own += a * b;
     }
+    if (!(k_square < 65504.0 * 65504.0)) return 0; /* stored as float16 it may be infinite */
     plsh_cache_query query = {
         .mask_row = {&setup->mask[head], &cache->mask_state[head], NULL, position, -1},
         .norm = sqrt(q_square) * (1 + 1e-6)};
