@@ -48,7 +48,7 @@ typedef struct plsh_partition {
     plsh_scheme scheme;
     plsh_design design;
     plsh_decay decay;
-    int64_t samples; /* s >= 1 */
+    int64_t samples; /* 1 <= s <= 2^31; attention takes 2^24 */
     uint64_t seed;
     uint32_t head;         /* heads of one seed are independent */
     uint32_t axis;         /* and so are the axes of one head: see plsh/grid.h */

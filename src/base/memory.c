@@ -13,6 +13,7 @@
 /* "Any allocation may fail" and "nothing leaks". */
 static atomic_long fail_after = -1;
 static atomic_long live;
+static atomic_size_t largest;
 
 static bool must_fail(void) {
     if (atomic_load_explicit(&fail_after, memory_order_relaxed) < 0) return false;
@@ -25,10 +26,18 @@ static void count_live(long change) {
 
 void plsh_memory_fail_after(long count) { atomic_store(&fail_after, count); }
 
+static void note_size(size_t bytes) {
+    size_t before = atomic_load_explicit(&largest, memory_order_relaxed);
+    while (bytes > before && !atomic_compare_exchange_weak(&largest, &before, bytes)) {}
+}
+
 long plsh_memory_live(void) { return atomic_load(&live); }
+
+size_t plsh_memory_largest(void) { return atomic_exchange(&largest, 0); }
 #else
 static bool must_fail(void) { return false; }
 static void count_live(long change) { (void)change; }
+static void note_size(size_t bytes) { (void)bytes; }
 #endif
 
 plsh_status plsh_allocate(void **out, size_t count, size_t size, const char *what,
@@ -38,6 +47,7 @@ plsh_status plsh_allocate(void **out, size_t count, size_t size, const char *wha
     if (!plsh_multiply(count, size, &bytes) || !plsh_add(bytes, PLSH_ALIGNMENT, &padded))
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "%s: %zu x %zu bytes overflow", what, count,
                          size);
+    note_size(bytes);
     padded &= ~(size_t)(PLSH_ALIGNMENT - 1);
     void *memory = must_fail() ? NULL : aligned_alloc(PLSH_ALIGNMENT, padded);
     if (memory == NULL)

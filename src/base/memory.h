@@ -27,9 +27,12 @@ static inline bool plsh_add(size_t a, size_t b, size_t *out) {
 
 #ifdef PLSH_TESTING
 /* The allocation after the next `count` ones fails, once; a negative count
- * switches that off. plsh_memory_live: allocations not yet released. */
+ * switches that off. plsh_memory_live: allocations not yet released.
+ * plsh_memory_largest: bytes of the largest one asked for since it was last
+ * called. */
 void plsh_memory_fail_after(long count);
 long plsh_memory_live(void);
+size_t plsh_memory_largest(void);
 #endif
 
 #endif

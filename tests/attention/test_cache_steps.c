@@ -84,6 +84,26 @@ static void test_workspace_changes_no_bit(void **state) {
     for (const test_case *c = test_cases; c->name; c++) check_workspace(c);
 }
 
+/* To ask for a size takes no memory that grows with the tokens: a plan of 2^30 keys would have
+ * decay tables of 8 GB. (2^20 tokens here, 0.5 GB, so that a failure fails and does no more.) */
+static void test_size_needs_no_memory(void **state) {
+    (void)state;
+    static const plsh_method methods[] = {PLSH_METHOD_EXACT, PLSH_METHOD_DENSE, PLSH_METHOD_WINDOW};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        plsh_error error;
+        plsh_decay decay = {.kind = PLSH_DECAY_KERPLE_LOG, .a = 2, .b = 1};
+        plsh_head head = plsh_head_default(methods[i], &decay);
+        plsh_cache_config config = {.heads = 2, .head_dim = 8, .head = &head, .head_count = 1};
+        plsh_cache *cache;
+        size_t bytes;
+        assert_ok(plsh_cache_create(&config, &cache, &error));
+        (void)plsh_memory_largest();
+        assert_ok(plsh_cache_workspace(&cache, 1, INT64_C(1) << 20, &bytes, &error));
+        assert_in_range(plsh_memory_largest(), 1, 1 << 20);
+        plsh_cache_destroy(cache);
+    }
+}
+
 /* With a workspace, a token that needs no page allocates nothing. */
 static void test_steps_allocate_nothing(void **state) {
     (void)state;
@@ -329,6 +349,7 @@ static void test_two_threads_at_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_workspace_changes_no_bit),
+        cmocka_unit_test(test_size_needs_no_memory),
         cmocka_unit_test(test_steps_allocate_nothing),
         cmocka_unit_test(test_a_batch_is_its_steps),
         cmocka_unit_test(test_a_batch_fails_whole),

@@ -371,6 +371,12 @@ static void test_bad_parts_are_refused(void **state) {
                  PLSH_STATUS_INVALID, "rows 3 to 421; 0 <= begin <= end <= 420");
     assert_fails(plsh_head_reach(head, true, -1, (plsh_block){0, 0}, &keys, &error),
                  PLSH_STATUS_INVALID, "-1 keys");
+    head[0].partition.samples = (INT64_C(1) << 24) + 1;
+    assert_fails(plsh_head_reach(head, true, ROWS, (plsh_block){0, 1}, &keys, &error),
+                 PLSH_STATUS_INVALID, "head 0: samples is 16777217; attention takes 1 to 2^24");
+    assert_fails(plsh_attention_reach(&a, 0, (plsh_block){0, 1}, &keys, &error),
+                 PLSH_STATUS_INVALID, "attention takes 1 to 2^24");
+    set_heads(head, PLSH_METHOD_PLSH, false);
     a.queries = 1;
     assert_fails(plsh_attention_reach(&a, 0, (plsh_block){0, 1}, &keys, &error),
                  PLSH_STATUS_INVALID, "not the same rows");

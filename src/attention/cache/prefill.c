@@ -93,8 +93,13 @@ int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens
 
 /* ---- Plans ---------------------------------------------------------------------------------- */
 
+/* How a plan is made: plsh_plan_create_paged, plsh_plan_create_measured. */
+typedef plsh_status (*create_plan)(const plsh_attention *attention, plsh_plan **plan,
+                                   plsh_error *error);
+
 static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
-                             int64_t first_page, plsh_plan **plan, plsh_error *error) {
+                             int64_t first_page, create_plan create, plsh_plan **plan,
+                             plsh_error *error) {
     const plsh_cache_setup *setup = cache->setup;
     int64_t d = setup->page[0].head_dim, dv = setup->page[0].value_dim, count = tokens->count;
     void *memory;
@@ -122,16 +127,17 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
                                 .head_count = setup->heads,
                                 .threads = setup->threads,
                                 .isa = setup->page[0].kernels->name};
-    status = plsh_plan_create_paged(&attention, plan, error);
+    status = create(&attention, plan, error);
     plsh_release(memory);
     return status;
 }
 
-plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
-                                    const plsh_tokens *tokens, int64_t length, int64_t first_page,
-                                    plsh_error *error) {
+static plsh_status make_prefill(plsh_cache_prefill *prefill, const plsh_cache *cache,
+                                const plsh_tokens *tokens, int64_t length, int64_t first_page,
+                                create_plan create, plsh_error *error) {
     *prefill = (plsh_cache_prefill){.first_page = first_page};
-    plsh_status status = make_plan(cache, tokens, length, first_page, &prefill->plan, error);
+    plsh_status status =
+        make_plan(cache, tokens, length, first_page, create, &prefill->plan, error);
     if (status) return status;
     plsh_arena arena = {0};
     plsh_arena_take(&arena, 1, plsh_plan_workspace(prefill->plan));
@@ -139,6 +145,12 @@ plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cach
     plsh_arena_take(&arena, 2 * (size_t)cache->setup->kv_heads, sizeof(plsh_row_source));
     prefill->bytes = arena.used;
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cache *cache,
+                                    const plsh_tokens *tokens, int64_t length, int64_t first_page,
+                                    plsh_error *error) {
+    return make_prefill(prefill, cache, tokens, length, first_page, plsh_plan_create_paged, error);
 }
 
 void plsh_cache_prefill_clear(plsh_cache_prefill *prefill) {
@@ -160,8 +172,8 @@ plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count
     const bool bounded = has_bounds(cache->setup);
     plsh_tokens tokens = {.count = count};
     plsh_cache_prefill prefill;
-    plsh_status status =
-        plsh_cache_prefill_make(&prefill, cache, &tokens, bounded ? length : count, 0, error);
+    plsh_status status = make_prefill(&prefill, cache, &tokens, bounded ? length : count, 0,
+                                      plsh_plan_create_measured, error);
     if (status) return status;
     *bytes = prefill.bytes;
     if (bounded && prefill.plan->bound_keys > PLSH_BOUND_KEYS)

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counts are floats: exact up to here. */
-static const int64_t MAX_DRAWS = INT64_C(1) << 24;
-
 /* Blocks are cut off this far from the tile's first query: no sequence is longer. */
 static const int64_t REACH = PLSH_COUNTING_REACH;
 
@@ -59,9 +56,6 @@ static void compile_draws(plsh_counting *counting) {
 plsh_status plsh_counting_create(const plsh_partition *set, bool merge, plsh_counting **out,
                                  plsh_error *error) {
     *out = NULL;
-    if (set->samples > MAX_DRAWS)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; attention takes 1 to 2^24",
-                         (long long)set->samples);
     void *memory;
     plsh_status status = plsh_allocate(&memory, 1, sizeof **out, "partition draws", error);
     if (status) return status;

@@ -20,6 +20,9 @@
 /* The farthest key from a tile of queries that can be counted. */
 #define PLSH_COUNTING_REACH (INT64_C(1) << 30)
 
+/* The most draws of a set: counts are floats, which are exact up to here. */
+#define PLSH_COUNTING_DRAWS (INT64_C(1) << 24)
+
 /* One draw of a grid, or several equal ones. All have the fraction bits of the set. */
 typedef struct plsh_counting_draw {
     int64_t width, offset; /* as in plsh_draw; width 0: one block holds everything */

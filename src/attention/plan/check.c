@@ -151,13 +151,21 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
     return PLSH_STATUS_OK;
 }
 
+/* One that attention can count: all of its draws are looked at, one after the other. */
+static plsh_status check_partition(const plsh_partition *set, plsh_error *error) {
+    plsh_status status = plsh_partition_check(set, error);
+    if (status || set->samples <= PLSH_COUNTING_DRAWS) return status;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; attention takes 1 to 2^24",
+                     (long long)set->samples);
+}
+
 static plsh_status check_head(const plsh_head *head, int64_t h, plsh_error *error) {
     plsh_status status = check_method(head, h, error);
     if (status) return status;
     plsh_error inner = {0};
     if (plsh_head_has_decay(head)) status = plsh_decay_check(&head->partition.decay, &inner);
     if (!status && plsh_method_is_sampled(head->method)) {
-        status = plsh_partition_check(&head->partition, &inner);
+        status = check_partition(&head->partition, &inner);
     }
     if (!status) return status;
     return plsh_fail(error, status, "head %lld: %.200s", (long long)h, inner.message);

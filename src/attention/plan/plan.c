@@ -115,7 +115,7 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
             return PLSH_STATUS_OK;
         }
     }
-    return make_table(plan, head, error);
+    return plan->measured ? PLSH_STATUS_OK : make_table(plan, head, error);
 }
 
 /* ---- Heads ---------------------------------------------------------------------------------- */
@@ -208,13 +208,14 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     return status;
 }
 
-plsh_status plsh_plan_make(const plsh_attention *attention, bool paged, plsh_plan **plan,
+plsh_status plsh_plan_make(const plsh_attention *attention, plsh_plan_use use, plsh_plan **plan,
                            plsh_error *error) {
     *plan = NULL;
     plsh_plan *made;
     plsh_status status = allocate(&made, 1, sizeof(*made), "attention plan", error);
     if (status) return status;
-    made->paged = paged;
+    made->paged = use != PLSH_PLAN_ARRAYS;
+    made->measured = use == PLSH_PLAN_MEASURED;
     status = build(made, attention, error);
     if (status) {
         plsh_plan_destroy(made);

@@ -63,8 +63,9 @@ struct plsh_plan {
     int64_t *tiles;                     /* the first_tile arrays */
     float **table;                      /* decay tables, owned; table_count of them */
     int64_t table_count;
-    bool paged; /* K and V lie in pages (plsh_plan_forward_pages) */
-    bool boxes; /* a head is `exact` */
+    bool paged;    /* K and V lie in pages (plsh_plan_forward_pages) */
+    bool measured; /* made to ask for sizes, never run: has no decay tables */
+    bool boxes;    /* a head is `exact` */
     int bound_keys;
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
     size_t summary_bytes; /* of one kv head */
@@ -120,8 +121,15 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
     return (block + rows - 1) / rows;
 }
 
-/* A plan, but for workspace_bytes. paged: K and V will be in pages. */
-plsh_status plsh_plan_make(const plsh_attention *attention, bool paged, plsh_plan **plan,
+/* What a plan is made for. */
+typedef enum plsh_plan_use {
+    PLSH_PLAN_ARRAYS,  /* K and V in the user's arrays */
+    PLSH_PLAN_PAGES,   /* K and V in pages */
+    PLSH_PLAN_MEASURED /* likewise; only its size is asked for */
+} plsh_plan_use;
+
+/* A plan, but for workspace_bytes. */
+plsh_status plsh_plan_make(const plsh_attention *attention, plsh_plan_use use, plsh_plan **plan,
                            plsh_error *error);
 
 /* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans

@@ -5,11 +5,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-static plsh_status create(const plsh_attention *attention, bool paged, plsh_plan **out,
+static plsh_status create(const plsh_attention *attention, plsh_plan_use use, plsh_plan **out,
                           plsh_error *error) {
     plsh_plan *plan;
     *out = NULL;
-    plsh_status status = plsh_plan_make(attention, paged, &plan, error);
+    plsh_status status = plsh_plan_make(attention, use, &plan, error);
     if (status) return status;
     if (!plsh_forward_size(plan, &plan->workspace_bytes)) {
         status = plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of %lld keys is too large",
@@ -22,12 +22,17 @@ static plsh_status create(const plsh_attention *attention, bool paged, plsh_plan
 }
 
 plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan, plsh_error *error) {
-    return create(attention, false, plan, error);
+    return create(attention, PLSH_PLAN_ARRAYS, plan, error);
 }
 
 plsh_status plsh_plan_create_paged(const plsh_attention *attention, plsh_plan **plan,
                                    plsh_error *error) {
-    return create(attention, true, plan, error);
+    return create(attention, PLSH_PLAN_PAGES, plan, error);
+}
+
+plsh_status plsh_plan_create_measured(const plsh_attention *attention, plsh_plan **plan,
+                                      plsh_error *error) {
+    return create(attention, PLSH_PLAN_MEASURED, plan, error);
 }
 
 size_t plsh_plan_workspace(const plsh_plan *plan) { return plan->workspace_bytes; }
