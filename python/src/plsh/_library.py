@@ -5,13 +5,15 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+from plsh import _binding
 from plsh._binding import ffi
 
 __all__ = ["Error", "InvalidError", "NotFiniteError", "UnsupportedError", "check", "ffi", "lib"]
 
 
 def _load() -> Any:
-    here = pathlib.Path(__file__).parent
+    # Beside the generated binding: both are built, and an editable install leaves this file apart.
+    here = pathlib.Path(str(_binding.__file__)).parent
     found = sorted(here.glob("libplsh.*"))
     if not found:
         raise ImportError(f"no libplsh in {here}: install the package with pip, not by copying it")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Optional
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +21,16 @@ _HARMLESS = frozenset({
 })
 
 
-class Counter:
-    """How often a layer called plsh: a model that never does is refused."""
+class Calls(threading.local):
+    """How often layers called plsh in this thread, and how often they had when a model began its
+    pass: a model none of whose layers calls plsh is refused. Threads may share a model."""
 
-    calls = 0
+    def __init__(self) -> None:
+        self.count = 0
+        self.begun: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+calls = Calls()
 
 
 def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any,
@@ -43,7 +51,7 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
                       "the configuration")
     _refuse_others(name, others)
     if not torch.compiler.is_compiling():
-        Counter.calls += 1
+        calls.count += 1
     method, options = attention_mask.method, attention_mask.options
     if own and not {"sigma", "slopes", "decay"} & options.keys():
         options = {**own, **options}

@@ -25,7 +25,7 @@ from transformers.utils import logging
 from plsh._decay import alibi_slopes
 from plsh._fused import split
 from plsh.hf import _options
-from plsh.hf._attend import Counter, attend, refuse_mask
+from plsh.hf._attend import attend, calls, refuse_mask
 from plsh.hf._cache import chooses_cache
 from plsh.hf._mask import Mask, Refused, owners
 
@@ -246,13 +246,13 @@ def _before(model: Any, _: Any, arguments: dict[str, Any]) -> None:
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() > 2:
         refuse_mask(type(model).__name__, mask)
-    model._plsh_calls = Counter.calls
+    calls.begun[model] = calls.count
 
 
 def _after(model: Any, _: Any, __: Any) -> None:
     """A model none of whose layers called plsh is refused after its first run."""
     if not torch.compiler.is_compiling() and _has_plsh(model) and \
-            model._plsh_calls == Counter.calls:
+            calls.begun.pop(model, None) == calls.count:
         raise Refused(f"{type(model).__name__}: none of its layers called plsh; load it with another "
                       "attn_implementation")
 
