@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "model/model.h"
 #include "model/pooling.h"
 #include "model/slopes.h"
 #include "weights/path.h"
@@ -26,11 +26,13 @@ typedef struct item {
 
 typedef struct conversion {
     const plsh_convert_options *options;
-    plsh_weights *weights;
-    plsh_adapter *adapter;
-    plsh_model_config from, to; /* `to` differs in its form, and in the family Mistral */
-    bool to_gguf, known;        /* known: the family is one that this code can carry over */
-    bool prefixed;
+    plsh_model *model;         /* NULL: form and names stay, so the family need not be known */
+    plsh_weights *own_weights; /* where there is no model */
+    plsh_adapter *own_adapter;
+    const plsh_weights *weights; /* the model's, or own_weights */
+    const plsh_adapter *adapter; /* likewise */
+    plsh_model_config from, to;  /* `to` differs in its form, and in the family Mistral */
+    bool to_gguf, prefixed;
     bool rope_carried; /* ROPE_FACTORS has become numbers of the configuration */
     item *items;
     size_t count, merged;
@@ -42,45 +44,63 @@ typedef struct conversion {
 
 /* ---- What is converted into what ------------------------------------------------------------ */
 
-static plsh_status read_folder_config(conversion *c, plsh_error *error) {
-    char *path;
-    plsh_mapping mapping;
-    plsh_status status =
-        plsh_path_join(&path, plsh_weights_folder(c->weights), "config.json", error);
-    if (status) return status;
-    status = plsh_mapping_open(&mapping, path, error);
-    if (!status) {
-        status = plsh_model_config_json((const char *)mapping.bytes, mapping.size, path, &c->from,
-                                        error);
-        plsh_mapping_close(&mapping);
-    }
-    plsh_release(path);
-    return status;
+/* A folder of these families has no field for kv heads or for the width of a head. */
+static plsh_status check_heads(const conversion *c, plsh_error *error) {
+    const plsh_model_config *f = &c->from;
+    const bool usual = f->kv_heads == f->heads && f->heads * f->head_dim == f->hidden;
+    if (c->to_gguf || usual || f->family->position == PLSH_POSITION_ROPE) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "%s: %lld heads, %lld kv heads of width %lld; a folder of the family %s has "
+                     "as many kv heads as heads, of width %lld / %lld",
+                     plsh_weights_path(c->weights), (long long)f->heads, (long long)f->kv_heads,
+                     (long long)f->head_dim, f->family->name, (long long)f->hidden,
+                     (long long)f->heads);
 }
 
-/* The family is only needed where the form changes, or an adapter's names do. */
-static plsh_status read_config(conversion *c, plsh_error *error) {
-    const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
-    if (from_gguf == c->to_gguf && !(from_gguf && c->adapter)) return PLSH_STATUS_OK;
-    plsh_status status =
-        from_gguf
-            ? plsh_model_config_gguf(c->weights, plsh_weights_path(c->weights), &c->from, error)
-            : read_folder_config(c, error);
-    if (!status) status = plsh_model_config_fits(&c->from, c->weights, error);
+/* Opens the model as every command does, so that each tensor has the shape that the configuration
+ * gives it: the order of rows below relies on that. */
+static plsh_status open_model(conversion *c, plsh_error *error) {
+    const plsh_convert_options *o = c->options;
+    const plsh_model_options options = {.adapter = o->adapter};
+    plsh_status status = plsh_model_open(&c->model, o->model, &options, error);
     if (status) return status;
-    c->to = c->from;
+    c->weights = c->model->weights;
+    c->adapter = c->model->adapter;
+    c->from = c->to = c->model->config;
     c->to.gguf = c->to_gguf;
     /* In a GGUF, Mistral is a Llama. */
     if (strcmp(c->from.family->model_type, "mistral") == 0) c->to.family = &plsh_families[0];
-    c->known = c->to.family->architecture != NULL;
-    if (!c->known)
+    if (!c->to.family->architecture)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: a GGUF has no place for the family %s", plsh_weights_path(c->weights),
                          c->from.family->name);
     char name[160];
     plsh_model_tensor_name(&c->from, true, PLSH_ROLE_TOKENS, 0, "weight", name, sizeof name);
     c->prefixed = plsh_weights_find(c->weights, name) != NULL;
-    return PLSH_STATUS_OK;
+    return check_heads(c, error);
+}
+
+/* The family is only needed where the form changes, or an adapter's names do. Without that, a
+ * family that this library does not know is converted too: types change, nothing else. */
+static plsh_status open_input(conversion *c, plsh_error *error) {
+    const plsh_convert_options *o = c->options;
+    plsh_status status = plsh_weights_open(&c->own_weights, o->model, error);
+    if (status) return status;
+    const bool from_gguf = plsh_weights_form_of(c->own_weights) == PLSH_WEIGHTS_GGUF;
+    if (from_gguf != c->to_gguf || (from_gguf && o->adapter)) {
+        plsh_weights_close(c->own_weights);
+        c->own_weights = NULL;
+        return open_model(c, error);
+    }
+    c->weights = c->own_weights;
+    if (o->adapter) status = plsh_adapter_open(&c->own_adapter, o->adapter, error);
+    c->adapter = c->own_adapter;
+    return status;
+}
+
+/* A vector, or a matrix of one row, as some files have biases. */
+static bool is_vector(const plsh_tensor *tensor) {
+    return tensor->rank < 2 || plsh_tensor_rows(tensor) == 1;
 }
 
 /* Vectors of a GGUF stay float32, and so do what is added to embeddings, which llama.cpp adds as it
@@ -88,7 +108,7 @@ static plsh_status read_config(conversion *c, plsh_error *error) {
 static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, const char *name) {
     if (tensor->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED) return tensor->type;
     if (!c->to_gguf) return c->options->type;
-    if (tensor->rank < 2 || strcmp(name, "token_types.weight") == 0 ||
+    if (is_vector(tensor) || strcmp(name, "token_types.weight") == 0 ||
         strcmp(name, "position_embd.weight") == 0)
         return PLSH_WEIGHT_F32;
     if (plsh_tensor_columns(tensor) % plsh_weight_type_block(c->options->type) != 0)
@@ -105,6 +125,22 @@ static item *add_item(conversion *c, const plsh_tensor *from, const char *name) 
     if (added->to.type != c->options->type && from->rank >= 2 && added->to.type == PLSH_WEIGHT_F16)
         c->done.as_f16++;
     return added;
+}
+
+/* Merging adds B A to floats: the tensor is a matrix of them of that shape. */
+static plsh_status check_merge(const conversion *c, const item *it, plsh_error *error) {
+    const plsh_adapter_layer *layer = it->adapter;
+    const plsh_tensor *from = it->from;
+    if (!layer || (from->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED && from->rank == 2 &&
+                   layer->a->shape[1] == from->shape[1] && layer->b->shape[0] == from->shape[0]))
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_FORMAT,
+                     "%s: the adapter's layer %s, B [%lld, %lld] A [%lld, %lld], does not fit the "
+                     "tensor %s, %s [%lld, %lld]",
+                     plsh_adapter_path(c->adapter), layer->module, (long long)layer->b->shape[0],
+                     (long long)layer->rank, (long long)layer->rank, (long long)layer->a->shape[1],
+                     from->name, plsh_weight_type_name(from->type),
+                     (long long)plsh_tensor_rows(from), (long long)plsh_tensor_columns(from));
 }
 
 static void add_adapter(conversion *c, item *to, const char *module) {
@@ -222,7 +258,7 @@ static plsh_status plan(conversion *c, plsh_error *error) {
             return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                              "the tensor %.100s..: its name is long", tensor->name);
     }
-    if (!c->known) {
+    if (!c->model) {
         add_same(c);
     } else {
         add_roles(c);
@@ -230,6 +266,7 @@ static plsh_status plan(conversion *c, plsh_error *error) {
         if (!status) status = check_all(c, error);
         if (!status && c->to_gguf && !from_gguf) status = add_rope_factors(c, error);
     }
+    for (size_t i = 0; i < c->count && !status; i++) status = check_merge(c, &c->items[i], error);
     if (!status && c->adapter && c->merged != plsh_adapter_count(c->adapter))
         status = plsh_fail(error, PLSH_STATUS_FORMAT,
                            "%s: %zu of the adapter's %zu layers are not in the model",
@@ -246,16 +283,11 @@ typedef struct merge {
     float scale;
 } merge;
 
-static plsh_status begin_merge(merge *m, const conversion *c, const item *it, plsh_error *error) {
+static plsh_status begin_merge(merge *m, const item *it, plsh_error *error) {
     const plsh_adapter_layer *layer = it->adapter;
     *m = (merge){0};
     if (!layer) return PLSH_STATUS_OK;
     int64_t in = plsh_tensor_columns(it->from);
-    if (layer->a->shape[1] != in || layer->b->shape[0] != plsh_tensor_rows(it->from))
-        return plsh_fail(error, PLSH_STATUS_FORMAT,
-                         "%s: the adapter's layer %s does not fit the tensor %s [%lld, %lld]",
-                         plsh_adapter_path(c->adapter), layer->module, it->from->name,
-                         (long long)plsh_tensor_rows(it->from), (long long)in);
     void *memory;
     size_t count = (size_t)(layer->rank * in + layer->rank);
     plsh_status status = plsh_allocate(&memory, count, sizeof(float), "an adapter", error);
@@ -346,9 +378,9 @@ static plsh_status write_item(conversion *c, const item *it, plsh_error *error) 
             plsh_weights_writer_bytes(c->writer, it->from->data, it->from->size, error);
         return status ? status : report(c, it->from->size, error);
     }
-    if (reordered && it->from->rank < 2) return write_ordered_vector(c, it, error);
+    if (reordered && is_vector(it->from)) return write_ordered_vector(c, it, error);
     merge m;
-    plsh_status status = begin_merge(&m, c, it, error);
+    plsh_status status = begin_merge(&m, it, error);
     if (!status) status = write_rows(c, it, &m, error);
     plsh_release(m.a);
     return status;
@@ -474,16 +506,14 @@ plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *co
                          plsh_error *error) {
     conversion c = {.options = options, .to_gguf = plsh_path_ends(options->out, ".gguf")};
     plsh_status status = check_options(options, c.to_gguf, error);
-    if (!status) status = plsh_weights_open(&c.weights, options->model, error);
-    if (!status && options->adapter)
-        status = plsh_adapter_open(&c.adapter, options->adapter, error);
-    if (!status) status = read_config(&c, error);
+    if (!status) status = open_input(&c, error);
     if (!status) status = plan(&c, error);
     if (!status) status = c.to_gguf ? write_gguf(&c, error) : write_folder(&c, error);
     if (!status && converted) *converted = c.done;
     plsh_release(c.items);
     plsh_release(c.rope_factors);
-    plsh_adapter_close(c.adapter);
-    plsh_weights_close(c.weights);
+    plsh_adapter_close(c.own_adapter);
+    plsh_weights_close(c.own_weights);
+    plsh_model_close(c.model);
     return status;
 }

@@ -268,7 +268,7 @@ static void test_refused(void **unused) {
     options.model = test_shared("golden/models/qwen3");
     options.type = PLSH_WEIGHT_F16;
     options.adapter = test_shared("golden/lora");
-    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_FORMAT, "does not fit");
+    assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_FORMAT, "is needed");
     options.adapter = NULL;
     options.progress = stop;
     assert_fails(plsh_convert(&options, NULL, &error), PLSH_STATUS_IO, "stopped");
