@@ -184,7 +184,7 @@ static void test_folders(void **unused) {
                                        "d_model",
                                        "n_layers",
                                        "n_heads"};
-    static const int values[] = {1, 2, 4, 6, 8, 10, 16, 24, 32, 40, 64, 96, 128, 256, 4096};
+    static const int values[] = {1, 6, 16, 40, 256};
     int tried = 0, refused = 0;
     for (int f = 0; f < FAMILIES; f++) {
         const char *whole = tiny_model_write(families[f].config, families[f].tensors,
@@ -211,7 +211,7 @@ static void test_folders(void **unused) {
 /* Every tensor of every family: one row or column more or less, or transposed. */
 static void test_shapes(void **unused) {
     (void)unused;
-    static const int changes[][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}, {64, 0}};
+    static const int changes[][2] = {{1, 0}, {-1, 0}, {0, 1}};
     for (int f = 0; f < FAMILIES; f++) {
         for (size_t t = 0; t < count_of(&families[f]); t++) {
             for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
@@ -262,7 +262,7 @@ static void test_ggufs(void **unused) {
                                        "attention.head_count", "attention.head_count_kv",
                                        "embedding_length",     "feed_forward_length",
                                        "rope.dimension_count", "block_count"};
-    static const uint32_t values[] = {1, 2, 4, 6, 10, 12, 16, 24, 32, 64, 128, 256, 1u << 20};
+    static const uint32_t values[] = {1, 6, 16, 24, 256};
     plsh_error error;
     int tried = 0, refused = 0;
     for (int f = 0; f < FAMILIES; f++) {
