@@ -1,15 +1,14 @@
 /* base: .npy arrays (numpy.lib.format, versions 1 to 3). */
 #include "base/memory.h"
 #include "base/reader.h"
+#include "base/regular.h"
 #include "base/status.h"
 #include "plsh/io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read as they lie");
@@ -253,17 +252,11 @@ static plsh_status read_array(int descriptor, size_t size, const char *path, pls
 plsh_status plsh_npy_read(const char *path, plsh_npy *out, plsh_error *error) {
     *out = (plsh_npy){0};
     plsh_npy array = {0};
-    struct stat about;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot open: %s", path, strerror(errno));
-    plsh_status status;
-    if (fstat(descriptor, &about) != 0)
-        status = plsh_fail(error, PLSH_STATUS_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(about.st_mode))
-        status = plsh_fail(error, PLSH_STATUS_IO, "%s: not a regular file", path);
-    else
-        status = read_array(descriptor, (size_t)about.st_size, path, &array, error);
+    int descriptor;
+    size_t size;
+    plsh_status status = plsh_regular_open(path, &descriptor, &size, error);
+    if (status != PLSH_STATUS_OK) return status;
+    status = read_array(descriptor, size, path, &array, error);
     close(descriptor);
     if (status != PLSH_STATUS_OK)
         plsh_npy_free(&array);

@@ -179,13 +179,11 @@ static plsh_status load_config(plsh_tokenizer *t, const char *path, plsh_error *
     plsh_status status = plsh_mapping_open(&mapping, path, error);
     if (status != PLSH_STATUS_OK) return status;
     /* Its "model_max_length" may have 31 digits: numbers as floating point. */
-    json_error_t problem;
-    config = json_loadb((const char *)mapping.bytes, mapping.size,
-                        JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &problem);
+    status =
+        plsh_weights_json_parse_as((const char *)mapping.bytes, mapping.size,
+                                   JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, path, &config, error);
     plsh_mapping_close(&mapping);
-    if (config == NULL)
-        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: not JSON at line %d: %s", path,
-                         problem.line, problem.text);
+    if (status != PLSH_STATUS_OK) return status;
     t->roles.begin = role_of(t, config, "bos_token");
     t->roles.end = role_of(t, config, "eos_token");
     t->roles.pad = role_of(t, config, "pad_token");
@@ -231,11 +229,10 @@ static plsh_status open_json(plsh_tokenizer **out, const char *path, plsh_error 
 }
 
 static bool is_gguf(const char *path) {
-    char magic[4] = "";
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return false;
-    const bool found = fread(magic, 1, 4, file) == 4 && memcmp(magic, "GGUF", 4) == 0;
-    fclose(file);
+    plsh_mapping mapping;
+    if (plsh_mapping_open(&mapping, path, NULL) != PLSH_STATUS_OK) return false;
+    const bool found = mapping.size >= 4 && memcmp(mapping.bytes, "GGUF", 4) == 0;
+    plsh_mapping_close(&mapping);
     return found;
 }
 

@@ -7,9 +7,14 @@
 #include "plsh/status.h"
 
 /* Parses `length` bytes; `what` names the text in messages (a path). *root is NULL on failure, else
- * released with json_decref. Duplicate keys are refused; strings may hold U+0000. */
+ * released with json_decref. Duplicate keys are refused; strings may hold U+0000. A text of so many
+ * values that the tree would take gigabytes is refused. */
 plsh_status plsh_weights_json_parse(const char *bytes, size_t length, const char *what,
                                     json_t **root, plsh_error *error);
+
+/* The same with other flags of json_loadb. */
+plsh_status plsh_weights_json_parse_as(const char *bytes, size_t length, size_t flags,
+                                       const char *what, json_t **root, plsh_error *error);
 
 /* The same of a file. */
 plsh_status plsh_weights_json_read(const char *path, json_t **root, plsh_error *error);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void test_numbers_are_little_endian(void **state) {
@@ -127,6 +128,15 @@ static void test_mappings(void **state) {
     assert_fails(plsh_mapping_open(&mapping, ".", &error), PLSH_STATUS_IO, "not a regular file");
     assert_fails(plsh_mapping_open(&mapping, "", &error), PLSH_STATUS_INVALID, "empty");
     assert_null(mapping.bytes);
+
+    /* A FIFO without a writer is not waited for: SIGALRM would end this test. */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(60);
+    assert_fails(plsh_mapping_open(&mapping, path, &error), PLSH_STATUS_IO, "not a regular file");
+    plsh_npy array;
+    assert_fails(plsh_npy_read(path, &array, &error), PLSH_STATUS_IO, "not a regular file");
+    alarm(0);
+    unlink(path);
 }
 
 int main(void) {

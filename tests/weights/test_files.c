@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/mapping.h"
@@ -286,7 +287,9 @@ static void test_broken_safetensors(void **unused) {
          "32 bytes after the last tensor"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [8], \"data_offsets\": [32, 64]}}",
          "32 bytes before tensor 'a'"},
-        {"{\"a\": {}, \"a\": {}}", "duplicate"},
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [16], \"data_offsets\": [0, 64]}, \"a\": "
+         "{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}",
+         "twice"},
     };
     static _Alignas(8) char bytes[1000];
     plsh_error error;
@@ -311,6 +314,80 @@ static void test_broken_safetensors(void **unused) {
                  "byte 0: the length of the header");
     assert_fails(plsh_weights_parse(&weights, bytes + 1, 9, "x", &error), PLSH_STATUS_INVALID,
                  "multiple of 8");
+}
+
+/* Bytes of memory that the process has used at most so far. */
+static size_t peak_bytes(void) {
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+/* A header of 16 MB: its tensors take a few times its size, where a tree of JSON took 46 times. */
+static void test_long_header(void **unused) {
+    (void)unused;
+    enum { COUNT = 250000, MOST = COUNT * 72 };
+    plsh_error error;
+    plsh_weights *weights;
+    char *bytes = aligned_alloc(8, MOST);
+    assert_non_null(bytes);
+    size_t length = 8;
+    for (int i = 0; i < COUNT; i++)
+        length += (size_t)snprintf(
+            bytes + length, 80, "%s\"%d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}",
+            i ? "," : "{", i);
+    bytes[length++] = '}';
+    const uint64_t header = length - 8;
+    memcpy(bytes, &header, 8);
+    const size_t before = peak_bytes();
+    assert_ok(plsh_weights_parse(&weights, bytes, length, "x", &error));
+    const size_t used = peak_bytes() - before;
+    assert_int_equal(plsh_weights_count(weights), COUNT);
+    print_message("%zu bytes of header, %zu of memory\n", (size_t)header, used);
+#ifndef TEST_SANITIZED
+    assert_true(used < 8 * header);
+#endif
+    plsh_weights_close(weights);
+    free(bytes);
+}
+
+/* Names with escapes, metadata, blanks; and what no header has. */
+static void test_header_grammar(void **unused) {
+    (void)unused;
+#define ENTRY "{\"dtype\": \"F32\", \"shape\": [16], \"data_offsets\": [0, 64]}"
+    static _Alignas(8) char bytes[6000];
+    char long_entry[5000];
+    plsh_error error;
+    plsh_weights *weights;
+    size_t size =
+        make_safetensors(bytes, "{ \"__metadata__\" : {\"a\": \"}\\\"{\", \"b\": \"c\"} ,\n "
+                                "\"\\u00e9\\\"\\\\\" : " ENTRY " } ");
+    assert_ok(plsh_weights_parse(&weights, bytes, size, "x", &error));
+    assert_int_equal(plsh_weights_count(weights), 1);
+    assert_non_null(plsh_weights_find(weights, "\xc3\xa9\"\\"));
+    plsh_weights_close(weights);
+    snprintf(long_entry, sizeof long_entry, "{\"a\": {\"dtype\": \"F32\", \"x\": \"%*s\", %s}",
+             4500, "", "\"shape\": [16], \"data_offsets\": [0, 64]}");
+    const char *const wrong[][2] = {
+        {"{\"a\": " ENTRY "} x", "something follows"},
+        {"{\"a\": " ENTRY " \"b\": " ENTRY "}", ", or } is needed"},
+        {"{\"a\" " ENTRY "}", ": is needed"},
+        {"{a: " ENTRY "}", "a name in quotes"},
+        {"{\"a\": " ENTRY, ", or } is needed"},
+        {"{\"a", "without an end"},
+        {"{\"a\": {\"dtype\": {", "without an end"},
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [16], \"data_offsets\": [0, 64],}}", "not JSON"},
+        {"{\"\xff\": " ENTRY "}", "not JSON"},
+        {"{\"a\\u0000\": " ENTRY "}", "not JSON"},
+        {"{\"a\": {}}", "an entry of 2 bytes"},
+        {long_entry, "an entry of 4"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        size = make_safetensors(bytes, wrong[i][0]);
+        assert_fails(plsh_weights_parse(&weights, bytes, size, "x", &error), PLSH_STATUS_FORMAT,
+                     wrong[i][1]);
+        assert_null(weights);
+    }
 }
 
 /* A GGUF file piece by piece. */
@@ -523,6 +600,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adapter),     cmocka_unit_test(test_writer_refuses),
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_broken_safetensors),
+        cmocka_unit_test(test_long_header), cmocka_unit_test(test_header_grammar),
         cmocka_unit_test(test_broken_gguf), cmocka_unit_test(test_broken_tensors),
         cmocka_unit_test(test_mutations),   cmocka_unit_test(test_allocations),
     };

@@ -1,6 +1,7 @@
 /* weights: fields of JSON objects, present, absent and wrong. */
 #include "weights/json.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/support.h"
@@ -54,7 +55,34 @@ static void test_wrong(void **state) {
     assert_null(root);
 }
 
+/* A text of 13 MB that would be a tree of 500 MB and more. */
+static void test_too_many(void **state) {
+    (void)state;
+    enum { COUNT = 4 << 20 };
+    plsh_error error;
+    json_t *root;
+    char *text = malloc(3 * (size_t)COUNT + 8);
+    assert_non_null(text);
+    size_t length = 0;
+    text[length++] = '[';
+    for (int i = 0; i < COUNT; i++, length += 3) memcpy(text + length, "[],", 3);
+    memcpy(text + length, "[]]", 3);
+    length += 3;
+    assert_int_equal(plsh_weights_json_parse(text, length, "x.json", &root, &error),
+                     PLSH_STATUS_UNSUPPORTED);
+    assert_null(root);
+    assert_string_equal(error.message, "x.json: JSON of 8388610 values; at most 4194304 are read");
+    /* In a string they cost nothing. */
+    text[1] = '"';
+    memcpy(text + length - 2, "\"]", 2);
+    assert_int_equal(plsh_weights_json_parse(text, length, "x.json", &root, &error),
+                     PLSH_STATUS_OK);
+    json_decref(root);
+    free(text);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fields), cmocka_unit_test(test_wrong)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fields), cmocka_unit_test(test_wrong),
+                                       cmocka_unit_test(test_too_many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
