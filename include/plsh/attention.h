@@ -216,7 +216,7 @@ typedef struct plsh_forward {
     /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
      * row, against the head's untruncated decay, from these very arrays. dense and none give 0;
      * NaN where there is nothing to compare with: labels or fixed without a decay, a row whose
-     * keys or values are not finite.
+     * keys or values are not finite, a row of the output that is not (scores beyond float's range).
      *
      * Rounding comes on top. The score of key j is off by at most
      *     delta_j = 2^-23 ((head_dim + 4) scale sum_x |q_x k_jx| + 2 |log k(t)| + 8),
@@ -227,6 +227,8 @@ typedef struct plsh_forward {
     plsh_attention_dropout dropout; /* not together with a certificate */
 } plsh_forward;
 
+/* Finite inputs whose scores are in float's range give a finite output, however large the values
+ * are. Gradients are sums of products of v and d_o: these may be beyond the range. */
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
                                        void *workspace, plsh_report *report, plsh_error *error);
 

@@ -8,6 +8,7 @@
 #include "attention/cache/attend.h"
 
 #include "attention/cache/exact.h"
+#include "attention/forward/headroom.h"
 #include "base/dtype.h"
 #include "base/thread.h"
 
@@ -149,8 +150,10 @@ static void run_task(plsh_cache *cache, plsh_cache_task *task, plsh_cache_scratc
     const plsh_cache_query *query = pass->query + task->kv * pass->rows;
     int64_t slot = (task->kv * PASS_SPLITS + task->split) * pass->rows;
     for (int64_t r = 0; r < pass->used; r++) {
-        scratch->row[r] = (plsh_decode_row){
-            .q = query[r].q, .o = pass->part_o + (slot + r) * layout->dv, .m = PLSH_SOFTMAX_START};
+        scratch->row[r] = (plsh_decode_row){.q = query[r].q,
+                                            .o = pass->part_o + (slot + r) * layout->dv,
+                                            .m = PLSH_SOFTMAX_START,
+                                            .headroom = cache->call.headroom};
         memset(scratch->row[r].o, 0, (size_t)layout->dv * sizeof(float));
     }
     for (int64_t number = task->first; number < task->last; number++) {
@@ -210,8 +213,11 @@ static int64_t run_draw(plsh_cache *cache, const plsh_cache_query *query,
     int64_t kv = query->head / cache->setup->group, pairs = 0;
     const plsh_cache_page_layout *layout = plsh_cache_setup_pages(cache->setup, kv);
     plsh_decode_row *row = &scratch->row[0];
-    *row =
-        (plsh_decode_row){.q = query->q, .s = scratch->s, .o = scratch->o, .m = PLSH_SOFTMAX_START};
+    *row = (plsh_decode_row){.q = query->q,
+                             .s = scratch->s,
+                             .o = scratch->o,
+                             .m = PLSH_SOFTMAX_START,
+                             .headroom = cache->call.headroom};
     memset(row->o, 0, (size_t)layout->dv * sizeof(float));
     scratch->active[0] = row;
     for (int64_t at = from; at < query->to;) {
@@ -241,6 +247,7 @@ static int64_t run_mean(plsh_cache *cache, plsh_cache_query *query, plsh_cache_s
             query->l * exp2f(query->m - top) + row->l * exp2f(row->m - top) / (float)set->samples;
         query->m = top;
         float share = row->l == 0 ? 0 : 1 / (row->l * (float)set->samples); /* saw nothing */
+        if (cache->call.headroom > 0) share *= 0.5f; /* twice that may round to infinity */
         for (int64_t c = 0; c < dv; c++) query->o[c] += share * row->o[c];
     }
     return pairs;
@@ -248,17 +255,22 @@ static int64_t run_mean(plsh_cache *cache, plsh_cache_query *query, plsh_cache_s
 
 /* ---- Out ------------------------------------------------------------------------------------- */
 
-static void put_query(const plsh_cache *cache, const plsh_cache_query *query) {
+static void put_query(plsh_cache *cache, const plsh_cache_query *query) {
     const plsh_tokens *tokens = cache->call.tokens;
     int64_t dim = cache->setup->page[0].value_dim;
     plsh_layout layout = plsh_cache_layout_or(tokens->o_layout, tokens->count, dim);
     int64_t at = query->head * layout.head_stride + query->token * layout.row_stride;
     bool mean = query->mask_row.mask->head.method == PLSH_METHOD_MEAN;
     float factor = mean ? 1 : query->l == 0 ? 0 : 1 / query->l; /* a row that saw nothing is 0 */
+    char *o = (char *)tokens->o + at * (int64_t)plsh_dtype_size(tokens->o_dtype);
+    if (cache->call.headroom > 0) {
+        plsh_headroom_mend(tokens->o_dtype, o, query->o, mean ? 2 : (double)factor, true, dim);
+        return;
+    }
     for (int64_t c = 0; c < dim; c++) query->o[c] *= factor;
-    plsh_kernels_narrow(cache->setup->page[0].kernels, tokens->o_dtype,
-                        (char *)tokens->o + at * (int64_t)plsh_dtype_size(tokens->o_dtype),
-                        query->o, dim);
+    if (plsh_headroom_is_needed(query->o, dim, query->m, query->l))
+        atomic_store_explicit(&cache->call.overflowed, true, memory_order_relaxed);
+    plsh_kernels_narrow(cache->setup->page[0].kernels, tokens->o_dtype, o, query->o, dim);
     if (tokens->lse)
         tokens->lse[query->head * tokens->count + query->token] =
             (float)(((double)query->m + log2((double)query->l)) / LOG2_E);
@@ -386,6 +398,32 @@ static void end_queries(const attend_batch *all) {
     }
 }
 
+static void run_pass(const attend_batch *all) {
+    int round = 0;
+    set_queries(all);
+    while (run_round(all, ++round)) continue;
+    end_queries(all);
+}
+
+/* Runs the pass again with headroom where sums have overflowed. */
+static void mend_pass(const attend_batch *all) {
+    bool overflowed = false;
+    for (int64_t i = 0; i < all->count; i++) overflowed |= all->cache[i]->call.overflowed;
+    if (!overflowed) return;
+    for (int64_t i = 0; i < all->count; i++) {
+        plsh_cache_call *call = &all->cache[i]->call;
+        call->headroom = PLSH_HEADROOM;
+        call->counted = call->pairs;
+    }
+    run_pass(all);
+    for (int64_t i = 0; i < all->count; i++) {
+        plsh_cache_call *call = &all->cache[i]->call;
+        call->headroom = 0;
+        call->pairs = call->counted;
+        call->overflowed = false;
+    }
+}
+
 void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count) {
     attend_batch all = {.cache = caches, .count = count, .threads = INT_MAX};
     for (int64_t i = 0; i < count; i++) {
@@ -395,10 +433,8 @@ void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count) {
         if (setup->threads < all.threads) all.threads = setup->threads;
     }
     while (begin_pass(&all)) {
-        int round = 0;
-        set_queries(&all);
-        while (run_round(&all, ++round)) continue;
-        end_queries(&all);
+        run_pass(&all);
+        mend_pass(&all);
         for (int64_t i = 0; i < count; i++) caches[i]->call.done += caches[i]->call.taken;
     }
 }

@@ -318,11 +318,20 @@ static double measured_share(const plsh_tile *tile, int r) {
                                                        : share;
 }
 
+static bool is_row_finite(const plsh_tile *tile, int r) {
+    const plsh_tile_output output = plsh_tile_output_of(tile);
+    bool finite = isfinite(tile->m[r]) && isfinite(tile->l[r]);
+    for (int64_t c = 0; finite && c < tile->plan->shape.value_dim; c++)
+        finite = isfinite(output.row[r * output.stride + c]);
+    return finite;
+}
+
 /* The same of any method; NaN: cannot be told. */
 static double share_of(const plsh_tile *tile, int r) {
     const plsh_head *head = &tile->head->head;
+    if (!is_row_finite(tile, r)) return NAN;
     if (head->method == PLSH_METHOD_DENSE || head->method == PLSH_METHOD_NONE) return 0;
-    if (isnan(tile->m[r] + tile->l[r]) || !tile->head->decay_known) return NAN;
+    if (!tile->head->decay_known) return NAN;
     if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r);
     /* E- / D~, as charged. */
     const double by_norm = (double)tile->exact.left_out_by_norm[r / tile->kernel->group];
@@ -337,9 +346,10 @@ void plsh_certificate_fill(plsh_tile *tile) {
         measure(tile);
     for (int r = 0; r < tile->rows; r++) {
         const int64_t last = tile->plan->shape.causal ? tile->position + r : tile->keys - 1;
-        const float range = tile->summary->v_range[*first_piece + last / tile->plan->bound_keys];
+        const double half =
+            (double)tile->summary->v_half_range[*first_piece + last / tile->plan->bound_keys];
         const double share = share_of(tile, r);
-        const float bound = (float)((double)range * (share > 1 ? 1 : share));
+        const float bound = (float)(2 * half * (share > 1 ? 1 : share));
         tile->certificate_out[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;
     }
 }

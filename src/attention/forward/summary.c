@@ -14,7 +14,7 @@ plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory) {
         .norm = at,
         .norm_before = at + pieces,
         .norm_after = at + pieces * 2,
-        .v_range = at + pieces * 3,
+        .v_half_range = at + pieces * 3,
         .radius = at + pieces * 4,
         .mean = at + pieces * 5,
         .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
@@ -59,13 +59,14 @@ static void summarise_piece(const plsh_plan *plan, const plsh_summary *summary,
     summary->radius[piece] = sqrtf(square[1]) * slack;
 }
 
-/* Widens the range of every column by the row of V, and returns the widest. */
+/* Widens the range of every column by the row of V, and returns half of the widest: the whole may
+ * be no float. */
 static float widen_ranges(const float *row, int columns, float *low, float *high) {
     float widest = 0.0f;
     for (int c = 0; c < columns; c++) {
         low[c] = row[c] >= low[c] ? low[c] : row[c];
         high[c] = row[c] <= high[c] ? high[c] : row[c];
-        widest = larger(widest, high[c] - low[c]);
+        widest = larger(widest, 0.5f * high[c] - 0.5f * low[c]);
     }
     return widest;
 }
@@ -84,7 +85,7 @@ static void summarise_values(const plsh_plan *plan, const plsh_summary *summary,
         ptrdiff_t unused;
         const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide, &unused);
         widest = larger(widest, widen_ranges(row, dim, low, high));
-        summary->v_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
+        summary->v_half_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
             widest * (1.0f + 0x1p-22f);
     }
 }

@@ -15,8 +15,8 @@ typedef struct plsh_summary {
     float *box;                             /* [pieces][2 d], `exact` only */
     float *norm, *norm_before, *norm_after; /* before: pieces 0..t, after: t..last */
     float *radius;
-    float *v_range; /* certificates only: the largest max - min of a column of V, rounded up, from
-                     * the begin of the sequence to the end of the piece */
+    float *v_half_range; /* certificates only: half of the largest max - min of a column of V,
+                          * rounded up, from the begin of the sequence to the end of the piece */
 } plsh_summary;
 
 /* Where the summaries of a kv head lie in its part of the workspace. */

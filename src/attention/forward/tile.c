@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "attention/forward/bounds.h"
+#include "attention/forward/headroom.h"
+#include "base/dtype.h"
 
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
@@ -172,6 +174,12 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
     return run;
 }
 
+/* Weights become smaller by as much as the maximum that they are relative to is raised. */
+static void raise_top(plsh_tile *tile) {
+    if (tile->headroom == 0.0f) return;
+    for (int r = 0; r < tile->kernel->group; r++) tile->top[r] += tile->headroom;
+}
+
 bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const int group = tile->kernel->group;
     const size_t size = sizeof(float) * (size_t)group;
@@ -182,6 +190,7 @@ bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s)
         memcpy(old, l, size);
         memcpy(old_low, l_low, size);
     }
+    raise_top(tile);
     tile->kernel->softmax(group, s, tile->top, tile->m + (ptrdiff_t)g * group, l, l_low,
                           tile->alpha, count);
     if (!exact || !plsh_bounds_spare(tile, g, first, count, old, old_low)) return true;
@@ -245,6 +254,7 @@ void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, 
     kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, k, tile->k_stride, count, d,
                    NULL, false);
     if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
+    raise_top(tile);
     kernel->softmax_weighted(group, tile->s, tile->top, w, row, m, tile->l + lane,
                              tile->l_low + lane, tile->alpha, count);
     if (tile->drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->s);
@@ -269,11 +279,38 @@ static void narrow_output(const plsh_tile *tile, plsh_tile_output from) {
                             from.row + r * from.stride, shape->value_dim);
 }
 
+bool plsh_tile_overflowed(const plsh_tile *tile) {
+    const int dv = (int)tile->plan->shape.value_dim;
+    const plsh_tile_output output = plsh_tile_output_of(tile);
+    if (tile->kernel->all_finite(tile->kernel->group, output.row, PLSH_DTYPE_FLOAT32, output.stride,
+                                 tile->rows, dv))
+        return false;
+    for (int r = 0; r < tile->rows; r++)
+        if (plsh_headroom_is_needed(output.row + r * output.stride, dv, tile->m[r], tile->l[r]))
+            return true;
+    return false;
+}
+
+static void mend_output(const plsh_tile *tile) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const ptrdiff_t columns = plsh_kernels_columns((int)shape->value_dim);
+    const ptrdiff_t bytes = shape->o.row_stride * (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
+    for (int r = 0; r < tile->rows; r++) {
+        if (tile->l[r] == 0.0f) continue;
+        plsh_headroom_mend(shape->o_dtype, tile->o_out + r * bytes, tile->o + r * columns,
+                           1.0 / (double)tile->l[r], tile->drop.below == 0, shape->value_dim);
+    }
+}
+
 void plsh_tile_finish(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, dv = (int)shape->value_dim;
     const plsh_tile_output output = plsh_tile_output_of(tile);
     plsh_tile_join(tile);
+    if (tile->headroom > 0.0f) {
+        mend_output(tile);
+        return;
+    }
     for (int g = 0; g < tile->groups; g++) {
         int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
         ptrdiff_t first = (ptrdiff_t)g * group;

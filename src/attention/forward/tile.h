@@ -88,6 +88,7 @@ struct plsh_tile {
 
     plsh_ahead ahead; /* what the tile before this one will want, see plsh_tile_look_ahead */
     bool guarded;     /* keys of weight 0 may be large, or not finite */
+    float headroom;   /* 0, or PLSH_HEADROOM in a second run that mends the output */
     int64_t pairs;    /* scored, over all tiles of the thread */
 };
 
@@ -136,7 +137,11 @@ void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
 void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
                               const int32_t *row);
 
+/* Output rows and lse written; with headroom, output rows mended. */
 void plsh_tile_finish(plsh_tile *tile);
+
+/* Does the finished tile have to run again, with headroom? */
+bool plsh_tile_overflowed(const plsh_tile *tile);
 
 /* Where finished rows are as float32: in the user's array, or, where that is narrower, in the place
  * of the sums. */

@@ -17,6 +17,7 @@ typedef struct plsh_decode_row {
     float *o;       /* sum of 2^(score - m) v */
     float m, l;     /* largest score so far, in units of log2, from PLSH_SOFTMAX_START; the sum of
                      * 2^(score - m) */
+    float headroom; /* m is the largest score plus this: 0, or see forward/headroom.h */
     float alpha;    /* scratch */
 } plsh_decode_row;
 

@@ -127,7 +127,7 @@ INLINE void softmax_row(plsh_decode_row *row, float *dot, int keys) {
         v_store(row->s + j, y);
         top = v_max(top, y);
     }
-    float before = row->m, after = largest_lane(top);
+    float before = row->m, after = largest_lane(top) + row->headroom;
     row->m = after > before ? after : before;
     row->alpha = first_lane(v_exp2(v_set(before - row->m)));
     vector m = v_set(row->m), sum = v_set(0.0f);

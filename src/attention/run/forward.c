@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include "attention/certificate/certificate.h"
+#include "attention/forward/headroom.h"
 #include "attention/forward/select.h"
 #include "attention/forward/summary.h"
 #include "attention/forward/walk.h"
@@ -72,13 +73,24 @@ static void select_item(worker *w, const plsh_forward *arrays, char *summaries, 
         arrays->certificate ? arrays->certificate + h * shape->queries + row : NULL;
 }
 
-static void run_tile(worker *w) {
-    plsh_tile *tile = &w->tile;
-    if (tile->rows == 0) return;
+static void run_method(plsh_tile *tile) {
     if (plsh_method_is_sampled(tile->head->head.method)) {
         plsh_sampled_run(tile);
     } else {
         plsh_walk_run(tile);
+    }
+}
+
+static void run_tile(worker *w) {
+    plsh_tile *tile = &w->tile;
+    if (tile->rows == 0) return;
+    run_method(tile);
+    if (plsh_tile_overflowed(tile)) {
+        const int64_t pairs = tile->pairs;
+        tile->headroom = PLSH_HEADROOM;
+        run_method(tile);
+        tile->headroom = 0.0f;
+        tile->pairs = pairs;
     }
     if (tile->certificate_out) plsh_certificate_fill(tile);
 }

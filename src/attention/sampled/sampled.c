@@ -11,6 +11,7 @@
  * not contiguous are gathered, mask by mask, for plsh too. */
 #include "attention/sampled/sampled.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -182,13 +183,19 @@ static void merge_row(plsh_tile *tile, int r, int columns) {
     tile->sampled->m_sum[r] = m;
 }
 
+/* A mean of finite values is none that rounding makes infinite (headroom.h). */
+static float mean_of(const plsh_tile *tile, double x) {
+    if (tile->headroom == 0.0f || !isfinite(x) || tile->drop.below > 0) return (float)x;
+    return (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, x));
+}
+
 /* The sums as plsh_tile_finish wants them: o / l is the output, m + log2 l the lse. */
 static void close_row(plsh_tile *tile, int r, int columns) {
     const double s = (double)tile->head->head.partition.samples, l = tile->sampled->l_sum[r];
     const double by = tile->head->head.method == PLSH_METHOD_MEAN ? s : l;
     const double *sum = tile->sampled->o_sum + (ptrdiff_t)r * columns;
     float *o = tile->o + (ptrdiff_t)r * columns;
-    for (int c = 0; c < columns; c++) o[c] = l == 0 ? 0.0f : (float)(sum[c] / by);
+    for (int c = 0; c < columns; c++) o[c] = l == 0 ? 0.0f : mean_of(tile, sum[c] / by);
     tile->sampled->spread[r] = sqrt(fmax(0, s * tile->sampled->spread[r] / (l * l) - 1));
     tile->m[r] = (float)(tile->sampled->m_sum[r] + log2(l / s));
     tile->l[r] = 1.0f;
@@ -245,7 +252,11 @@ void plsh_sampled_run(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const int64_t pairs = tile->pairs;
     plsh_tile_pack(tile);
-    tile->guarded = false;
+    tile->guarded = tile->headroom > 0.0f;
+    if (tile->guarded) {
+        run(tile);
+        return;
+    }
     const plsh_tile_output output = plsh_tile_output_of(tile);
     if (run(tile) && tile->kernel->all_finite(tile->kernel->group, output.row, PLSH_DTYPE_FLOAT32,
                                               output.stride, tile->rows, (int)shape->value_dim)) {
