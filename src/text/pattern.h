@@ -31,12 +31,14 @@ typedef struct plsh_matches {
     size_t at;       /* where the next search begins */
     size_t last_end; /* SIZE_MAX: none yet */
     bool newer;      /* the subject holds characters newer than PCRE2 may be */
+    uint64_t steps_left;
 } plsh_matches;
 
 plsh_matches plsh_matches_begin(const plsh_pattern *pattern, plsh_search *search, const char *bytes,
                                 size_t length);
 
-/* *found is false at the end. */
+/* *found is false at the end. Time and memory are bounded: a walk that takes more steps than a
+ * linear search could is PLSH_STATUS_UNSUPPORTED, with a message that names the expression. */
 plsh_status plsh_matches_next(plsh_matches *matches, size_t *begin, size_t *end, bool *found,
                               plsh_error *error);
 

@@ -11,7 +11,10 @@
 #include "base/status.h"
 #include "text/property.h"
 
-enum { DEEPEST = 200 }; /* groups and classes within each other */
+enum {
+    DEEPEST = 200,      /* groups and classes within each other */
+    REPEATS_MOST = 1000 /* that a repeat may ask for at least: they are not counted as steps */
+};
 
 typedef struct translation {
     const char *from;
@@ -484,7 +487,7 @@ static plsh_status translate_atom(translation *t) {
 }
 
 /* {n}, {n,}, {n,m}, {,m}: false where it is none, and nothing was taken. */
-static bool take_interval(translation *t, char out[32], bool *exact) {
+static bool take_interval(translation *t, char out[32], bool *exact, uint32_t *count) {
     const size_t begin = t->at;
     uint32_t least = 0, most = 0;
     int least_digits = 0, most_digits = 0;
@@ -496,6 +499,7 @@ static bool take_interval(translation *t, char out[32], bool *exact) {
         most = most * 10 + (uint32_t)(peek(t, 0) - '0');
     if (!accept(t, "}") || (least_digits == 0 && most_digits == 0)) return t->at = begin, false;
     *exact = !comma;
+    *count = least;
     if (!comma)
         snprintf(out, 32, "{%u}", least);
     else if (most_digits == 0)
@@ -514,9 +518,10 @@ static void wrap(translation *t, size_t begin) {
     emit(t, ")");
 }
 
-static void translate_repeats(translation *t, size_t begin) {
+static plsh_status translate_repeats(translation *t, size_t begin) {
     for (int i = 0;; i++) {
         char interval[32];
+        uint32_t count;
         bool exact = false;
         const int sign = peek(t, 0);
         if (sign == '*' || sign == '+' || sign == '?') {
@@ -527,12 +532,13 @@ static void translate_repeats(translation *t, size_t begin) {
                 emit(t, "?");
             else if (accept(t, "+"))
                 emit(t, "+");
-        } else if (take_interval(t, interval, &exact)) {
+        } else if (take_interval(t, interval, &exact, &count)) {
+            if (count > REPEATS_MOST) return refuse(t, "a repeat of more than 1000 times");
             if (i > 0) wrap(t, begin);
             emit(t, interval);
             if (!exact && accept(t, "?")) emit(t, "?");
         } else {
-            return;
+            return PLSH_STATUS_OK;
         }
     }
 }
@@ -564,7 +570,8 @@ static plsh_status translate_alternatives(translation *t) {
         status = translate_atom(t);
         if (status == PLSH_STATUS_OK) status = plsh_text_status(t->out, t->error);
         skip_blanks(t);
-        if (status == PLSH_STATUS_OK && t->out->length > begin) translate_repeats(t, begin);
+        if (status == PLSH_STATUS_OK && t->out->length > begin)
+            status = translate_repeats(t, begin);
     }
     t->depth--;
     return status;
