@@ -198,7 +198,7 @@ int cli_model_remember(const cli_model *m, const char *folder) {
     plsh_error error;
     char *path = join(folder, '/', file_name), *line = join(m->said, '\n', "");
     int code = path == NULL || line == NULL ? cli_fail("out of memory") : CLI_DONE;
-    if (code == CLI_DONE && plsh_file_save(path, line, strlen(line), &error) != PLSH_STATUS_OK)
+    if (code == CLI_DONE && plsh_file_save_own(path, line, strlen(line), &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     free(path);
     free(line);

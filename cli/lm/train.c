@@ -281,6 +281,12 @@ static int plan_steps(work *w) {
         return cli_fail("--epochs: %g of %lld windows are too few for one step of %lld (--batch "
                         "times --accumulate)",
                         s->epochs, (long long)windows, (long long)windows_per_step(s));
+    int64_t tokens_seen;
+    if (__builtin_mul_overflow(steps, windows_per_step(s), &tokens_seen) ||
+        __builtin_mul_overflow(tokens_seen, s->context, &tokens_seen))
+        return cli_fail("--steps: %lld steps of %lld windows of %lld tokens are more than 2^63 "
+                        "tokens",
+                        (long long)steps, (long long)windows_per_step(s), (long long)s->context);
     int64_t left = s->steps > 0 ? 0 : (int64_t)all - steps * windows_per_step(s);
     if (left > 0) cli_note("the last %lld windows fill no step and are left out", (long long)left);
     const double warmup = s->warmup < 1.0 ? ceil(s->warmup * (double)steps) : floor(s->warmup);
@@ -371,50 +377,60 @@ static int refuse_settings(const char *folder, const char *was, const char *is) 
                     is + at, folder);
 }
 
-/* A damaged one is refused; the newest before it that is whole is offered. */
-static int refuse_damaged(const work *w, int64_t step, const plsh_error *error) {
-    const char *out = w->given->data.out;
-    char folder[PATH];
-    plsh_checkpoint other;
-    if (w->given->records.from != NULL) return cli_fail_error(error);
-    while (step > 0 && (step = plsh_checkpoint_last(out, step)) >= 0)
-        if (plsh_checkpoint_folder(out, step, folder, sizeof folder, NULL) == PLSH_STATUS_OK &&
-            plsh_checkpoint_check(folder, &other, NULL) == PLSH_STATUS_OK)
-            return cli_fail("%s; one before it is whole: --resume --from %s", error->message,
-                            folder);
-    return cli_fail_error(error);
+/* Of this run, and as far as it can have come? */
+static int check_checkpoint(const work *w, const char *folder, const plsh_checkpoint *found) {
+    if (strcmp(w->state.settings, found->settings) != 0)
+        return refuse_settings(folder, found->settings, w->state.settings);
+    if (found->step > w->schedule.steps ||
+        found->window != found->step * windows_per_step(&w->given->steps))
+        return cli_fail("%s: damaged: step %lld and window %lld; this run has %lld steps of %lld "
+                        "windows",
+                        folder, (long long)found->step, (long long)found->window,
+                        (long long)w->schedule.steps,
+                        (long long)windows_per_step(&w->given->steps));
+    return CLI_DONE;
 }
 
-/* Whole, and of this run? Before anything of it is loaded. */
-static int check_checkpoint(const work *w, const char *folder, int64_t step) {
+/* The checkpoint to go on from: --from, or the newest that is whole; "": there is none. */
+static int find_checkpoint(const work *w, char folder[PATH]) {
+    const char *out = w->given->data.out, *from = w->given->records.from;
     plsh_checkpoint found;
-    plsh_error error;
-    if (plsh_checkpoint_check(folder, &found, &error) != PLSH_STATUS_OK)
-        return refuse_damaged(w, step, &error);
-    if (strcmp(w->state.settings, found.settings) != 0)
-        return refuse_settings(folder, found.settings, w->state.settings);
+    plsh_error damage = {0}, error;
+    int64_t step = -1, passed = 0;
+    int code = CLI_DONE;
+    if (from != NULL) {
+        snprintf(folder, PATH, "%s", from);
+        return CLI_DONE;
+    }
+    if (cli_rank() == 0 &&
+        plsh_checkpoint_newest(out, &step, &found, &passed, &damage) != PLSH_STATUS_OK)
+        code = cli_fail_error(&damage);
+    code = cli_ranks_agree(code);
+    if (code == CLI_DONE) code = cli_spread_checkpoint(&w->model, out, &step);
+    folder[0] = '\0';
+    if (code != CLI_DONE || step < 0) return code;
+    if (plsh_checkpoint_folder(out, step, folder, PATH, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    if (passed > 0)
+        cli_say("%s; goes on from %s, the newest checkpoint that is whole", damage.message, folder);
     return CLI_DONE;
 }
 
 static int resume(work *w) {
-    const settings *given = w->given;
     char folder[PATH];
+    plsh_checkpoint found;
     plsh_error error;
-    int64_t step = plsh_checkpoint_last(given->data.out, -1);
-    int code = CLI_DONE;
-    if (given->records.from == NULL)
-        code = cli_spread_checkpoint(&w->model, given->data.out, &step);
+    int code = find_checkpoint(w, folder);
     if (code != CLI_DONE) return code;
-    if (given->records.from != NULL) {
-        snprintf(folder, sizeof folder, "%s", given->records.from);
-    } else if (step < 0) {
-        cli_note("%s has no checkpoint: from the beginning", given->data.out);
+    if (folder[0] == '\0') {
+        cli_note("%s has no checkpoint: from the beginning", w->given->data.out);
         return CLI_DONE;
-    } else if (plsh_checkpoint_folder(given->data.out, step, folder, sizeof folder, &error) !=
-               PLSH_STATUS_OK) {
-        return cli_fail_error(&error);
     }
-    code = cli_ranks_agree(check_checkpoint(w, folder, step));
+    if (plsh_checkpoint_check(folder, &found, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    else
+        code = check_checkpoint(w, folder, &found); /* before anything of it is loaded */
+    code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     if (plsh_checkpoint_load(w->trainer, folder, &w->state, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
@@ -427,7 +443,8 @@ static int save(work *w) {
     const char *out = w->given->data.out;
     plsh_error error;
     if (w->saved == w->state.step) return CLI_DONE;
-    w->state.log_bytes = cli_train_log_length(&w->log);
+    int code = cli_ranks_agree(cli_train_log_sync(&w->log, &w->state.log_bytes));
+    if (code != CLI_DONE) return code;
     plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, out, &error);
     if (status == PLSH_STATUS_OK && cli_rank() == 0)
         status = plsh_checkpoint_prune(out, w->state.step, w->given->records.keep, &error);
@@ -565,7 +582,8 @@ static int stop(work *w) {
 static void plot(work *w) {
     const char *asked = w->given->records.plot;
     asked_to_plot = 0;
-    if (cli_rank() == 0) cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path);
+    if (cli_rank() == 0)
+        cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path, asked == NULL);
 }
 
 /* Was a rank asked to stop? The same answer on all of them: a signal that comes after the sum waits
@@ -638,6 +656,8 @@ static int train(work *w) {
     int code = cli_ranks_agree(print_settings(w, w->state.settings, sizeof w->state.settings));
     if (code == CLI_DONE) code = cli_train_path(w->log_path, given->data.out, "log.jsonl");
     if (code == CLI_DONE) code = cli_train_path(w->plot_path, given->data.out, "log.svg");
+    if (code == CLI_DONE && log == NULL && cli_rank() == 0)
+        code = cli_train_log_check_own(w->log_path);
     if (code == CLI_DONE && given->records.plot != NULL && cli_rank() == 0)
         code = cli_train_log_plot_check(given->records.plot);
     code = cli_ranks_agree(code);

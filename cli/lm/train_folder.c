@@ -3,7 +3,6 @@
 
 #include "cli/message.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -83,8 +82,9 @@ static int make_fresh(cli_train_folder *f, const cli_train_settings *given) {
     code = cli_train_path(folder, data->out, initial_name);
     if (code != CLI_DONE) return code;
     f->initial = true;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return cli_fail("cannot make the folder %s: %s", folder, strerror(errno));
+    if (plsh_folder_remove(folder, &error) != PLSH_STATUS_OK ||
+        plsh_folder_make(folder, NULL, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
     if (data->tokenizer != NULL) code = copy_tokenizer(data->tokenizer, folder);
     if (code == CLI_DONE &&
         plsh_train_initialise(data->fresh, given->lm.common.seed, folder, &error) != PLSH_STATUS_OK)
@@ -99,29 +99,12 @@ static int lock_folder(cli_train_folder *f) {
     char path[CLI_TRAIN_PATH];
     int code = cli_train_path(path, f->path, lock_name);
     if (code != CLI_DONE) return code;
-    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    f->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (f->lock < 0) return cli_fail("%s: %s", path, strerror(errno));
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return CLI_DONE;
     if (errno != EWOULDBLOCK) return cli_fail("%s: %s", path, strerror(errno));
     return cli_fail(
         "%s: another run is at work in this folder; wait for it, or choose another --out", f->path);
-}
-
-/* Is it a file that was written beside NAME, NAME.PID-COUNT.part? */
-static bool is_part(const char *name) {
-    const char *end = strrchr(name, '.'), *at = end;
-    if (end == NULL || strcmp(end, ".part") != 0) return false;
-    while (at > name && strchr("0123456789-", at[-1]) != NULL) at--;
-    return at > name + 1 && at[-1] == '.' && memchr(at, '-', (size_t)(end - at)) != NULL;
-}
-
-/* What a run that was killed had begun to write, but for checkpoints, which see to it themselves.
- */
-static void remove_parts(const char *path) {
-    DIR *list = opendir(path);
-    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;)
-        if (is_part(entry->d_name)) unlinkat(dirfd(list), entry->d_name, 0);
-    if (list != NULL) closedir(list);
 }
 
 /* What a run writes in the end, and what would change how it begins. */
@@ -175,19 +158,15 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
     f->path = out;
     int code = check_base(&given->data);
     if (code != CLI_DONE) return code;
-    f->made = mkdir(out, 0777) == 0;
-    if (!f->made && errno != EEXIST)
-        return cli_fail("--out: cannot make the folder %s: %s", out, strerror(errno));
     struct stat about;
+    plsh_error error;
     if (stat(out, &about) == 0 && !S_ISDIR(about.st_mode))
         return cli_fail("--out: %s is no folder; choose another name", out);
+    if (plsh_folder_make(out, &f->made, &error) != PLSH_STATUS_OK)
+        return cli_fail("--out: %s", error.message);
     code = lock_folder(f);
     if (code != CLI_DONE) return code;
-    char initial[CLI_TRAIN_PATH];
-    remove_parts(out);
-    code = cli_train_path(initial, out, initial_name);
-    if (code != CLI_DONE) return code;
-    remove_parts(initial);
+    plsh_folder_clean(out, "");
     const bool resume = given->records.resume, has = plsh_checkpoint_last(out, -1) >= 0;
     code = check_checkpoints(given, has);
     if (code != CLI_DONE) return code;
@@ -198,15 +177,8 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
 }
 
 void cli_train_folder_finish(const cli_train_folder *f) {
-    const char *const names[] = {weights_name, "config.json", tokenizer_names[0],
-                                 tokenizer_names[1]};
     char path[CLI_TRAIN_PATH];
-    if (cli_train_path(path, f->path, initial_name) != CLI_DONE) return;
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (folder >= 0) remove_parts(path);
-    for (size_t i = 0; folder >= 0 && i < CLI_COUNT(names); i++) unlinkat(folder, names[i], 0);
-    if (folder >= 0) close(folder);
-    rmdir(path);
+    if (cli_train_path(path, f->path, initial_name) == CLI_DONE) plsh_folder_remove(path, NULL);
 }
 
 /* Tokens stay, which may have taken long to make, and with them the folder. */

@@ -2,6 +2,7 @@
 #include "cli/lm/train_log.h"
 
 #include "cli/message.h"
+#include "plsh/io.h"
 
 #include <errno.h>
 #include <math.h>
@@ -60,16 +61,30 @@ int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int
     return log->file != NULL ? CLI_DONE : cli_fail("%s: %s", path, strerror(errno));
 }
 
+int cli_train_log_check_own(const char *path) {
+    struct stat about;
+    if (lstat(path, &about) != 0 || !S_ISLNK(about.st_mode)) return CLI_DONE;
+    return cli_fail("%s is a symbolic link and is not written through; remove it, or name its "
+                    "target with --log",
+                    path);
+}
+
 void cli_train_log_close(cli_train_log *log) {
     if (log->file != NULL) fclose(log->file);
     log->file = NULL;
 }
 
-int64_t cli_train_log_length(cli_train_log *log) {
+/* A pipe or a terminal cannot be synced, and need not be. */
+int cli_train_log_sync(cli_train_log *log, int64_t *length) {
     struct stat about;
-    if (log->file == NULL) return 0; /* another rank's */
-    fflush(log->file);
-    return fstat(fileno(log->file), &about) == 0 ? (int64_t)about.st_size : 0;
+    *length = 0;
+    if (log->file == NULL) return CLI_DONE; /* another rank's */
+    const int file = fileno(log->file);
+    if (fflush(log->file) != 0 || fstat(file, &about) != 0 ||
+        (S_ISREG(about.st_mode) && fsync(file) != 0 && errno != EINVAL && errno != ENOTSUP))
+        return cli_fail("%s: %s", log->path, strerror(errno));
+    *length = (int64_t)about.st_size;
+    return CLI_DONE;
 }
 
 /* One line, at once in the file, so that a run that is killed has logged its steps. */
@@ -190,12 +205,15 @@ static bool draw(const cli_train_log *log, const char *part) {
     return drawn;
 }
 
-void cli_train_log_plot(cli_train_log *log, const char *svg) {
-    char part[PLSH_CHECKPOINT_PATH + 8];
-    if (!has_gnuplot() || (size_t)snprintf(part, sizeof part, "%s.part", svg) >= sizeof part)
-        return;
+void cli_train_log_plot(cli_train_log *log, const char *svg, bool own) {
+    plsh_file *file;
+    if (!has_gnuplot()) return;
     fflush(log->file);
-    if (draw(log, part) && rename(part, svg) == 0) return;
-    unlink(part);
+    plsh_status status =
+        own ? plsh_file_create_own(&file, svg, NULL) : plsh_file_create(&file, svg, NULL);
+    const char *part = status == PLSH_STATUS_OK ? plsh_file_temporary(file) : NULL;
+    const bool drawn = status == PLSH_STATUS_OK && draw(log, part != NULL ? part : svg);
+    if (drawn && plsh_file_commit(file, NULL) == PLSH_STATUS_OK) return;
+    if (!drawn && status == PLSH_STATUS_OK) plsh_file_abandon(file);
     cli_note("%s: the plot could not be drawn", svg);
 }

@@ -18,8 +18,11 @@ int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int
                        bool echo);
 void cli_train_log_close(cli_train_log *log);
 
-/* Bytes so far, all of them in the file. */
-int64_t cli_train_log_length(cli_train_log *log);
+/* May the log have the name that it has where --log names none? A link there is not followed. */
+int cli_train_log_check_own(const char *path);
+
+/* All lines so far reach the disk; *length is their bytes. */
+int cli_train_log_sync(cli_train_log *log, int64_t *length);
 
 typedef struct cli_train_step {
     int64_t step, tokens; /* tokens so far */
@@ -34,8 +37,8 @@ int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_spread_cost 
 /* Could it be drawn there? For a place that was asked for, before the work. */
 int cli_train_log_plot_check(const char *svg);
 
-/* The loss by step as SVG, by gnuplot; without gnuplot nothing. A failure is a remark: no run ends
- * for want of a picture. */
-void cli_train_log_plot(cli_train_log *log, const char *svg);
+/* The loss by step as SVG, by gnuplot; without gnuplot nothing. `own`: the name is the program's,
+ * and a link there is replaced. A failure is a remark: no run ends for want of a picture. */
+void cli_train_log_plot(cli_train_log *log, const char *svg, bool own);
 
 #endif

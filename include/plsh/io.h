@@ -1,4 +1,4 @@
-/* plsh/io.h - files: .npy arrays, and files that are written whole or not at all. */
+/* plsh/io.h - files that are written whole or not at all, folders, and .npy arrays. */
 #ifndef PLSH_IO_H
 #define PLSH_IO_H
 
@@ -12,13 +12,19 @@ extern "C" {
  *
  * The bytes go to a new file beside `path`, which replaces `path` in one step when everything is
  * on the disk; it has the owner and the permissions of the file that was there before. Until then,
- * and after any failure, `path` is what it was. A path that is no regular file (a pipe, a terminal,
- * /dev/null, /dev/stdout in a pipeline) is written to directly; a symbolic link is followed, also
- * to a file that does not exist yet. */
+ * and after any failure, `path` is what it was. There is one exception: where the folder cannot be
+ * synced after the rename, plsh_file_commit fails and the new file is in its place, but may be lost
+ * with the power. A path that is no regular file (a pipe, a terminal, /dev/null, /dev/stdout in a
+ * pipeline) is written to directly; a symbolic link is followed, also to a file that does not exist
+ * yet. */
 
 typedef struct plsh_file plsh_file;
 
 PLSH_API plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error);
+
+/* The same for a name that the program chose, not its user: a symbolic link of that name is
+ * replaced by the file and never followed; what is neither a link nor a regular file is refused. */
+PLSH_API plsh_status plsh_file_create_own(plsh_file **out, const char *path, plsh_error *error);
 
 /* The path with its symbolic links followed; and the file beside it that holds the bytes until they
  * are in their place, NULL where they are written directly. A program that is ended by a signal may
@@ -36,9 +42,32 @@ PLSH_API plsh_status plsh_file_commit(plsh_file *file, plsh_error *error);
 /* Drops what was written, and frees. NULL is fine. */
 PLSH_API void plsh_file_abandon(plsh_file *file);
 
-/* All of the above for `size` bytes at once. */
+/* All of the above for `size` bytes at once, by plsh_file_create or plsh_file_create_own. */
 PLSH_API plsh_status plsh_file_save(const char *path, const void *bytes, size_t size,
                                     plsh_error *error);
+PLSH_API plsh_status plsh_file_save_own(const char *path, const void *bytes, size_t size,
+                                        plsh_error *error);
+
+/* ---- Folders ----
+ *
+ * Nothing here follows a symbolic link below the path that it is given. */
+
+/* Makes a folder, whose entry reaches the disk; one that is there is fine. *made (may be NULL): was
+ * it missing before? */
+PLSH_API plsh_status plsh_folder_make(const char *path, bool *made, plsh_error *error);
+
+/* Removes a folder and all it holds. Of a symbolic link, `path` itself or below, the link is
+ * removed and what it points to stays; so does what is on another file system. The folder is
+ * renamed to PATH.PID-COUNT.old before anything of it is deleted: a process that is killed leaves a
+ * folder that is whole, or one that no longer has its name. Fails where it cannot be renamed or the
+ * rename does not reach the disk, and has deleted nothing then; what could not be deleted keeps the
+ * name that ends in .old. A path that is not there is fine. */
+PLSH_API plsh_status plsh_folder_remove(const char *path, plsh_error *error);
+
+/* Removes what a process that was killed left in `folder` under names that begin with `prefix`:
+ * regular files and folders NAME.PID-COUNT.part, and folders NAME.PID-COUNT.old. No process may be
+ * at work on such names. */
+PLSH_API void plsh_folder_clean(const char *folder, const char *prefix);
 
 /* ---- .npy ----
  *

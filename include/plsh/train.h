@@ -116,7 +116,8 @@ PLSH_API plsh_trained plsh_trainer_at(const plsh_trainer *trainer, size_t index)
 
 /* Writes what was trained into an existing folder: model.safetensors with the configuration and the
  * tokenizer of the model it came from, which transformers and plsh_model_open read; or an adapter
- * in PEFT's form. */
+ * in PEFT's form. All is written into a folder of its own in `folder` and then renamed, file by
+ * file: symbolic links of these names are replaced, never followed. */
 PLSH_API plsh_status plsh_trainer_save(const plsh_trainer *trainer, const char *folder,
                                        plsh_error *error);
 
@@ -136,7 +137,8 @@ typedef struct plsh_corpus_options {
     const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none, and is refused
                             * where another one made it */
     const char *tokens;    /* the file of tokens to make of a text, to reuse, or to replace where it
-                            * is another text's; what is no file of tokens is not overwritten */
+                            * is another text's; what is no file of tokens is not overwritten. A
+                            * symbolic link is read through, and replaced when tokens are made */
     bool shuffle_rows;     /* the lines that are not blank in random order, a blank between them */
     uint64_t seed;         /* of that order */
     bool keep;             /* refuse to replace the tokens of another text, tokenizer or order */
@@ -156,7 +158,8 @@ PLSH_API uint64_t plsh_corpus_checksum(const plsh_corpus *corpus); /* of the ids
 PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus);       /* was it made before? */
 
 /* ids[count][context] = windows first .. first + count - 1 in the order of the text, which begins
- * anew after its last whole window. The text has to fill one: plsh_corpus_count >= context > 0. */
+ * anew after its last whole window. The text has to fill one: plsh_corpus_count >= context > 0;
+ * first >= 0. */
 PLSH_API void plsh_corpus_windows(const plsh_corpus *corpus, int64_t context, int64_t first,
                                   int64_t count, int32_t *ids);
 
@@ -181,7 +184,12 @@ PLSH_API double plsh_schedule_rate(const plsh_schedule *schedule, int64_t step);
  *
  * RUN/checkpoint-00000100 holds all that a run needs to go on as if it had not stopped: a folder
  * that is written beside and renamed, with checksums of its files. All random numbers come from the
- * seed and the step. Whatever happens while one is written, those before it stay whole. */
+ * seed and the step. Whatever happens while one is written, those before it stay whole. One that is
+ * removed is renamed first. No symbolic link is followed: where a checkpoint is one (its folder was
+ * moved to another disk), the link is removed and the folder stays.
+ *
+ * A checkpoint is read as a file from anywhere is: its checksums guard against damage, and every
+ * number, name and shape in it is checked before it is used. */
 
 typedef struct plsh_checkpoint {
     int64_t step;        /* of the run: updates, and steps that were skipped */
@@ -190,7 +198,7 @@ typedef struct plsh_checkpoint {
     int64_t in_a_row;    /* and how many of them were the last ones */
     int64_t log_bytes;   /* how long the log was */
     char settings[4096]; /* of the run, in words: those of another run are not to go on from it */
-} plsh_checkpoint;
+} plsh_checkpoint;       /* numbers are 0 to 2^53 - 1, and in_a_row <= skipped <= step */
 
 enum { PLSH_CHECKPOINT_PATH = 4096 };
 
@@ -206,6 +214,13 @@ PLSH_API plsh_status plsh_checkpoint_load(plsh_trainer *trainer, const char *fol
                                           plsh_checkpoint *state, plsh_error *error);
 PLSH_API plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state,
                                            plsh_error *error);
+
+/* The newest checkpoint of `run` that is whole: *step (-1: there is none at all) and what it says.
+ * Damaged ones are passed over: *passed is how many, and `error` says what is wrong with the newest
+ * of them, though the call succeeds. Fails where all are damaged, and where one cannot be read for
+ * another reason (memory, permissions). */
+PLSH_API plsh_status plsh_checkpoint_newest(const char *run, int64_t *step, plsh_checkpoint *state,
+                                            int64_t *passed, plsh_error *error);
 
 /* A checksum of what a run is made from, to be kept in its settings: of a file; of a folder its
  * weights and configuration, a model's or an adapter's. */

@@ -2,6 +2,7 @@
 #include "plsh/io.h"
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -26,13 +27,18 @@ static plsh_status fail(const plsh_file *file, const char *verb, plsh_error *err
     return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot %s: %s", file->path, verb, strerror(errno));
 }
 
-/* The name beside `path`: unique among processes and among the threads of this one. */
-static plsh_status open_beside(plsh_file *file, mode_t mode, plsh_error *error) {
+bool plsh_file_name_beside(char *out, size_t size, const char *path, const char *ending) {
     static atomic_uint counter;
+    int length = snprintf(out, size, "%s.%ld-%u.%s", path, (long)getpid(),
+                          atomic_fetch_add(&counter, 1), ending);
+    return length > 0 && (size_t)length < size;
+}
+
+static plsh_status open_beside(plsh_file *file, mode_t mode, plsh_error *error) {
     for (int attempt = 0; attempt < 100; attempt++) {
-        snprintf(file->temporary, sizeof file->temporary, "%s.%ld-%u.part", file->path,
-                 (long)getpid(), atomic_fetch_add(&counter, 1));
-        file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        plsh_file_name_beside(file->temporary, sizeof file->temporary, file->path, PLSH_FILE_PART);
+        file->descriptor =
+            open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (file->descriptor >= 0) return PLSH_STATUS_OK;
         if (errno != EEXIST) break;
     }
@@ -73,10 +79,8 @@ static plsh_status keep_permissions(plsh_file *file, const struct stat *old, pls
     return PLSH_STATUS_OK;
 }
 
-/* The file that is there, by its own name: links followed. */
-static plsh_status open_replacing(plsh_file *file, const char *path, const struct stat *old,
-                                  plsh_error *error) {
-    if (realpath(path, file->path) == NULL) return fail(file, "look at it", error);
+/* file->path is a regular file. */
+static plsh_status open_replacing(plsh_file *file, const struct stat *old, plsh_error *error) {
     if (access(file->path, W_OK) != 0) return fail(file, "write", error);
     file->beside = true;
     plsh_status status = open_beside(file, 0600, error);
@@ -105,25 +109,53 @@ static plsh_status open_file(plsh_file *file, const char *path, plsh_error *erro
         errno = EISDIR;
         return fail(file, "write", error);
     }
-    if (S_ISREG(about.st_mode)) return open_replacing(file, path, &about, error);
+    if (S_ISREG(about.st_mode)) {
+        if (realpath(path, file->path) == NULL) return fail(file, "look at it", error);
+        return open_replacing(file, &about, error);
+    }
     file->descriptor = open(path, O_WRONLY | O_CLOEXEC);
     return file->descriptor >= 0 ? PLSH_STATUS_OK : fail(file, "open", error);
 }
 
-plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error) {
+/* The rename replaces a link, so that there is nothing to follow. */
+static plsh_status open_own(plsh_file *file, const char *path, plsh_error *error) {
+    struct stat about;
+    file->descriptor = -1;
+    if (strlen(path) >= PATH_MAX) return too_long(path, error);
+    memcpy(file->path, path, strlen(path) + 1);
+    const bool there = lstat(path, &about) == 0;
+    if (!there && errno != ENOENT) return fail(file, "write", error);
+    if (there && S_ISREG(about.st_mode)) return open_replacing(file, &about, error);
+    if (there && !S_ISLNK(about.st_mode))
+        return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot write: not a regular file", path);
+    file->beside = true;
+    return open_beside(file, 0666, error);
+}
+
+typedef plsh_status opener(plsh_file *, const char *, plsh_error *);
+
+static plsh_status create(plsh_file **out, const char *path, opener *open_it, plsh_error *error) {
     *out = NULL;
     if (path == NULL || path[0] == '\0')
         return plsh_fail(error, PLSH_STATUS_INVALID, "file: its path is empty");
     void *memory;
     plsh_status status = plsh_allocate(&memory, 1, sizeof(plsh_file), "file", error);
     if (status != PLSH_STATUS_OK) return status;
-    status = open_file(memory, path, error);
+    status = open_it(memory, path, error);
     if (status != PLSH_STATUS_OK) {
         plsh_release(memory);
         return status;
     }
     *out = memory;
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error) {
+    return create(out, path, open_file, error);
+}
+
+plsh_status plsh_file_create_own(plsh_file **out, const char *path, plsh_error *error) {
+    return create(out, path, open_own, error);
 }
 
 const char *plsh_file_path(const plsh_file *file) { return file->path; }
@@ -144,20 +176,6 @@ plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size, pls
     return PLSH_STATUS_OK;
 }
 
-void plsh_file_sync_folder(const char *path) {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash == NULL)
-        strcpy(folder, ".");
-    else
-        slash[slash == folder] = '\0';
-    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    fsync(descriptor);
-    close(descriptor);
-}
-
 plsh_status plsh_file_commit(plsh_file *file, plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     if (file->beside && fsync(file->descriptor) != 0) status = fail(file, "write", error);
@@ -168,9 +186,9 @@ plsh_status plsh_file_commit(plsh_file *file, plsh_error *error) {
         if (rename(file->temporary, file->path) != 0)
             status = fail(file, "replace it", error);
         else
-            plsh_file_sync_folder(file->path);
+            file->beside = false;
+        if (status == PLSH_STATUS_OK) status = plsh_folder_sync_entry(file->path, error);
     }
-    if (status == PLSH_STATUS_OK) file->beside = false;
     plsh_file_abandon(file);
     return status;
 }
@@ -182,12 +200,22 @@ void plsh_file_abandon(plsh_file *file) {
     plsh_release(file);
 }
 
-plsh_status plsh_file_save(const char *path, const void *bytes, size_t size, plsh_error *error) {
+static plsh_status save(const char *path, opener *open_it, const void *bytes, size_t size,
+                        plsh_error *error) {
     plsh_file *file = NULL;
-    plsh_status status = plsh_file_create(&file, path, error);
+    plsh_status status = create(&file, path, open_it, error);
     if (file == NULL) return status;
     status = plsh_file_write(file, bytes, size, error);
     if (status == PLSH_STATUS_OK) return plsh_file_commit(file, error);
     plsh_file_abandon(file);
     return status;
+}
+
+plsh_status plsh_file_save(const char *path, const void *bytes, size_t size, plsh_error *error) {
+    return save(path, open_file, bytes, size, error);
+}
+
+plsh_status plsh_file_save_own(const char *path, const void *bytes, size_t size,
+                               plsh_error *error) {
+    return save(path, open_own, bytes, size, error);
 }

@@ -1,9 +1,16 @@
-/* base: what files that are written whole (plsh/io.h) share with folders that are. */
+/* base: the names of what is written beside its place. */
 #ifndef PLSH_BASE_FILE_H
 #define PLSH_BASE_FILE_H
 
-/* After a rename the entry of `path` in its folder has to reach the disk too. Some file systems
- * cannot sync a folder; what was renamed is safe by then, so that is no failure. */
-void plsh_file_sync_folder(const char *path);
+#include <stdbool.h>
+#include <stddef.h>
+
+/* NAME.PID-COUNT.part: not yet in its place. NAME.PID-COUNT.old: about to be removed. */
+#define PLSH_FILE_PART "part"
+#define PLSH_FILE_OLD "old"
+
+/* A new name beside `path`, unique among processes and among the threads of this one; false where
+ * it does not fit. */
+bool plsh_file_name_beside(char *out, size_t size, const char *path, const char *ending);
 
 #endif

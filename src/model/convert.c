@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "model/pooling.h"
 #include "model/slopes.h"
+#include "plsh/io.h"
 #include "weights/path.h"
 
 #define ROPE_FACTORS "rope_freqs.weight"
@@ -457,7 +458,7 @@ static plsh_status fill_folder(conversion *c, plsh_error *error) {
 /* What fails leaves no new folder behind. */
 static plsh_status write_folder(conversion *c, plsh_error *error) {
     const bool there = plsh_path_exists(c->options->out);
-    plsh_status status = plsh_path_make_folder(c->options->out, error);
+    plsh_status status = plsh_folder_make(c->options->out, NULL, error);
     if (status) return status;
     status = fill_folder(c, error);
     if (status && !there) plsh_convert_remove_folder(c->options->out);

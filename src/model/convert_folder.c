@@ -166,7 +166,7 @@ static json_t *make_modules(void) {
 static plsh_status make_pooling_folder(const char *out, plsh_error *error) {
     char *path;
     plsh_status status = plsh_path_join(&path, out, PLSH_POOLING_FOLDER, error);
-    if (!status) status = plsh_path_make_folder(path, error);
+    if (!status) status = plsh_folder_make(path, NULL, error);
     plsh_release(path);
     return status;
 }

@@ -1,5 +1,7 @@
 /* train: checkpoints: folders written beside and renamed, with a checksum of every file.
  *
+ * One that is removed is renamed first (plsh_folder_remove): under its own name it is whole.
+ *
  * RUN/checkpoint-00000100/ has what plsh_trainer_save writes (weights or adapter, config,
  * tokenizer), moments.safetensors (the two moments of AdamW, "<name>.m" and "<name>.v") and
  * state.json (step, window, .., and the checksums of the other files).
@@ -7,63 +9,47 @@
  * All random numbers are functions of the seed and the step, so that these are the random state. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/checksum.h"
-#include "base/file.h"
+#include "base/folder.h"
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "model/pooling.h"
-#include "plsh/io.h"
 #include "train/save.h"
 #include "weights/json.h"
 #include "weights/path.h"
 
 static const char state_name[] = "state.json", state_checksum[] = "checksum";
-static const char part_ending[] = ".part";
+static const char name_begin[] = "checkpoint-";
+
+enum { LONGEST_STATE = 1 << 20 }; /* bytes of state.json; plsh writes less than 10,000 */
+
+/* Of every number of state.json: sums of a few of them do not overflow, and JSON has it exactly. */
+static const int64_t largest_number = (INT64_C(1) << 53) - 1;
 
 /* ---- Folders --------------------------------------------------------------------------------- */
 
 plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, size_t size,
                                    plsh_error *error) {
-    int length = snprintf(out, size, "%s/checkpoint-%08lld", run, (long long)step);
-    if (length > 0 && (size_t)length + sizeof(part_ending) < size) return PLSH_STATUS_OK;
+    int length = snprintf(out, size, "%s/%s%08lld", run, name_begin, (long long)step);
+    if (length > 0 && (size_t)length < size) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "%.200s..: the name of the folder is too long",
                      run);
 }
 
-static void remove_files(const char *folder) {
-    DIR *list = opendir(folder);
-    for (const struct dirent *entry; list && (entry = readdir(list));) {
-        unlinkat(dirfd(list), entry->d_name, 0);
-    }
-    if (list) closedir(list);
-    rmdir(folder);
-}
-
-/* Removes a folder of plain files, and of the pooling that an embedding model has. */
-static void remove_folder(const char *folder) {
-    char pooling[PLSH_CHECKPOINT_PATH + sizeof(part_ending) + sizeof(PLSH_POOLING_FOLDER)];
-    snprintf(pooling, sizeof(pooling), "%s/" PLSH_POOLING_FOLDER, folder);
-    remove_files(pooling);
-    remove_files(folder);
-}
-
 /* The step of "checkpoint-00000100"; -1: no such name. */
 static int64_t step_of(const char *name) {
-    static const char begin[] = "checkpoint-";
+    const char *digits = name + sizeof(name_begin) - 1;
     char *end;
-    if (strncmp(name, begin, sizeof(begin) - 1) != 0) return -1;
-    if (strspn(name + sizeof(begin) - 1, "0123456789") < 8) return -1;
-    long long step = strtoll(name + sizeof(begin) - 1, &end, 10);
-    return *end == '\0' ? step : -1;
+    if (strncmp(name, name_begin, sizeof(name_begin) - 1) != 0) return -1;
+    if (strspn(digits, "0123456789") < 8) return -1;
+    long long step = strtoll(digits, &end, 10);
+    return *end == '\0' && step <= largest_number ? step : -1;
 }
 
 int64_t plsh_checkpoint_last(const char *run, int64_t before) {
@@ -77,20 +63,6 @@ int64_t plsh_checkpoint_last(const char *run, int64_t before) {
     return last;
 }
 
-/* What a run that was killed had begun to write. */
-static void remove_parts(const char *run) {
-    DIR *list = opendir(run);
-    char folder[PLSH_CHECKPOINT_PATH];
-    for (const struct dirent *entry; list && (entry = readdir(list));) {
-        const char *name = entry->d_name;
-        if (strncmp(name, "checkpoint-", 11) != 0 || !plsh_path_ends(name, part_ending)) continue;
-        if ((size_t)snprintf(folder, sizeof(folder), "%s/%s", run, name) < sizeof(folder)) {
-            remove_folder(folder);
-        }
-    }
-    if (list) closedir(list);
-}
-
 plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
                                   plsh_error *error) {
     char folder[PLSH_CHECKPOINT_PATH];
@@ -98,10 +70,12 @@ plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
     plsh_status status = PLSH_STATUS_OK;
     while (!status && (step = plsh_checkpoint_last(run, step)) >= 0) {
         status = plsh_checkpoint_folder(run, step, folder, sizeof(folder), error);
-        if (!status && (step > newest || kept++ >= keep)) remove_folder(folder);
+        if (!status && (step > newest || kept++ >= keep)) {
+            status = plsh_folder_remove(folder, error);
+        }
         if (step == 0) break;
     }
-    remove_parts(run);
+    plsh_folder_clean(run, name_begin);
     return status;
 }
 
@@ -155,13 +129,21 @@ static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_
     return status;
 }
 
+/* A file that is not there is damage; one that cannot be opened for another reason may be whole. */
+static plsh_status open_part(plsh_mapping *file, const char *path, plsh_error *error) {
+    if (!plsh_path_exists(path) && errno == ENOENT) {
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: it is missing", path);
+    }
+    return plsh_mapping_open(file, path, error);
+}
+
 static plsh_status checksum_file(const char *folder, const char *name, char out[24],
                                  plsh_error *error) {
     plsh_mapping file;
     char *path;
     plsh_status status = plsh_path_join(&path, folder, name, error);
     if (status) return status;
-    status = plsh_mapping_open(&file, path, error);
+    status = open_part(&file, path, error);
     plsh_release(path);
     if (status) return status;
     snprintf(out, 24, "%016" PRIx64, plsh_checksum(file.bytes, file.size));
@@ -209,8 +191,26 @@ static plsh_status save_text(const json_t *root, const char *folder, plsh_error 
     return status;
 }
 
+static plsh_status check_numbers(const plsh_checkpoint *s, int64_t updates, const char *what,
+                                 plsh_error *error) {
+    const struct {
+        const char *key;
+        int64_t value, most;
+    } numbers[] = {{"step", s->step, largest_number},     {"updates", updates, largest_number},
+                   {"window", s->window, largest_number}, {"skipped", s->skipped, s->step},
+                   {"in_a_row", s->in_a_row, s->skipped}, {"log_bytes", s->log_bytes, INT64_MAX}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+        if (numbers[i].value >= 0 && numbers[i].value <= numbers[i].most) continue;
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: %s is %lld; 0 to %lld", what,
+                         numbers[i].key, (long long)numbers[i].value, (long long)numbers[i].most);
+    }
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *state,
                               const char *folder, plsh_error *error) {
+    plsh_status status = check_numbers(state, t->steps, "the state of a run", error);
+    if (status) return status;
     json_t *root =
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:{}}", "step", (json_int_t)state->step,
                   "updates", (json_int_t)t->steps, "window", (json_int_t)state->window, "skipped",
@@ -220,7 +220,7 @@ static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *stat
         return plsh_fail(error, PLSH_STATUS_INVALID, "the settings of a run have to be UTF-8");
     }
     char checksum[24];
-    plsh_status status = add_checksums(json_object_get(root, "checksums"), folder, error);
+    status = add_checksums(json_object_get(root, "checksums"), folder, error);
     if (!status) status = checksum_state(root, checksum, error);
     if (!status && json_object_set_new(root, state_checksum, json_string(checksum)) != 0) {
         status = plsh_fail(error, PLSH_STATUS_NO_MEMORY, "%s: no memory", state_name);
@@ -230,31 +230,17 @@ static plsh_status save_state(const plsh_trainer *t, const plsh_checkpoint *stat
     return status;
 }
 
-static plsh_status put_in_place(const char *made, const char *folder, plsh_error *error) {
-    if (plsh_path_exists(folder)) remove_folder(folder);
-    if (rename(made, folder) == 0) {
-        plsh_file_sync_folder(folder);
-        return PLSH_STATUS_OK;
-    }
-    return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be put in its place: %s", folder,
-                     strerror(errno));
-}
-
 static plsh_status write_checkpoint(const plsh_trainer *t, const plsh_checkpoint *state,
                                     const char *run, plsh_error *error) {
-    char folder[PLSH_CHECKPOINT_PATH], made[PLSH_CHECKPOINT_PATH + sizeof(part_ending)];
+    char folder[PLSH_CHECKPOINT_PATH], made[PLSH_CHECKPOINT_PATH];
     plsh_status status = plsh_checkpoint_folder(run, state->step, folder, sizeof(folder), error);
+    if (!status) status = plsh_folder_make_beside(made, sizeof(made), folder, error);
     if (status) return status;
-    snprintf(made, sizeof(made), "%s%s", folder, part_ending);
-    remove_folder(made);
-    if (mkdir(made, 0777) != 0) {
-        return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot be made: %s", made, strerror(errno));
-    }
     status = plsh_trainer_write(t, made, error);
     if (!status) status = save_moments(t, made, error);
     if (!status) status = save_state(t, state, made, error);
-    if (!status) status = put_in_place(made, folder, error);
-    if (status) remove_folder(made);
+    if (!status) status = plsh_folder_put(made, folder, error);
+    if (status) plsh_folder_remove(made, NULL);
     return status;
 }
 
@@ -366,22 +352,26 @@ static plsh_status read_fields(const json_t *root, const char *what, plsh_checkp
         status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: its settings are long", what);
     }
     if (!status) snprintf(state->settings, sizeof(state->settings), "%s", settings);
-    return status;
+    return status ? status : check_numbers(state, *updates, what, error);
 }
 
 /* state.json, and whether the other files are what it says. */
 static plsh_status read_state(const char *folder, plsh_checkpoint *state, int64_t *updates,
                               plsh_error *error) {
-    plsh_mapping file;
+    plsh_mapping file = {0};
     json_t *root = NULL;
     char *path;
     plsh_status status = plsh_path_join(&path, folder, state_name, error);
     if (status) return status;
-    status = plsh_mapping_open(&file, path, error);
+    status = open_part(&file, path, error);
+    if (!status && file.size > LONGEST_STATE) {
+        status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: %zu bytes; at most %d", path,
+                           file.size, LONGEST_STATE);
+    }
     if (!status) {
         status = plsh_weights_json_parse((const char *)file.bytes, file.size, path, &root, error);
-        plsh_mapping_close(&file);
     }
+    plsh_mapping_close(&file);
     if (!status) status = check_state(root, path, error);
     if (!status) status = read_fields(root, path, state, updates, error);
     if (!status) status = check_files(root, folder, error);
@@ -393,6 +383,27 @@ static plsh_status read_state(const char *folder, plsh_checkpoint *state, int64_
 plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state, plsh_error *error) {
     int64_t updates;
     return read_state(folder, state, &updates, error);
+}
+
+plsh_status plsh_checkpoint_newest(const char *run, int64_t *step, plsh_checkpoint *state,
+                                   int64_t *passed, plsh_error *error) {
+    char folder[PLSH_CHECKPOINT_PATH];
+    plsh_error other;
+    *passed = 0;
+    *step = -1;
+    for (int64_t at = plsh_checkpoint_last(run, -1); at >= 0;
+         at = at > 0 ? plsh_checkpoint_last(run, at) : -1) {
+        plsh_error *say = *passed ? &other : error;
+        plsh_status status = plsh_checkpoint_folder(run, at, folder, sizeof(folder), say);
+        if (!status) status = plsh_checkpoint_check(folder, state, say);
+        if (!status) *step = at;
+        if (status == PLSH_STATUS_FORMAT) ++*passed;
+        if (status != PLSH_STATUS_FORMAT) {
+            if (status && error && say == &other) *error = other;
+            return status;
+        }
+    }
+    return *passed ? PLSH_STATUS_FORMAT : PLSH_STATUS_OK;
 }
 
 static const plsh_tensor *find_numbers(const plsh_weights *weights, const char *name,
@@ -419,11 +430,26 @@ static plsh_status load_values(plsh_trainer *t, const plsh_weights *weights, pls
     return PLSH_STATUS_OK;
 }
 
+/* Logarithms of slopes, which have to be numbers other than 0. */
+static plsh_status check_slopes(const plsh_tensor *apart, plsh_error *error) {
+    const char *at = apart->data;
+    for (size_t i = 0; i < apart->size / sizeof(float); i++) {
+        float value;
+        memcpy(&value, at + i * sizeof(float), sizeof(value));
+        if (value >= -700.0f && value <= 700.0f) continue;
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: number %zu is %g; -700 to 700",
+                         apart->name, i, (double)value);
+    }
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status load_moments(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     if (p->list[0].apart) {
         const plsh_tensor *apart = find_numbers(weights, p->list[0].name, &p->list[0], error);
         if (!apart) return PLSH_STATUS_FORMAT;
+        plsh_status status = check_slopes(apart, error);
+        if (status) return status;
         memcpy(p->value, apart->data, apart->size);
     }
     for (size_t i = 0; i < 2 * p->count; i++) {

@@ -59,7 +59,11 @@ static plsh_status read_tokens(plsh_corpus *c, const char *path, plsh_error *err
     c->ids = (const int32_t *)(const void *)(c->file.bytes + sizeof(*h));
     uint64_t largest = 0;
     for (uint64_t i = 0; i < h->count; i++) {
-        if (c->ids[i] >= 0 && (uint64_t)c->ids[i] > largest) largest = (uint64_t)c->ids[i];
+        if (c->ids[i] < 0) {
+            return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: token %llu is %d; 0 or more", path,
+                             (unsigned long long)i, (int)c->ids[i]);
+        }
+        if ((uint64_t)c->ids[i] > largest) largest = (uint64_t)c->ids[i];
     }
     if (plsh_checksum(c->ids, size) != h->ids || largest != h->largest) {
         return plsh_fail(error, PLSH_STATUS_FORMAT,
@@ -85,7 +89,7 @@ static plsh_status write_tokens(const char *path, token_header *h, const plsh_to
     for (size_t i = 0; i < ids->count; i++) {
         if ((uint64_t)ids->ids[i] > h->largest) h->largest = (uint64_t)ids->ids[i];
     }
-    plsh_status status = plsh_file_create(&file, path, error);
+    plsh_status status = plsh_file_create_own(&file, path, error);
     if (status) return status;
     status = plsh_file_write(file, h, sizeof(*h), error);
     if (!status && ids->count) {
@@ -317,8 +321,9 @@ bool plsh_corpus_reused(const plsh_corpus *c) { return c->reused; }
 void plsh_corpus_windows(const plsh_corpus *c, int64_t context, int64_t first, int64_t count,
                          int32_t *ids) {
     const int64_t windows = plsh_corpus_count(c) / context;
+    int64_t at = first % windows;
     for (int64_t w = 0; w < count; w++) {
-        memcpy(ids + w * context, c->ids + (first + w) % windows * context,
-               (size_t)context * sizeof(int32_t));
+        memcpy(ids + w * context, c->ids + at * context, (size_t)context * sizeof(int32_t));
+        at = at + 1 < windows ? at + 1 : 0;
     }
 }

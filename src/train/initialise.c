@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "model/convert.h"
 #include "model/model.h"
+#include "plsh/io.h"
 #include "plsh/train.h"
 #include "weights/json.h"
 #include "weights/path.h"
@@ -204,7 +205,7 @@ plsh_status plsh_train_initialise(const char *config, uint64_t seed, const char 
     char *copy;
     plsh_status status = read_config(&n, config, error);
     if (status) return status;
-    status = plsh_path_make_folder(folder, error);
+    status = plsh_folder_make(folder, NULL, error);
     if (status) return status;
     status = plsh_path_join(&copy, folder, "config.json", error);
     if (status) return status;

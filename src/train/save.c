@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/folder.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "model/convert.h"
@@ -166,10 +167,23 @@ plsh_status plsh_trainer_write(const plsh_trainer *t, const char *folder, plsh_e
     return plsh_slopes_save(t->model, folder, error);
 }
 
+/* Into a new folder first: a rename replaces a link where writing would follow it. */
+static plsh_status save_beside(const plsh_trainer *t, const char *folder, plsh_error *error) {
+    char made[PLSH_CHECKPOINT_PATH], *name;
+    plsh_status status = plsh_path_join(&name, folder, "model", error);
+    if (status) return status;
+    status = plsh_folder_make_beside(made, sizeof(made), name, error);
+    plsh_release(name);
+    if (status) return status;
+    status = plsh_trainer_write(t, made, error);
+    if (!status) status = plsh_folder_move_files(made, folder, error);
+    if (status) plsh_folder_remove(made, NULL);
+    return status;
+}
+
 plsh_status plsh_trainer_save(const plsh_trainer *t, const char *folder, plsh_error *error) {
     const plsh_ranks *ranks = t->options.ranks;
-    plsh_status status =
-        plsh_ranks_first(ranks) ? plsh_trainer_write(t, folder, error) : PLSH_STATUS_OK;
+    plsh_status status = plsh_ranks_first(ranks) ? save_beside(t, folder, error) : PLSH_STATUS_OK;
     return plsh_ranks_agree(ranks, status, error);
 }
 

@@ -4,7 +4,7 @@
 
 #include "train/trainer.h"
 
-/* plsh_trainer_save of this rank alone. */
+/* plsh_trainer_save of this rank alone, into a folder that has nothing of these names. */
 plsh_status plsh_trainer_write(const plsh_trainer *trainer, const char *folder, plsh_error *error);
 
 /* One parameter's part of `numbers` (values, gradients, moments), as it is stored; and back. */

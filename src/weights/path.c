@@ -1,7 +1,6 @@
 /* weights: paths of files in a model's folder. */
 #include "weights/path.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,12 +30,6 @@ plsh_status plsh_path_folder(char **out, const char *path, plsh_error *error) {
     const char *slash = strrchr(path, '/');
     if (!slash) return plsh_path_copy(out, ".", 1, error);
     return plsh_path_copy(out, path, slash == path ? 1 : (size_t)(slash - path), error);
-}
-
-plsh_status plsh_path_make_folder(const char *path, plsh_error *error) {
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && plsh_path_is_folder(path)))
-        return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_IO, "cannot make the folder %s: %s", path, strerror(errno));
 }
 
 bool plsh_path_is_folder(const char *path) {

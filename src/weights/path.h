@@ -10,9 +10,6 @@ plsh_status plsh_path_copy(char **out, const char *bytes, size_t length, plsh_er
 plsh_status plsh_path_join(char **out, const char *folder, const char *name, plsh_error *error);
 plsh_status plsh_path_folder(char **out, const char *path, plsh_error *error);
 
-/* Makes a folder; one that is there is fine. */
-plsh_status plsh_path_make_folder(const char *path, plsh_error *error);
-
 bool plsh_path_is_folder(const char *path);
 bool plsh_path_exists(const char *path);
 bool plsh_path_ends(const char *path, const char *ending);
