@@ -29,13 +29,13 @@ if(NOT plsh_has_lm)
     return()
 endif()
 
-plsh_sources(plsh_lm_sources weights text ranks model train)
-file(GLOB plsh_lm_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/weights/kernels/*.c")
+plsh_sources(plsh_lm_sources linear formats text ranks model convert train)
+file(GLOB plsh_lm_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/linear/kernels/*.c")
 plsh_select_kernels(plsh_lm_kernels ${plsh_lm_kernel_files})
 plsh_add_objects(plsh_lm_objects ${plsh_lm_sources} ${plsh_lm_kernels})
 if(PLSH_BUILD_TESTS)
     plsh_add_testing_objects(plsh_lm_testing_objects
-        "${PROJECT_SOURCE_DIR}/src/weights/choose.c" ${plsh_lm_kernels_testing})
+        "${PROJECT_SOURCE_DIR}/src/linear/choose.c" ${plsh_lm_kernels_testing})
 endif()
 set(plsh_lm_libraries PkgConfig::PLSH_jansson PkgConfig::PLSH_libpcre2_8
     PkgConfig::PLSH_libutf8proc)

@@ -46,9 +46,9 @@ if(plsh_has_lm AND NOT PLSH_SANITIZE)
     endif()
 endif()
 if(PLSH_FUZZ_WORKS AND NOT PLSH_SANITIZE)
-    file(GLOB fuzz_sources "${PROJECT_SOURCE_DIR}/src/base/*.c" "${PROJECT_SOURCE_DIR}/src/weights/*.c"
+    file(GLOB fuzz_sources "${PROJECT_SOURCE_DIR}/src/base/*.c" "${PROJECT_SOURCE_DIR}/src/formats/*.c"
+         "${PROJECT_SOURCE_DIR}/src/linear/types.c"
          "${PROJECT_SOURCE_DIR}/src/model/config*.c" "${PROJECT_SOURCE_DIR}/src/model/family.c")
-    list(FILTER fuzz_sources EXCLUDE REGEX "weights/(linear|choose)\\.c$")
     foreach(name gguf safetensors config)
         set(source "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz_${name}.c")
         add_custom_command(OUTPUT short_fuzz_${name}

@@ -1,8 +1,8 @@
 /* model: a checksum of all that a model computes with: its weights as they are stored (or as a
  * trainer has changed them), adapters, slopes, frequencies. Read once, at about 2.5 GB a second. */
 #include "base/checksum.h"
+#include "linear/types.h"
 #include "model/model.h"
-#include "weights/types.h"
 
 static uint64_t add_bytes(uint64_t h, const void *bytes, size_t size) {
     return bytes ? plsh_checksum_step(h, plsh_checksum(bytes, size)) : h;

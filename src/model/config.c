@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "weights/json.h"
+#include "formats/json.h"
 
 /* What a field of config.json is to us. */
 typedef enum field_kind {

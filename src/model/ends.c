@@ -1,10 +1,10 @@
 /* model: the tokens at which a model's text ends, as its folder says. */
 #include "base/memory.h"
 #include "base/status.h"
+#include "formats/json.h"
+#include "formats/path.h"
 #include "model/model.h"
 #include "plsh/model.h"
-#include "weights/json.h"
-#include "weights/path.h"
 
 static plsh_status add_end(const json_t *value, const char *path, plsh_model_ends *out,
                            plsh_error *error) {

@@ -2,11 +2,11 @@
 #ifndef PLSH_MODEL_MODEL_H
 #define PLSH_MODEL_MODEL_H
 
+#include "linear/linear.h"
 #include "model/config.h"
 #include "model/norm.h"
 #include "model/rope.h"
 #include "plsh/model.h"
-#include "weights/linear.h"
 
 /* y = W x + b (+ scale B (A x) where there is an adapter). */
 typedef struct plsh_model_linear {

@@ -6,9 +6,9 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "formats/json.h"
+#include "formats/path.h"
 #include "model/model.h"
-#include "weights/json.h"
-#include "weights/path.h"
 
 /* By the numbers of llama.cpp. */
 static const struct {

@@ -6,8 +6,8 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "formats/path.h"
 #include "plsh/io.h"
-#include "weights/path.h"
 
 /* The standard series in every layer; Falcon's bias is inside the scale of the scores. */
 static plsh_status fill_series(plsh_model *model, plsh_error *error) {

@@ -2,9 +2,9 @@
 #ifndef PLSH_TEXT_GGUF_H
 #define PLSH_TEXT_GGUF_H
 
+#include "formats/json.h"
 #include "plsh/tokenizer.h"
 #include "plsh/weights.h"
-#include "weights/json.h"
 
 enum { PLSH_CUTTING_MOST = 4 };
 

@@ -9,7 +9,7 @@
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "weights/json.h"
+#include "formats/json.h"
 
 enum { DEEPEST_SEQUENCE = 16 };
 

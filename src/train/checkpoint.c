@@ -19,10 +19,10 @@
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "formats/json.h"
+#include "formats/path.h"
 #include "model/pooling.h"
 #include "train/save.h"
-#include "weights/json.h"
-#include "weights/path.h"
 
 static const char state_name[] = "state.json", state_checksum[] = "checksum";
 static const char name_begin[] = "checkpoint-";

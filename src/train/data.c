@@ -11,10 +11,10 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "formats/path.h"
 #include "plsh/io.h"
 #include "plsh/tokenizer.h"
 #include "plsh/train.h"
-#include "weights/path.h"
 
 enum { PURPOSE_ROWS = 0x726f7773 };
 

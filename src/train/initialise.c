@@ -6,12 +6,12 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "model/convert.h"
+#include "convert/convert.h"
+#include "formats/json.h"
+#include "formats/path.h"
 #include "model/model.h"
 #include "plsh/io.h"
 #include "plsh/train.h"
-#include "weights/json.h"
-#include "weights/path.h"
 
 enum { PURPOSE_INITIAL = 0x696e6974, ROWS = 64, MOST_LAYERS = 4096 };
 

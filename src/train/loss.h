@@ -5,7 +5,7 @@
 #ifndef PLSH_TRAIN_LOSS_H
 #define PLSH_TRAIN_LOSS_H
 
-#include "weights/linear.h"
+#include "linear/linear.h"
 
 /* How many at once: 8 MiB of logits, and 128 rows at least, so that products are efficient. */
 int64_t plsh_loss_rows(int64_t vocabulary);

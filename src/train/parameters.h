@@ -5,8 +5,8 @@
 #ifndef PLSH_TRAIN_PARAMETERS_H
 #define PLSH_TRAIN_PARAMETERS_H
 
-#include "model/backward.h"
 #include "plsh/train.h"
+#include "train/layer_backward.h"
 
 typedef struct plsh_parameter {
     char name[160];        /* as Hugging Face, or PEFT, calls it */

@@ -7,9 +7,9 @@
 #include "base/folder.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "model/convert.h"
+#include "convert/convert.h"
+#include "formats/path.h"
 #include "model/slopes.h"
-#include "weights/path.h"
 
 /* How many at the head of the list are no weights. */
 static size_t apart_of(const plsh_parameters *p) { return p->list[0].apart ? 1 : 0; }

@@ -1,6 +1,6 @@
 /* fuzz: config.json of models, adapter_config.json of adapters: the same text as both. */
+#include "formats/adapter.h"
 #include "model/config.h"
-#include "weights/adapter.h"
 
 #include <stdlib.h>
 

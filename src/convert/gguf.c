@@ -1,0 +1,136 @@
+/* convert: what a GGUF says of its model. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "convert/convert.h"
+#include "model/pooling.h"
+
+/* Writes <architecture>.<key>; the first failure ends it. */
+typedef struct gguf_writer {
+    plsh_weights_writer *writer;
+    const char *architecture;
+    plsh_status status;
+    plsh_error *error;
+} gguf_writer;
+
+static void put_integer(gguf_writer *w, const char *key, int64_t value) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", w->architecture, key);
+    if (!w->status)
+        w->status = plsh_weights_writer_value(w->writer, name, PLSH_METADATA_U32,
+                                              &(uint32_t){(uint32_t)value}, w->error);
+}
+
+static void put_number(gguf_writer *w, const char *key, double value) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", w->architecture, key);
+    if (!w->status)
+        w->status = plsh_weights_writer_value(w->writer, name, PLSH_METADATA_F32,
+                                              &(float){(float)value}, w->error);
+}
+
+static void put_bool(gguf_writer *w, const char *key, bool value) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", w->architecture, key);
+    if (!w->status)
+        w->status = plsh_weights_writer_value(w->writer, name, PLSH_METADATA_BOOL,
+                                              &(uint8_t){value}, w->error);
+}
+
+static void put_string(gguf_writer *w, const char *key, const char *value) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", w->architecture, key);
+    if (!w->status)
+        w->status = plsh_weights_writer_string(w->writer, name, value, strlen(value), w->error);
+}
+
+/* The last part of a path. */
+static const char *name_of(const char *folder, size_t *length) {
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/') begin--;
+    *length = end - begin;
+    return folder + begin;
+}
+
+plsh_status plsh_convert_type_metadata(plsh_weights_writer *writer, plsh_weight_type type,
+                                       plsh_error *error) {
+    static const uint32_t file_types[] = {[PLSH_WEIGHT_F32] = 0,
+                                          [PLSH_WEIGHT_F16] = 1,
+                                          [PLSH_WEIGHT_BF16] = 32,
+                                          [PLSH_WEIGHT_Q8_0] = 7,
+                                          [PLSH_WEIGHT_Q4_1] = 3};
+    plsh_status status = plsh_weights_writer_value(writer, "general.file_type", PLSH_METADATA_U32,
+                                                   &file_types[type], error);
+    if (status || type <= PLSH_WEIGHT_BF16) return status;
+    return plsh_weights_writer_value(writer, "general.quantization_version", PLSH_METADATA_U32,
+                                     &(uint32_t){2}, error);
+}
+
+static void put_positions(gguf_writer *w, const plsh_model_config *config) {
+    const plsh_family *family = config->family;
+    if (config->sliding_window && config->sliding_from == 0)
+        put_integer(w, "attention.sliding_window", config->sliding_window);
+    /* BLOOM's and JinaBERT's bias is known; MPT's has a key. */
+    if (family->position == PLSH_POSITION_ALIBI && strcmp(family->architecture, "mpt") == 0)
+        put_number(w, "attention.max_alibi_bias", 8.0);
+    if (family->position != PLSH_POSITION_ROPE) return;
+    put_integer(w, "rope.dimension_count", config->head_dim);
+    put_number(w, "rope.freq_base", config->rope.theta);
+    if (config->rope.scaling != PLSH_ROPE_LINEAR) return;
+    put_string(w, "rope.scaling.type", "linear");
+    put_number(w, "rope.scaling.factor", config->rope.factor);
+}
+
+enum { UNKNOWN_CONTEXT = 2048 }; /* of BLOOM, which does not say; llama.cpp asks for it */
+
+/* What a configuration may say and a GGUF has no key for. */
+static plsh_status check_keys(const plsh_model_config *config, const char *folder,
+                              plsh_error *error) {
+    const char *what = NULL;
+    if (config->sliding_window && config->sliding_from != 0)
+        what = "sliding_window from a later layer on";
+    if (config->activation != config->family->activation) what = "another activation";
+    if (config->scale != 0.0) what = "a scale of scores";
+    if (!what) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: %s has no place in a GGUF of %s", folder,
+                     what, config->family->name);
+}
+
+plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
+                                        const plsh_model_config *config, const char *folder,
+                                        plsh_pooling pooling, plsh_weight_type type,
+                                        plsh_error *error) {
+    gguf_writer w = {writer, "general", PLSH_STATUS_OK, error};
+    const char *architecture = config->family->architecture;
+    size_t length;
+    const char *name = name_of(folder, &length);
+    put_string(&w, "architecture", architecture);
+    if (!w.status)
+        w.status = plsh_weights_writer_string(writer, "general.name", name, length, error);
+    if (!w.status) w.status = plsh_convert_type_metadata(writer, type, error);
+    w.architecture = architecture;
+    put_integer(&w, "block_count", config->layers);
+    put_integer(&w, "context_length", config->context ? config->context : UNKNOWN_CONTEXT);
+    put_integer(&w, "embedding_length", config->hidden);
+    put_integer(&w, "feed_forward_length", config->intermediate);
+    put_integer(&w, "attention.head_count", config->heads);
+    put_integer(&w, "attention.head_count_kv", config->kv_heads);
+    put_integer(&w, "attention.key_length", config->head_dim);
+    put_integer(&w, "attention.value_length", config->head_dim);
+    put_number(&w,
+               config->family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                                     : "attention.layer_norm_epsilon",
+               config->norm_eps);
+    put_integer(&w, "vocab_size", config->vocabulary);
+    put_positions(&w, config);
+    if (!config->family->causal) {
+        put_bool(&w, "attention.causal", false);
+        put_integer(&w, "pooling_type", plsh_pooling_gguf_type(pooling));
+    }
+    w.architecture = "tokenizer.ggml";
+    if (config->types) put_integer(&w, "token_type_count", config->types);
+    return w.status ? w.status : check_keys(config, folder, error);
+}

@@ -1,0 +1,276 @@
+/* formats: opening files of weights, and finding tensors in them. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "formats/file.h"
+#include "formats/path.h"
+
+/* ---- One file ---- */
+
+static plsh_status parse_part(plsh_weights_part *part, const void *bytes, size_t size,
+                              const char *name, plsh_weights_form *form, plsh_error *error) {
+    plsh_reader reader = plsh_reader_make(bytes, size, name);
+    *form =
+        size >= 4 && memcmp(bytes, "GGUF", 4) == 0 ? PLSH_WEIGHTS_GGUF : PLSH_WEIGHTS_SAFETENSORS;
+    return *form == PLSH_WEIGHTS_GGUF ? plsh_gguf_parse(part, &reader, error)
+                                      : plsh_safetensors_parse(part, &reader, error);
+}
+
+static plsh_status open_part(plsh_weights_part *part, const char *path, plsh_weights_form *form,
+                             plsh_error *error) {
+    plsh_status status = plsh_mapping_open(&part->mapping, path, error);
+    if (status != PLSH_STATUS_OK) return status;
+    return parse_part(part, part->mapping.bytes, part->mapping.size, path, form, error);
+}
+
+static void close_part(plsh_weights_part *part) {
+    plsh_release(part->tensors);
+    plsh_release(part->metadata);
+    plsh_release(part->names);
+    plsh_mapping_close(&part->mapping);
+}
+
+/* ---- All tensors, in order and by name ---- */
+
+static int compare_names(const void *x, const void *y) {
+    return strcmp((*(const plsh_tensor *const *)x)->name, (*(const plsh_tensor *const *)y)->name);
+}
+
+static int compare_keys(const void *x, const void *y) {
+    return strcmp((*(const plsh_metadata *const *)x)->key, (*(const plsh_metadata *const *)y)->key);
+}
+
+static plsh_status sort_tensors(plsh_weights *weights, plsh_error *error) {
+    void *all = NULL, *by_name = NULL;
+    for (size_t p = 0; p < weights->part_count; p++)
+        weights->count += weights->parts[p].tensor_count;
+    plsh_status status = plsh_allocate(&all, weights->count, sizeof(plsh_tensor), "tensors", error);
+    weights->all = all;
+    if (status == PLSH_STATUS_OK)
+        status = plsh_allocate(&by_name, weights->count, sizeof(plsh_tensor *), "tensors", error);
+    weights->by_name = by_name;
+    if (status != PLSH_STATUS_OK) return status;
+    plsh_tensor *next = weights->all;
+    for (size_t p = 0; p < weights->part_count; p++) {
+        const plsh_weights_part *part = &weights->parts[p];
+        for (size_t i = 0; i < part->tensor_count; i++) *next++ = part->tensors[i];
+    }
+    for (size_t i = 0; i < weights->count; i++) weights->by_name[i] = &weights->all[i];
+    qsort(by_name, weights->count, sizeof(plsh_tensor *), compare_names);
+    for (size_t i = 1; i < weights->count; i++) {
+        const char *name = weights->by_name[i]->name;
+        if (strcmp(weights->by_name[i - 1]->name, name) == 0)
+            return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: tensor '%.80s' is there twice",
+                             weights->path, name);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status sort_metadata(plsh_weights *weights, plsh_error *error) {
+    const plsh_weights_part *part = &weights->parts[0];
+    void *by_key;
+    plsh_status status =
+        plsh_allocate(&by_key, part->metadata_count, sizeof(plsh_metadata *), "metadata", error);
+    weights->by_key = by_key;
+    if (status != PLSH_STATUS_OK) return status;
+    for (size_t i = 0; i < part->metadata_count; i++) weights->by_key[i] = &part->metadata[i];
+    qsort(by_key, part->metadata_count, sizeof(plsh_metadata *), compare_keys);
+    for (size_t i = 1; i < part->metadata_count; i++) {
+        const char *key = weights->by_key[i]->key;
+        if (strcmp(weights->by_key[i - 1]->key, key) == 0)
+            return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: key '%.80s' is there twice",
+                             weights->path, key);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status sort_all(plsh_weights *weights, plsh_error *error) {
+    plsh_status status = sort_tensors(weights, error);
+    return status == PLSH_STATUS_OK ? sort_metadata(weights, error) : status;
+}
+
+/* ---- Files and folders ---- */
+
+static plsh_status allocate_parts(plsh_weights *weights, size_t count, plsh_error *error) {
+    void *parts;
+    plsh_status status =
+        plsh_allocate(&parts, count, sizeof(plsh_weights_part), "files of weights", error);
+    if (status != PLSH_STATUS_OK) return status;
+    weights->parts = parts;
+    weights->part_count = count;
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status open_file(plsh_weights *weights, const char *path, plsh_error *error) {
+    plsh_status status = allocate_parts(weights, 1, error);
+    if (status == PLSH_STATUS_OK)
+        status = open_part(&weights->parts[0], path, &weights->form, error);
+    return status == PLSH_STATUS_OK ? sort_all(weights, error) : status;
+}
+
+static plsh_status open_parts(plsh_weights *weights, const plsh_weights_index *index,
+                              const char *path, plsh_error *error) {
+    plsh_status status = allocate_parts(weights, index->count, error);
+    for (size_t i = 0; i < index->count && status == PLSH_STATUS_OK; i++) {
+        status = open_part(&weights->parts[i], index->files[i], &weights->form, error);
+        if (status == PLSH_STATUS_OK && weights->form != PLSH_WEIGHTS_SAFETENSORS)
+            status =
+                plsh_fail(error, PLSH_STATUS_FORMAT, "%s is no safetensors file", index->files[i]);
+    }
+    if (status == PLSH_STATUS_OK) status = sort_all(weights, error);
+    if (status == PLSH_STATUS_OK) status = plsh_weights_index_check(index, weights, path, error);
+    return status;
+}
+
+static plsh_status open_index(plsh_weights *weights, const char *path, plsh_error *error) {
+    plsh_weights_index index;
+    plsh_status status = plsh_weights_index_read(&index, weights->folder, path, error);
+    if (status != PLSH_STATUS_OK) return status;
+    status = open_parts(weights, &index, path, error);
+    plsh_weights_index_close(&index);
+    return status;
+}
+
+/* The only .safetensors file of a folder. */
+static plsh_status find_single(char **out, const char *folder, plsh_error *error) {
+    *out = NULL;
+    DIR *directory = opendir(folder);
+    if (!directory) return plsh_fail(error, PLSH_STATUS_IO, "%.200s: %s", folder, strerror(errno));
+    plsh_status status = PLSH_STATUS_OK;
+    int found = 0;
+    for (const struct dirent *entry; status == PLSH_STATUS_OK && (entry = readdir(directory));) {
+        if (entry->d_name[0] == '.' || !plsh_path_ends(entry->d_name, ".safetensors")) continue;
+        if (found++ == 0) status = plsh_path_join(out, folder, entry->d_name, error);
+    }
+    closedir(directory);
+    if (status == PLSH_STATUS_OK && found != 1)
+        status = plsh_fail(error, PLSH_STATUS_IO,
+                           "%.150s: needs model.safetensors, model.safetensors.index.json or one "
+                           "other .safetensors file; it has %s",
+                           folder, found == 0 ? "none" : "several");
+    if (status != PLSH_STATUS_OK) {
+        plsh_release(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static plsh_status open_folder(plsh_weights *weights, plsh_error *error) {
+    char *single = NULL, *index = NULL;
+    plsh_status status = plsh_path_join(&single, weights->folder, "model.safetensors", error);
+    if (status == PLSH_STATUS_OK)
+        status = plsh_path_join(&index, weights->folder, "model.safetensors.index.json", error);
+    if (status == PLSH_STATUS_OK && plsh_path_exists(single)) {
+        status = open_file(weights, single, error);
+    } else if (status == PLSH_STATUS_OK && plsh_path_exists(index)) {
+        status = open_index(weights, index, error);
+    } else if (status == PLSH_STATUS_OK) {
+        plsh_release(single);
+        status = find_single(&single, weights->folder, error);
+        if (status == PLSH_STATUS_OK) status = open_file(weights, single, error);
+    }
+    plsh_release(single);
+    plsh_release(index);
+    return status;
+}
+
+static plsh_status create(plsh_weights **out, const char *path, bool is_folder, plsh_error *error) {
+    void *memory;
+    plsh_status status = plsh_allocate(&memory, 1, sizeof(plsh_weights), "weights", error);
+    *out = memory;
+    if (status != PLSH_STATUS_OK) return status;
+    status = plsh_path_copy(&(*out)->path, path, strlen(path), error);
+    if (status == PLSH_STATUS_OK)
+        status = is_folder ? plsh_path_copy(&(*out)->folder, path, strlen(path), error)
+                           : plsh_path_folder(&(*out)->folder, path, error);
+    return status;
+}
+
+static plsh_status keep_or_close(plsh_weights **out, plsh_status status) {
+    if (status == PLSH_STATUS_OK) return status;
+    plsh_weights_close(*out);
+    *out = NULL;
+    return status;
+}
+
+plsh_status plsh_weights_open(plsh_weights **out, const char *path, plsh_error *error) {
+    bool is_folder = plsh_path_is_folder(path);
+    plsh_status status = create(out, path, is_folder, error);
+    if (status == PLSH_STATUS_OK) {
+        if (is_folder)
+            status = open_folder(*out, error);
+        else if (plsh_path_ends(path, ".safetensors.index.json"))
+            status = open_index(*out, path, error);
+        else
+            status = open_file(*out, path, error);
+    }
+    return keep_or_close(out, status);
+}
+
+plsh_status plsh_weights_parse(plsh_weights **out, const void *bytes, size_t size, const char *name,
+                               plsh_error *error) {
+    if ((uintptr_t)bytes % 8 != 0) {
+        *out = NULL;
+        return plsh_fail(error, PLSH_STATUS_INVALID, "%s: its bytes must begin on a multiple of 8",
+                         name);
+    }
+    plsh_status status = create(out, name, false, error);
+    if (status == PLSH_STATUS_OK) status = allocate_parts(*out, 1, error);
+    if (status == PLSH_STATUS_OK)
+        status = parse_part(&(*out)->parts[0], bytes, size, name, &(*out)->form, error);
+    if (status == PLSH_STATUS_OK) status = sort_all(*out, error);
+    return keep_or_close(out, status);
+}
+
+void plsh_weights_close(plsh_weights *weights) {
+    if (!weights) return;
+    for (size_t i = 0; i < weights->part_count; i++) close_part(&weights->parts[i]);
+    plsh_release(weights->parts);
+    plsh_release(weights->all);
+    plsh_release(weights->by_name);
+    plsh_release(weights->by_key);
+    plsh_release(weights->path);
+    plsh_release(weights->folder);
+    plsh_release(weights);
+}
+
+/* ---- What is there ---- */
+
+plsh_weights_form plsh_weights_form_of(const plsh_weights *weights) { return weights->form; }
+const char *plsh_weights_path(const plsh_weights *weights) { return weights->path; }
+const char *plsh_weights_folder(const plsh_weights *weights) { return weights->folder; }
+size_t plsh_weights_count(const plsh_weights *weights) { return weights->count; }
+
+const plsh_tensor *plsh_weights_at(const plsh_weights *weights, size_t index) {
+    return &weights->all[index];
+}
+
+const plsh_tensor *plsh_weights_find(const plsh_weights *weights, const char *name) {
+    const plsh_tensor wanted = {.name = name}, *key = &wanted;
+    const plsh_tensor **found =
+        bsearch(&key, weights->by_name, weights->count, sizeof(plsh_tensor *), compare_names);
+    return found ? *found : NULL;
+}
+
+size_t plsh_weights_bytes(const plsh_weights *weights) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < weights->count; i++) bytes += weights->all[i].size;
+    return bytes;
+}
+
+size_t plsh_metadata_count(const plsh_weights *weights) { return weights->parts[0].metadata_count; }
+
+const plsh_metadata *plsh_metadata_at(const plsh_weights *weights, size_t index) {
+    return &weights->parts[0].metadata[index];
+}
+
+const plsh_metadata *plsh_metadata_find(const plsh_weights *weights, const char *name) {
+    const plsh_metadata wanted = {.key = name}, *key = &wanted;
+    const plsh_metadata **found = bsearch(&key, weights->by_key, weights->parts[0].metadata_count,
+                                          sizeof(plsh_metadata *), compare_keys);
+    return found ? *found : NULL;
+}

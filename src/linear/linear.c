@@ -1,0 +1,382 @@
+/* linear: linear layers: work cut into tiles, each computed by one thread.
+ *
+ * With many rows all three products are y[m][n] = sum_k a[m][k] b[k][n], b taken panel by panel:
+ *
+ *     forward   m = row of x, n = output, k = input    a = x     b = W turned over, made float
+ *     input     m = row of x, n = input,  k = output   a = dy    b = W, made float
+ *     weight    m = output,   n = input,  k = row      a = dy^T  b = x
+ *
+ * A tile of y is TILE columns wide and some rows high; its sums run over k in blocks of DEPTH, in
+ * order, whatever the tile: so bits depend neither on the threads nor on how y is cut. */
+#include "linear/linear.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "linear/kernels/kernels.h"
+#include "linear/types.h"
+
+enum {
+    DEPTH = 256,     /* of a panel: a panel of 16 or 32 columns is 16 or 32 KiB */
+    TILE = 256,      /* columns, at most: panels of 256 KiB, for the second cache */
+    ROW_BLOCK = 96,  /* rows that meet all panels of a tile before the next ones: 96 KiB of a */
+    WIDENED = 256,   /* values of a row made float at a time, at most */
+    DOT_RUN = 32,    /* rows of W that a thread takes at a time */
+    MOST_LAYERS = 8, /* of forward_many in one go */
+};
+
+_Static_assert(PLSH_LINEAR_FEW_ROWS == (int)PLSH_LINEAR_FEW, "one number");
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+typedef struct thread_memory {
+    float *panels;  /* [TILE / width][DEPTH][width] */
+    float *widened; /* [PLSH_LINEAR_GROUP][WIDENED], or [TILE] */
+} thread_memory;
+
+static thread_memory carve(plsh_arena *arena) {
+    return (thread_memory){plsh_arena_floats(arena, (size_t)TILE * DEPTH),
+                           plsh_arena_floats(arena, (size_t)PLSH_LINEAR_GROUP * WIDENED)};
+}
+
+/* Bytes of one thread's memory. */
+static size_t thread_bytes(void) {
+    plsh_arena measured = {0};
+    carve(&measured);
+    return measured.used;
+}
+
+size_t plsh_linear_workspace(int threads) { return (size_t)threads * thread_bytes(); }
+
+static thread_memory memory_of(const plsh_linear_engine *engine, int thread) {
+    plsh_arena arena = {.memory = (char *)engine->workspace + (size_t)thread * thread_bytes()};
+    return carve(&arena);
+}
+
+/* ---- Layers --------------------------------------------------------------------------------- */
+
+plsh_status plsh_linear_make(plsh_linear *layer, const plsh_tensor *weight, const float *bias,
+                             int64_t out, int64_t in, plsh_error *error) {
+    if (weight->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "tensor '%.80s' is of type %s",
+                         weight->name, plsh_weight_type_name(weight->type));
+    if (weight->rank != 2 || weight->shape[0] != out || weight->shape[1] != in)
+        return plsh_fail(error, PLSH_STATUS_FORMAT,
+                         "tensor '%.80s' is %lld x %lld of rank %d; it must be %lld x %lld",
+                         weight->name, (long long)weight->shape[0], (long long)weight->shape[1],
+                         weight->rank, (long long)out, (long long)in);
+    *layer = (plsh_linear){weight->type, weight->data, bias, out, in};
+    return PLSH_STATUS_OK;
+}
+
+static size_t bytes_of(plsh_weight_type type, int64_t count) {
+    const plsh_weight_kind *kind = &plsh_weight_kinds[type];
+    return (size_t)(count / kind->block) * (size_t)kind->bytes;
+}
+
+plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t count) {
+    plsh_linear slice = *layer;
+    slice.weight = (const char *)layer->weight + (size_t)first * bytes_of(layer->type, layer->in);
+    if (slice.bias) slice.bias += first;
+    slice.out = count;
+    return slice;
+}
+
+/* ---- Products of many rows ------------------------------------------------------------------ */
+
+typedef struct product {
+    const plsh_linear_kernels *kernels;
+    plsh_const_matrix a;
+    bool a_turned; /* a[m][k] is a.data[k * stride + m] */
+    /* Puts b[k .. k + depth)[n .. n + columns) into panels. */
+    void (*pack)(const struct product *, thread_memory memory, int64_t k, int depth, int64_t n,
+                 int columns);
+    const plsh_linear *layer; /* of b, where it is W */
+    plsh_const_matrix x;      /* b, where it is x */
+    plsh_matrix y;
+    const float *bias; /* what y begins with: bias, y itself, or 0 */
+    bool add;
+    int64_t rows, columns, depth;
+    int64_t tile_rows, tile_columns, tiles; /* how y is cut */
+} product;
+
+/* The panel that begins with this column of the tile. */
+static float *panel_at(thread_memory memory, int column) {
+    return memory.panels + (ptrdiff_t)column * DEPTH;
+}
+
+/* Rows n.. of W become columns. */
+static void pack_turned(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
+                        int columns) {
+    const plsh_linear_kernels *kernels = p->kernels;
+    const plsh_linear *layer = p->layer;
+    const int width = kernels->width;
+    const size_t row_bytes = bytes_of(layer->type, layer->in);
+    const int step = plsh_weight_kinds[layer->type].block == 256 ? 256 : 64;
+    for (int c = 0; c < columns; c += width) {
+        const int have = columns - c < width ? columns - c : width;
+        const char *rows = (const char *)layer->weight + (size_t)(n + c) * row_bytes;
+        for (int from = 0; from < depth; from += step) {
+            const int count = depth - from < step ? depth - from : step;
+            const char *first = rows + bytes_of(layer->type, k + from);
+            for (int r = 0; r < have; r++)
+                kernels->widen[layer->type](first + (size_t)r * row_bytes,
+                                            memory.widened + r * step, count);
+            kernels->transpose(panel_at(memory, c) + (ptrdiff_t)from * width, memory.widened, step,
+                               have, count);
+        }
+    }
+}
+
+/* One row of b, `columns` floats, into row k of the panels. */
+static void spread_row(thread_memory memory, int width, const float *row, int k, int columns) {
+    for (int c = 0; c < columns; c += width) {
+        const int have = columns - c < width ? columns - c : width;
+        float *to = panel_at(memory, c) + (ptrdiff_t)k * width;
+        memcpy(to, row + c, (size_t)have * sizeof *to);
+        for (int i = have; i < width; i++) to[i] = 0.0f;
+    }
+}
+
+static void pack_straight(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
+                          int columns) {
+    const plsh_linear *layer = p->layer;
+    const size_t row_bytes = bytes_of(layer->type, layer->in);
+    for (int i = 0; i < depth; i++) {
+        const char *row = (const char *)layer->weight + (size_t)(k + i) * row_bytes;
+        p->kernels->widen[layer->type](row + bytes_of(layer->type, n), memory.widened, columns);
+        spread_row(memory, p->kernels->width, memory.widened, i, columns);
+    }
+}
+
+static void pack_floats(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
+                        int columns) {
+    for (int i = 0; i < depth; i++)
+        spread_row(memory, p->kernels->width, p->x.data + (k + i) * p->x.stride + n, i, columns);
+}
+
+/* Rows m.. of the tile's columns n.. against the panels of k... */
+static void multiply_panels(const product *p, thread_memory memory, int64_t k, int depth, int64_t m,
+                            int64_t rows, int64_t n, int columns) {
+    const int width = p->kernels->width;
+    for (int c = 0; c < columns; c += width) {
+        float *y = p->y.data + m * p->y.stride + n + c;
+        plsh_linear_product block = {
+            .a = p->a.data + (p->a_turned ? k * p->a.stride + m : m * p->a.stride + k),
+            .a_row = p->a_turned ? 1 : p->a.stride,
+            .a_step = p->a_turned ? p->a.stride : 1,
+            .panel = panel_at(memory, c),
+            .rows = rows,
+            .depth = depth,
+            .columns = columns - c < width ? columns - c : width,
+            .y = y,
+            .y_stride = p->y.stride,
+        };
+        if (k > 0 || p->add) {
+            block.start = y;
+            block.start_stride = p->y.stride;
+        } else if (p->bias) {
+            block.start = p->bias + n + c;
+        }
+        p->kernels->multiply(&block);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void run_tile(const product *p, thread_memory memory, int64_t tile) {
+    const int64_t across = (p->columns + p->tile_columns - 1) / p->tile_columns;
+    const int64_t n = tile % across * p->tile_columns, top = tile / across * p->tile_rows;
+    const int columns = (int)least(p->tile_columns, p->columns - n);
+    const int64_t end = least(top + p->tile_rows, p->rows);
+    for (int64_t k = 0; k == 0 || k < p->depth; k += DEPTH) {
+        const int depth = (int)least(DEPTH, p->depth - k);
+        p->pack(p, memory, k, depth, n, columns);
+        for (int64_t m = top; m < end; m += ROW_BLOCK)
+            multiply_panels(p, memory, k, depth, m, least(ROW_BLOCK, end - m), n, columns);
+    }
+}
+
+/* Tiles as large as they may be, but enough of them to keep all threads busy: a multiple of the
+ * threads where the columns allow it (twice as many, of half the height, were 5 to 10 % slower in
+ * training at 1k), otherwise two each at least. `unit`: columns that stay together. */
+static void cut(product *p, int threads, int64_t unit) {
+    int64_t units = (p->columns + unit - 1) / unit, most = TILE / unit;
+    int64_t across = (units + most - 1) / most;
+    if (threads > 1) across = (across + threads - 1) / threads * threads;
+    if (across > units) across = units;
+    if (across < 1) across = 1;
+    p->tile_columns = (units + across - 1) / across * unit;
+    across = (p->columns + p->tile_columns - 1) / p->tile_columns;
+    int64_t down = across % threads == 0 ? 1 : (2 * threads + across - 1) / across;
+    p->tile_rows = (p->rows + down - 1) / down;
+    p->tile_rows = (p->tile_rows + ROW_BLOCK - 1) / ROW_BLOCK * ROW_BLOCK;
+    p->tiles = across * ((p->rows + p->tile_rows - 1) / p->tile_rows);
+}
+
+static int64_t unit_of(plsh_weight_type type) {
+    return plsh_weight_kinds[type].block == 256 ? 256 : PLSH_LINEAR_GROUP;
+}
+
+/* All tiles of some products, shared among the threads. */
+static void run_products(const plsh_linear_engine *engine, const product *products, int count) {
+    int64_t total = 0;
+    for (int i = 0; i < count; i++) total += products[i].tiles;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(plsh_thread_team(engine->threads))
+    for (int64_t t = 0; t < total; t++) {
+        const product *p = products;
+        int64_t tile = t;
+        for (; tile >= p->tiles; p++) tile -= p->tiles;
+        run_tile(p, memory_of(engine, omp_get_thread_num()), tile);
+    }
+}
+
+/* ---- Few rows ------------------------------------------------------------------------------- */
+
+/* The sums of the groups of x, for the types with offsets: into the panels' place. */
+static void sum_groups(float *sums, int64_t rows, int64_t in, plsh_const_matrix x) {
+    const int64_t groups = in / PLSH_LINEAR_GROUP;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t g = 0; g < groups; g++) {
+            const float *from = x.data + r * x.stride + g * PLSH_LINEAR_GROUP;
+            float sum = 0.0f;
+            for (int i = 0; i < PLSH_LINEAR_GROUP; i++) sum += from[i];
+            sums[r * groups + g] = sum;
+        }
+    }
+}
+
+static void run_dots(const plsh_linear_engine *engine, const plsh_linear *layer, const float *sums,
+                     int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add, int64_t run) {
+    const int64_t first = run * DOT_RUN;
+    const size_t row_bytes = bytes_of(layer->type, layer->in);
+    float *to = y.data + first;
+    plsh_linear_dot dot = {
+        .weight = (const char *)layer->weight + (size_t)first * row_bytes,
+        .row_bytes = row_bytes,
+        .outs = least(DOT_RUN, layer->out - first),
+        .in = layer->in,
+        .x = x.data,
+        .x_stride = x.stride,
+        .rows = (int)rows,
+        .sums = sums,
+        .sums_stride = layer->in / PLSH_LINEAR_GROUP,
+        .start = add           ? to
+                 : layer->bias ? layer->bias + first
+                               : NULL,
+        .start_stride = add ? y.stride : 0,
+        .y = to,
+        .y_stride = y.stride,
+    };
+    engine->kernels->dot[layer->type](&dot);
+}
+
+static int64_t runs_of(const plsh_linear *layer) { return (layer->out + DOT_RUN - 1) / DOT_RUN; }
+
+static void forward_few(const plsh_linear_engine *engine, const plsh_linear *layers,
+                        const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x,
+                        bool add) {
+    int64_t total = 0;
+    for (int i = 0; i < count; i++) total += runs_of(&layers[i]);
+    float *sums = engine->workspace;
+    sum_groups(sums, rows, layers[0].in, x);
+#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(engine->threads))
+    for (int64_t t = 0; t < total; t++) {
+        int i = 0;
+        int64_t run = t;
+        for (; run >= runs_of(&layers[i]); i++) run -= runs_of(&layers[i]);
+        run_dots(engine, &layers[i], sums, rows, x, y[i], add, run);
+    }
+}
+
+/* ---- What is called ------------------------------------------------------------------------- */
+
+static product forward_product(const plsh_linear_engine *engine, const plsh_linear *layer,
+                               int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add) {
+    product p = {.kernels = engine->kernels,
+                 .a = x,
+                 .pack = pack_turned,
+                 .layer = layer,
+                 .y = y,
+                 .bias = layer->bias,
+                 .add = add,
+                 .rows = rows,
+                 .columns = layer->out,
+                 .depth = layer->in};
+    cut(&p, engine->threads, PLSH_LINEAR_GROUP);
+    return p;
+}
+
+/* The sums of groups of one row of x have to fit into the workspace. */
+static bool is_few(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
+    return rows <= PLSH_LINEAR_FEW && (size_t)(rows * (in / PLSH_LINEAR_GROUP)) * sizeof(float) <=
+                                          plsh_linear_workspace(engine->threads);
+}
+
+void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linear *layers,
+                              const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x) {
+    if (rows == 0) return;
+    for (int from = 0; from < count; from += MOST_LAYERS) {
+        const int some = count - from < MOST_LAYERS ? count - from : MOST_LAYERS;
+        if (is_few(engine, rows, layers[from].in)) {
+            forward_few(engine, layers + from, y + from, some, rows, x, false);
+            continue;
+        }
+        product products[MOST_LAYERS];
+        for (int i = 0; i < some; i++)
+            products[i] = forward_product(engine, &layers[from + i], rows, x, y[from + i], false);
+        run_products(engine, products, some);
+    }
+}
+
+void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
+                         plsh_const_matrix x, plsh_matrix y, bool add) {
+    if (rows == 0) return;
+    if (is_few(engine, rows, layer->in)) {
+        forward_few(engine, layer, &y, 1, rows, x, add);
+        return;
+    }
+    product p = forward_product(engine, layer, rows, x, y, add);
+    run_products(engine, &p, 1);
+}
+
+void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_linear *layer,
+                                int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add) {
+    if (rows == 0) return;
+    product p = {.kernels = engine->kernels,
+                 .a = dy,
+                 .pack = pack_straight,
+                 .layer = layer,
+                 .y = dx,
+                 .add = add,
+                 .rows = rows,
+                 .columns = layer->in,
+                 .depth = layer->out};
+    cut(&p, engine->threads, unit_of(layer->type));
+    run_products(engine, &p, 1);
+}
+
+void plsh_linear_backward_weight(const plsh_linear_engine *engine, int64_t rows, int64_t out,
+                                 int64_t in, plsh_const_matrix dy, plsh_const_matrix x, float *dw) {
+    if (rows == 0) return;
+    product p = {.kernels = engine->kernels,
+                 .a = dy,
+                 .a_turned = true,
+                 .pack = pack_floats,
+                 .x = x,
+                 .y = {dw, in},
+                 .add = true,
+                 .rows = out,
+                 .columns = in,
+                 .depth = rows};
+    cut(&p, engine->threads, PLSH_LINEAR_GROUP);
+    run_products(engine, &p, 1);
+}
+
+void plsh_linear_backward_bias(int64_t rows, int64_t out, plsh_const_matrix dy, float *db) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t o = 0; o < out; o++) db[o] += dy.data[r * dy.stride + o];
+}

@@ -1,0 +1,77 @@
+/* linear: linear layers on weights as they are stored.
+ *
+ *     y[rows][out] = x[rows][in] W^T (+ bias)        W [out][in] of any computed type
+ *     dx[rows][in] = dy[rows][out] W
+ *     dW[out][in] += dy[rows][out]^T x[rows][in]     dW float32
+ *
+ * Activations are float32. Few rows (up to PLSH_LINEAR_FEW): dot products on the stored type,
+ * exact to rounding, W read once. More: panels of W become float in a tile that stays in cache. The
+ * bits of a result depend on the instruction set, never on the number of threads; those of few rows
+ * are the same in any batch of few rows. */
+#ifndef PLSH_LINEAR_LINEAR_H
+#define PLSH_LINEAR_LINEAR_H
+
+#include "plsh/weights.h"
+
+typedef struct plsh_linear {
+    plsh_weight_type type;
+    const void *weight; /* [out][in], rows without gaps */
+    const float *bias;  /* [out]; NULL: none */
+    int64_t out, in;
+} plsh_linear;
+
+/* Which kernels, how many threads, and memory of plsh_linear_workspace(threads) bytes on a
+ * PLSH_ALIGNMENT boundary; it may be shared by all layers, one call at a time. */
+typedef struct plsh_linear_engine {
+    const struct plsh_linear_kernels *kernels;
+    int threads;
+    void *workspace;
+} plsh_linear_engine;
+
+/* A matrix: `stride` floats from row to row. */
+typedef struct plsh_matrix {
+    float *data;
+    ptrdiff_t stride;
+} plsh_matrix;
+
+typedef struct plsh_const_matrix {
+    const float *data;
+    ptrdiff_t stride;
+} plsh_const_matrix;
+
+/* The kernels of an instruction set by name; NULL: PLSH_ISA, or else the best. */
+plsh_status plsh_linear_kernels_choose(const struct plsh_linear_kernels **out, const char *isa,
+                                       plsh_error *error);
+
+size_t plsh_linear_workspace(int threads);
+
+/* A layer of this tensor, which has to be a matrix [out, in] of a computed type. */
+plsh_status plsh_linear_make(plsh_linear *layer, const plsh_tensor *weight, const float *bias,
+                             int64_t out, int64_t in, plsh_error *error);
+
+/* The layer of `count` outputs from `first` on: a part of a fused one. */
+plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t count);
+
+/* y = x W^T + bias, or with `add` y += x W^T (and no bias). */
+void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
+                         plsh_const_matrix x, plsh_matrix y, bool add);
+
+/* The same for `count` layers of one input in one go: y[i] = x W_i^T + bias_i. Threads meet once.
+ */
+void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linear *layers,
+                              const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x);
+
+/* dx = dy W, or with `add` dx += dy W. */
+void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_linear *layer,
+                                int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add);
+
+/* dW += dy^T x, dW [out][in] without gaps. */
+void plsh_linear_backward_weight(const plsh_linear_engine *engine, int64_t rows, int64_t out,
+                                 int64_t in, plsh_const_matrix dy, plsh_const_matrix x, float *dw);
+
+/* db[o] += sum over the rows of dy[.][o]. */
+void plsh_linear_backward_bias(int64_t rows, int64_t out, plsh_const_matrix dy, float *db);
+
+enum { PLSH_LINEAR_FEW = 4 };
+
+#endif

@@ -1,0 +1,42 @@
+/* linear: the types of stored numbers, one row each. */
+#ifndef PLSH_LINEAR_TYPES_H
+#define PLSH_LINEAR_TYPES_H
+
+#include "plsh/weights.h"
+
+typedef struct plsh_weight_kind {
+    const char *name;
+    int block, bytes;        /* values and bytes of a block */
+    int gguf;                /* its number there; -1: none */
+    const char *safetensors; /* its name there; NULL: none */
+    /* to[count] = the values, exactly, from any address; count is a whole number of blocks. NULL:
+     * not computed with.
+     */
+    void (*widen)(const void *from, float *to, int64_t count);
+    /* The nearest values of the type; false where one is NaN, Inf or beyond its range, which *bad
+     * then names. NULL: not written. */
+    bool (*narrow)(const float *from, void *to, int64_t count, int64_t *bad);
+} plsh_weight_kind;
+
+extern const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES];
+
+/* By their names in files; false: there is no such type. */
+bool plsh_weight_type_of_gguf(uint32_t number, plsh_weight_type *type);
+bool plsh_weight_type_of_safetensors(const char *name, plsh_weight_type *type);
+
+/* Bytes of a tensor of this shape; false where they overflow or a row is no whole number of
+ * blocks. A tensor without dimensions holds one value. */
+bool plsh_weight_type_size(plsh_weight_type type, int rank, const int64_t *shape, size_t *size);
+
+/* Scale s and offset t of group j of 8 in the 12 bytes of Q4_K and Q5_K, 6 bits each. */
+static inline void plsh_weight_k_scale(const uint8_t *packed, int j, int *s, int *t) {
+    if (j < 4) {
+        *s = packed[j] & 63;
+        *t = packed[j + 4] & 63;
+    } else {
+        *s = (packed[j + 4] & 15) | packed[j - 4] >> 6 << 4;
+        *t = packed[j + 4] >> 4 | packed[j] >> 6 << 4;
+    }
+}
+
+#endif

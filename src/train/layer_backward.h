@@ -1,0 +1,54 @@
+/* train: one layer of a transformer, backward. Norms come before what they belong to: the causal
+ * families. */
+#ifndef PLSH_TRAIN_LAYER_BACKWARD_H
+#define PLSH_TRAIN_LAYER_BACKWARD_H
+
+#include "model/layer.h"
+#include "model/sequence.h"
+
+/* Where gradients are added; NULL: they are not wanted. Shapes as the weights have them. */
+typedef struct plsh_norm_gradient {
+    float *weight, *bias;
+} plsh_norm_gradient;
+
+typedef struct plsh_linear_gradient {
+    float *weight, *bias;
+    float *a, *b; /* of the adapter */
+} plsh_linear_gradient;
+
+typedef struct plsh_layer_gradient {
+    plsh_norm_gradient attention_norm, mlp_norm, q_norm, k_norm;
+    plsh_linear_gradient qkv[3], attention_out, up[2], down;
+    double *decay; /* [heads][2], see plsh_backward; or NULL */
+} plsh_layer_gradient;
+
+typedef struct plsh_backward_buffers {
+    float *dx;            /* [rows][hidden]: the gradient of y comes in, that of x goes out */
+    float *dn;            /* [rows][hidden] */
+    float *dn_mlp;        /* [rows][hidden], side by side only */
+    float *d_qk;          /* [rows][qkv width] */
+    float *d_qkv;         /* the same; with norms of q and k only, otherwise d_qk */
+    float *d_o;           /* [rows][heads * head_dim] */
+    float *du, *da;       /* [rows][outputs of up], [rows][intermediate] */
+    float *dz;            /* [rows][hidden], with hidden dropout only */
+    float *rank, *d_rank; /* [rows][rank] */
+    float *partial;       /* of norms: [blocks of rows][2][hidden, or head_dim where it is more] */
+} plsh_backward_buffers;
+
+plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_model *model,
+                                                 int64_t rows, bool dropout);
+
+/* dx through layer l. `b` holds x, mid, qkv, o, lse and u as the forward pass left them; its other
+ * arrays are filled again here. */
+plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                                const plsh_backward_buffers *g,
+                                const plsh_sequence_attention *attention,
+                                const plsh_layer_gradient *to, plsh_error *error);
+
+/* dx (or with `add` dx +=) and the gradients of a linear layer whose outputs are y and input x. */
+void plsh_model_linear_backward(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
+                                const plsh_model_linear *linear, const plsh_linear_gradient *to,
+                                plsh_const_matrix x, plsh_const_matrix dy, plsh_matrix dx, bool add,
+                                const plsh_layer_buffers *b, const plsh_backward_buffers *g);
+
+#endif
