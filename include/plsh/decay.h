@@ -69,9 +69,11 @@ PLSH_API void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double
 /* lim k(t): the part of the weight that does not fade. */
 PLSH_API double plsh_decay_infinity(const plsh_decay *decay);
 
-/* An upper bound of k(t) + k(t+1) + ... + k(t+count-1), tight for ALiBi; k need
- * not be summable. What `exact` compares with the row sum. */
+/* An upper bound of k(t) + k(t+1) + ... + k(t+count-1), tight for ALiBi, and of
+ * its logarithm, which stays finite where the sum underflows. k need not be
+ * summable. What `exact` compares with the row sum. */
 PLSH_API double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count);
+PLSH_API double plsh_decay_log_tail(const plsh_decay *decay, int64_t t, int64_t count);
 
 /* The standard ALiBi slopes of a model with this many heads, slopes[0..heads):
  * 2^(-8 (h+1) / heads) if heads is a power of two; otherwise those of the

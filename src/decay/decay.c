@@ -163,65 +163,6 @@ double plsh_decay_infinity(const plsh_decay *decay) {
     return decay->limit + (1 - decay->limit) * base;
 }
 
-/* The integral of (1 + b u)^-a from x to x + width. */
-static double kerple_log_area(double a, double b, double x, double width) {
-    double low = log1p(b * x), high = log1p(b * (x + width));
-    if (fabs(1 - a) * (high - low) < 1e-9) return (high - low) * exp((1 - a) * low) / b;
-    return exp((1 - a) * low) * expm1((1 - a) * (high - low)) / (b * (1 - a));
-}
-
-static double table_tail(const plsh_decay *decay, int64_t t, int64_t count) {
-    double sum = 0;
-    for (int64_t u = t; u < t + count; u++) {
-        if ((uint64_t)u + 1 >= decay->table_size)
-            return sum + table_at(decay, (uint64_t)u) * (double)(t + count - u);
-        sum += table_at(decay, (uint64_t)u);
-    }
-    return sum;
-}
-
-/* exp(-a u^p) falls: `width` terms from u on are at most width k(u), and for p <= 1, where it is
- * convex, at most width times the mean of the first and the last. The first 2^16 are added one by
- * one, then steps grow by 2^-10 of the way, until what is left cannot matter: 2^16 + 2^15 terms at
- * most, however slow the decay. */
-static double kerple_power_tail(const plsh_decay *decay, int64_t t, int64_t count) {
-    double sum = 0;
-    for (int64_t done = 0, width; done < count; done += width) {
-        double first = base_value(decay, t + done);
-        if (first * (double)(count - done) < 1e-9 * sum)
-            return sum + first * (double)(count - done);
-        width = done < 1 << 16 ? 1 : done >> 10;
-        if (width > count - done) width = count - done;
-        double last = decay->b <= 1 ? base_value(decay, t + done + width - 1) : first;
-        sum += (first + last) / 2 * (double)width;
-    }
-    return sum;
-}
-
-/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log
- * k(t) plus the integral, which bounds a decreasing sum (1e-6 covers its rounding). */
-static double base_tail(const plsh_decay *decay, int64_t t, int64_t count) {
-    double a = decay->a, m = (double)count, first = base_value(decay, t);
-    switch (decay->kind) {
-    case PLSH_DECAY_ALIBI: return first * expm1(-m / a) / expm1(-1 / a);
-    case PLSH_DECAY_KERPLE_LOG:
-        return fmin(first + kerple_log_area(a, decay->b, (double)t, m - 1), first * m) * (1 + 1e-6);
-    case PLSH_DECAY_KERPLE_POWER: return kerple_power_tail(decay, t, count);
-    case PLSH_DECAY_TRIANGLE: {
-        double terms = fmin(m, fmax(0, ceil(a - (double)t)));
-        return terms * (first + fmax(0, 1 - ((double)t + terms - 1) / a)) / 2;
-    }
-    case PLSH_DECAY_TABLE: break;
-    }
-    return table_tail(decay, t, count);
-}
-
-double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count) {
-    if (count <= 0) return 0;
-    if (count > INT64_MAX - t) count = INT64_MAX - t;
-    return decay->limit * (double)count + (1 - decay->limit) * base_tail(decay, t, count);
-}
-
 static plsh_status fail_convex(int64_t t, const char *why, plsh_error *error) {
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                      "the decay %s at t = %lld, so it is no mean of block masks and cannot be "

@@ -134,20 +134,6 @@ void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 
 /* ---- The rest ------------------------------------------------------------------------------- */
 
-/* The logarithm of k(t) + k(t+1) + ... + k(t+count-1), at most; in logarithms where k
- * underflows. */
-static double log_tail(const plsh_decay *decay, int64_t t, int64_t count) {
-    double least = log(plsh_decay_tail(decay, t, count));
-    if (decay->kind == PLSH_DECAY_TABLE) return least + 1e-9;
-    const double each = plsh_decay_log(decay, t) + log((double)count);
-    if (!(least > -600)) least = each;
-    if (decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0) {
-        const double all = (double)-t / decay->a - log(-expm1(-1 / decay->a));
-        least = all < each ? all : each;
-    }
-    return (each < least ? each : least) + 1e-9;
-}
-
 /* A block and one side of it, for one head. */
 typedef struct view {
     const plsh_mpi_plan *plan;
@@ -170,7 +156,7 @@ static view look(const plsh_mpi_plan *plan, int64_t h, int64_t b, side where) {
  * has. */
 static double log_decay(const view *v, int64_t t, int64_t count) {
     const bool falls = v->decay->kind != PLSH_DECAY_TABLE;
-    return log_tail(v->decay, t, falls ? count : count + plsh_block_size(v->rows) - 1);
+    return plsh_decay_log_tail(v->decay, t, falls ? count : count + plsh_block_size(v->rows) - 1);
 }
 
 /* The log of what the rows before tile `tile` (on the right: from it on) weigh relative to the

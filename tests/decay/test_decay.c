@@ -1,9 +1,10 @@
 /* tests: the decays, their drops, tails and limits, and the ALiBi slopes. */
 #include "support/support.h"
 
-#include "plsh/decay.h"
+#include "decay/tail.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const double table[] = {1, 0.5, 0.25, 0.125, 0.125};
 
@@ -129,6 +130,65 @@ static void test_convex_by_formula(void **state) {
     assert_ok(plsh_decay_check_convex(&slow, &error));
 }
 
+/* log of k(t) + ... + k(t+count-1), which does not underflow. */
+static double log_sum(const plsh_decay *decay, int64_t t, int64_t count) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t u = t; u < t + count; u++) most = fmax(most, plsh_decay_log(decay, u));
+    if (most == -INFINITY) return most;
+    for (int64_t u = t; u < t + count; u++) sum += exp(plsh_decay_log(decay, u) - most);
+    return most + log(sum);
+}
+
+/* The logarithm of a tail bounds the sum from above, close to it, where the sum underflows too. */
+static void test_log_tail(void **state) {
+    (void)state;
+    static const plsh_decay far[] = {{.kind = PLSH_DECAY_KERPLE_POWER, .a = 2, .b = 1.5},
+                                     {.kind = PLSH_DECAY_KERPLE_LOG, .a = 100, .b = 1e4}};
+    for (int d = 0; d < DECAYS + 2; d++) {
+        const plsh_decay *decay = d < DECAYS ? &decays[d] : &far[d - DECAYS];
+        for (int64_t t = 0; t < 20000; t = t * 4 + 3)
+            for (int64_t count = 1; count < 3000; count *= 7) {
+                const double sum = log_sum(decay, t, count);
+                const double tail = plsh_decay_log_tail(decay, t, count);
+                assert_true(tail >= sum - 1e-10 * fabs(sum));
+                assert_true(tail <= sum + log((double)count) + 1e-5 || sum == -INFINITY);
+                if (plsh_decay_is_linear(decay))
+                    assert_true(tail <= sum + 1e-8 + 1e-10 * fabs(sum));
+            }
+        assert_true(plsh_decay_log_tail(decay, 5, 0) == -INFINITY);
+    }
+}
+
+/* The tables of plans and of caches bound the same sums. */
+static void test_tables_of_sums(void **state) {
+    (void)state;
+    enum { LONGEST = 700, STEP = 64, SIZE = 1024 };
+    plsh_error error;
+    for (int d = 0; d < DECAYS; d++) {
+        const plsh_decay *decay = &decays[d];
+        plsh_decay_sums sums;
+        float *memory = malloc((size_t)plsh_decay_sums_size(decay, LONGEST) * sizeof(float) + 1);
+        plsh_decay_sums_fill(&sums, decay, LONGEST, memory);
+        plsh_decay_sums_cut(&sums, LONGEST);
+        plsh_decay_table *pages = NULL;
+        assert_ok(plsh_decay_table_grow(&pages, decay, STEP, STEP, true, &error));
+        assert_ok(plsh_decay_table_grow(&pages, decay, SIZE, STEP, true, &error));
+        assert_int_equal(pages->sum != NULL,
+                         decay->kind == PLSH_DECAY_KERPLE_POWER || decay->kind == PLSH_DECAY_TABLE);
+        for (int64_t t = 0; t < LONGEST; t += 13) {
+            const double log2_e = 1 / log(2), rest = log_sum(decay, t, LONGEST + 1 - t) * log2_e;
+            const double some = log_sum(decay, t, 30) * log2_e;
+            assert_true((double)plsh_decay_sums_rest(&sums, t) >= rest - 1e-6 * fabs(rest));
+            assert_true((double)plsh_decay_sums_some(&sums, t, 30) >= some - 1e-6 * fabs(some));
+            assert_true(plsh_decay_table_log2_tail(pages, decay, t, 30) >=
+                        some - 1e-6 * fabs(some));
+        }
+        plsh_decay_table_release(plsh_decay_table_share(pages));
+        plsh_decay_table_release(pages);
+        free(memory);
+    }
+}
+
 /* However slow the decay and far the way, a tail comes back; at the ends of int64_t, too. */
 static void test_extreme_distances(void **state) {
     (void)state;
@@ -209,6 +269,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_log_tail),
+        cmocka_unit_test(test_tables_of_sums),
         cmocka_unit_test(test_not_convex),
         cmocka_unit_test(test_bad_parameters),
         cmocka_unit_test(test_slopes),

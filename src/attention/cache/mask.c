@@ -2,7 +2,7 @@
 #include "attention/cache/mask.h"
 
 #include "attention/cache/page.h"
-#include "base/arena.h"
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static plsh_cache_mask_kind kind_of(const plsh_cache_mask *mask) {
     if (plsh_cache_mask_is_sampled(mask))
         return mask->head.partition.scheme == PLSH_SCHEME_LABELS ? PLSH_MASK_LABELS
                                                                  : PLSH_MASK_COUNTS;
-    return decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0 ? PLSH_MASK_SLOPE : PLSH_MASK_TABLE;
+    return plsh_decay_is_linear(decay) ? PLSH_MASK_SLOPE : PLSH_MASK_TABLE;
 }
 
 plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error) {
@@ -81,63 +81,6 @@ plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_
     return status;
 }
 
-/* A tail sum at every page: exactly what comes, for any decay, to the end of the table. */
-static void fill_tail(plsh_cache_decay *table, const plsh_decay *decay) {
-    double sum = 0;
-    for (int64_t t = table->size - 1; t >= 0; t--) {
-        sum += plsh_decay_value(decay, t);
-        if (t % PLSH_PAGE_KEYS == 0) table->tail_sum[t / PLSH_PAGE_KEYS] = sum * (1 + 1e-9);
-    }
-}
-
-static bool needs_tail(const plsh_cache_mask *mask) {
-    plsh_decay_kind kind = mask->head.partition.decay.kind;
-    return mask->head.method == PLSH_METHOD_EXACT &&
-           (kind == PLSH_DECAY_KERPLE_POWER || kind == PLSH_DECAY_TABLE);
-}
-
-static void decay_release(plsh_cache_decay *table) {
-    if (table == NULL) return;
-    if (atomic_fetch_sub_explicit(&table->references, 1, memory_order_acq_rel) == 1)
-        plsh_release(table);
-}
-
-static plsh_cache_decay *decay_place(const plsh_cache_mask *mask, int64_t size, plsh_arena *arena) {
-    plsh_cache_decay *table = plsh_arena_take(arena, 1, sizeof *table);
-    float *log2_decay = plsh_arena_floats(arena, (size_t)size);
-    size_t tails = needs_tail(mask) ? (size_t)(size / PLSH_PAGE_KEYS) : 0;
-    double *tail_sum = plsh_arena_take(arena, tails, sizeof *tail_sum);
-    if (table == NULL) return NULL;
-    table->size = size;
-    table->log2 = log2_decay;
-    table->tail_sum = tails > 0 ? tail_sum : NULL;
-    atomic_init(&table->references, 1);
-    return table;
-}
-
-/* A longer table in the place of the one there is. */
-static plsh_status grow_decay(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
-                              int64_t size, plsh_error *error) {
-    plsh_arena arena = {0};
-    decay_place(mask, size, &arena);
-    if (arena.overflow)
-        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the table of a decay overflows");
-    void *memory;
-    plsh_status status = plsh_allocate(&memory, 1, arena.used, "a decay", error);
-    if (status) return status;
-    arena = (plsh_arena){.memory = memory};
-    plsh_cache_decay *table = decay_place(mask, size, &arena);
-    const plsh_decay *decay = &mask->head.partition.decay;
-    int64_t old = state->decay ? state->decay->size : 0;
-    if (old) memcpy(table->log2, state->decay->log2, (size_t)old * sizeof(float));
-    for (int64_t t = old; t < size; t++)
-        table->log2[t] = (float)(plsh_decay_log(decay, t) * LOG2_E);
-    if (table->tail_sum) fill_tail(table, decay);
-    decay_release(state->decay);
-    state->decay = table;
-    return PLSH_STATUS_OK;
-}
-
 plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
                                           int64_t length, plsh_error *error) {
     if (mask->kind != PLSH_MASK_TABLE) return PLSH_STATUS_OK;
@@ -148,7 +91,8 @@ plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const pl
     if (needed <= size) return PLSH_STATUS_OK;
     if (size == 0) size = 4 * PLSH_PAGE_KEYS;
     while (size < needed) size *= 2;
-    return grow_decay(state, mask, size, error);
+    return plsh_decay_table_grow(&state->decay, &mask->head.partition.decay, size, PLSH_PAGE_KEYS,
+                                 mask->head.method == PLSH_METHOD_EXACT, error);
 }
 
 plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
@@ -156,8 +100,7 @@ plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
                                        const plsh_cache_mask *mask, plsh_error *error) {
     plsh_status status = plsh_cache_mask_state_make(fork, mask, error);
     if (status) return status;
-    fork->decay = state->decay;
-    if (fork->decay) atomic_fetch_add_explicit(&fork->decay->references, 1, memory_order_relaxed);
+    fork->decay = plsh_decay_table_share(state->decay);
     if (mask->kind != PLSH_MASK_COUNTS) return PLSH_STATUS_OK;
     plsh_cache_blocks_copy(&fork->query, &state->query, &mask->head.partition);
     plsh_cache_blocks_copy(&fork->oldest, &state->oldest, &mask->head.partition);
@@ -167,16 +110,13 @@ plsh_status plsh_cache_mask_state_fork(plsh_cache_mask_state *fork,
 void plsh_cache_mask_state_clear(plsh_cache_mask_state *state) {
     plsh_cache_blocks_clear(&state->query);
     plsh_cache_blocks_clear(&state->oldest);
-    decay_release(state->decay);
+    plsh_decay_table_release(state->decay);
     *state = (plsh_cache_mask_state){0};
 }
 
 size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state,
                                    const plsh_cache_mask *mask) {
-    size_t bytes = 0;
-    if (state->decay) bytes += (size_t)state->decay->size * sizeof(float);
-    if (state->decay && state->decay->tail_sum)
-        bytes += (size_t)(state->decay->size / PLSH_PAGE_KEYS) * sizeof(double);
+    const size_t bytes = plsh_decay_table_bytes(state->decay);
     return bytes + plsh_cache_blocks_bytes(&state->query, &mask->head.partition) +
            plsh_cache_blocks_bytes(&state->oldest, &mask->head.partition);
 }
@@ -252,24 +192,4 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
         return;
     case PLSH_MASK_LABELS: weights_of_labels(row, from, count, s); return;
     }
-}
-
-/* sum of k(t) for t0 <= t < t0 + count, or more; 0 where it underflows. */
-static double tail_of(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
-    const plsh_cache_decay *table = row->state->decay;
-    if (table == NULL || table->tail_sum == NULL)
-        return plsh_decay_tail(&row->mask->head.partition.decay, t0, count);
-    int64_t first = t0 / PLSH_PAGE_KEYS, after = (t0 + count + PLSH_PAGE_KEYS - 1) / PLSH_PAGE_KEYS;
-    double all = table->tail_sum[first];
-    if (after >= table->size / PLSH_PAGE_KEYS) return all;
-    return all - table->tail_sum[after] * (1 - 3e-9);
-}
-
-/* A decay that underflows is not 0: one far key with a huge score may outweigh it. All kinds but
- * tables decrease, and tables hold what they mean. */
-double plsh_cache_mask_row_log2_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count) {
-    const plsh_decay *decay = &row->mask->head.partition.decay;
-    double tail = tail_of(row, t0, count);
-    if (tail > 1e-290 || decay->kind == PLSH_DECAY_TABLE) return log2(tail);
-    return plsh_decay_log(decay, t0) * LOG2_E + log2((double)count) + 1e-9;
 }

@@ -3,9 +3,8 @@
 #define PLSH_ATTENTION_CACHE_MASK_H
 
 #include "attention/cache/blocks.h"
+#include "decay/tail.h"
 #include "plsh/attention.h"
-
-#include <stdatomic.h>
 
 /* How the log2 weights of a row of keys come about. */
 typedef enum plsh_cache_mask_kind {
@@ -38,18 +37,10 @@ static inline bool plsh_cache_mask_is_sampled(const plsh_cache_mask *mask) {
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
                               int64_t position);
 
-/* Tables of a decay, for all distances below `size`. Constant once made, and shared by forks. */
-typedef struct plsh_cache_decay {
-    atomic_int references;
-    int64_t size;     /* multiple of PLSH_PAGE_KEYS */
-    float *log2;      /* [size], log2 k(t) */
-    double *tail_sum; /* exact: sum of k(t) from t = PLSH_PAGE_KEYS x to the end; or NULL */
-} plsh_cache_decay;
-
 /* The part of a mask that follows the sequence. */
 typedef struct plsh_cache_mask_state {
     plsh_cache_blocks query, oldest; /* for attending; for what can be dropped */
-    plsh_cache_decay *decay;         /* MASK_TABLE, once there is a token */
+    plsh_decay_table *decay;         /* MASK_TABLE, once there is a token */
 } plsh_cache_mask_state;
 
 plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
@@ -75,7 +66,11 @@ typedef struct plsh_cache_mask_row {
 /* s[0..count) = log2 of the weights of the keys at from..from + count - 1. */
 void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, int count, float *s);
 
-/* log2 of the sum of k(t) for t0 <= t < t0 + count, or more. */
-double plsh_cache_mask_row_log2_tail(const plsh_cache_mask_row *row, int64_t t0, int64_t count);
+/* log2 of k(t) + ... + k(t+count-1), or more. */
+static inline double plsh_cache_mask_row_log2_tail(const plsh_cache_mask_row *row, int64_t t,
+                                                   int64_t count) {
+    return plsh_decay_table_log2_tail(row->state->decay, &row->mask->head.partition.decay, t,
+                                      count);
+}
 
 #endif

@@ -166,7 +166,7 @@ static void add_missing(plsh_tile *tile, int g, int64_t window) {
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
 static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r) {
     return tile->exact.q_mean[r] + tile->exact.q_norm[r] * norm +
-           plsh_bounds_log_rest(tile->head, t);
+           plsh_decay_sums_rest(&tile->head->sums, t);
 }
 
 /* Is what group g has beyond this point small: keys up to `end` - 1 (left), or from `end` on

@@ -63,7 +63,7 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
     int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     row_state state = {(int)(end - begin), INFINITY, 0.0f};
-    float slope = (float)tile->head->slope * (1.0f - 0x1p-20f);
+    float slope = (float)tile->head->sums.slope * (1.0f - 0x1p-20f);
     float first = where == LEFT ? 0.0f : slope * (float)(state.rows - 1);
     float step = where == LEFT ? slope : -slope;
     for (int r = 0; r < state.rows; r++) {
@@ -75,20 +75,6 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
         state.most_norm = larger(state.most_norm, tile->exact.q_norm[lane + r]);
     }
     return state;
-}
-
-float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t) {
-    if (head->log_k)
-        return plsh_log2_sum_up(head->log_tail[t], head->tail_rest[plsh_tail_octave(t)]);
-    return head->log_total - (float)(head->slope * (double)t) * (1.0f - 0x1p-20f);
-}
-
-/* log2 of the sum of k over `count` distances, the least of them at least t: for every row. */
-static float log_piece(const plsh_head_plan *head, int64_t t, int count) {
-    float rest = plsh_bounds_log_rest(head, t), each = log2f((float)count) + 1e-3f;
-    if (!head->log_k) each -= (float)(head->slope * (double)t) * (1.0f - 0x1p-20f);
-    if (head->log_k && head->decreasing) each += head->log_k[t];
-    return rest < each ? rest : each;
 }
 
 /* The largest of |q| norm - shift over the rows, or NaN. */
@@ -111,7 +97,8 @@ static void charge_group(plsh_tile *tile, int g, float log) {
 
 static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
     row_state state = fill_shift(tile, g, where);
-    float rest = plsh_bounds_log_rest(tile->head, distance), limit = log_quarter(tile) - rest;
+    float rest = plsh_decay_sums_rest(&tile->head->sums, distance),
+          limit = log_quarter(tile) - rest;
     float worst = state.most_norm * norm - state.least_shift;
     if (!(worst <= limit)) worst = worst_row(tile, g, state.rows, norm);
     if (!(worst <= limit)) return false;
@@ -159,8 +146,8 @@ bool plsh_bounds_spare(plsh_tile *tile, int g, int64_t first, int count, const f
     const float *now = tile->l + lane, *now_low = tile->l_low + lane;
     float *left_out = tile->exact.left_out + lane, e[PLSH_GROUP_MAX];
     if (t < 1) return false; /* the diagonal */
-    const float beyond =
-        exp2f(plsh_bounds_log_rest(tile->head, t) - log_piece(tile->head, t, count));
+    const float beyond = exp2f(plsh_decay_sums_rest(&tile->head->sums, t) -
+                               plsh_decay_sums_some(&tile->head->sums, t, count));
     const float budget = 0.5f * (float)tile->head->head.eps;
     for (int r = 0; r < rows; r++) {
         e[r] = ((now[r] - l[r]) + (now_low[r] - l_low[r])) * (1.0f + 0x1p-20f) / l[r];
@@ -201,7 +188,7 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         end = end < tile->keys ? end : tile->keys;
         int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
                                   : begin - (plsh_tile_group_end(tile, g) - 1);
-        bias[i] = log_piece(tile->head, t, (int)(end - begin));
+        bias[i] = plsh_decay_sums_some(&tile->head->sums, t, (int)(end - begin));
         verdict found = judge(tile, g, state, bias[i], summary->norm[base + i]);
         keep[i] = found == KEEP;
         look[i] = found == LOOK;

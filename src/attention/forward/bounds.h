@@ -4,9 +4,6 @@
 
 #include "attention/forward/tile.h"
 
-/* log2 of the sum of k over the distances t, t + 1, ..., at most. */
-float plsh_bounds_log_rest(const plsh_head_plan *head, int64_t t);
-
 /* Begins the walk of a tile: norms of its queries. */
 void plsh_bounds_begin(plsh_tile *tile);
 

@@ -86,15 +86,15 @@ void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
 
 /* bias[i] for t = t0 + i = query - key, before causality and window. */
 static void fill_decay(const plsh_head_plan *head, float *bias, int64_t t0, int count) {
-    if (head->log_k) {
+    if (head->sums.log_k) {
         for (int i = 0; i < count; i++) {
             int64_t t = t0 + i;
-            bias[i] = head->log_k[t < 0 ? -t : t];
+            bias[i] = head->sums.log_k[t < 0 ? -t : t];
         }
         return;
     }
     double base = (double)t0;
-    for (int i = 0; i < count; i++) bias[i] = (float)(-head->slope * fabs(base + (double)i));
+    for (int i = 0; i < count; i++) bias[i] = (float)(-head->sums.slope * fabs(base + (double)i));
 }
 
 static void fill_range(float *bias, int64_t from, int64_t to, int count) {

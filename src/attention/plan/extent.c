@@ -1,7 +1,6 @@
 /* attention: the lengths of a call, and all of a plan that depends on them. */
 #include "attention/plan/extent.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -67,20 +66,6 @@ static void cut_pieces(plsh_plan *plan) {
         pieces = count_pieces(plan);
     }
     plan->summary_bytes = bounds_bytes(plan, pieces, plan->sequences);
-}
-
-/* What the octaves beyond each one sum up to, as far as the octave of the longest sequence. */
-static void cut_tails(plsh_plan *plan) {
-    const int last = plsh_tail_octave(plan->longest);
-    for (int64_t h = 0; h < plan->shape.heads; h++) {
-        plsh_head_plan *head = &plan->head[h];
-        if (!head->log_k) continue;
-        float rest = -INFINITY;
-        for (int i = last; i >= 0; i--) {
-            head->tail_rest[i] = rest;
-            rest = plsh_log2_sum_up(rest, head->octave_sum[i]);
-        }
-    }
 }
 
 static int64_t queries_of(const plsh_plan *plan, int64_t x) {
@@ -155,7 +140,8 @@ plsh_status plsh_extent_check_places(const plsh_plan *plan, plsh_error *error) {
 void plsh_extent_cut(plsh_plan *plan) {
     cut_tiles(plan);
     cut_pieces(plan);
-    cut_tails(plan);
+    for (int64_t h = 0; h < plan->shape.heads; h++)
+        plsh_decay_sums_cut(&plan->head[h].sums, plan->longest);
 }
 
 /* ---- The most of any call ------------------------------------------------------------------- */

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "attention/plan/draws.h"
 #include "attention/plan/extent.h"
@@ -11,8 +10,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
-
-static const double log2_e = 1.4426950408889634;
 
 static plsh_status allocate(void *out, int64_t count, size_t size, const char *what,
                             plsh_error *error) {
@@ -42,80 +39,31 @@ static plsh_status copy_offsets(plsh_plan *plan, plsh_error *error) {
 
 /* ---- Decays --------------------------------------------------------------------------------- */
 
-static bool is_linear(const plsh_decay *decay) {
-    return decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0.0;
-}
-
 static bool same_decay(const plsh_decay *a, const plsh_decay *b) {
     return a->kind == b->kind && a->a == b->a && a->b == b->b && a->limit == b->limit &&
            a->table == b->table && a->table_size == b->table_size;
 }
 
-/* log2(2^a + 2^b). */
-static double log2_sum(double a, double b) {
-    const double most = a > b ? a : b, least = a > b ? b : a;
-    return most == -INFINITY ? most : most + log1p(exp2(least - most)) * log2_e;
-}
-
-/* The least float that is not below x. */
-static float round_up(double x) {
-    const float y = (float)x;
-    return (double)y < x ? nextafterf(y, INFINITY) : y;
-}
-
-/* k(t) >= k(t+1) for all t, at any length? Only a table may rise. */
-static bool is_decreasing(const plsh_decay *decay) {
-    if (decay->kind != PLSH_DECAY_TABLE) return true;
-    for (size_t t = 1; t < decay->table_size; t++)
-        if (decay->table[t] > decay->table[t - 1]) return false;
-    return true;
-}
-
-/* log2 k(t), then log2 of its sums to the end of t's octave, where k itself may underflow; each
- * rounded to float, the sums up. */
-static plsh_status make_table(plsh_plan *plan, plsh_head_plan *head, plsh_error *error) {
-    int64_t n = (INT64_C(256) << plsh_tail_octave(plan->longest)) + 1;
-    float *table;
-    plsh_status status = allocate(&table, 2 * n, sizeof(float), "decay tables", error);
-    if (status) return status;
-    plan->table[plan->table_count++] = table;
-    const plsh_decay *decay = &head->head.partition.decay;
-    double sum = -INFINITY;
-    for (int64_t t = n - 1; t >= 0; t--) {
-        int octave = plsh_tail_octave(t);
-        if (t == INT64_C(256) << octave) sum = -INFINITY; /* its last */
-        table[t] = (float)(plsh_decay_log(decay, t) * log2_e);
-        sum = log2_sum(sum, (double)table[t]);
-        table[n + t] = round_up(sum + 1e-5);
-        head->octave_sum[octave] = table[n + t];
-    }
-    head->decreasing = is_decreasing(decay);
-    head->log_k = table;
-    head->log_tail = table + n;
-    return PLSH_STATUS_OK;
-}
-
+/* Heads of the same decay share a table. */
 static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_head_plan *head = &plan->head[h];
     const plsh_decay *decay = &head->head.partition.decay;
     if (!head->decay_known) return PLSH_STATUS_OK;
-    if (is_linear(decay)) {
-        head->slope = log2_e / decay->a;
-        head->log_total = (float)-log2(-expm1(-1.0 / decay->a)) + 1e-3f;
-        head->decreasing = true;
-        return PLSH_STATUS_OK;
-    }
     for (int64_t i = 0; i < h; i++) {
         const plsh_head_plan *other = &plan->head[i];
-        if (other->log_k && same_decay(&other->head.partition.decay, decay)) {
-            head->log_k = other->log_k;
-            head->log_tail = other->log_tail;
-            memcpy(head->octave_sum, other->octave_sum, sizeof head->octave_sum);
-            head->decreasing = other->decreasing;
-            return PLSH_STATUS_OK;
-        }
+        if (!other->decay_known || !same_decay(&other->head.partition.decay, decay)) continue;
+        head->sums = other->sums;
+        return PLSH_STATUS_OK;
     }
-    return plan->measured ? PLSH_STATUS_OK : make_table(plan, head, error);
+    if (plan->measured) return PLSH_STATUS_OK;
+    const int64_t size = plsh_decay_sums_size(decay, plan->longest);
+    float *table = NULL;
+    plsh_status status = PLSH_STATUS_OK;
+    if (size > 0) status = allocate(&table, size, sizeof(float), "decay tables", error);
+    if (status) return status;
+    if (table) plan->table[plan->table_count++] = table;
+    plsh_decay_sums_fill(&head->sums, decay, plan->longest, table);
+    return PLSH_STATUS_OK;
 }
 
 /* ---- Heads ---------------------------------------------------------------------------------- */

@@ -5,12 +5,11 @@
 #ifndef PLSH_ATTENTION_PLAN_H
 #define PLSH_ATTENTION_PLAN_H
 
-#include <math.h>
-
 #include "attention/counting/counting.h"
 #include "attention/counting/gathering.h"
 #include "attention/kernels/kernels.h"
 #include "attention/plan/check.h"
+#include "decay/tail.h"
 #include "plsh/attention.h"
 
 enum {
@@ -21,8 +20,7 @@ enum {
     PLSH_TILE_KEYS = 128,
     PLSH_BOUND_KEYS = 32,
     /* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
-    PLSH_BOX_BYTES = 8 << 20,
-    PLSH_TAIL_OCTAVES = 34 /* of distances up to PLSH_ROWS_MAX */
+    PLSH_BOX_BYTES = 8 << 20
 };
 
 /* One head, as it runs. */
@@ -31,15 +29,8 @@ typedef struct plsh_head_plan {
     const char *reason;
     char reason_text[240]; /* of `auto` */
     int groups;            /* of queries per tile */
-    double slope;          /* ALiBi: the bias is -slope * t, in units of log2 */
-    const float *log_k;    /* other decays: log2 k(t), t < longest; NULL for ALiBi and no decay */
-    /* With them, log2 of sums of k, rounded up. Octave i of the distances ends with 256 2^i: */
-    const float *log_tail;               /* k(u), t <= u <= the end of t's octave */
-    float octave_sum[PLSH_TAIL_OCTAVES]; /* a whole octave */
-    float tail_rest[PLSH_TAIL_OCTAVES];  /* all beyond an octave, to that of the longest sequence */
-    bool decreasing;                     /* k(t) >= k(t+1) for all t */
-    float log_total;                     /* ALiBi: log2 sum of k(t), t >= 0, rounded up */
-    bool decay_known;          /* the five above are set: not for `none`, nor without a decay */
+    bool decay_known;      /* sums are set: not for `none`, nor without a decay */
+    plsh_decay_sums sums;
     float log_eps;             /* log2 of head.eps */
     plsh_counting *counting;   /* plsh, masks, mean: their draws */
     plsh_gathering *gathering; /* instead, where blocks are not contiguous */
@@ -84,21 +75,6 @@ static inline int64_t plsh_plan_find(const int64_t *first, int64_t count, int64_
             high = middle;
     }
     return low;
-}
-
-/* The octave of a distance: 0 for 0..256, 1 for 257..512, ... The tails of a decay are sums to the
- * end of the octave of the longest sequence, so that they do not depend on how much longer a plan
- * is than a call. */
-static inline int plsh_tail_octave(int64_t t) {
-    return t <= 256 ? 0 : 64 - __builtin_clzll((unsigned long long)(t - 1) >> 8);
-}
-
-/* log2(2^a + 2^b), rounded up. */
-static inline float plsh_log2_sum_up(float a, float b) {
-    const float most = a > b ? a : b, least = a > b ? b : a;
-    if (least == -INFINITY) return most;
-    const float sum = most + log2f(1.0f + exp2f(least - most));
-    return sum + (1e-6f + fabsf(sum) * 0x1p-22f);
 }
 
 /* The positions that the rows of a sequence span, at most: no distance is larger. */
