@@ -165,10 +165,6 @@ void cli_arrays_free(cli_arrays *arrays) {
     *arrays = (cli_arrays){0};
 }
 
-bool cli_method_samples(int method) {
-    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
-}
-
 plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs) {
     plsh_head head = plsh_head_default((plsh_method)method, decay);
     head.eps = knobs->eps;

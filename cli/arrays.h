@@ -44,9 +44,6 @@ typedef struct cli_arrays {
 int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out);
 void cli_arrays_free(cli_arrays *arrays);
 
-/* Does the method draw partitions? */
-bool cli_method_samples(int method);
-
 /* What single methods can be told: attend, bench. */
 typedef struct cli_knobs {
     double eps;

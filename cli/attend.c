@@ -101,14 +101,15 @@ static int make_head(const settings *given, work *w, size_t h) {
     const attend_options *options = &given->attend;
     const plsh_decay *decay = &w->decays.values[h];
     w->heads[h] = cli_head_make(options->method, decay, &given->knobs);
-    if (!cli_method_samples(options->method)) return CLI_DONE;
+    if (!plsh_method_is_sampled((plsh_method)options->method)) return CLI_DONE;
     return cli_partition_make(&given->problem.partitions, &w->labels, decay, options->samples,
                               given->problem.common.seed, h, &w->heads[h].partition);
 }
 
 static int check_usage(const settings *given) {
     if (given->attend.grid == NULL) return CLI_DONE;
-    if (!cli_method_samples(given->attend.method) || given->problem.partitions.labels != NULL)
+    if (!plsh_method_is_sampled((plsh_method)given->attend.method) ||
+        given->problem.partitions.labels != NULL)
         return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
     if (given->gradients.d_decay != NULL || given->attend.certify != NULL)
         return cli_usage("--ddecay and --certify know distances along one line, not on a --grid");

@@ -287,7 +287,7 @@ static void list_lines(const shape_options *shape, const arrays *a, measured *li
                        size_t *count) {
     for (size_t m = 0; m < shape->methods.count; m++) {
         int method = index_of(plsh_method_names(), shape->methods.values[m]);
-        bool sampled = cli_method_samples(method);
+        bool sampled = plsh_method_is_sampled((plsh_method)method);
         for (size_t s = 0; s < (sampled ? shape->samples.count : 1); s++)
             add_lines(shape,
                       (measured){.method = (plsh_method)method,

@@ -9,7 +9,7 @@ function(plsh_sources variable)
     set(${variable} ${found} PARENT_SCOPE)
 endfunction()
 plsh_sources(plsh_base_sources base)
-plsh_sources(plsh_sources decay partition theory attention/counting attention/plan
+plsh_sources(plsh_sources decay partition head theory attention/counting attention/plan
              attention/forward attention/sampled attention/certificate attention/run
              attention/backward attention/cache)
 file(GLOB plsh_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.c")

@@ -104,7 +104,7 @@ static void print_method(FILE *out, const cli_lm *options, const cli_model *m, i
         fputs(", blocks of ", out);
         print_range(out, m, layer, block_of);
     }
-    if (cli_method_samples(head.method)) {
+    if (plsh_method_is_sampled(head.method)) {
         fputs(m->labels.values != NULL ? ", labels, samples " : ", samples ", out);
         print_range(out, m, layer, samples_of);
     }

@@ -131,7 +131,7 @@ static int make_heads(const cli_lm *options, cli_model *m, int method, int64_t l
             has_own_sigmas(options, m) ? heads[h].partition.decay : m->decays.values[h];
         decay.limit = options->decays.limit;
         heads[h] = cli_head_make(method, &decay, &options->knobs);
-        if (!cli_method_samples(method)) continue;
+        if (!plsh_method_is_sampled((plsh_method)method)) continue;
         code = cli_partition_make(&options->partitions, &m->labels, &decay, options->model.samples,
                                   options->common.seed, (size_t)layer * count + h,
                                   &heads[h].partition);
@@ -156,7 +156,8 @@ static int make_layer(const cli_lm *options, cli_model *m, const char *word, int
  * choice each. */
 static bool one_for_all(const cli_lm *options, const cli_model *m) {
     const cli_words *words = &options->model.attention;
-    return words->count <= 1 && !cli_method_samples(find_method(word_at(words, 0))) &&
+    return words->count <= 1 &&
+           !plsh_method_is_sampled((plsh_method)find_method(word_at(words, 0))) &&
            !m->facts.slopes_learned;
 }
 

@@ -24,111 +24,11 @@
 #ifndef PLSH_ATTENTION_H
 #define PLSH_ATTENTION_H
 
-#include "plsh/dtype.h"
-#include "plsh/partition.h"
+#include "plsh/head.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum plsh_method {
-    PLSH_METHOD_DENSE,  /* every pair, O(n^2): the baseline */
-    PLSH_METHOD_EXACT,  /* walks outward and stops when the rest cannot matter: a
-                         * relative weight of at most eps is left out */
-    PLSH_METHOD_PLSH,   /* M~ of s partitions, every pair of their union scored once */
-    PLSH_METHOD_MASKS,  /* the same numbers by the paper's algorithm, a pass per mask */
-    PLSH_METHOD_MEAN,   /* mean of the s single-mask outputs: biased, for comparison */
-    PLSH_METHOD_WINDOW, /* the decay cut off: |p_i - j| < window */
-    PLSH_METHOD_FIXED,  /* no decay; floor(p_i / block) = floor(j / block) */
-    PLSH_METHOD_NONE,   /* no decay */
-    PLSH_METHOD_AUTO    /* the cheapest that meets eps; plsh_plan_head tells which */
-} plsh_method;
-
-/* What one head does. partition.decay is the decay of every method; the rest of
- * the partition matters to the sampled ones (plsh, masks, mean) alone. */
-typedef struct plsh_head {
-    plsh_method method;
-    plsh_partition partition;
-    double eps;     /* exact, auto: 0 means 2^-24, which is float-exact */
-    int64_t window; /* window: > 0 */
-    int64_t block;  /* fixed: > 0 */
-} plsh_head;
-
-/* Distances in elements between heads and between rows; a row's own elements are
- * adjacent. Both 0: [heads, rows, dim] without gaps. [rows, heads, dim] is
- * {dim, heads * dim}. */
-typedef struct plsh_layout {
-    int64_t head_stride, row_stride;
-} plsh_layout;
-
-/* Where a call's rows of a sequence lie in it, for calls that hold only a part of one: the
- * positions of the first query and of the first key. Positions count from the begin of the
- * sequence. */
-typedef struct plsh_place {
-    int64_t query, key;
-} plsh_place;
-
-typedef struct plsh_attention {
-    int64_t heads;
-    int64_t kv_heads;  /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
-    int64_t queries;   /* rows of q and o, summed over the sequences */
-    int64_t keys;      /* rows of k and v; in each sequence at least as many as queries */
-    int64_t head_dim;  /* 1..512 */
-    int64_t value_dim; /* 1..512, 0 = head_dim */
-    /* Packed sequences: sequence x has the rows offsets[x] .. offsets[x+1]-1. Both
-     * arrays have sequences + 1 entries. sequences = 0: one sequence, no arrays. */
-    int64_t sequences;
-    const int64_t *query_offsets, *key_offsets;
-    /* One per sequence (one in all where sequences = 0). NULL: keys begin at 0, queries are the
-     * last positions. With places there may be more queries than keys, and they may lie beside them
-     * (a row that sees no key has o = 0 and lse = -inf), but for fixed and sampled heads, whose
-     * queries have to lie among their keys. Keys that are not there count as keys that do not
-     * exist: hold those of plsh_attention_reach, and rows come out as in the whole sequence. */
-    const plsh_place *places;
-    bool causal;
-    bool check_finite;  /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
-    double scale;       /* 0 = 1 / sqrt(head_dim) */
-    plsh_dtype dtype;   /* of q, k, v: float32, float16 or bfloat16; the gradients are float32 */
-    plsh_dtype o_dtype; /* of o in the forward pass: the same three; 0 is float32 */
-    plsh_layout q, k, v, o;
-    const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
-    int64_t head_count;
-    int threads;     /* 0 = all */
-    const char *isa; /* NULL: the environment's PLSH_ISA, else the best there is */
-} plsh_attention;
-
-/* "dense", "exact", ...: the names of the methods in the order of the enum, NULL at the end; and
- * the method of a name. */
-PLSH_API const char *const *plsh_method_names(void);
-PLSH_API plsh_status plsh_method_find(const char *name, plsh_method *method, plsh_error *error);
-
-/* A head under a decay that passed plsh_decay_check, with all that can be left open: integer
- * stratified partitions of 20 samples, seed 1, eps 2^-24, a window of 27 w (where ALiBi has faded
- * to 2e-12) and blocks of 2 w, both rounded up. w is sigma for ALiBi, otherwise the first distance
- * at which the decay has fallen to 1/e. */
-PLSH_API plsh_head plsh_head_default(plsh_method method, const plsh_decay *decay);
-
-/* heads[0..count): these defaults under the standard ALiBi slopes, partitions of head 0, 1, ... */
-PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_head *heads,
-                                      plsh_error *error);
-
-/* ---- Parts of a sequence ---------------------------------------------------- */
-
-/* Which keys can the queries at the positions queries.begin .. queries.end - 1 of a sequence of
- * `length` keys see? Known without looking at any data: the window's, the block's of `fixed`, the
- * union of all blocks of the sampled methods (a partition is a function of its seed), otherwise all
- * that causality leaves (also for auto, which is not resolved here, and for labels whose equal ones
- * are not adjacent). Queries 0 <= begin <= end <= length; none of them: an empty range. */
-PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length,
-                                     plsh_block queries, plsh_block *keys, plsh_error *error);
-
-/* The same in rows, of one head of a descriptor (head = -1: of all) whose queries are all its keys:
- * the least range of rows that holds every key that the rows rows.begin .. rows.end - 1 can see, in
- * however many packed sequences they lie. So a machine that holds these rows of a longer text knows
- * which rows of others it needs, and gets its own part of the whole result from a call for its own
- * queries and these keys (plsh_extent_part, below). */
-PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head,
-                                          plsh_block rows, plsh_block *keys, plsh_error *error);
 
 /* ---- One call -------------------------------------------------------------- */
 
@@ -162,35 +62,6 @@ typedef struct plsh_report {
     int64_t pairs;      /* (query, key) pairs scored, summed over heads */
     double error_bound; /* largest certificate entry, where one was asked for */
 } plsh_report;
-
-/* The lengths of one call, for a plan made for at least as many: one plan serves a prompt in chunks
- * of any size over keys that grow, or packed sequences of other lengths. queries and keys (with
- * offsets as in plsh_attention, or sequences = 0 for a single one) are at most the plan's, no
- * sequence is longer than the plan's longest, and there are no more of them. The result has the
- * bits of a plan made for just these lengths (`auto` chooses once, by the plan's). A layout of
- * zeros in the plan is that of the call's own rows; lse and certificate are [heads, queries] of the
- * call's. */
-typedef struct plsh_extent {
-    int64_t queries, keys;
-    int64_t sequences;
-    const int64_t *query_offsets, *key_offsets;
-    const plsh_place *places; /* as in plsh_attention; no sequence's rows span more positions than
-                               * the plan's longest */
-} plsh_extent;
-
-/* The extent of a part of longer rows: the rows queries.begin .. queries.end - 1 of q and o, the
- * rows keys.begin .. keys.end - 1 of k and v, of `sequences` packed sequences that begin and end at
- * offsets[0 .. sequences] (0 sequences: a single one, offsets NULL). The arrays, of the caller,
- * have room for sequences + 1 entries (at least 2), and the extent points to them.
- *
- *     plsh_attention_reach(&whole, -1, rows, &keys, &error);
- *     plsh_extent_part(0, NULL, rows, keys, query_offsets, key_offsets, places, &extent);
- *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o, .extent = &extent};  // rows of the
- * part
- */
-PLSH_API void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block queries,
-                               plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
-                               plsh_place *places, plsh_extent *extent);
 
 /* Dropout of attention weights, as in training:
  *

@@ -1,7 +1,8 @@
 /* plsh/plsh.h - everything: attention with linear biases in near-linear time.
  *
  * Read the topics in this order: status.h (errors), decay.h (the bias), partition.h (its random
- * block masks), attention.h (what they are for), then what you need of the rest. */
+ * block masks), head.h (methods, and what a call is), attention.h (what they are for), then what
+ * you need of the rest. */
 #ifndef PLSH_PLSH_H
 #define PLSH_PLSH_H
 
@@ -10,6 +11,7 @@
 #include "plsh/decay.h"
 #include "plsh/dtype.h"
 #include "plsh/grid.h"
+#include "plsh/head.h"
 #include "plsh/io.h"
 #include "plsh/partition.h"
 #include "plsh/status.h"

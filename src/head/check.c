@@ -1,9 +1,8 @@
-/* attention: is a descriptor one that can be run? */
-#include "attention/plan/check.h"
+/* head: is a descriptor one that can be run? */
+#include "head/check.h"
 
 #include <math.h>
 
-#include "attention/plan/plan.h"
 #include "base/dtype.h"
 #include "base/status.h"
 
@@ -154,7 +153,7 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
 /* One that attention can count: all of its draws are looked at, one after the other. */
 static plsh_status check_partition(const plsh_partition *set, plsh_error *error) {
     plsh_status status = plsh_partition_check(set, error);
-    if (status || set->samples <= PLSH_COUNTING_DRAWS) return status;
+    if (status || set->samples <= PLSH_SAMPLES_MAX) return status;
     return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; attention takes 1 to 2^24",
                      (long long)set->samples);
 }

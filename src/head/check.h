@@ -1,23 +1,20 @@
-/* attention: is a descriptor one that can be run, and what do its zeros stand for? One answer for
- * plans and caches, and so for all that is built on them. */
-#ifndef PLSH_ATTENTION_CHECK_H
-#define PLSH_ATTENTION_CHECK_H
+/* head: is a descriptor one that can be run, and what do its zeros stand for? One answer for plans,
+ * caches and shards, and so for all that is built on them. */
+#ifndef PLSH_HEAD_CHECK_H
+#define PLSH_HEAD_CHECK_H
 
-#include "plsh/attention.h"
+#include "plsh/head.h"
 
 enum {
     PLSH_DIM_MAX = 512, /* head_dim and value_dim */
     PLSH_HEADS_MAX = 1 << 20,
-    PLSH_THREADS_MAX = 4096
+    PLSH_THREADS_MAX = 4096,
+    PLSH_SAMPLES_MAX = 1 << 24 /* counts of draws are floats, which are exact up to here */
 };
 #define PLSH_ROWS_MAX (INT64_C(1) << 40) /* of one call */
 #define PLSH_POSITIONS                                                                             \
     (INT64_C(1) << 61) /* of a sequence; sums of a few of them fit in 64 bits                      \
                         */
-
-static inline bool plsh_method_is_sampled(plsh_method method) {
-    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
-}
 
 /* Is the decay left zero, as a head may that does not look at it? */
 static inline bool plsh_decay_is_unset(const plsh_decay *decay) {
@@ -32,6 +29,14 @@ static inline bool plsh_head_has_decay(const plsh_head *head) {
         return false;
     }
     return head->method != PLSH_METHOD_FIXED && head->method != PLSH_METHOD_NONE;
+}
+
+/* Is there a decay to compare the head's result with? `fixed` may have one, for certificates. */
+static inline bool plsh_head_knows_decay(const plsh_head *head) {
+    const plsh_decay *decay = &head->partition.decay;
+    plsh_error unused;
+    if (head->method != PLSH_METHOD_FIXED) return plsh_head_has_decay(head);
+    return !plsh_decay_is_unset(decay) && plsh_decay_check(decay, &unused) == PLSH_STATUS_OK;
 }
 
 /* What the descriptors of plans and caches have in common. */
@@ -60,6 +65,13 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
 /* 0 <= queries <= keys <= PLSH_ROWS_MAX; and offsets that cut them into sequences of each of which
  * the same holds. With places there may be more queries than keys; positions are not negative. */
 plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error);
+
+/* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans
+ * and caches have in common. */
+plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
+                                 plsh_error *error);
+plsh_status plsh_check_layouts(plsh_attention *attention, plsh_error *error);
+plsh_shape plsh_attention_shape(const plsh_attention *attention);
 
 /* An array of a call, for the check below. */
 typedef struct plsh_check_array {

@@ -1,7 +1,8 @@
-/* attention: what a head does unless told otherwise. */
+/* head: the methods, and what a head does unless told otherwise. */
+#include "head/check.h"
+
 #include <math.h>
 
-#include "attention/plan/check.h"
 #include "base/memory.h"
 #include "base/name.h"
 #include "base/status.h"
@@ -19,6 +20,10 @@ plsh_status plsh_method_find(const char *name, plsh_method *method, plsh_error *
     plsh_status status = plsh_name_find("method", method_names, name, &place, error);
     if (!status) *method = (plsh_method)place;
     return status;
+}
+
+bool plsh_method_is_sampled(plsh_method method) {
+    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
 }
 
 /* The first distance at which a decay has fallen to 1/e, PLSH_POSITIONS where it never does; for

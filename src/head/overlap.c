@@ -1,6 +1,6 @@
-/* attention: do two arrays of a call share memory? */
-#include "attention/plan/check.h"
+/* head: do two arrays of a call share memory? */
 #include "base/status.h"
+#include "head/check.h"
 
 /* `heads` times `rows` runs of `width` bytes. Where runs are adjacent they are one: [heads, rows,
  * dim] without gaps is a single run, [rows, heads, dim] one per row. */

@@ -1,7 +1,9 @@
-/* attention: which keys a head's queries can see, from its description alone. */
-#include "attention/counting/counting.h"
-#include "attention/plan/plan.h"
+/* head: which keys queries can see, from the description of their head alone. */
+#include "head/reach.h"
+
 #include "base/status.h"
+#include "head/check.h"
+#include "partition/blocks.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -10,7 +12,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
  * last. */
 static plsh_block reach_sampled(const plsh_partition *set, plsh_block queries, int64_t length) {
     plsh_block reach = queries, block;
-    if (set->scheme == PLSH_SCHEME_LABELS && !plsh_counting_contiguous(set, length))
+    if (set->scheme == PLSH_SCHEME_LABELS && !plsh_partition_contiguous(set, length))
         return (plsh_block){0, length};
     for (int64_t m = 0; m < set->samples; m++) {
         plsh_partition_block(set, m, queries.begin, &block);
@@ -21,21 +23,10 @@ static plsh_block reach_sampled(const plsh_partition *set, plsh_block queries, i
     return reach;
 }
 
-/* Without causality and the ends of the sequence. */
-static plsh_block reach_of(const plsh_head *head, plsh_block queries, int64_t length) {
-    const int64_t window = least(head->window, length), block = head->block;
-    if (head->method == PLSH_METHOD_WINDOW)
-        return (plsh_block){queries.begin - window + 1, queries.end + window - 1};
-    if (head->method == PLSH_METHOD_FIXED && block < length)
-        return (plsh_block){queries.begin / block * block, ((queries.end - 1) / block + 1) * block};
-    if (plsh_method_is_sampled(head->method))
-        return reach_sampled(&head->partition, queries, length);
-    return (plsh_block){0, length};
-}
-
-static plsh_block reach_in(const plsh_head *head, bool causal, int64_t length, plsh_block queries) {
-    if (queries.begin >= queries.end) return (plsh_block){queries.begin, queries.begin};
-    const plsh_block all = reach_of(head, queries, length);
+plsh_block plsh_reach_keys(const plsh_head *head, bool causal, int64_t length, plsh_block queries) {
+    if (!plsh_method_is_sampled(head->method))
+        return plsh_reach_visible(head, causal, length, queries);
+    const plsh_block all = reach_sampled(&head->partition, queries, length);
     return (plsh_block){most(all.begin, 0), causal ? queries.end : least(all.end, length)};
 }
 
@@ -65,7 +56,10 @@ plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, 
                            (long long)length);
     if (!status) status = check_range("queries", queries, length, error);
     if (!status) status = check_labels(head, 0, length, error);
-    if (!status) *keys = reach_in(head, causal, length, queries);
+    if (status) return status;
+    *keys = (plsh_block){queries.begin, queries.begin};
+    const plsh_head checked = plsh_check_head(&shape, 0);
+    if (queries.begin < queries.end) *keys = plsh_reach_keys(&checked, causal, length, queries);
     return status;
 }
 
@@ -85,7 +79,7 @@ static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_block rows,
         if (queries.begin >= queries.end) continue;
         plsh_status status = check_labels(&head, h, length, error);
         if (status) return status;
-        const plsh_block seen = reach_in(&head, a->causal, length, queries);
+        const plsh_block seen = plsh_reach_keys(&head, a->causal, length, queries);
         keys->begin = least(keys->begin, first + seen.begin);
         keys->end = most(keys->end, first + seen.end);
     }

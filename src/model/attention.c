@@ -1,8 +1,6 @@
 /* model: what the heads of a layer do. */
 #include "model/attention.h"
 
-#include <math.h>
-
 #include "base/status.h"
 
 /* No decay at all, where a method needs one: it stays above 1 - 1e-3 up to 2^40 tokens. */
@@ -39,14 +37,15 @@ double plsh_model_slope(const plsh_model *model, int64_t layer, int64_t head) {
 
 plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, int64_t layer,
                              plsh_head *heads, plsh_error *error) {
-    plsh_status status = plsh_heads_alibi(model->config.heads, method, heads, error);
-    for (int64_t h = 0; !status && h < model->config.heads; h++) {
-        double sigma = 1.0 / plsh_model_slope(model, layer, h);
-        heads[h].partition.decay = plsh_decay_alibi(sigma);
-        heads[h].window = (int64_t)ceil(27.0 * sigma);
-        heads[h].block = (int64_t)fmax(1.0, round(2.0 * sigma));
+    if (layer < 0 || layer >= model->config.layers)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "layer %lld; 0 to %lld", (long long)layer,
+                         (long long)model->config.layers - 1);
+    for (int64_t h = 0; h < model->config.heads; h++) {
+        const plsh_decay decay = plsh_decay_alibi(1.0 / plsh_model_slope(model, layer, h));
+        heads[h] = plsh_head_default(method, &decay);
+        heads[h].partition.head = (uint32_t)h;
     }
-    return status;
+    return PLSH_STATUS_OK;
 }
 
 const plsh_layer_attention *plsh_model_attention_at(const plsh_layer_attention *attention,

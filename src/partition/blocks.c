@@ -324,3 +324,12 @@ plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
         walk_any(blocks, first + 1, true);
     return PLSH_STATUS_OK;
 }
+
+bool plsh_partition_contiguous(const plsh_partition *set, int64_t n) {
+    for (int64_t m = 0; m < set->samples; m++) {
+        const int32_t *labels = set->labels + m * set->label_count;
+        for (int64_t i = 1; i < n; i++)
+            if (labels[i] < labels[i - 1]) return false;
+    }
+    return true;
+}

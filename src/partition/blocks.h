@@ -59,4 +59,8 @@ plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end
 plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error);
 void plsh_blocks_close(plsh_blocks *blocks);
 
+/* Are equal labels of the first n positions adjacent in every draw? (Asks that they do not fall.)
+ */
+bool plsh_partition_contiguous(const plsh_partition *set, int64_t n);
+
 #endif

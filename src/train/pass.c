@@ -46,10 +46,7 @@ static bool is_sampled(const plsh_trainer *t, int64_t l) {
     const int64_t heads = t->model->config.heads;
     for (int64_t h = 0; t->attention && !t->attention[l].original && h < heads; h++) {
         plsh_method method = t->heads[l * heads + h].method;
-        if (method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS ||
-            method == PLSH_METHOD_MEAN || method == PLSH_METHOD_AUTO) {
-            return true;
-        }
+        if (plsh_method_is_sampled(method) || method == PLSH_METHOD_AUTO) return true;
     }
     return false;
 }

@@ -82,10 +82,6 @@ static const plsh_decay decays[] = {
 };
 enum { DECAYS = 8, CONVEX = 7 };
 
-static bool is_sampled(plsh_method method) {
-    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
-}
-
 static plsh_head make_head(plsh_method method, const plsh_decay *decay, uint32_t h) {
     return (plsh_head){.method = method,
                        .window = 11,
@@ -174,7 +170,7 @@ static void test_differences(void **state) {
                                           PLSH_METHOD_WINDOW, PLSH_METHOD_FIXED, PLSH_METHOD_NONE};
     for (int i = 0; i < 6 * DECAYS; i++) {
         plsh_method method = methods[i / DECAYS];
-        if (is_sampled(method) && i % DECAYS >= CONVEX) continue;
+        if (plsh_method_is_sampled(method) && i % DECAYS >= CONVEX) continue;
         subject s = make_subject(method, &decays[i % DECAYS], i % 2, 15, 19);
         if (i % 3 == 0) s.exact.dropout = (plsh_attention_dropout){.p = 0.3, .seed = 8};
         gradients g = answer(&s);
@@ -183,7 +179,7 @@ static void test_differences(void **state) {
             assert_float_equal(slope_of(&s.exact, &s.k[n * 89]), g.d_k[n * 89], 1e-7);
             assert_float_equal(slope_of(&s.exact, &s.v[n * 67]), g.d_v[n * 67], 1e-7);
         }
-        for (int h = 0; h < 4 && !is_sampled(method); h++) {
+        for (int h = 0; h < 4 && !plsh_method_is_sampled(method); h++) {
             plsh_decay *decay = &s.p->head[h].partition.decay;
             assert_float_equal(slope_of(&s.exact, &decay->a), g.d_decay[2 * h], 1e-6);
             assert_float_equal(slope_of(&s.exact, &decay->b), g.d_decay[2 * h + 1], 1e-6);
@@ -234,7 +230,7 @@ static void test_methods(void **state) {
     (void)state;
     for (int method = 0; method < PLSH_METHOD_AUTO; method++) {
         for (int i = 0; i < 2 * DECAYS; i++) {
-            if (is_sampled((plsh_method)method) && i % DECAYS >= CONVEX) continue;
+            if (plsh_method_is_sampled((plsh_method)method) && i % DECAYS >= CONVEX) continue;
             subject s = make_subject((plsh_method)method, &decays[i % DECAYS], i / DECAYS,
                                      i % 3 ? 150 : 133, 150);
             gradients want = answer(&s);

@@ -3,6 +3,7 @@
 
 #include "attention/counting/counting.h"
 #include "base/memory.h"
+#include "partition/blocks.h"
 #include "partition/draw.h"
 
 #include <math.h>
@@ -254,12 +255,12 @@ static void test_labels(void **state) {
     }
     plsh_partition set = {
         .scheme = PLSH_SCHEME_LABELS, .samples = 2, .labels = labels, .label_count = 40};
-    assert_true(plsh_counting_contiguous(&set, 40));
+    assert_true(plsh_partition_contiguous(&set, 40));
     check_case(&(test_case){set, 0, 40, 40, 16, false, true});
     check_case(&(test_case){set, 13, 40, 27, 16, true, true});
     labels[40 + 35] = 5;
-    assert_false(plsh_counting_contiguous(&set, 40));
-    assert_true(plsh_counting_contiguous(&set, 35));
+    assert_false(plsh_partition_contiguous(&set, 40));
+    assert_true(plsh_partition_contiguous(&set, 35));
 }
 
 static plsh_status create_and_destroy(void *context, plsh_error *error) {

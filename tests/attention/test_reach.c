@@ -35,10 +35,6 @@ static void set_heads(plsh_head *head, int method, bool own) {
     }
 }
 
-static bool is_sampled(int method) {
-    return method == PLSH_METHOD_PLSH || method == PLSH_METHOD_MASKS || method == PLSH_METHOD_MEAN;
-}
-
 static plsh_attention describe(const plsh_head *head, bool causal, bool cut) {
     return (plsh_attention){.heads = HEADS,
                             .kv_heads = KV_HEADS,
@@ -59,7 +55,7 @@ static bool may_see(const plsh_head *head, bool causal, int64_t i, int64_t j) {
     if (causal && j > i) return false;
     if (head->method == PLSH_METHOD_WINDOW) return llabs(i - j) < head->window;
     if (head->method == PLSH_METHOD_FIXED) return i / head->block == j / head->block;
-    if (!is_sampled(head->method)) return true;
+    if (!plsh_method_is_sampled(head->method)) return true;
     for (int64_t m = 0; m < head->partition.samples; m++)
         if (plsh_partition_same(&head->partition, m, i, j)) return true;
     return false;

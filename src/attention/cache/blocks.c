@@ -92,13 +92,3 @@ void plsh_cache_blocks_clear(plsh_cache_blocks *blocks) {
 size_t plsh_cache_blocks_bytes(const plsh_cache_blocks *blocks, const plsh_partition *set) {
     return blocks->block ? 2 * (size_t)set->samples * sizeof *blocks->block : 0;
 }
-
-int64_t plsh_cache_blocks_first_begin(const plsh_partition *set, int64_t position) {
-    int64_t first = position;
-    for (int64_t m = 0; m < set->samples && first > 0; m++) {
-        plsh_cache_block block = {.sample = m};
-        find_block(set, position, &block);
-        if (block.begin < first) first = block.begin;
-    }
-    return first;
-}

@@ -26,7 +26,4 @@ size_t plsh_cache_blocks_bytes(const plsh_cache_blocks *blocks, const plsh_parti
 /* Moves to a position, forwards or back. */
 void plsh_cache_blocks_move(plsh_cache_blocks *blocks, const plsh_partition *set, int64_t position);
 
-/* Where the first of the blocks that hold `position` begins, asked afresh. */
-int64_t plsh_cache_blocks_first_begin(const plsh_partition *set, int64_t position);
-
 #endif

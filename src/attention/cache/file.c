@@ -66,7 +66,8 @@ static int put_head(record *to, int at, const plsh_cache_mask *mask) {
     const plsh_head *head = &mask->head;
     const plsh_partition *set = &head->partition;
     const plsh_decay *decay = &set->decay;
-    bool sampled = plsh_cache_mask_is_sampled(mask), labels = mask->kind == PLSH_MASK_LABELS;
+    bool sampled = plsh_method_is_sampled(mask->head.method),
+         labels = mask->kind == PLSH_MASK_LABELS;
     bool faded = mask->kind != PLSH_MASK_FLAT && !labels;
     bool table = faded && decay->kind == PLSH_DECAY_TABLE;
     at = put(to, at, "method", head->method);

@@ -3,7 +3,8 @@
 
 #include "attention/cache/page.h"
 #include "base/memory.h"
-#include "base/status.h"
+#include "head/auto.h"
+#include "head/reach.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,50 +13,22 @@ static const double LOG2_E = 1.4426950408889634;
 
 /* ---- Masks ----------------------------------------------------------------------------------- */
 
-/* The distance from which on the decay is 0; INT64_MAX where it never is for good. */
-static int64_t end_of(const plsh_decay *decay) {
-    if (plsh_decay_infinity(decay) > 0) return INT64_MAX;
-    if (decay->kind == PLSH_DECAY_TRIANGLE) return (int64_t)ceil(decay->a);
-    if (decay->kind != PLSH_DECAY_TABLE) return INT64_MAX;
-    size_t end = decay->table_size;
-    while (decay->table[end - 1] == 0) end--; /* k(0) = 1 */
-    return (int64_t)end;
-}
-
-/* A decay that ends above zero leaves `exact` nothing to stop at; one that ends at zero, nothing to
- * find out. ALiBi underflows at 745 sigma, long after `exact` has stopped. */
-static void resolve_auto(plsh_cache_mask *mask) {
-    if (mask->head.method != PLSH_METHOD_AUTO) return;
-    const plsh_decay *decay = &mask->head.partition.decay;
-    if (end_of(decay) < INT64_MAX) {
-        mask->head.method = PLSH_METHOD_WINDOW;
-        mask->head.window = end_of(decay);
-        mask->reason = "window: the decay is 0 beyond it, so older keys are forgotten";
-    } else if (plsh_decay_infinity(decay) == 0) {
-        mask->head.method = PLSH_METHOD_EXACT;
-        mask->reason = "exact: it meets any eps and reads only what its bounds cannot rule out";
-    } else {
-        mask->head.method = PLSH_METHOD_DENSE;
-        mask->reason = "dense: the decay does not fade to zero, so every key matters";
-    }
-}
-
 static plsh_cache_mask_kind kind_of(const plsh_cache_mask *mask) {
     const plsh_decay *decay = &mask->head.partition.decay;
     if (mask->head.method == PLSH_METHOD_NONE || mask->head.method == PLSH_METHOD_FIXED)
         return PLSH_MASK_FLAT;
-    if (plsh_cache_mask_is_sampled(mask))
+    if (plsh_method_is_sampled(mask->head.method))
         return mask->head.partition.scheme == PLSH_SCHEME_LABELS ? PLSH_MASK_LABELS
                                                                  : PLSH_MASK_COUNTS;
     return plsh_decay_is_linear(decay) ? PLSH_MASK_SLOPE : PLSH_MASK_TABLE;
 }
 
 plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error) {
-    *mask = (plsh_cache_mask){.head = *head, .reason = ""};
-    resolve_auto(mask);
+    *mask = (plsh_cache_mask){.head = *head};
+    mask->reason = plsh_auto_choose_any_length(&mask->head);
     mask->kind = kind_of(mask);
     mask->slope = LOG2_E / head->partition.decay.a;
-    if (!plsh_cache_mask_is_sampled(mask)) return PLSH_STATUS_OK;
+    if (!plsh_method_is_sampled(mask->head.method)) return PLSH_STATUS_OK;
     int64_t samples = head->partition.samples;
     void *memory;
     plsh_status status =
@@ -125,11 +98,10 @@ size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state,
 
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
                               int64_t position) {
-    if (mask->head.method == PLSH_METHOD_WINDOW)
-        return position < mask->head.window ? 0 : position - mask->head.window + 1;
-    if (mask->head.method == PLSH_METHOD_FIXED) return position - position % mask->head.block;
-    if (mask->kind != PLSH_MASK_COUNTS) return 0;
-    if (blocks == NULL) return plsh_cache_blocks_first_begin(&mask->head.partition, position);
+    const plsh_block query = {position, position + 1};
+    if (mask->kind == PLSH_MASK_LABELS) return 0;
+    if (mask->kind != PLSH_MASK_COUNTS || blocks == NULL)
+        return plsh_reach_keys(&mask->head, true, position + 1, query).begin;
     plsh_cache_blocks_move(blocks, &mask->head.partition, position);
     return blocks->block[0].begin;
 }

@@ -27,11 +27,6 @@ typedef struct plsh_cache_mask {
 plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error);
 void plsh_cache_mask_clear(plsh_cache_mask *mask);
 
-static inline bool plsh_cache_mask_is_sampled(const plsh_cache_mask *mask) {
-    return mask->head.method == PLSH_METHOD_PLSH || mask->head.method == PLSH_METHOD_MASKS ||
-           mask->head.method == PLSH_METHOD_MEAN;
-}
-
 /* The first position that a query at `position` may look at; the blocks are moved there for the
  * sampled methods, and may be NULL: then the partition is asked afresh. */
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,

@@ -4,7 +4,7 @@
 
 #include "attention/cache/mask.h"
 #include "attention/cache/page.h"
-#include "attention/plan/check.h"
+#include "head/check.h"
 #include "plsh/cache.h"
 
 typedef struct plsh_cache_setup {

@@ -81,15 +81,6 @@ void plsh_counting_destroy(plsh_counting *counting) {
     plsh_release(counting);
 }
 
-bool plsh_counting_contiguous(const plsh_partition *set, int64_t n) {
-    for (int64_t m = 0; m < set->samples; m++) {
-        const int32_t *labels = set->labels + m * set->label_count;
-        for (int64_t i = 1; i < n; i++)
-            if (labels[i] < labels[i - 1]) return false;
-    }
-    return true;
-}
-
 /* ---- the workspace --------------------------------------------------------------------------- */
 
 /* Keys are relative to the tile's first query. Events with the same key, or keys that differ by

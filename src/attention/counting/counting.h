@@ -20,9 +20,6 @@
 /* The farthest key from a tile of queries that can be counted. */
 #define PLSH_COUNTING_REACH (INT64_C(1) << 30)
 
-/* The most draws of a set: counts are floats, which are exact up to here. */
-#define PLSH_COUNTING_DRAWS (INT64_C(1) << 24)
-
 /* One draw of a grid, or several equal ones. All have the fraction bits of the set. */
 typedef struct plsh_counting_draw {
     int64_t width, offset; /* as in plsh_draw; width 0: one block holds everything */
@@ -43,10 +40,6 @@ typedef struct plsh_counting {
 plsh_status plsh_counting_create(const plsh_partition *set, bool merge, plsh_counting **out,
                                  plsh_error *error);
 void plsh_counting_destroy(plsh_counting *counting); /* NULL is fine */
-
-/* Are equal labels of the first n positions adjacent in every draw? (Asks that they do not fall.)
- */
-bool plsh_counting_contiguous(const plsh_partition *set, int64_t n);
 
 typedef struct plsh_counts plsh_counts;
 

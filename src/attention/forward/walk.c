@@ -4,28 +4,19 @@
 #include "attention/forward/walk.h"
 
 #include "attention/forward/bounds.h"
-
-typedef struct range {
-    int64_t begin, end;
-} range;
+#include "head/reach.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The keys that positions begin .. end - 1 may see. */
-static range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
-    const plsh_head *head = &tile->head->head;
-    range keys = {0, tile->plan->shape.causal ? least(end, tile->keys) : tile->keys};
-    if (head->method == PLSH_METHOD_WINDOW) {
-        keys.begin = most(keys.begin, begin - head->window + 1);
-        keys.end = least(keys.end, end + head->window - 1);
-    }
-    if (head->method == PLSH_METHOD_FIXED) { /* tiles do not cross the blocks' edges */
-        int64_t block = (begin + tile->origin) / head->block * head->block - tile->origin;
-        keys.begin = most(keys.begin, block);
-        keys.end = least(keys.end, block + head->block);
-    }
-    return keys;
+/* The keys that positions begin .. end - 1 may see. Both count from the first key at hand. (Tiles
+ * of `fixed` do not cross the edges of its blocks.) */
+static plsh_block visible(const plsh_tile *tile, int64_t begin, int64_t end) {
+    const int64_t origin = tile->origin;
+    const plsh_block keys =
+        plsh_reach_visible(&tile->head->head, tile->plan->shape.causal, origin + tile->keys,
+                           (plsh_block){origin + begin, origin + end});
+    return (plsh_block){most(keys.begin - origin, 0), keys.end - origin};
 }
 
 /* Which way a group still looks. */
@@ -35,7 +26,7 @@ typedef struct walker {
     plsh_tile *tile;
     bool exact;
     int open[PLSH_TILE_QUERIES]; /* per group: LEFT | RIGHT */
-    range keys;                  /* of the whole tile */
+    plsh_block keys;             /* of the whole tile */
     int64_t first, last;         /* steps that it may see */
     int64_t left, right;         /* the next steps either way */
 } walker;
@@ -48,7 +39,8 @@ static void take_step(walker *w, int64_t index, int side) {
     bool loaded = false;
     for (int g = 0; g < tile->groups; g++) {
         if (!(w->open[g] & side)) continue;
-        range seen = visible(tile, plsh_tile_group_begin(tile, g), plsh_tile_group_end(tile, g));
+        plsh_block seen =
+            visible(tile, plsh_tile_group_begin(tile, g), plsh_tile_group_end(tile, g));
         int64_t from = most(begin, seen.begin), to = least(end, seen.end);
         if (from < to) {
             if (!loaded) plsh_tile_load(tile, begin, (int)(end - begin), true);

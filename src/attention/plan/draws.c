@@ -2,6 +2,7 @@
 #include "attention/plan/draws.h"
 
 #include "base/status.h"
+#include "partition/blocks.h"
 
 static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, bool *contiguous,
                                   plsh_error *error) {
@@ -11,7 +12,7 @@ static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, b
                          "%lld labels per draw, but a sequence has %lld keys",
                          (long long)set->label_count, (long long)plan->longest);
     /* All of them, so that the length of a call does not choose the way. */
-    *contiguous = plsh_counting_contiguous(set, set->label_count);
+    *contiguous = plsh_partition_contiguous(set, set->label_count);
     if (*contiguous) return PLSH_STATUS_OK;
     return plsh_gathering_create(set, plan->longest, &head->gathering, error);
 }

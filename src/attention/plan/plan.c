@@ -6,10 +6,10 @@
 
 #include "attention/plan/draws.h"
 #include "attention/plan/extent.h"
-#include "attention/plan/predict.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "head/auto.h"
 
 static plsh_status allocate(void *out, int64_t count, size_t size, const char *what,
                             plsh_error *error) {
@@ -71,13 +71,9 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
 /* `fixed` and the sampled methods do not look at their decay but for certificates, which caches do
  * not ask for: a chunk of a prompt does without the tables of all its distances. */
 static bool knows_decay(const plsh_plan *plan, const plsh_head *head) {
-    const plsh_decay *decay = &head->partition.decay;
-    plsh_error unused;
     if (plan->paged && (head->method == PLSH_METHOD_FIXED || plsh_method_is_sampled(head->method)))
         return false;
-    if (head->method == PLSH_METHOD_FIXED)
-        return !plsh_decay_is_unset(decay) && !plsh_decay_check(decay, &unused);
-    return plsh_head_has_decay(head);
+    return plsh_head_knows_decay(head);
 }
 
 static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
@@ -87,7 +83,12 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     head->head = plsh_check_head(&common, h);
     head->log_eps = (float)log2(head->head.eps);
     head->reason = "as asked";
-    if (head->head.method == PLSH_METHOD_AUTO) plsh_predict_choose(plan, head);
+    const plsh_auto_setting setting = {plan->longest, shape->head_dim,     shape->scale,
+                                       shape->causal, plan->kernel->group, PLSH_BOUND_KEYS};
+    if (head->head.method == PLSH_METHOD_AUTO) {
+        plsh_auto_choose(&setting, &head->head, head->reason_text, sizeof head->reason_text);
+        head->reason = head->reason_text;
+    }
     plsh_method method = head->head.method;
     head->groups = PLSH_TILE_QUERIES / plan->kernel->group;
     plan->boxes |= method == PLSH_METHOD_EXACT;
@@ -96,7 +97,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     if (!status && plsh_method_is_sampled(method)) {
         status = plsh_draws_prepare(plan, head, error);
     }
-    head->cost = plsh_predict_keys(plan, &head->head, method);
+    head->cost = plsh_auto_keys(&setting, &head->head, method);
     return status;
 }
 

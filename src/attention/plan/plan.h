@@ -8,8 +8,8 @@
 #include "attention/counting/counting.h"
 #include "attention/counting/gathering.h"
 #include "attention/kernels/kernels.h"
-#include "attention/plan/check.h"
 #include "decay/tail.h"
+#include "head/check.h"
 #include "plsh/attention.h"
 
 enum {
@@ -107,12 +107,5 @@ typedef enum plsh_plan_use {
 /* A plan, but for workspace_bytes. */
 plsh_status plsh_plan_make(const plsh_attention *attention, plsh_plan_use use, plsh_plan **plan,
                            plsh_error *error);
-
-/* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans
- * and caches have in common. */
-plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
-                                 plsh_error *error);
-plsh_status plsh_check_layouts(plsh_attention *attention, plsh_error *error);
-plsh_shape plsh_attention_shape(const plsh_attention *attention);
 
 #endif
