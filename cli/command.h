@@ -15,7 +15,8 @@ typedef enum cli_kind {
     CLI_CHOICE,   /* int: the index in `choices`; -1 where it was not given and has no fallback */
     CLI_INTEGERS, /* cli_integers */
     CLI_REALS,    /* cli_reals */
-    CLI_WORDS     /* cli_words: comma separated, each one of `choices` where there are any */
+    CLI_WORDS     /* cli_words: comma separated, each one of `choices` where there are any; \, is a
+                     comma within a word, \\ a backslash */
 } cli_kind;
 
 /* Lists; count = 0 where the option was not given and has no fallback. */

@@ -150,7 +150,7 @@ static int parse_item(const cli_option *option, const char *text, void *values, 
     case CLI_INTEGERS: return parse_integer(option, text, (int64_t *)values + index);
     case CLI_REALS: return parse_real(option, text, (double *)values + index);
     default:
-        if (text[0] == '\0') return refuse(option, text, "a word");
+        if (text[0] == '\0') return refuse(option, text, "a word (\\, is a comma within one)");
         if (option->choices != NULL && parse_choice(option, text, &choice) != CLI_DONE)
             return CLI_USAGE;
         ((char **)values)[index] = strdup(text);
@@ -166,6 +166,18 @@ static void list_free(const cli_option *option, cli_words *list) {
     *list = (cli_words){0};
 }
 
+/* Takes the next item from *rest, which becomes NULL behind the last one. In lists of words \, and
+ * \\ stand for a comma and a backslash within one. */
+static char *take_item(const cli_option *option, char **rest) {
+    if (option->kind != CLI_WORDS) return strsep(rest, ",");
+    char *item = *rest, *to = item, *from = item;
+    for (; *from != '\0' && *from != ','; *to++ = *from++)
+        if (*from == '\\' && (from[1] == ',' || from[1] == '\\')) from++;
+    *rest = *from == ',' ? from + 1 : NULL;
+    *to = '\0';
+    return item;
+}
+
 static int parse_list(const cli_option *option, const char *text, cli_words *out) {
     size_t items = 1;
     for (const char *c = text; *c != '\0'; c++) items += *c == ',';
@@ -178,8 +190,8 @@ static int parse_list(const cli_option *option, const char *text, cli_words *out
     }
     int code = CLI_DONE;
     char *rest = copy;
-    for (size_t i = 0; i < items && code == CLI_DONE; i++) {
-        code = parse_item(option, strsep(&rest, ","), out->values, i);
+    for (size_t i = 0; rest != NULL && code == CLI_DONE; i++) {
+        code = parse_item(option, take_item(option, &rest), out->values, i);
         if (code == CLI_DONE) out->count = i + 1;
     }
     free(copy);

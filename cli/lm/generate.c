@@ -42,7 +42,8 @@ static const cli_option generate_table[] = {
      .kind = CLI_REAL,
      CLI_MEMBER(generate_options, temperature),
      .value = "T",
-     .help = "0: always the most likely token",
+     .help = "0: always the most likely token. Above, tokens are drawn: --seed (1 unless given) "
+             "chooses the draws, so that the same command prints the same text",
      .fallback = "0",
      .range = {.least = 0, .most = 1e9, .below = true}},
     {.name = "top-k",
@@ -63,7 +64,8 @@ static const cli_option generate_table[] = {
      .kind = CLI_WORDS,
      CLI_MEMBER(generate_options, stop),
      .value = "LIST",
-     .help = "texts at which to stop; they are not printed. The model's end tokens stop too"},
+     .help = "texts at which to stop, with \\, for a comma within one; they are not printed. The "
+             "model's end tokens stop too"},
     {.name = "ignore-end",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, ignore_end),
@@ -128,9 +130,20 @@ static int read_prompt(const settings *given, work *w) {
     return code;
 }
 
+static int check_usage(const generate_options *options) {
+    const char *draws = cli_option_given("top-k")   ? "top-k"
+                        : cli_option_given("top-p") ? "top-p"
+                                                    : NULL;
+    if (options->temperature == 0 && draws != NULL)
+        return cli_usage("--%s needs a --temperature above 0; at 0 the most likely token is taken",
+                         draws);
+    return CLI_DONE;
+}
+
 static int prepare(const settings *given, work *w) {
     plsh_error error;
-    int code = cli_model_open(&given->lm, &w->model);
+    int code = check_usage(&given->generate);
+    if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && !w->model.facts.causal)
         code = cli_fail("%s: an encoder generates nothing; see plsh embed", given->lm.model.model);
     if (code == CLI_DONE) code = read_prompt(given, w);
@@ -143,7 +156,9 @@ static int prepare(const settings *given, work *w) {
     if (w->logits == NULL) return cli_fail("out of memory");
     if (plsh_model_end_tokens(w->model.model, &w->ends, &error) != PLSH_STATUS_OK ||
         plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
-        plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK)
+        plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK ||
+        plsh_token_stream_follow(w->stream, w->prompt.ids, w->prompt.count, &error) !=
+            PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
 }
@@ -322,6 +337,10 @@ static int report(const settings *given, const work *w) {
         printf("\n");
         cli_note("%zu tokens of prompt at %.4g per second, %zu new ones at %.4g; caches %.4g MB",
                  w->prompt.count, prompt, w->made.count, made, (double)bytes / 1e6);
+        if (given->generate.temperature > 0)
+            cli_note("drawn with --seed %llu%s; another seed gives another text",
+                     (unsigned long long)given->lm.common.seed,
+                     cli_option_given("seed") ? "" : ", the default");
         return CLI_DONE;
     }
     if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
@@ -332,6 +351,8 @@ static int report(const settings *given, const work *w) {
     cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
     cli_json_end(json);
+    if (given->generate.temperature > 0)
+        cli_json_integer(json, "seed", (int64_t)given->lm.common.seed);
     cli_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
     cli_json_number(json, "prefill_tokens_per_second", prompt);
     cli_json_number(json, "tokens_per_second", made);

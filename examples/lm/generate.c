@@ -41,6 +41,7 @@ int main(int argc, char **argv) {
     }
     if (!status) status = plsh_session_create(&session, model, NULL, &error);
     if (!status) status = plsh_token_stream_create(&stream, tokenizer, true, &error);
+    if (!status) status = plsh_token_stream_follow(stream, prompt.ids, prompt.count, &error);
     if (status) return fail(&error);
 
     int64_t vocabulary = plsh_model_describe(model).vocabulary;

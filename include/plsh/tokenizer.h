@@ -91,6 +91,12 @@ PLSH_API plsh_status plsh_token_stream_create(plsh_token_stream **out,
                                               plsh_error *error);
 PLSH_API void plsh_token_stream_free(plsh_token_stream *stream);
 
+/* Begins a text that continues another one, whose ids are given: a prompt. What comes next is
+ * decoded behind its last tokens, so that a blank at the front of the first new word stays. Behind
+ * a special token (with skip_special) a new text begins, as ever. */
+PLSH_API plsh_status plsh_token_stream_follow(plsh_token_stream *stream, const int32_t *ids,
+                                              size_t count, plsh_error *error);
+
 /* Appends what this id makes known of the text: often a word, sometimes nothing. */
 PLSH_API plsh_status plsh_token_stream_next(plsh_token_stream *stream, int32_t id,
                                             plsh_token_text *out, plsh_error *error);

@@ -39,6 +39,13 @@ void plsh_token_stream_free(plsh_token_stream *stream) {
     plsh_release(stream);
 }
 
+/* An id that gives text. */
+static bool is_shown(const plsh_token_stream *s, int32_t id) {
+    size_t length;
+    return plsh_tokenizer_token(s->tokenizer, id, &length) != NULL &&
+           !(s->skip_special && plsh_tokenizer_is_special(s->tokenizer, id));
+}
+
 /* The text of the ids from number `begin` on. */
 static plsh_status decode_from(plsh_token_stream *s, size_t begin, plsh_token_text *out,
                                plsh_error *error) {
@@ -70,11 +77,23 @@ static plsh_status hand_out(plsh_token_stream *s, plsh_token_text *out, plsh_err
     return status == PLSH_STATUS_OK ? append(out, s->text.bytes, s->text.length, error) : status;
 }
 
+plsh_status plsh_token_stream_follow(plsh_token_stream *s, const int32_t *ids, size_t count,
+                                     plsh_error *error) {
+    size_t begin = count;
+    while (begin > 0 && count - begin < MOST_WAITING && is_shown(s, ids[begin - 1])) begin--;
+    s->ids.count = s->prefix_ids = 0;
+    s->prefix.length = 0;
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = begin; i < count && status == PLSH_STATUS_OK; i++)
+        status = plsh_ids_append(&s->ids, ids[i], error);
+    if (status != PLSH_STATUS_OK) return status;
+    s->prefix_ids = s->ids.count;
+    return decode_from(s, 0, &s->prefix, error);
+}
+
 plsh_status plsh_token_stream_next(plsh_token_stream *s, int32_t id, plsh_token_text *out,
                                    plsh_error *error) {
-    size_t length;
-    if (plsh_tokenizer_token(s->tokenizer, id, &length) == NULL) return PLSH_STATUS_OK;
-    if (s->skip_special && plsh_tokenizer_is_special(s->tokenizer, id)) return PLSH_STATUS_OK;
+    if (!is_shown(s, id)) return PLSH_STATUS_OK;
     plsh_status status = plsh_ids_append(&s->ids, id, error);
     if (status == PLSH_STATUS_OK) status = decode_from(s, 0, &s->text, error);
     if (status != PLSH_STATUS_OK) return status;

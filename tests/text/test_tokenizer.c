@@ -233,6 +233,43 @@ static void test_stream(void **state) {
     plsh_tokenizer_free(tokenizer);
 }
 
+/* A text that continues another one, with the decoder of SentencePiece models: the blank that
+ * begins a text is stripped, the one between the prompt and what follows is not. */
+static void test_stream_follow(void **state) {
+    (void)state;
+    static const char pieces[] =
+        "{\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true}],"
+        "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\":"
+        "{\"String\": \"\u2581\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\":"
+        "\"Fuse\"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {\"<s>\": 0, \"\u2581was\": 1, \"\u2581a\": 2,"
+        "\"\u2581little\": 3, \"s\": 4, \"<0xC3>\": 5, \"<0xA9>\": 6}, \"merges\": []}}";
+    static const struct {
+        int32_t prompt[3];
+        size_t prompt_count;
+        int32_t next[2];
+        const char *text;
+    } cases[] = {{{0, 1, 2}, 3, {3, 4}, " littles"}, {{0}, 1, {3, 4}, "littles"},
+                 {{0}, 0, {3, 2}, "little a"},       {{1, 2, 0}, 3, {3, 4}, "littles"},
+                 {{1, 2}, 2, {4, 3}, "s little"},    {{1, 2}, 2, {5, 6}, "\xC3\xA9"},
+                 {{1, 5}, 2, {3, 4}, " littles"}};
+    plsh_tokenizer *tokenizer = parse(pieces);
+    plsh_token_stream *stream;
+    plsh_error error;
+    assert_ok(plsh_token_stream_create(&stream, tokenizer, true, &error));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plsh_token_text text = {0};
+        assert_ok(plsh_token_stream_follow(stream, cases[i].prompt, cases[i].prompt_count, &error));
+        for (size_t k = 0; k < 2; k++)
+            assert_ok(plsh_token_stream_next(stream, cases[i].next[k], &text, &error));
+        assert_ok(plsh_token_stream_finish(stream, &text, &error));
+        assert_string_equal(text.bytes, cases[i].text);
+        plsh_token_text_free(&text);
+    }
+    plsh_token_stream_free(stream);
+    plsh_tokenizer_free(tokenizer);
+}
+
 static void test_refused(void **state) {
     (void)state;
     static const struct {
@@ -347,13 +384,14 @@ static void test_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_mistral),     cmocka_unit_test(test_wikitext),
-        cmocka_unit_test(test_smollm2),     cmocka_unit_test(test_minilm),
-        cmocka_unit_test(test_frozen),      cmocka_unit_test(test_million_letters),
-        cmocka_unit_test(test_broken_utf8), cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_no_unknown),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_gpt2),          cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_mistral),       cmocka_unit_test(test_wikitext),
+        cmocka_unit_test(test_smollm2),       cmocka_unit_test(test_minilm),
+        cmocka_unit_test(test_frozen),        cmocka_unit_test(test_million_letters),
+        cmocka_unit_test(test_broken_utf8),   cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream_follow), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_unknown),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
