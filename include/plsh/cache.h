@@ -34,6 +34,7 @@
 #define PLSH_CACHE_H
 
 #include "plsh/attention.h"
+#include "plsh/io.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -136,6 +137,15 @@ PLSH_API const char *plsh_cache_isa(const plsh_cache *cache);
 PLSH_API plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error);
 PLSH_API plsh_status plsh_cache_load(const plsh_cache_config *config, const char *path,
                                      plsh_cache **cache, plsh_error *error);
+
+/* The same as a part of a larger file: its bytes (as long as no token is added), appended to an
+ * open file, and read back from memory; `name` is for messages. */
+PLSH_API size_t plsh_cache_file_bytes(const plsh_cache *cache);
+PLSH_API plsh_status plsh_cache_save_into(const plsh_cache *cache, plsh_file *file,
+                                          plsh_error *error);
+PLSH_API plsh_status plsh_cache_parse(const plsh_cache_config *config, const void *bytes,
+                                      size_t size, const char *name, plsh_cache **cache,
+                                      plsh_error *error);
 
 #ifdef __cplusplus
 }

@@ -147,12 +147,16 @@ PLSH_API plsh_status plsh_session_fork(const plsh_session *session, plsh_session
 PLSH_API plsh_status plsh_session_truncate(plsh_session *session, int64_t length,
                                            plsh_error *error);
 
-/* Into a folder, which is written beside and renamed; and back, into a session of the same model
- * and options. */
-PLSH_API plsh_status plsh_session_save(const plsh_session *session, const char *folder,
+/* Into one file, whole or not at all (plsh_file_create): whenever it ends, the old session is there
+ * or the new one; and back, into a session of the same model and options. The file holds a
+ * fingerprint of the model, plsh_model_checksum with the configuration: all weights are read once,
+ * at about 2.5 GB a second, at the first save or load of a model. Another model is refused, and so
+ * are the folders that earlier versions wrote, which do not say whose they are. The file is trusted
+ * in nothing; its checksums guard against damage. */
+PLSH_API plsh_status plsh_session_save(const plsh_session *session, const char *path,
                                        plsh_error *error);
 PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *model,
-                                       const plsh_session_options *options, const char *folder,
+                                       const plsh_session_options *options, const char *path,
                                        plsh_error *error);
 
 /* ---- Whole sequences at once: encoders, and causal models over ranks ---- */

@@ -59,3 +59,11 @@ uint64_t plsh_model_checksum(const plsh_model *model) {
     h = add_bytes(h, model->rope.frequency, (size_t)(c->head_dim / 2) * sizeof(double));
     return add_bytes(h, model->slopes, (size_t)(c->layers * c->heads) * sizeof(double));
 }
+
+uint64_t plsh_model_fingerprint(const plsh_model *model) {
+    if (model->changes) return plsh_model_checksum(model);
+    atomic_uint_least64_t *kept = &((plsh_model *)(uintptr_t)model)->fingerprint;
+    uint64_t known = atomic_load(kept);
+    if (known == 0) atomic_store(kept, known = plsh_model_checksum(model));
+    return known;
+}

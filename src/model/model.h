@@ -2,6 +2,8 @@
 #ifndef PLSH_MODEL_MODEL_H
 #define PLSH_MODEL_MODEL_H
 
+#include <stdatomic.h>
+
 #include "linear/linear.h"
 #include "model/config.h"
 #include "model/norm.h"
@@ -52,8 +54,13 @@ struct plsh_model {
     int64_t rank_max;
     void **owned; /* float copies of norms, biases and adapters */
     size_t owned_count, owned_capacity;
-    bool *used; /* [tensors of the file] */
+    bool *used;                        /* [tensors of the file] */
+    bool changes;                      /* it is a trainer's: its weights are not always the same */
+    atomic_uint_least64_t fingerprint; /* once it is known; 0: not yet */
 };
+
+/* plsh_model_checksum, computed once for a model whose weights do not change. */
+uint64_t plsh_model_fingerprint(const plsh_model *model);
 
 /* The name of a tensor in the file: role, layer (of those that are there once per layer) and
  * "weight" or "bias". */

@@ -122,15 +122,16 @@ static plsh_status begin(plsh_session **out, const plsh_model *model,
     return PLSH_STATUS_OK;
 }
 
-/* A cache for every layer: new, or as a folder has it. */
-static plsh_status make_caches(plsh_session *session, const char *folder, plsh_error *error) {
+/* A cache for every layer: new, or as it was saved. */
+static plsh_status make_caches(plsh_session *session, plsh_session_source *source,
+                               plsh_error *error) {
     plsh_head *head;
     plsh_status status = plsh_allocate((void **)&head, (size_t)session->model->config.heads,
                                        sizeof(*head), "heads", error);
     for (int64_t l = 0; !status && l < session->model->config.layers; l++) {
         plsh_cache_config config = cache_config(session, l, head);
-        if (folder) {
-            status = plsh_session_load_cache(&config, folder, l, &session->cache[l], error);
+        if (source) {
+            status = plsh_session_source_next(source, &config, &session->cache[l], error);
         } else {
             status = plsh_cache_create(&config, &session->cache[l], error);
         }
@@ -140,11 +141,12 @@ static plsh_status make_caches(plsh_session *session, const char *folder, plsh_e
 }
 
 plsh_status plsh_session_make(plsh_session **out, const plsh_model *model,
-                              const plsh_session_options *options, const char *folder,
+                              const plsh_session_options *options, plsh_session_source *source,
                               plsh_error *error) {
     plsh_status status = begin(out, model, options, error);
     if (status) return status;
-    status = make_caches(*out, folder, error);
+    if (source) status = plsh_session_source_check(*out, source, error);
+    if (!status) status = make_caches(*out, source, error);
     if (status) {
         plsh_session_destroy(*out);
         *out = NULL;

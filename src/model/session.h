@@ -2,6 +2,7 @@
 #ifndef PLSH_MODEL_SESSION_H
 #define PLSH_MODEL_SESSION_H
 
+#include "base/reader.h"
 #include "model/layer.h"
 
 struct plsh_session {
@@ -21,13 +22,22 @@ struct plsh_session {
     bool broken; /* layers hold different numbers of tokens */
 };
 
-/* A session with new caches, or with those that `folder` holds. */
+/* What a session's file holds: the sizes of its caches, and the caches themselves. */
+typedef struct plsh_session_source {
+    plsh_reader sizes, caches;
+    uint64_t fingerprint;
+} plsh_session_source;
+
+/* A session with new caches (source NULL), or with those that were saved. */
 plsh_status plsh_session_make(plsh_session **out, const plsh_model *model,
-                              const plsh_session_options *options, const char *folder,
+                              const plsh_session_options *options, plsh_session_source *source,
                               plsh_error *error);
 
-/* The cache of layer l out of a folder (session_file.c). */
-plsh_status plsh_session_load_cache(const plsh_cache_config *config, const char *folder, int64_t l,
-                                    plsh_cache **cache, plsh_error *error);
+/* Was it saved by a session of the same model and rotations? And the cache of the next layer
+ * (session_file.c). */
+plsh_status plsh_session_source_check(const plsh_session *session,
+                                      const plsh_session_source *source, plsh_error *error);
+plsh_status plsh_session_source_next(plsh_session_source *source, const plsh_cache_config *config,
+                                     plsh_cache **cache, plsh_error *error);
 
 #endif

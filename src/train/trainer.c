@@ -215,6 +215,7 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
     plsh_status status = check_options(options, error);
     if (!status) status = plsh_model_open(&t->model, path, &open, error);
     if (status) return status;
+    t->model->changes = true;
     if (!t->model->config.family->causal) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: encoders are not trained here",
                          t->model->config.family->name);

@@ -1,8 +1,11 @@
 /* model: sessions: chunks, batches, forks, truncation, files, and what they refuse. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -169,26 +172,139 @@ static void test_process_fork(void **state) {
     plsh_model_close(model);
 }
 
+static const char *session_path(void) {
+    static char path[128];
+    snprintf(path, sizeof(path), "%s/session", f.folder);
+    return path;
+}
+
 static void test_save_and_load(void **state) {
     (void)state;
-    char folder[128];
+    const char *path = session_path();
     float before[VOCABULARY], after[VOCABULARY];
     plsh_error error;
     plsh_session *session = make(NULL), *loaded;
-    snprintf(folder, sizeof(folder), "%s/session", f.folder);
     feed(session, f.ids, 33, NULL, NULL);
-    assert_ok(plsh_session_save(session, folder, &error));
-    assert_ok(plsh_session_save(session, folder, &error)); /* over the first */
+    assert_ok(plsh_session_save(session, path, &error));
+    assert_ok(plsh_session_save(session, path, &error)); /* over the first */
     feed(session, f.ids + 33, 3, NULL, before);
-    assert_ok(plsh_session_load(&loaded, f.model, NULL, folder, &error));
+    assert_ok(plsh_session_load(&loaded, f.model, NULL, path, &error));
     assert_int_equal(plsh_session_length(loaded), 33);
     feed(loaded, f.ids + 33, 3, NULL, after);
     assert_memory_equal(before, after, sizeof(before));
     plsh_session_destroy(session);
     plsh_session_destroy(loaded);
-    tiny_model_remove(folder);
-    assert_int_not_equal(plsh_session_load(&loaded, f.model, NULL, folder, &error), 0);
+    unlink(path);
+    assert_fails(plsh_session_load(&loaded, f.model, NULL, path, &error), PLSH_STATUS_IO,
+                 "No such file");
     assert_null(loaded);
+}
+
+/* A model of the same shapes with another number in its last weights, and the same one without its
+ * rotation: both would go on with wrong keys. */
+static void test_session_is_bound_to_its_model(void **state) {
+    (void)state;
+    const char *path = session_path(), *folder = tiny_llama();
+    char weights[256];
+    plsh_error error;
+    plsh_model *other, *same;
+    plsh_session *session = make(NULL), *loaded;
+    plsh_head head = {.method = PLSH_METHOD_NONE};
+    plsh_layer_attention attention = {.head = &head, .head_count = 1};
+    plsh_session_options options = {.attention = &attention, .attention_count = 1};
+    feed(session, f.ids, 5, NULL, NULL);
+    assert_ok(plsh_session_save(session, path, &error));
+    assert_ok(plsh_model_open(&same, folder, NULL, &error));
+    assert_ok(plsh_session_load(&loaded, same, NULL, path, &error));
+    plsh_session_destroy(loaded);
+    plsh_model_close(same);
+    snprintf(weights, sizeof(weights), "%s/model.safetensors", folder);
+    FILE *file = fopen(weights, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -4, SEEK_END), 0);
+    fputc('x', file);
+    fclose(file);
+    assert_ok(plsh_model_open(&other, folder, NULL, &error));
+    assert_fails(plsh_session_load(&loaded, other, NULL, path, &error), PLSH_STATUS_INVALID,
+                 "saved by another model");
+    assert_null(loaded);
+    plsh_model_close(other);
+    tiny_model_remove(folder);
+    plsh_session_destroy(session);
+    assert_ok(plsh_session_create(&session, f.model, &options, &error));
+    feed(session, f.ids, 5, NULL, NULL);
+    assert_ok(plsh_session_save(session, path, &error));
+    attention.drop_rope = true;
+    assert_fails(plsh_session_load(&loaded, f.model, &options, path, &error), PLSH_STATUS_INVALID,
+                 "RoPE in other layers");
+    plsh_session_destroy(session);
+    unlink(path);
+}
+
+/* What is there stays where nothing can be written; folders of earlier versions are refused. */
+static void test_session_is_kept(void **state) {
+    (void)state;
+    const char *path = session_path();
+    plsh_error error;
+    plsh_session *session = make(NULL), *loaded;
+    struct rlimit before, small;
+    feed(session, f.ids, 7, NULL, NULL);
+    assert_ok(plsh_session_save(session, path, &error));
+    feed(session, f.ids + 7, 7, NULL, NULL);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 2048;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    plsh_status status = plsh_session_save(session, path, &error);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(status, PLSH_STATUS_IO);
+    assert_ok(plsh_session_load(&loaded, f.model, NULL, path, &error));
+    assert_int_equal(plsh_session_length(loaded), 7);
+    plsh_session_destroy(loaded);
+    unlink(path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_fails(plsh_session_save(session, path, &error), PLSH_STATUS_INVALID,
+                 "is a folder, as earlier versions");
+    assert_fails(plsh_session_load(&loaded, f.model, NULL, path, &error), PLSH_STATUS_FORMAT,
+                 "an earlier version saved it");
+    assert_int_equal(rmdir(path), 0);
+    plsh_session_destroy(session);
+}
+
+/* Every byte counts, and every length but its own. */
+static void test_damaged_session(void **state) {
+    (void)state;
+    const char *path = session_path();
+    plsh_error error;
+    plsh_session *session = make(NULL), *loaded;
+    feed(session, f.ids, 3, NULL, NULL);
+    assert_ok(plsh_session_save(session, path, &error));
+    plsh_session_destroy(session);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    const long size = ftell(file);
+    for (long at = 0; at < size; at += at < 64 ? 1 : 7) {
+        fseek(file, at, SEEK_SET);
+        const int byte = fgetc(file);
+        fseek(file, at, SEEK_SET);
+        fputc(byte ^ 4, file);
+        fflush(file);
+        assert_int_not_equal(plsh_session_load(&loaded, f.model, NULL, path, &error), 0);
+        assert_null(loaded);
+        fseek(file, at, SEEK_SET);
+        fputc(byte, file);
+        fflush(file);
+    }
+    fclose(file);
+    assert_ok(plsh_session_load(&loaded, f.model, NULL, path, &error));
+    plsh_session_destroy(loaded);
+    for (long length = size - 1; length >= 0; length -= length < 80 ? 1 : 61) {
+        assert_int_equal(truncate(path, length), 0);
+        assert_int_not_equal(plsh_session_load(&loaded, f.model, NULL, path, &error), 0);
+    }
+    unlink(path);
 }
 
 static void test_bad_steps(void **state) {
@@ -299,6 +415,9 @@ int main(void) {
                                        cmocka_unit_test(test_fork_and_truncate),
                                        cmocka_unit_test(test_process_fork),
                                        cmocka_unit_test(test_save_and_load),
+                                       cmocka_unit_test(test_session_is_bound_to_its_model),
+                                       cmocka_unit_test(test_session_is_kept),
+                                       cmocka_unit_test(test_damaged_session),
                                        cmocka_unit_test(test_bad_steps),
                                        cmocka_unit_test(test_no_memory),
                                        cmocka_unit_test(test_sampler),

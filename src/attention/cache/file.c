@@ -116,19 +116,21 @@ static plsh_status make_records(const plsh_cache_setup *setup, record **out, pls
 }
 
 static plsh_status compare_records(const plsh_cache_setup *setup, const record *ours,
-                                   const record *file, const char *path, plsh_error *error) {
+                                   const char *file, const char *path, plsh_error *error) {
     for (size_t i = 0; i < record_count(setup); i++) {
-        if (memcmp(&ours[i], &file[i], sizeof(record)) == 0) continue;
+        record theirs; /* the bytes of a file may lie anywhere */
+        memcpy(&theirs, file + i * sizeof(record), sizeof theirs);
+        if (memcmp(&ours[i], &theirs, sizeof(record)) == 0) continue;
         char head[32] = "";
         if (i >= CACHE_RECORDS)
             snprintf(head, sizeof head, " of head %zu", (i - CACHE_RECORDS) / HEAD_RECORDS);
-        if (memcmp(ours[i].name, file[i].name, sizeof ours[i].name) != 0)
+        if (memcmp(ours[i].name, theirs.name, sizeof ours[i].name) != 0)
             return plsh_fail(error, PLSH_STATUS_FORMAT,
                              "%.100s: no %s%s where it belongs; this is not a whole cache file",
                              path, ours[i].name, head);
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%.100s: its %s%s is not that of the config (%llx there, %llx here)", path,
-                         ours[i].name, head, (unsigned long long)file[i].value,
+                         ours[i].name, head, (unsigned long long)theirs.value,
                          (unsigned long long)ours[i].value);
     }
     return PLSH_STATUS_OK;
@@ -212,32 +214,54 @@ static plsh_status emit_all(sink *to, const plsh_cache *cache, const record *rec
     return status ? status : plsh_file_write(to->file, &to->digest, sizeof to->digest, error);
 }
 
-static plsh_status save(const plsh_cache *cache, const char *path, plsh_error *error) {
+static plsh_status write_cache(const plsh_cache *cache, plsh_file *file, plsh_error *error) {
     record *records;
     void *memory = NULL;
     plsh_status status = make_records(cache->setup, &records, error);
     if (!status) status = plsh_allocate(&memory, 1, sizeof(sink), "a cache file", error);
-    sink *to = memory;
-    if (!status) status = plsh_file_create(&to->file, path, error);
     if (!status) {
+        sink *to = memory;
+        to->file = file;
         to->digest = DIGEST_START;
         status = emit_all(to, cache, records, error);
-        if (status)
-            plsh_file_abandon(to->file);
-        else
-            status = plsh_file_commit(to->file, error);
     }
     plsh_release(records);
     plsh_release(memory);
     return status;
 }
 
-plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error) {
+plsh_status plsh_cache_save_into(const plsh_cache *cache, plsh_file *file, plsh_error *error) {
     plsh_status status = plsh_cache_enter(cache, error);
     if (status) return status;
-    status = save(cache, path, error);
+    status = write_cache(cache, file, error);
     plsh_cache_leave(cache);
     return status;
+}
+
+plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error) {
+    plsh_file *file;
+    plsh_status status = plsh_file_create(&file, path, error);
+    if (status) return status;
+    status = plsh_cache_save_into(cache, file, error);
+    if (!status) return plsh_file_commit(file, error);
+    plsh_file_abandon(file);
+    return status;
+}
+
+/* Of a row of keys and one of values. */
+static size_t row_bytes(const plsh_cache_setup *setup) {
+    const plsh_cache_page_layout *layout = &setup->page[0];
+    return (size_t)(layout->head_dim + layout->value_dim) * layout->element;
+}
+
+size_t plsh_cache_file_bytes(const plsh_cache *cache) {
+    const plsh_cache_setup *setup = cache->setup;
+    size_t bytes = sizeof MAGIC + record_count(setup) * sizeof(record) + 2 * sizeof(int64_t) +
+                   (size_t)setup->kv_heads * sizeof(int64_t) + sizeof(uint64_t);
+    for (int64_t kv = 0; kv < setup->kv_heads; kv++)
+        bytes +=
+            (size_t)(cache->length - cache->store[kv].first * PLSH_PAGE_KEYS) * row_bytes(setup);
+    return bytes;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -290,8 +314,7 @@ static plsh_status take_numbers(plsh_reader *from, plsh_cache *cache) {
 
 /* Do the rows that are announced fill the rest of the file exactly? */
 static plsh_status check_size(plsh_reader *from, const plsh_cache *cache) {
-    const plsh_cache_page_layout *layout = &cache->setup->page[0];
-    size_t row = (size_t)(layout->head_dim + layout->value_dim) * layout->element, sum = 0, part;
+    size_t row = row_bytes(cache->setup), sum = 0, part;
     bool fits = true;
     for (int64_t kv = 0; kv < cache->setup->kv_heads; kv++) {
         int64_t rows = cache->length - cache->store[kv].first * PLSH_PAGE_KEYS;
@@ -341,27 +364,32 @@ static plsh_status take_all(plsh_reader *from, plsh_cache *cache, plsh_error *er
     return status;
 }
 
-static plsh_status load(plsh_cache *cache, const char *path, plsh_error *error) {
-    plsh_mapping file;
-    plsh_status status = plsh_mapping_open(&file, path, error);
-    if (status) return status;
-    if (file.size < sizeof(uint64_t)) {
-        status = plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file ends too early", path);
-    } else {
-        plsh_reader from = plsh_reader_make(file.bytes, file.size - sizeof(uint64_t), path);
-        status = take_all(&from, cache, error);
+static plsh_status parse(plsh_cache *cache, const void *bytes, size_t size, const char *name,
+                         plsh_error *error) {
+    if (size < sizeof(uint64_t))
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: the file ends too early", name);
+    plsh_reader from = plsh_reader_make(bytes, size - sizeof(uint64_t), name);
+    return take_all(&from, cache, error);
+}
+
+plsh_status plsh_cache_parse(const plsh_cache_config *config, const void *bytes, size_t size,
+                             const char *name, plsh_cache **cache, plsh_error *error) {
+    plsh_status status = plsh_cache_create(config, cache, error);
+    if (!status) status = parse(*cache, bytes, size, name, error);
+    if (status) {
+        plsh_cache_destroy(*cache);
+        *cache = NULL;
     }
-    plsh_mapping_close(&file);
     return status;
 }
 
 plsh_status plsh_cache_load(const plsh_cache_config *config, const char *path, plsh_cache **cache,
                             plsh_error *error) {
-    plsh_status status = plsh_cache_create(config, cache, error);
-    if (!status) status = load(*cache, path, error);
-    if (status) {
-        plsh_cache_destroy(*cache);
-        *cache = NULL;
-    }
+    plsh_mapping file;
+    *cache = NULL;
+    plsh_status status = plsh_mapping_open(&file, path, error);
+    if (status) return status;
+    status = plsh_cache_parse(config, file.bytes, file.size, path, cache, error);
+    plsh_mapping_close(&file);
     return status;
 }
