@@ -2,10 +2,12 @@
 #include "cli/message.h"
 
 #include "bench/bench.h"
+#include "cli/terminal.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,10 +44,27 @@ static void print_name(void) {
     fputs(": ", stderr);
 }
 
+/* Words may come from a file: see terminal.h. */
+static void vprint_words(const char *format, va_list args) {
+    char *words = NULL;
+    const int length = vasprintf(&words, format, args);
+    if (length < 0) return;
+    cli_write_text(stderr, words, (size_t)length, false);
+    free(words);
+}
+
+__attribute__((format(printf, 1, 2))) static void print_words(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vprint_words(format, args);
+    va_end(args);
+}
+
 void cli_message_release(void) {
     if (held[0] == '\0') return;
     print_name();
-    fprintf(stderr, "rank %d: %s\n", held_rank, held);
+    print_words("rank %d: %s", held_rank, held);
+    fputc('\n', stderr);
     held[0] = '\0';
 }
 
@@ -55,8 +74,8 @@ static void say(const char *format, va_list args) {
         return;
     }
     print_name();
-    if (about_file != NULL) fprintf(stderr, "%s: ", about_file);
-    vfprintf(stderr, format, args);
+    if (about_file != NULL) print_words("%s: ", about_file);
+    vprint_words(format, args);
     fputc('\n', stderr);
 }
 
@@ -79,7 +98,7 @@ void cli_note(const char *format, ...) {
 
 static int print(const char *text, size_t length) {
     cli_progress_end();
-    if (fwrite(text, 1, length, stdout) != length) return cli_fail("stdout: %s", strerror(errno));
+    if (!cli_write_text(stdout, text, length, true)) return cli_fail("stdout: %s", strerror(errno));
     return CLI_DONE;
 }
 

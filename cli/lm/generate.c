@@ -3,6 +3,7 @@
 #include "cli/lm/describe.h"
 #include "cli/message.h"
 #include "cli/output.h"
+#include "cli/terminal.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -207,7 +208,7 @@ static bool print_text(const settings *given, work *w, bool final) {
     size_t end = w->text.length > 0 ? find_stop(given, w, &whole) : 0;
     if (final && !whole) end = w->text.length;
     if (!given->lm.common.json && end > w->printed) {
-        fwrite(w->text.bytes + w->printed, 1, end - w->printed, stdout);
+        cli_write_text(stdout, w->text.bytes + w->printed, end - w->printed, true);
         fflush(stdout);
     }
     if (end > w->printed) w->printed = end;

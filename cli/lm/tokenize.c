@@ -3,6 +3,7 @@
 #include "cli/message.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/terminal.h"
 
 #include "plsh/tokenizer.h"
 
@@ -113,10 +114,13 @@ static void print_ids(const plsh_tokenizer *tokenizer, const plsh_token_ids *ids
     for (size_t i = 0; i < ids->count; i++) {
         size_t length;
         const char *token = plsh_tokenizer_token(tokenizer, ids->ids[i], &length);
-        if (tokens)
-            printf("%d\t%.*s\n", (int)ids->ids[i], (int)length, token != NULL ? token : "");
-        else
+        if (tokens) {
+            printf("%d\t", (int)ids->ids[i]);
+            if (token != NULL) cli_write_text(stdout, token, length, false);
+            printf("\n");
+        } else {
             printf("%s%d", i > 0 ? " " : "", (int)ids->ids[i]);
+        }
     }
     if (!tokens) printf("\n");
 }
@@ -175,7 +179,7 @@ static int parse_ids(const char *text, size_t length, int32_t **ids, size_t *cou
 
 static int print_text(const settings *given, const plsh_token_text *text) {
     if (!given->common.json) {
-        if (text->length > 0) fwrite(text->bytes, 1, text->length, stdout);
+        if (text->length > 0) cli_write_text(stdout, text->bytes, text->length, true);
         return CLI_DONE;
     }
     cli_json *json;

@@ -29,6 +29,15 @@ static plsh_status check_options(const plsh_train_options *o, plsh_error *error)
                          "LoRA of rank %lld, alpha %g, dropout %g, and dropout %g of hidden states",
                          (long long)o->lora_rank, o->lora_alpha, o->lora_dropout, o->dropout);
     }
+    for (size_t i = 0; i < o->lora_target_count; i++) {
+        if (!o->lora_targets || !o->lora_targets[i]) {
+            return plsh_fail(error, PLSH_STATUS_INVALID,
+                             "lora_target_count is %zu, and %s is NULL; give the names of modules, "
+                             "or NULL and 0",
+                             o->lora_target_count,
+                             o->lora_targets ? "one of them" : "lora_targets");
+        }
+    }
     return PLSH_STATUS_OK;
 }
 

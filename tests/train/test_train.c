@@ -258,6 +258,21 @@ static void test_checkpoints(void **state) {
     check_resumed(4);
 }
 
+/* Names of modules that are counted and not given. */
+static void test_refused_options(void **state) {
+    (void)state;
+    static const char *const names[] = {"q_proj", NULL};
+    plsh_trainer *trainer;
+    plsh_error error;
+    plsh_train_options options = {
+        .context = 16, .batch = 1, .lora_rank = 4, .lora_target_count = 2};
+    assert_fails(plsh_trainer_create(&trainer, path_of("fresh"), &options, &error),
+                 PLSH_STATUS_INVALID, "lora_target_count is 2, and lora_targets is NULL");
+    options.lora_targets = names;
+    assert_fails(plsh_trainer_create(&trainer, path_of("fresh"), &options, &error),
+                 PLSH_STATUS_INVALID, "one of them is NULL");
+}
+
 /* What is refused changes nothing: what falls out in the next pass is what would have. */
 static void test_refused_pass(void **state) {
     (void)state;
@@ -344,11 +359,16 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_initialise),     cmocka_unit_test(test_corpus),
-        cmocka_unit_test(test_rows),           cmocka_unit_test(test_refused_tokens),
-        cmocka_unit_test(test_damaged_tokens), cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_checkpoints),    cmocka_unit_test(test_refused_pass),
-        cmocka_unit_test(test_lost),           cmocka_unit_test(test_damaged_checkpoint)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initialise),
+                                       cmocka_unit_test(test_corpus),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_refused_tokens),
+                                       cmocka_unit_test(test_damaged_tokens),
+                                       cmocka_unit_test(test_schedules),
+                                       cmocka_unit_test(test_checkpoints),
+                                       cmocka_unit_test(test_refused_pass),
+                                       cmocka_unit_test(test_refused_options),
+                                       cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_damaged_checkpoint)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
