@@ -1,8 +1,10 @@
 /* bench: time, the roof of the machine, and the error that goes with the time. */
 #include "bench/bench.h"
 
+#include "plsh/thread.h"
+
 #include <math.h>
-#include <omp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -19,16 +21,30 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-void bench_fill_normal(float *x, size_t count, uint64_t seed) {
-    const uint64_t start = mix(~seed);
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < count; i += 2) {
-        uint64_t word = mix(start + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+enum { FILL = 4096 }; /* numbers of a chunk, even */
+
+typedef struct normal_numbers {
+    float *x;
+    size_t count;
+    uint64_t start;
+} normal_numbers;
+
+static void fill_chunk(void *context, int64_t chunk, int slot) {
+    const normal_numbers *f = context;
+    const size_t end = ((size_t)chunk + 1) * FILL;
+    (void)slot;
+    for (size_t i = (size_t)chunk * FILL; i < end && i < f->count; i += 2) {
+        uint64_t word = mix(f->start + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
         double radius = sqrt(-2 * log(((double)(word >> 32) + 0.5) * 0x1p-32));
         double angle = (double)(uint32_t)word * 0x1p-32 * 6.283185307179586;
-        x[i] = (float)(radius * cos(angle));
-        if (i + 1 < count) x[i + 1] = (float)(radius * sin(angle));
+        f->x[i] = (float)(radius * cos(angle));
+        if (i + 1 < f->count) f->x[i + 1] = (float)(radius * sin(angle));
     }
+}
+
+void bench_fill_normal(float *x, size_t count, uint64_t seed) {
+    normal_numbers f = {x, count, mix(~seed)};
+    plsh_thread_run(0, (int64_t)((count + FILL - 1) / FILL), fill_chunk, &f);
 }
 
 static int compare(const void *x, const void *y) {
@@ -57,16 +73,23 @@ static float sum_floats(const float *x, size_t count) {
     return sum;
 }
 
-double bench_read_seconds(const float *x, size_t count, int threads) {
-    size_t part = count / (size_t)threads;
-    float sum = 0;
-    double begin = bench_now();
-#pragma omp parallel for num_threads(threads) reduction(+ : sum) schedule(static)
-    for (int t = 0; t < threads; t++) sum += sum_floats(x + (size_t)t * part, part);
-    double seconds = bench_now() - begin;
-    volatile float keep = sum;
+typedef struct reading {
+    const float *x;
+    size_t part;
+} reading;
+
+static void read_part(void *context, int64_t chunk, int slot) {
+    const reading *r = context;
+    volatile float keep = sum_floats(r->x + (size_t)chunk * r->part, r->part);
     (void)keep;
-    return seconds;
+    (void)slot;
+}
+
+double bench_read_seconds(const float *x, size_t count, int threads) {
+    reading r = {x, count / (size_t)threads};
+    double begin = bench_now();
+    plsh_thread_run(threads, threads, read_part, &r);
+    return bench_now() - begin;
 }
 
 /* ---- the exact row, in double ---------------------------------------------------------------- */
@@ -152,38 +175,48 @@ static double distance(const float *given, const double *exact, int64_t count) {
     return worst;
 }
 
+/* Rows of all heads: o against the exact one, or where d_o is given d_q. */
+typedef struct comparison {
+    const plsh_attention *a;
+    const float *q, *k, *v, *d_o, *given;
+    int64_t rows; /* of a head */
+    pthread_mutex_t lock;
+    double worst;
+} comparison;
+
+static void compare_row(void *context, int64_t chunk, int slot) {
+    comparison *all = context;
+    const int64_t n = all->a->queries, head = chunk / all->rows;
+    const int64_t i = (2 * (chunk % all->rows) + 1) * n / (2 * all->rows);
+    const exact_row row = find_row(all->a, all->q, all->k, all->v, head, i);
+    const int64_t columns = all->d_o ? row.head_dim : row.value_dim;
+    double exact[512];
+    (void)slot;
+    if (all->d_o)
+        exact_gradient(&row, all->d_o + (head * n + i) * row.value_dim, exact);
+    else
+        exact_compute(&row, exact);
+    const double error = distance(all->given + (head * n + i) * columns, exact, columns);
+    pthread_mutex_lock(&all->lock);
+    if (!(error <= all->worst)) all->worst = error;
+    pthread_mutex_unlock(&all->lock);
+}
+
+static double compare_rows(comparison *all, int64_t rows) {
+    all->rows = rows < all->a->queries ? rows : all->a->queries;
+    pthread_mutex_init(&all->lock, NULL);
+    plsh_thread_run(0, all->a->heads * all->rows, compare_row, all);
+    pthread_mutex_destroy(&all->lock);
+    return all->worst;
+}
+
 double bench_max_error(const plsh_attention *a, const float *q, const float *k, const float *v,
                        const float *o, int64_t rows) {
-    int64_t n = a->queries;
-    if (rows > n) rows = n;
-    double worst = 0;
-#pragma omp parallel for collapse(2) reduction(max : worst) schedule(dynamic)
-    for (int64_t head = 0; head < a->heads; head++)
-        for (int64_t x = 0; x < rows; x++) {
-            int64_t i = (2 * x + 1) * n / (2 * rows);
-            exact_row row = find_row(a, q, k, v, head, i);
-            double exact[512];
-            exact_compute(&row, exact);
-            double error = distance(o + (head * n + i) * row.value_dim, exact, row.value_dim);
-            if (!(error <= worst)) worst = error;
-        }
-    return worst;
+    return compare_rows(&(comparison){.a = a, .q = q, .k = k, .v = v, .given = o}, rows);
 }
 
 double bench_max_gradient_error(const plsh_attention *a, const float *q, const float *k,
                                 const float *v, const float *d_o, const float *d_q, int64_t rows) {
-    int64_t n = a->queries;
-    if (rows > n) rows = n;
-    double worst = 0;
-#pragma omp parallel for collapse(2) reduction(max : worst) schedule(dynamic)
-    for (int64_t head = 0; head < a->heads; head++)
-        for (int64_t x = 0; x < rows; x++) {
-            int64_t i = (2 * x + 1) * n / (2 * rows);
-            exact_row row = find_row(a, q, k, v, head, i);
-            double exact[512];
-            exact_gradient(&row, d_o + (head * n + i) * row.value_dim, exact);
-            double error = distance(d_q + (head * n + i) * row.head_dim, exact, row.head_dim);
-            if (!(error <= worst)) worst = error;
-        }
-    return worst;
+    comparison all = {.a = a, .q = q, .k = k, .v = v, .d_o = d_o, .given = d_q};
+    return compare_rows(&all, rows);
 }

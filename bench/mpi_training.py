@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--all", action="store_true", help="every step's speed")
     o = parser.parse_args()
-    os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    os.environ |= {"PLSH_THREADS": "1"}
     print(f"{o.tokens} tokens for each rank, sigma {o.sigma:g}; tokens/s, and of {o.ranks} times those of one rank, or of one on "
           "the long window")
     print(f"{'method':8} {'1 rank':>9} {'long':>9} {f'{o.ranks} ranks':>23} {f'{o.ranks} apart':>16}")

@@ -7,9 +7,9 @@
 #include "cli/ranks.h"
 
 #include "bench/bench.h"
+#include "plsh/thread.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -455,8 +455,7 @@ static void free_session(session *all) {
 
 /* All lines and the roof, repeated; rep = -1 warms them up. */
 static int measure(const settings *options, session *all) {
-    int threads =
-        options->common.threads > 0 ? (int)options->common.threads : omp_get_max_threads();
+    int threads = plsh_thread_count((int)options->common.threads);
     int64_t reps = options->shape.reps;
     double steps = (double)(reps + 1) * (double)all->count, done = 0;
     int code = CLI_DONE;

@@ -5,8 +5,8 @@
 #include "cli/message.h"
 
 #include "bench/bench.h"
+#include "plsh/thread.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +75,7 @@ static int fill(cli_decoder *d) {
 int cli_decoder_make(cli_decoder *decoder, const plsh_attention *shape, plsh_dtype storage,
                      const float *q, const float *k, const float *v) {
     *decoder = (cli_decoder){.shape = shape, .storage = storage, .q = q, .k = k, .v = v};
-    decoder->threads = shape->threads > 0 ? shape->threads : omp_get_max_threads();
+    decoder->threads = plsh_thread_count(shape->threads);
     size_t size = (size_t)(shape->heads * LAST_TOKENS * shape->head_dim) * sizeof(float);
     decoder->rows = malloc(size);
     if (decoder->rows == NULL) return cli_fail("out of memory");

@@ -5,9 +5,9 @@
 
 #include "bench/bench.h"
 #include "plsh/attention.h"
+#include "plsh/thread.h"
 #include "plsh/version.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,13 +45,12 @@ static const char *compiler(void) {
 
 static int run(const void *given) {
     const settings *options = given;
-    char name[256], openmp[32], available[256] = "";
+    char name[256], available[256] = "";
     processor_name(name, sizeof name);
     for (const char *const *isa = plsh_isa_available(); *isa != NULL; isa++) {
         size_t used = strlen(available);
         snprintf(available + used, sizeof available - used, "%s%s", used > 0 ? " " : "", *isa);
     }
-    snprintf(openmp, sizeof openmp, "%d", _OPENMP);
     const struct {
         const char *key, *text;
         int64_t number; /* where there is no text */
@@ -59,11 +58,12 @@ static int run(const void *given) {
         {"version", plsh_version(), 0},
         {"processor", name[0] != '\0' ? name : NULL, 0},
         {"cores", NULL, sysconf(_SC_NPROCESSORS_ONLN)},
-        {"threads", NULL, omp_get_max_threads()},
+        {"threads", NULL, plsh_thread_count(0)},
+        {"threads_from", options->common.threads > 0 ? "--threads" : plsh_thread_default_source(),
+         0},
         {"isa", cli_common_isa(&options->common), 0},
         {"isa_available", available, 0},
         {"compiler", compiler(), 0},
-        {"openmp", openmp, 0},
         {"openblas", bench_blas_config(), 0},
     };
     cli_json *json;

@@ -90,7 +90,8 @@ static void put_program_page(FILE *file) {
           file);
     put_roff(file, cli_program_example);
     fputs("\n.fi\n.SH ENVIRONMENT\n.TP\n.B PLSH_ISA\nThe instruction set to use, as \\-\\-isa.\n"
-          ".TP\n.B OMP_NUM_THREADS\nThe number of threads, unless \\-\\-threads is given.\n",
+          ".TP\n.B PLSH_THREADS, OMP_NUM_THREADS\nThe number of threads, unless \\-\\-threads is "
+          "given; the first counts.\n",
           file);
 }
 

@@ -481,7 +481,7 @@ static int run(const void *given) {
     settings options = *(const settings *)given;
     norms_work work = {0};
     cli_partitions_settle(&options.partitions, options.norms.paper);
-    /* ARPACK's vectors are short: a second team of threads beside OpenMP's only gets in its way. */
+    /* ARPACK's vectors are short: OpenBLAS' threads beside those of plsh only get in their way. */
     bench_blas_threads(1);
     int code = prepare(&options, &work);
     if (code == CLI_DONE) code = measure(&options, &work);

@@ -5,9 +5,9 @@
 
 #include "plsh/attention.h"
 #include "plsh/io.h"
+#include "plsh/thread.h"
 
 #include <errno.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +17,11 @@ const cli_option cli_common_options[CLI_COMMON_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_common, threads),
      .value = "N",
-     .help = "threads to use; results do not depend on it; 0 is all cores",
+     .help =
+         "threads to use; results do not depend on it; 0 is what PLSH_THREADS, OMP_NUM_THREADS, "
+         "or the processors and the CPU quota of this process say",
      .fallback = "0",
-     .range = CLI_BETWEEN(0, 4096)},
+     .range = CLI_BETWEEN(0, PLSH_THREADS_MAX)},
     {.name = "seed",
      .kind = CLI_SEED,
      CLI_MEMBER(cli_common, seed),
@@ -51,8 +53,23 @@ const char *cli_common_isa(const cli_common *common) {
     return name != NULL && name[0] != '\0' ? name : plsh_isa_available()[0];
 }
 
+/* The library ignores a PLSH_THREADS that it cannot read. */
+static int check_threads(const cli_common *common) {
+    plsh_error error;
+    const char *text = getenv("PLSH_THREADS");
+    if (common->threads > 0)
+        return plsh_thread_set_default((int)common->threads, &error) == PLSH_STATUS_OK
+                   ? CLI_DONE
+                   : cli_fail_error(&error);
+    if (text == NULL || text[0] == '\0' ||
+        strcmp(plsh_thread_default_source(), "PLSH_THREADS") == 0)
+        return CLI_DONE;
+    return cli_fail("PLSH_THREADS is \"%s\"; 1 to %d", text, PLSH_THREADS_MAX);
+}
+
 int cli_common_check(const cli_common *common) {
-    if (common->threads > 0) omp_set_num_threads((int)common->threads);
+    int code = check_threads(common);
+    if (code != CLI_DONE) return code;
     const char *name = cli_common_isa(common);
     const char *const *available = plsh_isa_available();
     char list[256] = "";

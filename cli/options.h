@@ -13,7 +13,7 @@
 /* ---- every command ---- */
 
 typedef struct cli_common {
-    int64_t threads; /* 0: all cores */
+    int64_t threads; /* 0: the default of plsh/thread.h */
     uint64_t seed;
     const char *isa; /* NULL: PLSH_ISA, else the best */
     bool json;
@@ -29,7 +29,8 @@ const cli_common *cli_common_of(const cli_command *command, const void *settings
 /* The instruction set that the kernels will use. */
 const char *cli_common_isa(const cli_common *common);
 
-/* Refuses an instruction set that is unknown or not there; sets the default thread count. */
+/* Refuses an instruction set that is unknown or not there, and a PLSH_THREADS that is no number;
+ * sets the default number of threads. */
 int cli_common_check(const cli_common *common);
 
 /* ---- decays: draw, norms, attend, bench, error ---- */

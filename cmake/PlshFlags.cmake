@@ -7,7 +7,7 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(THREADS_PREFER_PTHREAD_FLAG ON)
-find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(Threads REQUIRED)
 
 # No contraction outside the kernels: a*b+c must round the same on every ISA. Nobody looks at the
 # floating-point exceptions: without saying so, gcc 12 makes no AVX2 code of a loop with `x < a ? a : x`

@@ -52,7 +52,7 @@ install(FILES "${PROJECT_BINARY_DIR}/plsh-config.cmake"
     DESTINATION ${plsh_config_directory} COMPONENT development)
 
 # What a static link needs besides libplsh.a.
-set(plsh_private_libraries "${OpenMP_C_FLAGS} -lm -ldl")
+set(plsh_private_libraries "-pthread -lm -ldl")
 file(RELATIVE_PATH plsh_prefix_from_pc "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" plsh_prefix_from_pc "${plsh_prefix_from_pc}")
 configure_file(cmake/plsh.pc.in "${PROJECT_BINARY_DIR}/plsh.pc" @ONLY)

@@ -9,6 +9,9 @@ function(plsh_sources variable)
     set(${variable} ${found} PARENT_SCOPE)
 endfunction()
 plsh_sources(plsh_base_sources base)
+# The other libraries have copies of base, but one pool of threads, that of libplsh.
+set(plsh_thread_source "${PROJECT_SOURCE_DIR}/src/base/thread.c")
+list(REMOVE_ITEM plsh_base_sources "${plsh_thread_source}")
 plsh_sources(plsh_sources decay partition head theory attention/counting attention/plan
              attention/forward attention/sampled attention/certificate attention/run
              attention/backward attention/cache)
@@ -29,10 +32,10 @@ function(plsh_add_objects name)
     target_include_directories(${name} PRIVATE
         "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
     target_include_directories(${name} SYSTEM PRIVATE "${PLSH_RANDOM123_INCLUDE}")
-    target_link_libraries(${name} PRIVATE OpenMP::OpenMP_C)
+    target_link_libraries(${name} PRIVATE Threads::Threads)
 endfunction()
 plsh_add_objects(plsh_base_objects ${plsh_base_sources})
-plsh_add_objects(plsh_objects ${plsh_sources} ${plsh_kernels})
+plsh_add_objects(plsh_objects ${plsh_thread_source} ${plsh_sources} ${plsh_kernels})
 if(PLSH_WITH_ARPACK)
     target_compile_definitions(plsh_objects PRIVATE PLSH_WITH_ARPACK=1)
 endif()
@@ -47,6 +50,7 @@ endfunction()
 if(PLSH_BUILD_TESTS)
     plsh_add_testing_objects(plsh_testing_objects
         "${PROJECT_SOURCE_DIR}/src/base/cpu.c" "${PROJECT_SOURCE_DIR}/src/base/memory.c"
+        "${plsh_thread_source}"
         "${PROJECT_SOURCE_DIR}/src/attention/kernels/choose.c" ${plsh_kernels_testing})
 endif()
 
@@ -60,8 +64,8 @@ function(plsh_add_library target kind output)
     target_include_directories(${target} PUBLIC
         "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
         "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-    target_link_libraries(${target} PRIVATE OpenMP::OpenMP_C m ${CMAKE_DL_LIBS})
-    # Also hides what compilers export on their own, such as the locks of OpenMP.
+    target_link_libraries(${target} PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
+    # Also hides what compilers export on their own.
     if(kind STREQUAL "SHARED" AND NOT APPLE)
         set(script "${PROJECT_SOURCE_DIR}/cmake/${output}.map")
         target_link_options(${target} PRIVATE "-Wl,--version-script=${script}")

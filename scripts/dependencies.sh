@@ -16,7 +16,7 @@ plots of make run: gnuplot-nox librsvg2-bin
 tests: libcmocka-dev libgsl-dev g++ man-db groff-base python3
 tests of the page of plsh report: chromium
 tests on other processors: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-tests by clang, its sanitizers and its fuzzer: clang libclang-rt-dev libomp-dev
+tests by clang, its sanitizers and its fuzzer: clang libclang-rt-dev
 the Python package: python3 python3-venv python3-dev
 lint: clang-format clang-tidy shellcheck
 EOF

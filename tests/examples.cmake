@@ -4,7 +4,7 @@ function(plsh_example source library)
     get_filename_component(name ${source} NAME_WE)
     add_executable(example_${name} ${source})
     plsh_apply_flags(example_${name})
-    target_link_libraries(example_${name} PRIVATE ${library} OpenMP::OpenMP_C m)
+    target_link_libraries(example_${name} PRIVATE ${library} Threads::Threads m)
     add_test(NAME example-${name} COMMAND example_${name} ${ARGN})
 endfunction()
 
@@ -23,6 +23,5 @@ if(plsh_has_lm)
         ${models}/llama "Once upon a time" 8)
     plsh_example("${PROJECT_SOURCE_DIR}/examples/lm/embed.c" plsh_lm_static
         ${models}/bert "a cat on a mat" "a feline on a rug")
-    set_tests_properties(example-generate example-embed PROPERTIES
-        FIXTURES_REQUIRED example_models ENVIRONMENT "OMP_WAIT_POLICY=passive")
+    set_tests_properties(example-generate example-embed PROPERTIES FIXTURES_REQUIRED example_models)
 endif()

@@ -6,7 +6,7 @@ if(plsh_has_mpi)
         add_test(NAME mpi-ranks-${ranks} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh"
             ${ranks} $<TARGET_FILE:test_ranks>)
         set_tests_properties(mpi-ranks-${ranks} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
-            TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+            TIMEOUT 300 ENVIRONMENT PLSH_THREADS=1)
     endforeach()
     add_test(NAME mpi-hosts COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/hosts.sh"
         $<TARGET_FILE:test_ranks>)
@@ -36,7 +36,7 @@ if(plsh_has_mpi)
             add_test(NAME mpi-lm-${ranks} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh"
                 ${ranks} $<TARGET_FILE:test_lm> "${model}")
             set_tests_properties(mpi-lm-${ranks} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
-                TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1 FIXTURES_REQUIRED mpi_model)
+                TIMEOUT 300 ENVIRONMENT PLSH_THREADS=1 FIXTURES_REQUIRED mpi_model)
         endforeach()
     endif()
     # The same by the program: files, figures, checkpoints, ranks that are killed.
@@ -47,7 +47,7 @@ if(plsh_has_mpi)
                 "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh" "$<TARGET_FILE:plsh>"
                 "$<TARGET_FILE:plsh-mpi>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py" ${what})
             set_tests_properties(mpi-models-${what} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
-                TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
+                TIMEOUT 300 ENVIRONMENT PLSH_THREADS=1)
         endforeach()
         add_test(NAME mpi-models-hosts COMMAND ${PLSH_PYTHON}
             "${CMAKE_CURRENT_SOURCE_DIR}/mpi/models_test.py"

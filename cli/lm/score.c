@@ -3,8 +3,9 @@
 
 #include "cli/message.h"
 
+#include "plsh/thread.h"
+
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,10 +34,27 @@ typedef struct window {
     bool keep;
 } window;
 
+/* Logits of `count` rows, which tell about ids[first] and on. */
+typedef struct scored_block {
+    const window *w;
+    const float *logits;
+    int64_t vocabulary, first;
+    plsh_score score[BLOCK];
+} scored_block;
+
+static bool is_scored(const window *w, int64_t next) { return next < w->count && next >= w->from; }
+
+static void score_row(void *context, int64_t i, int slot) {
+    scored_block *b = context;
+    (void)slot;
+    if (is_scored(b->w, b->first + i))
+        b->score[i] =
+            plsh_model_score(b->logits + i * b->vocabulary, b->vocabulary, b->w->ids[b->first + i]);
+}
+
 /* The rows first .. first + rows - 1, whose hidden states are given. Row r tells about ids[r+1]. */
 static int score_rows(window *w, const float *hidden, int64_t first, int64_t rows) {
     const int64_t vocabulary = w->model->facts.vocabulary, width = w->model->facts.hidden;
-    plsh_score score[BLOCK];
     plsh_error error;
     for (int64_t r = 0; r < rows; r += BLOCK) {
         int64_t count = rows - r < BLOCK ? rows - r : BLOCK;
@@ -46,16 +64,10 @@ static int score_rows(window *w, const float *hidden, int64_t first, int64_t row
         if (plsh_session_logits(w->session, hidden + r * width, count, to, &error) !=
             PLSH_STATUS_OK)
             return cli_fail_error(&error);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < count; i++) {
-            int64_t next = first + r + i + 1;
-            if (next < w->count && next >= w->from)
-                score[i] = plsh_model_score(to + i * vocabulary, vocabulary, w->ids[next]);
-        }
-        for (int64_t i = 0; i < count; i++) {
-            int64_t next = first + r + i + 1;
-            if (next < w->count && next >= w->from) add_score(w->scores, next, score[i]);
-        }
+        scored_block b = {.w = w, .logits = to, .vocabulary = vocabulary, .first = first + r + 1};
+        plsh_thread_run(0, count, score_row, &b);
+        for (int64_t i = 0; i < count; i++)
+            if (is_scored(w, b.first + i)) add_score(w->scores, b.first + i, b.score[i]);
     }
     return CLI_DONE;
 }

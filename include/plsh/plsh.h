@@ -16,6 +16,7 @@
 #include "plsh/partition.h"
 #include "plsh/status.h"
 #include "plsh/theory.h"
+#include "plsh/thread.h"
 #include "plsh/version.h"
 
 #endif

@@ -4,11 +4,8 @@
  * as its last argument. The error may be NULL; if it is not, a failing call
  * writes one line into it that names what is wrong, where, and what would be
  * right. A call that succeeds leaves it alone. The library prints nothing and
- * does not exit. Nothing is kept from call to call but whether this process was
- * forked from one with threads: such a child runs on one thread, for OpenMP would
- * wait for those it lost. Where threads cannot be made, a call runs on fewer; that
- * is tried when a thread first asks for so many (a limit that comes down later is
- * met by OpenMP itself, and GCC's then ends the process). */
+ * does not exit. Nothing is kept from call to call but threads that wait for the
+ * next one, and their default number: see thread.h. */
 #ifndef PLSH_STATUS_H
 #define PLSH_STATUS_H
 

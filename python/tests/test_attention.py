@@ -354,7 +354,7 @@ import os; os._exit(0)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 def test_threads_that_cannot_be_made():
-    """Fewer are used; OpenMP alone would end the process."""
+    """Fewer are used."""
     import resource
     stack, room = 2**35, 5 * 2**35  # a thread takes as much as its stack
     if resource.getrlimit(resource.RLIMIT_STACK)[1] not in (resource.RLIM_INFINITY,):

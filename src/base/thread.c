@@ -1,72 +1,497 @@
-/* base: how many threads a call uses. */
+/* base: the pool of threads.
+ *
+ * A job lies on a desk while it runs: what to call, and one 64-bit word from which chunks are
+ * claimed. Desks are static and their words carry the number of the job, so a worker that comes
+ * late finds another number or nothing left, and touches nothing of a caller that has gone. Only
+ * who has claimed a chunk reads the rest of the desk: the job cannot end before that chunk has.
+ *
+ * Waiting is spinning for SPIN nanoseconds, then sleep. A spinning thread meets work that comes
+ * within microseconds, as the layers of a model do; one that sleeps leaves the processor to others,
+ * and the scheduler owes it the time, so that it runs at once when it is woken. */
 #include "base/thread.h"
 
+#include "base/processors.h"
+#include "base/status.h"
+
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
-#if defined(__has_include)
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#define ALONE __libc_single_threaded
-#endif
-#endif
-#ifndef ALONE
-#define ALONE 0 /* not known: a child is taken to have lost threads */
+#if defined(__linux__) && !defined(PLSH_THREAD_PORTABLE)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
-/* ---- Forks ----------------------------------------------------------------------------------- */
+#ifdef PLSH_TESTING
+static void (*_Atomic hook)(plsh_thread_event event);
 
-static atomic_bool had_threads, lost_threads;
+void plsh_thread_watch(void (*now)(plsh_thread_event event)) { atomic_store(&hook, now); }
 
-static void before_fork(void) { atomic_store(&had_threads, !ALONE); }
-static void in_child(void) { atomic_store(&lost_threads, atomic_load(&had_threads)); }
+static void tell(plsh_thread_event event) {
+    void (*function)(plsh_thread_event) = atomic_load(&hook);
+    if (function != NULL) function(event);
+}
+#define TELL(event) tell(event)
+#else
+#define TELL(event) ((void)0)
+#endif
 
-__attribute__((constructor)) static void watch_forks(void) {
-    pthread_atfork(before_fork, NULL, in_child);
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+/* Sleep while *word == value, until woken; may return for no reason. */
+#if defined(__linux__) && !defined(PLSH_THREAD_PORTABLE)
+static void sleep_on(atomic_uint *word, unsigned value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-/* ---- Threads that cannot be made ------------------------------------------------------------- */
+static void wake(atomic_uint *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
 
-enum { MOST = 4096 + 1 }; /* a call has at most 4096 threads */
+static void forget_sleepers(void) {}
+#else
+/* One lock for all words: who changes a word takes it before waking, so no wake is missed. */
+static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
 
-typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    bool open;
-} gate;
+static void sleep_on(atomic_uint *word, unsigned value) {
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    pthread_mutex_lock(&sleep_lock);
+    if (atomic_load(word) == value) pthread_cond_wait(&woken, &sleep_lock);
+    pthread_mutex_unlock(&sleep_lock);
+    pthread_setcancelstate(state, NULL);
+}
 
-static void *wait_at(void *context) {
-    gate *at = context;
-    pthread_mutex_lock(&at->lock);
-    while (!at->open) pthread_cond_wait(&at->opened, &at->lock);
-    pthread_mutex_unlock(&at->lock);
+static void wake(atomic_uint *word) {
+    (void)word;
+    pthread_mutex_lock(&sleep_lock);
+    pthread_cond_broadcast(&woken);
+    pthread_mutex_unlock(&sleep_lock);
+}
+
+static void forget_sleepers(void) {
+    pthread_mutex_init(&sleep_lock, NULL);
+    pthread_cond_init(&woken, NULL);
+}
+#endif
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+enum { SPIN = 50000 /* nanoseconds */, PAUSES = 16 /* between two looks at the clock */ };
+
+/* Until *word is not `value`, or *word's upper bits are 0 where `until_zero`; false after SPIN. */
+static bool spin_on(const atomic_uint *word, unsigned value, bool until_zero) {
+    for (const int64_t end = now() + SPIN; now() < end;) {
+        for (int i = 0; i < PAUSES; i++) {
+            const unsigned seen = atomic_load_explicit(word, memory_order_acquire);
+            if (until_zero ? seen == 0 : seen != value) return true;
+            pause_briefly();
+        }
+    }
+    return false;
+}
+
+/* ---- Rounding and underflow ------------------------------------------------------------------ */
+
+/* A worker rounds as the caller does, who may flush denormal numbers to zero: the bits must not
+ * depend on who runs a chunk. */
+#if defined(__x86_64__)
+static uint64_t get_rounding(void) { return __builtin_ia32_stmxcsr() & ~63u; } /* without flags */
+static void set_rounding(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
+#elif defined(__aarch64__)
+static uint64_t get_rounding(void) {
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+}
+static void set_rounding(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode)); }
+#else
+static uint64_t get_rounding(void) { return 0; }
+static void set_rounding(uint64_t mode) { (void)mode; }
+#endif
+
+/* ---- Jobs ------------------------------------------------------------------------------------ */
+
+/* What is left to claim: number of the job, seats, pieces. A piece is one chunk, or a few where a
+ * job has more than MOST_PIECES. A seat is a slot that no worker has taken. */
+enum { PIECE_BITS = 16, SEAT_BITS = 13, MOST_PIECES = (1 << PIECE_BITS) - 1 };
+static const uint64_t ONE_SEAT = UINT64_C(1) << PIECE_BITS;
+static const uint64_t ONE_JOB = UINT64_C(1) << (PIECE_BITS + SEAT_BITS);
+
+static unsigned pieces_left(uint64_t claims) { return (unsigned)(claims & MOST_PIECES); }
+static unsigned seats_left(uint64_t claims) {
+    return (unsigned)(claims >> PIECE_BITS & ((1 << SEAT_BITS) - 1));
+}
+
+_Static_assert(PLSH_THREADS_MAX < 1 << SEAT_BITS, "seats fit");
+
+typedef struct desk {
+    _Alignas(64) _Atomic uint64_t claims;
+    /* Twice the pieces that are not reported, and 1 where the caller sleeps. */
+    _Alignas(64) atomic_uint pending;
+    plsh_thread_function function;
+    void *context;
+    int64_t chunks, each; /* chunks of a piece */
+    unsigned pieces, seats;
+    uint64_t rounding;
+} desk;
+
+enum { DESKS = 64 }; /* bits of `used`; further callers at once run their jobs alone */
+
+typedef struct worker {
+    _Alignas(64) atomic_uint asleep;
+    pthread_t thread;
+} worker;
+
+static struct {
+    _Alignas(64) _Atomic uint64_t used; /* desks with a job */
+    _Alignas(64) atomic_uint posted;    /* jobs so far: what idle workers look at */
+    _Alignas(64) atomic_int spinning, sleeping;
+    atomic_int workers, wanted; /* wanted: seats of all jobs */
+    atomic_bool stopped;
+    int processors;
+    int64_t retry; /* no thread could be made: not tried before */
+    pthread_mutex_t making;
+    desk desk[DESKS];
+    worker worker[PLSH_THREADS_MAX];
+} pool = {.making = PTHREAD_MUTEX_INITIALIZER};
+
+/* Is this thread inside a chunk? */
+static _Thread_local bool inside;
+
+static void run_piece(const desk *d, unsigned piece, int slot) {
+    const int64_t first = (int64_t)piece * d->each;
+    const int64_t end = d->chunks - first < d->each ? d->chunks : first + d->each;
+    for (int64_t chunk = first; chunk < end; chunk++) d->function(d->context, chunk, slot);
+}
+
+/* Claims a piece, which is none of the caller's with `seats` = 0 and takes a seat with 1: false
+ * where there is none. `claims` becomes what was left before. */
+static bool claim(desk *d, unsigned seats, uint64_t *claims) {
+    uint64_t seen = atomic_load_explicit(&d->claims, memory_order_relaxed);
+    while (pieces_left(seen) > 0 && seats_left(seen) >= seats) {
+        if (seats > 0) TELL(PLSH_THREAD_SEES);
+        if (atomic_compare_exchange_weak_explicit(&d->claims, &seen, seen - 1 - seats * ONE_SEAT,
+                                                  memory_order_acquire, memory_order_relaxed)) {
+            *claims = seen;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* From the first claim to the last that there is. Reports at the end: until then the job is there,
+ * and further claims are of the same job. */
+static unsigned run_claims(desk *d, uint64_t claims, int slot) {
+    unsigned done = 0;
+    inside = true;
+    do {
+        TELL(PLSH_THREAD_CLAIMED);
+        run_piece(d, d->pieces - pieces_left(claims), slot);
+        done++;
+        TELL(PLSH_THREAD_FINISHED);
+    } while (!atomic_load_explicit(&pool.stopped, memory_order_relaxed) && claim(d, 0, &claims));
+    inside = false;
+    return done;
+}
+
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+static bool work_at(desk *d) {
+    uint64_t claims;
+    if (!claim(d, 1, &claims)) return false;
+    if (get_rounding() != d->rounding) set_rounding(d->rounding);
+    const unsigned done = run_claims(d, claims, (int)(d->seats - seats_left(claims)) + 1);
+    if (atomic_fetch_sub(&d->pending, 2 * done) == 2 * done + 1) wake(&d->pending);
+    return true;
+}
+
+/* Looks at all desks, other workers first at others. */
+static bool work_somewhere(int number) {
+    const uint64_t used = atomic_load_explicit(&pool.used, memory_order_relaxed);
+    const int first = number % DESKS;
+    bool worked = false;
+    for (uint64_t left = used >> first | used << (DESKS - first) % DESKS; left != 0;
+         left &= left - 1)
+        worked = work_at(&pool.desk[(first + __builtin_ctzll(left)) % DESKS]) || worked;
+    return worked;
+}
+
+static void sleep_until_posted(worker *self, unsigned seen) {
+    unsigned yes = 1;
+    TELL(PLSH_THREAD_SLEEPS);
+    atomic_store(&self->asleep, 1);
+    atomic_fetch_add(&pool.sleeping, 1);
+    if (atomic_load(&pool.posted) == seen && !atomic_load(&pool.stopped)) {
+        while (atomic_load(&self->asleep) == 1) sleep_on(&self->asleep, 1);
+    } else if (atomic_compare_exchange_strong(&self->asleep, &yes, 0)) {
+        atomic_fetch_sub(&pool.sleeping, 1);
+    }
+}
+
+/* Only as many spin as have a processor beside the caller. */
+static void wait_for_job(int number, unsigned seen) {
+    if (number + 1 < pool.processors) {
+        atomic_fetch_add(&pool.spinning, 1);
+        const bool came = spin_on(&pool.posted, seen, false);
+        atomic_fetch_sub(&pool.spinning, 1);
+        if (came) return;
+    }
+    sleep_until_posted(&pool.worker[number], seen);
+}
+
+static void *live(void *context) {
+    worker *self = context;
+    const int number = (int)(self - pool.worker);
+    TELL(PLSH_THREAD_STARTS);
+    while (!atomic_load(&pool.stopped)) {
+        const unsigned seen = atomic_load(&pool.posted);
+        TELL(PLSH_THREAD_LOOKS);
+        if (!work_somewhere(number)) wait_for_job(number, seen);
+    }
     return NULL;
 }
 
-/* How many of `wanted` threads there can be at once. */
-static int try_threads(int wanted) {
-    pthread_t thread[MOST];
-    gate at = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    int made = 0;
-    while (made < wanted && made < MOST && pthread_create(&thread[made], NULL, wait_at, &at) == 0)
-        made++;
-    pthread_mutex_lock(&at.lock);
-    at.open = true;
-    pthread_cond_broadcast(&at.opened);
-    pthread_mutex_unlock(&at.lock);
-    for (int i = 0; i < made; i++) pthread_join(thread[i], NULL);
-    return made;
+/* Wakes one; who takes `asleep` from 1 to 0 counts it out. */
+static bool wake_worker(worker *which) {
+    unsigned yes = 1;
+    if (!atomic_compare_exchange_strong(&which->asleep, &yes, 0)) return false;
+    atomic_fetch_sub(&pool.sleeping, 1);
+    wake(&which->asleep);
+    return true;
 }
 
-int plsh_thread_team(int threads) {
-    enum { SPARE = 1 }; /* somebody else's next thread */
-    static _Thread_local int proven = 1;
-    if (threads <= 1 || atomic_load_explicit(&lost_threads, memory_order_relaxed)) return 1;
-    if (threads <= proven || omp_in_parallel()) return threads;
-    int others = threads - 1, made = try_threads(others + SPARE);
-    if (made < others + SPARE) return 1 + made / 2; /* near the limit: the rest stays free */
-    proven = threads;
-    return threads;
+static void wake_workers(int seats) {
+    int missing = seats - atomic_load(&pool.spinning);
+    const int workers = atomic_load(&pool.workers);
+    for (int i = 0; i < workers && missing > 0 && atomic_load(&pool.sleeping) > 0; i++)
+        missing -= wake_worker(&pool.worker[i]);
+}
+
+/* ---- Making, forking, ending ----------------------------------------------------------------- */
+
+static void before_fork(void) { pthread_mutex_lock(&pool.making); }
+static void in_parent(void) { pthread_mutex_unlock(&pool.making); }
+
+/* The child has the calling thread alone, and no job: chunks do not fork. */
+static void in_child(void) {
+    pthread_mutex_init(&pool.making, NULL);
+    forget_sleepers();
+    atomic_store(&pool.used, 0);
+    atomic_store(&pool.spinning, 0);
+    atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.workers, 0);
+    atomic_store(&pool.wanted, 0);
+    pool.retry = 0;
+}
+
+static void prepare(void) {
+    pool.processors = plsh_processors_of_affinity();
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+#ifdef PLSH_TESTING
+static atomic_int limit = PLSH_THREADS_MAX;
+
+void plsh_thread_limit(int most) { atomic_store(&limit, most); }
+#define CANNOT_MAKE(which) ((which)-pool.worker >= atomic_load(&limit))
+#else
+#define CANNOT_MAKE(which) 0
+#endif
+
+/* Signals are for the threads of the program. */
+static bool make_worker(worker *which) {
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    atomic_store(&which->asleep, 0);
+    const int failed = CANNOT_MAKE(which) || pthread_create(&which->thread, NULL, live, which);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return !failed;
+}
+
+/* Workers for a job of that many seats, and for all jobs together as far as there are processors.
+ * Where one cannot be made, this is tried again after RETRY nanoseconds. */
+static void make_workers(int seats) {
+    enum { RETRY = 1000000000 };
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare);
+    int most = pool.processors - 1, wanted = atomic_load(&pool.wanted);
+    if (most > PLSH_THREADS_MAX) most = PLSH_THREADS_MAX;
+    if (wanted > most) wanted = most;
+    if (wanted < seats) wanted = seats;
+    if (atomic_load(&pool.workers) >= wanted || pthread_mutex_trylock(&pool.making) != 0) return;
+    if (pool.retry == 0 || now() > pool.retry) {
+        int made = atomic_load(&pool.workers);
+        while (!atomic_load(&pool.stopped) && made < wanted && make_worker(&pool.worker[made]))
+            atomic_store(&pool.workers, ++made);
+        pool.retry = made < wanted ? now() + RETRY : 0;
+    }
+    pthread_mutex_unlock(&pool.making);
+}
+
+/* Also where the library is unloaded: its code must not run any more. */
+__attribute__((destructor)) static void stop_workers(void) {
+    pthread_mutex_lock(&pool.making);
+    atomic_store(&pool.stopped, true);
+    atomic_fetch_add(&pool.posted, 1);
+    const int workers = atomic_load(&pool.workers);
+    for (int i = 0; i < workers; i++) wake_worker(&pool.worker[i]);
+    for (int i = 0; i < workers; i++)
+        if (!pthread_equal(pthread_self(), pool.worker[i].thread))
+            pthread_join(pool.worker[i].thread, NULL);
+    atomic_store(&pool.workers, 0);
+    pthread_mutex_unlock(&pool.making);
+}
+
+#ifdef PLSH_TESTING
+int plsh_thread_workers(void) { return atomic_load(&pool.workers); }
+#endif
+
+/* ---- Callers --------------------------------------------------------------------------------- */
+
+/* A free desk; NULL where all are taken. */
+static desk *take_desk(void) {
+    uint64_t used = atomic_load_explicit(&pool.used, memory_order_relaxed);
+    while (~used != 0) {
+        const int place = __builtin_ctzll(~used);
+        if (atomic_compare_exchange_weak(&pool.used, &used, used | UINT64_C(1) << place))
+            return &pool.desk[place];
+    }
+    return NULL;
+}
+
+static void leave_desk(const desk *d) {
+    atomic_fetch_and(&pool.used, ~(UINT64_C(1) << (d - pool.desk)));
+}
+
+static void post(desk *d, int64_t chunks, int seats, plsh_thread_function function, void *context) {
+    d->function = function;
+    d->context = context;
+    d->chunks = chunks;
+    d->each = (chunks - 1) / MOST_PIECES + 1;
+    d->pieces = (unsigned)((chunks - 1) / d->each + 1);
+    d->seats = (unsigned)seats;
+    d->rounding = get_rounding();
+    atomic_store_explicit(&d->pending, 2 * d->pieces, memory_order_relaxed);
+    const uint64_t last = atomic_load_explicit(&d->claims, memory_order_relaxed);
+    atomic_store_explicit(&d->claims,
+                          (last / ONE_JOB + 1) * ONE_JOB + (uint64_t)seats * ONE_SEAT + d->pieces,
+                          memory_order_release);
+    atomic_fetch_add(&pool.posted, 1);
+    if (atomic_load(&pool.sleeping) > 0) wake_workers(seats);
+}
+
+/* For the pieces that others have claimed. */
+static void await_claimed(desk *d) {
+    if (spin_on(&d->pending, 0, true)) return;
+    unsigned seen = atomic_fetch_or(&d->pending, 1) | 1;
+    while (seen != 1) {
+        sleep_on(&d->pending, seen);
+        seen = atomic_load(&d->pending);
+    }
+}
+
+static void run_alone(int64_t chunks, plsh_thread_function function, void *context) {
+    for (int64_t chunk = 0; chunk < chunks; chunk++) function(context, chunk, 0);
+}
+
+void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function, void *context) {
+    threads = plsh_thread_count(threads);
+    desk *d = NULL;
+    if (threads > 1 && chunks > 1 && !inside && !atomic_load(&pool.stopped)) d = take_desk();
+    if (d == NULL) {
+        run_alone(chunks, function, context);
+        return;
+    }
+    const int seats = (chunks < threads ? (int)chunks : threads) - 1;
+    atomic_fetch_add(&pool.wanted, seats);
+    make_workers(seats);
+    post(d, chunks, seats, function, context);
+    uint64_t claims;
+    unsigned done = 0;
+    while (claim(d, 0, &claims)) done += run_claims(d, claims, 0);
+    if (atomic_fetch_sub(&d->pending, 2 * done) != 2 * done) {
+        TELL(PLSH_THREAD_WAITS);
+        await_claimed(d);
+    }
+    atomic_fetch_sub(&pool.wanted, seats);
+    leave_desk(d);
+}
+
+/* ---- The default number ---------------------------------------------------------------------- */
+
+/* The number and its source in one word; 0: not looked at. */
+static const char *const sources[] = {"plsh_thread_set_default", "PLSH_THREADS", "OMP_NUM_THREADS",
+                                      "affinity", "cgroup"};
+enum { SET, FROM_PLSH, FROM_OMP, FROM_AFFINITY, FROM_CGROUP, SOURCES = 8 };
+static atomic_int preset;
+
+/* 1 to PLSH_THREADS_MAX at the begin of a text, before its end or a comma; otherwise 0. */
+static int parse_threads(const char *text, bool list) {
+    char *end;
+    if (text == NULL || *text == '\0') return 0;
+    errno = 0;
+    const long threads = strtol(text, &end, 10);
+    const bool whole = *end == '\0' || (list && *end == ',');
+    return whole && errno == 0 && threads >= 1 && threads <= PLSH_THREADS_MAX ? (int)threads : 0;
+}
+
+static int look_around(void) {
+    int threads = parse_threads(getenv("PLSH_THREADS"), false), source = FROM_PLSH;
+    if (threads == 0) {
+        source = FROM_OMP;
+        threads = parse_threads(getenv("OMP_NUM_THREADS"), true);
+    }
+    if (threads == 0) {
+        const int quota = plsh_processors_of_quota("");
+        source = FROM_AFFINITY;
+        threads = plsh_processors_of_affinity();
+        if (quota > 0 && quota < threads) {
+            source = FROM_CGROUP;
+            threads = quota;
+        }
+    }
+    return (threads < PLSH_THREADS_MAX ? threads : PLSH_THREADS_MAX) * SOURCES + source;
+}
+
+/* Two threads that look at once find the same; a number that is set meanwhile stays. */
+static int find_preset(void) {
+    int found = atomic_load_explicit(&preset, memory_order_relaxed), none = 0;
+    if (found != 0) return found;
+    found = look_around();
+    return atomic_compare_exchange_strong(&preset, &none, found) ? found : none;
+}
+
+int plsh_thread_count(int requested) {
+    if (requested <= 0) return find_preset() / SOURCES;
+    return requested < PLSH_THREADS_MAX ? requested : PLSH_THREADS_MAX;
+}
+
+const char *plsh_thread_default_source(void) { return sources[find_preset() % SOURCES]; }
+
+plsh_status plsh_thread_set_default(int threads, plsh_error *error) {
+    if (threads < 0 || threads > PLSH_THREADS_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "threads is %d; 0 to %d", threads,
+                         PLSH_THREADS_MAX);
+    atomic_store(&preset, threads == 0 ? look_around() : threads * SOURCES + SET);
+    return PLSH_STATUS_OK;
 }

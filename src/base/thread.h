@@ -1,19 +1,59 @@
-/* base: how many threads a call uses. Results never depend on the answer:
- * work is cut into pieces whose number and order come from the problem. */
+/* base: loops over rows by the pool of threads (plsh/thread.h). The pool is in libplsh alone: the
+ * other libraries have copies of base, but call the pool of libplsh, so that a process has one. */
 #ifndef PLSH_BASE_THREAD_H
 #define PLSH_BASE_THREAD_H
 
-#include <omp.h>
+#include "plsh/thread.h"
 
-/* What a parallel region may ask for, of `threads`: 1 in a child that was forked from a process
- * with threads, where OpenMP would wait for ever for those it lost; and no more than can be made,
- * where OpenMP would end the process. That is tried once for each calling thread and number. */
-int plsh_thread_team(int threads);
+/* Rows first to end - 1 of a loop. */
+typedef void (*plsh_thread_rows_function)(void *context, int64_t first, int64_t end, int slot);
 
-/* requested > 0: that many; otherwise OpenMP's default (all cores, or
- * OMP_NUM_THREADS); both within the above. */
-static inline int plsh_thread_count(int requested) {
-    return plsh_thread_team(requested > 0 ? requested : omp_get_max_threads());
+typedef struct plsh_thread_rows_job {
+    plsh_thread_rows_function function;
+    void *context;
+    int64_t rows, chunks;
+} plsh_thread_rows_job;
+
+static inline void plsh_thread_rows_chunk(void *context, int64_t chunk, int slot) {
+    const plsh_thread_rows_job *job = (const plsh_thread_rows_job *)context;
+    const int64_t each = job->rows / job->chunks, more = job->rows % job->chunks;
+    const int64_t first = chunk * each + (chunk < more ? chunk : more);
+    job->function(job->context, first, first + each + (chunk < more), slot);
 }
+
+/* Runs function over `rows` rows, cut into chunks of at least `least` rows: PLSH_THREAD_CHUNKS for
+ * each thread where there are enough rows. What a row computes must not depend on its chunk. */
+enum { PLSH_THREAD_CHUNKS = 8 };
+
+static inline void plsh_thread_rows(int threads, int64_t rows, int64_t least,
+                                    plsh_thread_rows_function function, void *context) {
+    if (rows <= 0) return;
+    plsh_thread_rows_job job = {function, context, rows, 1};
+    const int64_t most = (int64_t)plsh_thread_count(threads) * PLSH_THREAD_CHUNKS;
+    if (threads != 1) job.chunks = rows / (least > 1 ? least : 1);
+    if (job.chunks > most) job.chunks = most;
+    if (job.chunks < 1) job.chunks = 1;
+    plsh_thread_run(threads, job.chunks, plsh_thread_rows_chunk, &job);
+}
+
+#ifdef PLSH_TESTING
+/* What a worker is about to do, told to the hook of the tests, which may hold it back. */
+typedef enum plsh_thread_event {
+    PLSH_THREAD_STARTS,   /* begins its life */
+    PLSH_THREAD_LOOKS,    /* looks for a job */
+    PLSH_THREAD_SEES,     /* has seen chunks that are left, and claims one */
+    PLSH_THREAD_CLAIMED,  /* has claimed a chunk, the caller too */
+    PLSH_THREAD_FINISHED, /* has run a chunk and not reported it */
+    PLSH_THREAD_SLEEPS,   /* goes to sleep */
+    PLSH_THREAD_WAITS     /* the caller waits for claimed chunks */
+} plsh_thread_event;
+
+/* NULL: no hook. Set while no job runs. */
+void plsh_thread_watch(void (*hook)(plsh_thread_event event));
+
+/* The threads of the pool that there are now; and no more than `most` can be made. */
+int plsh_thread_workers(void);
+void plsh_thread_limit(int most);
+#endif
 
 #endif

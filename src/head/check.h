@@ -4,11 +4,11 @@
 #define PLSH_HEAD_CHECK_H
 
 #include "plsh/head.h"
+#include "plsh/thread.h"
 
 enum {
     PLSH_DIM_MAX = 512, /* head_dim and value_dim */
     PLSH_HEADS_MAX = 1 << 20,
-    PLSH_THREADS_MAX = 4096,
     PLSH_SAMPLES_MAX = 1 << 24 /* counts of draws are floats, which are exact up to here */
 };
 #define PLSH_ROWS_MAX (INT64_C(1) << 40) /* of one call */

@@ -221,17 +221,23 @@ static int64_t unit_of(plsh_weight_type type) {
     return plsh_weight_kinds[type].block == 256 ? 256 : PLSH_LINEAR_GROUP;
 }
 
-/* All tiles of some products, shared among the threads. */
+/* Some products whose tiles are numbered through. */
+typedef struct product_list {
+    const plsh_linear_engine *engine;
+    const product *products;
+} product_list;
+
+static void run_numbered(void *context, int64_t tile, int slot) {
+    const product_list *all = context;
+    const product *p = all->products;
+    for (; tile >= p->tiles; p++) tile -= p->tiles;
+    run_tile(p, memory_of(all->engine, slot), tile);
+}
+
 static void run_products(const plsh_linear_engine *engine, const product *products, int count) {
     int64_t total = 0;
     for (int i = 0; i < count; i++) total += products[i].tiles;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(plsh_thread_team(engine->threads))
-    for (int64_t t = 0; t < total; t++) {
-        const product *p = products;
-        int64_t tile = t;
-        for (; tile >= p->tiles; p++) tile -= p->tiles;
-        run_tile(p, memory_of(engine, omp_get_thread_num()), tile);
-    }
+    plsh_thread_run(engine->threads, total, run_numbered, &(product_list){engine, products});
 }
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
@@ -249,8 +255,22 @@ static void sum_groups(float *sums, int64_t rows, int64_t in, plsh_const_matrix 
     }
 }
 
-static void run_dots(const plsh_linear_engine *engine, const plsh_linear *layer, const float *sums,
-                     int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add, int64_t run) {
+/* Some layers of one input, whose runs of outputs are numbered through. */
+typedef struct few_rows {
+    const plsh_linear_engine *engine;
+    const plsh_linear *layers;
+    const plsh_matrix *y;
+    const float *sums;
+    int64_t rows;
+    plsh_const_matrix x;
+    bool add;
+} few_rows;
+
+/* Run number `run` of layer number i. */
+static void run_dots(const few_rows *few, int i, int64_t run) {
+    const plsh_linear *layer = &few->layers[i];
+    const plsh_matrix y = few->y[i];
+    const bool add = few->add;
     const int64_t first = run * DOT_RUN;
     const size_t row_bytes = bytes_of(layer->type, layer->in);
     float *to = y.data + first;
@@ -259,10 +279,10 @@ static void run_dots(const plsh_linear_engine *engine, const plsh_linear *layer,
         .row_bytes = row_bytes,
         .outs = least(DOT_RUN, layer->out - first),
         .in = layer->in,
-        .x = x.data,
-        .x_stride = x.stride,
-        .rows = (int)rows,
-        .sums = sums,
+        .x = few->x.data,
+        .x_stride = few->x.stride,
+        .rows = (int)few->rows,
+        .sums = few->sums,
         .sums_stride = layer->in / PLSH_LINEAR_GROUP,
         .start = add           ? to
                  : layer->bias ? layer->bias + first
@@ -271,10 +291,21 @@ static void run_dots(const plsh_linear_engine *engine, const plsh_linear *layer,
         .y = to,
         .y_stride = y.stride,
     };
-    engine->kernels->dot[layer->type](&dot);
+    few->engine->kernels->dot[layer->type](&dot);
 }
 
 static int64_t runs_of(const plsh_linear *layer) { return (layer->out + DOT_RUN - 1) / DOT_RUN; }
+
+static void run_runs(void *context, int64_t first, int64_t end, int slot) {
+    const few_rows *few = context;
+    int i = 0;
+    int64_t run = first;
+    (void)slot;
+    for (int64_t left = end - first; left > 0; left--, run++) {
+        for (; run >= runs_of(&few->layers[i]); i++) run -= runs_of(&few->layers[i]);
+        run_dots(few, i, run);
+    }
+}
 
 static void forward_few(const plsh_linear_engine *engine, const plsh_linear *layers,
                         const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x,
@@ -283,13 +314,8 @@ static void forward_few(const plsh_linear_engine *engine, const plsh_linear *lay
     for (int i = 0; i < count; i++) total += runs_of(&layers[i]);
     float *sums = engine->workspace;
     sum_groups(sums, rows, layers[0].in, x);
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(engine->threads))
-    for (int64_t t = 0; t < total; t++) {
-        int i = 0;
-        int64_t run = t;
-        for (; run >= runs_of(&layers[i]); i++) run -= runs_of(&layers[i]);
-        run_dots(engine, &layers[i], sums, rows, x, y[i], add, run);
-    }
+    few_rows few = {engine, layers, y, sums, rows, x, add};
+    plsh_thread_rows(engine->threads, total, 1, run_runs, &few);
 }
 
 /* ---- What is called ------------------------------------------------------------------------- */

@@ -57,31 +57,51 @@ PLSH_CLONES static void slope(plsh_activation kind, const float *restrict from, 
     }
 }
 
+typedef struct layer {
+    plsh_activation kind;
+    bool gated;
+    int64_t width;
+    const float *x, *dy;
+    float *to; /* y or dx */
+} layer;
+
+static void forward_rows(void *context, int64_t first, int64_t end, int slot) {
+    const layer *a = context;
+    const int64_t width = a->width;
+    (void)slot;
+    for (int64_t r = first; r < end; r++) {
+        const float *from = a->x + r * width * (a->gated ? 2 : 1);
+        float *to = a->to + r * width;
+        apply(a->kind, from, to, width);
+        for (int64_t c = 0; a->gated && c < width; c++) to[c] *= from[width + c];
+    }
+}
+
 void plsh_activation_forward(plsh_activation kind, bool gated, const float *x, float *y,
                              int64_t rows, int64_t width, int threads) {
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *from = x + r * width * (gated ? 2 : 1);
-        float *to = y + r * width;
-        apply(kind, from, to, width);
-        for (int64_t c = 0; gated && c < width; c++) to[c] *= from[width + c];
+    layer a = {.kind = kind, .gated = gated, .width = width, .x = x, .to = y};
+    plsh_thread_rows(threads, rows, 1, forward_rows, &a);
+}
+
+static void backward_rows(void *context, int64_t first, int64_t end, int slot) {
+    const layer *a = context;
+    const int64_t width = a->width;
+    (void)slot;
+    for (int64_t r = first; r < end; r++) {
+        const float *from = a->x + r * width * (a->gated ? 2 : 1), *dout = a->dy + r * width;
+        float *to = a->to + r * width * (a->gated ? 2 : 1);
+        if (a->gated) apply(a->kind, from, to + width, width);
+        slope(a->kind, from, to, width);
+        for (int64_t c = 0; c < width; c++) to[c] *= dout[c];
+        for (int64_t c = 0; a->gated && c < width; c++) {
+            to[c] *= from[width + c];
+            to[width + c] *= dout[c];
+        }
     }
 }
 
 void plsh_activation_backward(plsh_activation kind, bool gated, const float *x, const float *dy,
                               float *dx, int64_t rows, int64_t width, int threads) {
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *from = x + r * width * (gated ? 2 : 1), *dout = dy + r * width;
-        float *to = dx + r * width * (gated ? 2 : 1);
-        if (gated) apply(kind, from, to + width, width);
-        slope(kind, from, to, width);
-        for (int64_t c = 0; c < width; c++) to[c] *= dout[c];
-        for (int64_t c = 0; gated && c < width; c++) {
-            to[c] *= from[width + c];
-            to[width + c] *= dout[c];
-        }
-    }
+    layer a = {.kind = kind, .gated = gated, .width = width, .x = x, .dy = dy, .to = dx};
+    plsh_thread_rows(threads, rows, 1, backward_rows, &a);
 }

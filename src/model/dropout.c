@@ -10,28 +10,47 @@ static uint64_t seed_of(const plsh_dropout *dropout) {
     return dropout->seed ^ (dropout->step * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
-                        plsh_dropout_place place, const float *x, int64_t stride, float *to,
-                        int64_t rows, int64_t columns, int threads) {
-    const plsh_stream stream = {.seed = seed_of(dropout),
-                                .head = (uint32_t)layer * 8 + (uint32_t)place,
-                                .purpose = PURPOSE_DROPOUT};
-    const uint32_t below = (uint32_t)(p * 4294967296.0);
-    const float scale = (float)(1.0 / (1.0 - p));
-    const int64_t draws = (columns + EACH - 1) / EACH;
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(plsh_thread_team(threads)) if (rows > 1 && threads > 1)
-    for (int64_t r = 0; r < rows; r++) {
+typedef struct mask {
+    plsh_stream stream;
+    uint32_t below;
+    float scale;
+    int64_t first, columns;
+    const float *x;
+    int64_t stride;
+    float *to;
+} mask;
+
+static void apply_rows(void *context, int64_t row, int64_t end, int slot) {
+    const mask *m = context;
+    const int64_t draws = (m->columns + EACH - 1) / EACH;
+    (void)slot;
+    for (int64_t r = row; r < end; r++) {
         for (int64_t d = 0; d < draws; d++) {
-            plsh_random random =
-                plsh_random_at(stream, (uint64_t)((dropout->first + r) * draws + d));
-            for (int i = 0; i < EACH && d * EACH + i < columns; i++) {
+            plsh_random random = plsh_random_at(m->stream, (uint64_t)((m->first + r) * draws + d));
+            for (int i = 0; i < EACH && d * EACH + i < m->columns; i++) {
                 int64_t c = d * EACH + i;
                 uint32_t word = (uint32_t)(random.word[i / 2] >> (32 * (i % 2)));
-                to[r * columns + c] = word < below ? 0.0f : x[r * stride + c] * scale;
+                m->to[r * m->columns + c] =
+                    word < m->below ? 0.0f : m->x[r * m->stride + c] * m->scale;
             }
         }
     }
+}
+
+void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
+                        plsh_dropout_place place, const float *x, int64_t stride, float *to,
+                        int64_t rows, int64_t columns, int threads) {
+    mask m = {.stream = {.seed = seed_of(dropout),
+                         .head = (uint32_t)layer * 8 + (uint32_t)place,
+                         .purpose = PURPOSE_DROPOUT},
+              .below = (uint32_t)(p * 4294967296.0),
+              .scale = (float)(1.0 / (1.0 - p)),
+              .first = dropout->first,
+              .columns = columns,
+              .x = x,
+              .stride = stride,
+              .to = to};
+    plsh_thread_rows(threads, rows, 1, apply_rows, &m);
 }
 
 plsh_attention_dropout plsh_dropout_of_weights(const plsh_dropout *dropout, int64_t layer,

@@ -66,13 +66,26 @@ PLSH_CLONES static void forward_row(const plsh_norm *norm, int64_t parts, const 
     }
 }
 
+typedef struct pass {
+    const plsh_norm *norm;
+    plsh_norm_rows shape;
+    const float *x, *dy;
+    float *to; /* y or dx */
+    int64_t dy_stride, to_stride;
+    float *partial;
+} pass;
+
+static void forward_rows(void *context, int64_t first, int64_t end, int slot) {
+    const pass *p = context;
+    (void)slot;
+    for (int64_t r = first; r < end; r++)
+        forward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride, p->to + r * p->to_stride);
+}
+
 void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float *x, float *y,
                        int64_t y_stride, int threads) {
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(plsh_thread_team(threads)) if (shape.rows > 8 && threads > 1)
-    for (int64_t r = 0; r < shape.rows; r++) {
-        forward_row(norm, shape.parts, x + r * shape.stride, y + r * y_stride);
-    }
+    pass p = {.norm = norm, .shape = shape, .x = x, .to = y, .to_stride = y_stride};
+    plsh_thread_rows(threads, shape.rows, 8, forward_rows, &p);
 }
 
 /* The sums of a row's backward pass over `count` numbers, at most SUMS, from c on. */
@@ -114,21 +127,31 @@ PLSH_CLONES static void backward_row(const plsh_norm *norm, int64_t parts, const
     }
 }
 
+static void backward_block(void *context, int64_t block, int slot) {
+    const pass *p = context;
+    const int64_t width = p->norm->width, end = (block + 1) * PLSH_NORM_BLOCK;
+    float *sums = p->partial + block * 2 * width;
+    (void)slot;
+    memset(sums, 0, sizeof(float) * 2 * (size_t)width);
+    for (int64_t r = block * PLSH_NORM_BLOCK; r < end && r < p->shape.rows; r++)
+        backward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride, p->dy + r * p->dy_stride,
+                     p->to ? p->to + r * p->to_stride : NULL, sums, sums + width);
+}
+
 void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float *x,
                         const float *dy, int64_t dy_stride, float *dx, int64_t dx_stride, float *dw,
                         float *db, float *partial, int threads) {
     const int64_t width = norm->width,
                   blocks = (shape.rows + PLSH_NORM_BLOCK - 1) / PLSH_NORM_BLOCK;
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(threads)) if (threads > 1)
-    for (int64_t b = 0; b < blocks; b++) {
-        float *sums = partial + b * 2 * width;
-        int64_t end = (b + 1) * PLSH_NORM_BLOCK;
-        memset(sums, 0, sizeof(float) * 2 * (size_t)width);
-        for (int64_t r = b * PLSH_NORM_BLOCK; r < end && r < shape.rows; r++) {
-            backward_row(norm, shape.parts, x + r * shape.stride, dy + r * dy_stride,
-                         dx ? dx + r * dx_stride : NULL, sums, sums + width);
-        }
-    }
+    pass p = {.norm = norm,
+              .shape = shape,
+              .x = x,
+              .dy = dy,
+              .to = dx,
+              .dy_stride = dy_stride,
+              .to_stride = dx_stride,
+              .partial = partial};
+    plsh_thread_run(threads, blocks, backward_block, &p);
     for (int64_t b = 0; b < blocks; b++) {
         const float *sums = partial + b * 2 * width;
         for (int64_t c = 0; dw && c < width; c++) dw[c] += sums[c];

@@ -68,22 +68,40 @@ PLSH_CLONES static void turn_adjacent(float *x, const float *cosine, const float
     }
 }
 
-void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t rows,
-                    int64_t row_stride, int64_t heads, int64_t head_stride, bool back,
-                    int threads) {
-    const int64_t half = rope->head_dim / 2;
-    const float sign = back ? -1.0f : 1.0f;
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(plsh_thread_team(threads)) if (rows > 8 && threads > 1)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *cosine = table + r * 2 * half;
-        for (int64_t h = 0; h < heads; h++) {
-            float *at = x + r * row_stride + h * head_stride;
-            if (rope->adjacent) {
-                turn_adjacent(at, cosine, cosine + half, sign, half);
+typedef struct rotation {
+    bool adjacent;
+    int64_t half, row_stride, heads, head_stride;
+    float sign;
+    const float *table;
+    float *x;
+} rotation;
+
+static void turn_rows(void *context, int64_t first, int64_t end, int slot) {
+    const rotation *t = context;
+    (void)slot;
+    for (int64_t r = first; r < end; r++) {
+        const float *cosine = t->table + r * 2 * t->half;
+        for (int64_t h = 0; h < t->heads; h++) {
+            float *at = t->x + r * t->row_stride + h * t->head_stride;
+            if (t->adjacent) {
+                turn_adjacent(at, cosine, cosine + t->half, t->sign, t->half);
             } else {
-                turn_halves(at, cosine, cosine + half, sign, half);
+                turn_halves(at, cosine, cosine + t->half, t->sign, t->half);
             }
         }
     }
+}
+
+void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t rows,
+                    int64_t row_stride, int64_t heads, int64_t head_stride, bool back,
+                    int threads) {
+    rotation t = {.adjacent = rope->adjacent,
+                  .half = rope->head_dim / 2,
+                  .row_stride = row_stride,
+                  .heads = heads,
+                  .head_stride = head_stride,
+                  .sign = back ? -1.0f : 1.0f,
+                  .table = table,
+                  .x = x};
+    plsh_thread_rows(threads, rows, 8, turn_rows, &t);
 }

@@ -154,16 +154,26 @@ static float largest_norm(const plsh_mpi_call *call, int64_t kv, int64_t first, 
     return nextafterf((float)sqrt(most), INFINITY);
 }
 
+/* Tile i % tiles of kv head i / tiles, of the own ones. */
+static void find_norms(void *context, int64_t begin, int64_t end, int slot) {
+    const plsh_mpi_call *call = context;
+    const plsh_mpi_plan *plan = call->plan;
+    const plsh_mpi_fades *f = plan->fades_state;
+    const int64_t rows = plsh_block_size(plsh_mpi_own_rows(plan));
+    const int64_t tiles = f->first_tile[plan->rank + 1] - f->first_tile[plan->rank];
+    (void)slot;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = i % tiles * f->tile_rows, next = first + f->tile_rows;
+        f->own_norms[i] = largest_norm(call, i / tiles, first, next < rows ? next : rows);
+    }
+}
+
 static plsh_status share_norms(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     plsh_mpi_fades *f = plan->fades_state;
-    const int64_t kv = plan->whole.kv_heads, rows = plsh_block_size(plsh_mpi_own_rows(plan));
+    const int64_t kv = plan->whole.kv_heads;
     const int64_t tiles = f->first_tile[plan->rank + 1] - f->first_tile[plan->rank];
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_count(plan->whole.threads))
-    for (int64_t i = 0; i < kv * tiles; i++) {
-        const int64_t first = i % tiles * f->tile_rows, end = first + f->tile_rows;
-        f->own_norms[i] = largest_norm(call, i / tiles, first, end < rows ? end : rows);
-    }
+    plsh_thread_rows(plan->whole.threads, kv * tiles, 1, find_norms, call);
     const double begin = MPI_Wtime();
     const int code = MPI_Allgatherv(f->own_norms, f->counts[plan->rank], MPI_FLOAT, f->norms,
                                     f->counts, f->places, MPI_FLOAT, plan->communicator);

@@ -91,23 +91,39 @@ static void add_row(float *d_q, const float *part, int64_t columns) {
     for (int64_t x = 0; x < columns; x++) d_q[x] += part[x];
 }
 
-void plsh_mpi_merge_part(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
-                         const plsh_mpi_merge *merge, plsh_block queries) {
-    const plsh_attention *a = &call->plan->whole;
-    const plsh_block own = plsh_mpi_own_queries(call->plan);
-    const int64_t all = plsh_block_size(own), count = plsh_block_size(queries);
-    if (call->backward && !merge->d_q) return;
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_count(a->threads))
-    for (int64_t i = 0; i < unit->heads * count; i++) {
-        const int64_t h = i / count, row = queries.begin - own.begin + i % count;
+typedef struct merging {
+    const plsh_mpi_call *call;
+    const plsh_mpi_merge *merge;
+    plsh_block queries;
+} merging;
+
+/* Query i % count of head i / count. */
+static void merge_rows(void *context, int64_t first, int64_t end, int slot) {
+    const merging *m = context;
+    const plsh_mpi_merge *merge = m->merge;
+    const plsh_attention *a = &m->call->plan->whole;
+    const plsh_block own = plsh_mpi_own_queries(m->call->plan);
+    const int64_t all = plsh_block_size(own), count = plsh_block_size(m->queries);
+    (void)slot;
+    for (int64_t i = first; i < end; i++) {
+        const int64_t h = i / count, row = m->queries.begin - own.begin + i % count;
         const int64_t number = h * all + row;
         const ptrdiff_t o = row_at(a->o, h, row), q = row_at(a->q, h, row);
-        if (call->forward)
+        if (m->call->forward)
             merge_row(merge->o + o, merge->lse + number, merge->part + o, merge->part_lse[number],
                       a->value_dim);
         else
             add_row(merge->d_q + q, merge->part + q, a->head_dim);
     }
+}
+
+void plsh_mpi_merge_part(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
+                         const plsh_mpi_merge *merge, plsh_block queries) {
+    enum { LEAST = 64 }; /* rows of a chunk */
+    merging m = {call, merge, queries};
+    if (call->backward && !merge->d_q) return;
+    plsh_thread_rows(call->plan->whole.threads, unit->heads * plsh_block_size(queries), LEAST,
+                     merge_rows, &m);
 }
 
 void plsh_mpi_merge_finish(const plsh_mpi_call *call, const plsh_mpi_unit *unit,

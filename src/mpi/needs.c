@@ -341,15 +341,27 @@ static void want(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t h
     w->outliers |= block->outliers;
 }
 
+typedef struct measuring {
+    const plsh_mpi_call *call;
+    const plsh_mpi_unit *unit;
+    int64_t head;
+    double norm;
+} measuring;
+
+static void measure_block(void *context, int64_t b, int slot) {
+    const measuring *m = context;
+    const plsh_mpi_fades *f = m->call->plan->fades_state;
+    (void)slot;
+    f->most[m->head * f->blocks + b] = measure(m->call, m->unit, m->head, b, m->norm);
+}
+
 static void want_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h, wants *w) {
     plsh_mpi_plan *plan = call->plan;
     plsh_mpi_fades *f = plan->fades_state;
     const int64_t kv = h / (plan->whole.heads / plan->whole.kv_heads);
-    const double norm = own_norm(plan, kv);
+    measuring m = {call, unit, h, own_norm(plan, kv)};
     plsh_mpi_needs_maxima(plan, unit, kv);
-#pragma omp parallel for schedule(dynamic, 4) num_threads(plsh_thread_count(plan->whole.threads))
-    for (int64_t b = 0; b < f->blocks; b++)
-        f->most[h * f->blocks + b] = measure(call, unit, h, b, norm);
+    plsh_thread_run(plan->whole.threads, f->blocks, measure_block, &m);
     for (int64_t b = 0; b < f->blocks; b++) want(plan, unit, h, b, w);
 }
 

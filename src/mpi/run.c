@@ -1,5 +1,6 @@
 /* mpi: the two passes over all units. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -30,19 +31,34 @@ static bool is_finite_row(const array *a, ptrdiff_t at, int64_t *column) {
     return true;
 }
 
-static plsh_status check_finite(const array *a, int threads, plsh_error *error) {
+typedef struct search {
+    const array *a;
+    _Atomic int64_t bad; /* the first row that is known to be */
+} search;
+
+static ptrdiff_t row_at(const array *a, int64_t i) {
     const int64_t rows = plsh_block_size(a->rows);
-    int64_t bad = a->heads * rows, column = 0;
-#pragma omp parallel for schedule(static) reduction(min                                            \
-                                                    : bad) firstprivate(column)                    \
-    num_threads(plsh_thread_count(threads))
-    for (int64_t i = 0; i < a->heads * rows; i++) {
-        const ptrdiff_t at = i / rows * a->layout.head_stride + i % rows * a->layout.row_stride;
-        if (i < bad && !is_finite_row(a, at, &column)) bad = i;
-    }
+    return i / rows * a->layout.head_stride + i % rows * a->layout.row_stride;
+}
+
+static void look_at_rows(void *context, int64_t first, int64_t end, int slot) {
+    search *s = context;
+    int64_t bad = atomic_load(&s->bad), i = first, column;
+    (void)slot;
+    while (i < end && i < bad && is_finite_row(s->a, row_at(s->a, i), &column)) i++;
+    while (i < end && i < bad && !atomic_compare_exchange_weak(&s->bad, &bad, i)) continue;
+}
+
+static plsh_status check_finite(const array *a, int threads, plsh_error *error) {
+    enum { LEAST = 64 }; /* rows of a chunk */
+    const int64_t rows = plsh_block_size(a->rows);
+    search s = {.a = a};
+    atomic_init(&s.bad, a->heads * rows);
+    plsh_thread_rows(threads, a->heads * rows, LEAST, look_at_rows, &s);
+    const int64_t bad = atomic_load(&s.bad);
+    int64_t column = 0;
     if (bad == a->heads * rows) return PLSH_STATUS_OK;
-    is_finite_row(a, bad / rows * a->layout.head_stride + bad % rows * a->layout.row_stride,
-                  &column);
+    is_finite_row(a, row_at(a, bad), &column);
     return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
                      "%s is not finite at head %lld, row %lld, column %lld", a->name,
                      (long long)(bad / rows), (long long)(a->rows.begin + bad % rows),

@@ -57,20 +57,23 @@ static void summarise(plsh_draws *draws) {
     }
 }
 
+enum { PIECE = 4096 }; /* draws of a chunk */
+
 /* A width below 1 makes every position a block of its own, as width 1 does: no empty bins then. */
+static void fill_piece(void *context, int64_t piece, int slot) {
+    const plsh_draws *draws = context;
+    const int64_t first = piece * PIECE, left = draws->set.samples - first;
+    const int64_t count = left < PIECE ? left : PIECE, one = INT64_C(1) << draws->shift;
+    int64_t *width = draws->width + first, *offset = draws->offset + first;
+    (void)slot;
+    plsh_draw_fill(&draws->set, first, count, width, offset);
+    for (int64_t m = 0; m < count; m++)
+        if (width[m] > 0 && width[m] < one) width[m] = one, offset[m] = 0;
+}
+
 static void table_fill(plsh_draws *draws, int threads) {
-    enum { PIECE = 4096 };
-    const int64_t s = draws->set.samples;
     draws->shift = plsh_draw_shift(&draws->set);
-    const int64_t one = INT64_C(1) << draws->shift;
-#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (s > PIECE) schedule(static)
-    for (int64_t first = 0; first < s; first += PIECE) {
-        int64_t *width = draws->width + first, *offset = draws->offset + first;
-        const int64_t count = s - first < PIECE ? s - first : PIECE;
-        plsh_draw_fill(&draws->set, first, count, width, offset);
-        for (int64_t m = 0; m < count; m++)
-            if (width[m] > 0 && width[m] < one) width[m] = one, offset[m] = 0;
-    }
+    plsh_thread_run(threads, (draws->set.samples + PIECE - 1) / PIECE, fill_piece, draws);
 }
 
 /* Sorts by floor(b), n and more as one, by counting. first has most + 2 zeros, sorted room for two

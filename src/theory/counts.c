@@ -7,6 +7,7 @@
 #include "theory/operator.h"
 
 #include <math.h>
+#include <pthread.h>
 
 typedef struct scan {
     const plsh_draws *draws;
@@ -125,30 +126,44 @@ static int64_t count_ranges(int64_t n, int threads) {
     return ranges > team ? ranges : team;
 }
 
+typedef struct all_ranges {
+    const scan *scan;
+    int64_t ranges;
+    pthread_mutex_t lock; /* of what follows */
+    double most;
+    int64_t failed; /* the first range that did, otherwise `ranges`; with its error */
+    plsh_status status;
+    plsh_error error;
+} all_ranges;
+
+static void scan_range(void *context, int64_t range, int slot) {
+    all_ranges *all = context;
+    const scan *self = all->scan;
+    const int64_t begin = self->n * range / all->ranges, end = self->n * (range + 1) / all->ranges;
+    plsh_error error;
+    double most = 0;
+    const plsh_status status = self->draws->width ? scan_grids(self, begin, end, &most, &error)
+                                                  : scan_rows(self, begin, end, &most, &error);
+    (void)slot;
+    pthread_mutex_lock(&all->lock);
+    all->most = fmax(all->most, most);
+    if (status && range < all->failed) {
+        all->failed = range;
+        all->status = status;
+        all->error = error;
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
 static plsh_status scan_ranges(const scan *self, int64_t ranges, int threads, double *max,
                                plsh_error *error) {
-    plsh_status status = PLSH_STATUS_OK;
-    double most = 0;
-#pragma omp parallel for num_threads(plsh_thread_count(threads)) if (ranges > 1) schedule(dynamic) \
-    reduction(max                                                                                  \
-              : most)
-    for (int64_t range = 0; range < ranges; range++) {
-        plsh_error own;
-        const int64_t begin = self->n * range / ranges, end = self->n * (range + 1) / ranges;
-        double here = 0;
-        plsh_status failed = self->draws->width ? scan_grids(self, begin, end, &here, &own)
-                                                : scan_rows(self, begin, end, &here, &own);
-        most = fmax(most, here);
-        if (failed) {
-#pragma omp critical(plsh_counts_pass)
-            {
-                status = failed;
-                if (error) *error = own;
-            }
-        }
-    }
-    *max = most;
-    return status;
+    all_ranges all = {.scan = self, .ranges = ranges, .failed = ranges};
+    pthread_mutex_init(&all.lock, NULL);
+    plsh_thread_run(threads, ranges, scan_range, &all);
+    pthread_mutex_destroy(&all.lock);
+    *max = all.most;
+    if (all.status && error) *error = all.error;
+    return all.status;
 }
 
 plsh_status plsh_counts_pass(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,

@@ -5,6 +5,7 @@
 #include "plsh/theory.h"
 
 #include <math.h>
+#include <pthread.h>
 
 typedef struct instance {
     int64_t n, dim;
@@ -35,6 +36,31 @@ static plsh_instance measure_row(const instance *in, int64_t i, double *score) {
     }
     /* A row all of whose keys are so far that their weights vanish has no P*: 0 of 0. */
     return (plsh_instance){squares / (sum * sum), kept / sum, kept > 0 ? spread / kept : INFINITY};
+}
+
+enum { ROWS = 16 }; /* of a chunk */
+
+typedef struct extremes {
+    const instance *in;
+    double *score; /* [slots][n] */
+    pthread_mutex_t lock;
+    plsh_instance most; /* of all rows so far */
+} extremes;
+
+static void measure_rows(void *context, int64_t chunk, int slot) {
+    extremes *all = context;
+    const int64_t n = all->in->n, end = (chunk + 1) * ROWS < n ? (chunk + 1) * ROWS : n;
+    plsh_instance most = {0, INFINITY, 0};
+    for (int64_t i = chunk * ROWS; i < end; i++) {
+        const plsh_instance row = measure_row(all->in, i, all->score + n * slot);
+        most = (plsh_instance){fmax(most.p_norm, row.p_norm), fmin(most.beta, row.beta),
+                               fmax(most.spread, row.spread)};
+    }
+    pthread_mutex_lock(&all->lock);
+    all->most =
+        (plsh_instance){fmax(all->most.p_norm, most.p_norm), fmin(all->most.beta, most.beta),
+                        fmax(all->most.spread, most.spread)};
+    pthread_mutex_unlock(&all->lock);
 }
 
 static plsh_status check(const plsh_decay *decay, int64_t n, int64_t dim, const float *q,
@@ -71,18 +97,12 @@ plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, int64_t di
         memory[t] = weight;
         memory[n + t] = sqrt(weight * (1 - weight));
     }
-    double largest = 0, least = INFINITY, spread = 0;
-#pragma omp parallel for num_threads(team) schedule(dynamic, 16) reduction(max                     \
-                                                                           : largest, spread)      \
-    reduction(min                                                                                  \
-              : least)
-    for (int64_t i = 0; i < n; i++) {
-        plsh_instance row = measure_row(&in, i, memory + n * (2 + omp_get_thread_num()));
-        largest = fmax(largest, row.p_norm);
-        least = fmin(least, row.beta);
-        spread = fmax(spread, row.spread);
-    }
+    extremes all = {.in = &in, .score = memory + 2 * n, .most = {0, INFINITY, 0}};
+    pthread_mutex_init(&all.lock, NULL);
+    plsh_thread_run(team, (n + ROWS - 1) / ROWS, measure_rows, &all);
+    pthread_mutex_destroy(&all.lock);
     plsh_release(memory);
-    *result = (plsh_instance){.p_norm = sqrt(largest), .beta = least, .spread = spread};
+    *result = all.most;
+    result->p_norm = sqrt(result->p_norm);
     return PLSH_STATUS_OK;
 }

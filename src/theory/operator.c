@@ -74,18 +74,21 @@ static void free_draw(const plsh_operator *masks, int64_t m, double *d) {
     }
 }
 
+static void free_piece(void *context, int64_t piece, int slot) {
+    const plsh_operator *masks = context;
+    const int64_t s = masks->draws->set.samples, last = s * (piece + 1) / PLSH_OPERATOR_PIECES;
+    double *d = masks->partial + piece * masks->partial_size;
+    (void)slot;
+    for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++) free_draw(masks, m, d);
+}
+
 static void free_apply(plsh_operator *masks, const double *x, double *y) {
     const int64_t n = masks->n, s = masks->draws->set.samples;
     prefix_sums(x, n, masks->prefix);
     memset(masks->partial, 0,
            (size_t)(PLSH_OPERATOR_PIECES * masks->partial_size) * sizeof(double));
-#pragma omp parallel for num_threads(plsh_thread_count(masks->threads))                            \
-    schedule(dynamic) if (masks->draws->density * (double)n > WORTH_A_TEAM)
-    for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
-        double *d = masks->partial + piece * masks->partial_size;
-        int64_t last = s * (piece + 1) / PLSH_OPERATOR_PIECES;
-        for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++) free_draw(masks, m, d);
-    }
+    const bool many = masks->draws->density * (double)n > WORTH_A_TEAM;
+    plsh_thread_run(many ? masks->threads : 1, PLSH_OPERATOR_PIECES, free_piece, masks);
     for (int64_t i = 0; i <= n; i++) {
         double sum = 0;
         for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++)
@@ -155,17 +158,22 @@ static double neighbour_sum(const double *p, const uint32_t *j, int64_t count) {
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-static void blocks_apply(plsh_operator *masks, const double *x, double *y) {
-    const int64_t n = masks->n, *first = masks->first;
-    const double *p = masks->prefix;
-    prefix_sums(x, n, masks->prefix);
-#pragma omp parallel for num_threads(plsh_thread_count(masks->threads))                            \
-    schedule(static) if (first[n + 1] > WORTH_A_TEAM)
-    for (int64_t i = 0; i < n; i++) {
+static void blocks_rows(void *context, int64_t begin, int64_t end, int slot) {
+    const plsh_operator *masks = context;
+    const int64_t *first = masks->first;
+    (void)slot;
+    for (int64_t i = begin; i < end; i++) {
         int64_t degree = first[i + 1] - first[i];
-        double sum = neighbour_sum(p, masks->neighbour + first[i], degree);
-        masks->difference[i] = sum - (double)degree * p[i];
+        double sum = neighbour_sum(masks->prefix, masks->neighbour + first[i], degree);
+        masks->difference[i] = sum - (double)degree * masks->prefix[i];
     }
+}
+
+static void blocks_apply(plsh_operator *masks, const double *x, double *y) {
+    const int64_t n = masks->n;
+    prefix_sums(x, n, masks->prefix);
+    const bool many = masks->first[n + 1] > WORTH_A_TEAM;
+    plsh_thread_rows(many ? masks->threads : 1, n, 1, blocks_rows, masks);
     accumulate(masks->difference, n, masks->draws->set.samples, y);
 }
 
@@ -237,23 +245,27 @@ PLSH_CLONES static void band_rows(const float *row, int64_t stride, const double
     y[3] += lane_sum(&sum[3]);
 }
 
+static void band_piece(void *context, int64_t piece, int slot) {
+    const plsh_operator *masks = context;
+    const int64_t n = masks->n, width = masks->width;
+    const int64_t begin = piece_begin(n, (int)piece), end = piece_begin(n, (int)piece + 1);
+    double *out = masks->partial + piece * masks->partial_size;
+    (void)slot;
+    memset(out, 0, (size_t)(end - begin + width) * sizeof *out);
+    int64_t i = begin;
+    for (; i + 4 <= end; i += 4)
+        band_rows(masks->band + i * width, width, masks->padded + i, out + (i - begin));
+    for (; i < end; i++)
+        band_row(masks->band + i * width, width, masks->padded + i, out + (i - begin));
+}
+
 /* Adds to y. */
 static void band_apply(plsh_operator *masks, const double *x, double *y) {
     const int64_t n = masks->n, width = masks->width, size = masks->partial_size;
     const double scale = 1 / (double)masks->draws->set.samples;
     memcpy(masks->padded, x, (size_t)n * sizeof *x);
-#pragma omp parallel for num_threads(plsh_thread_count(masks->threads))                            \
-    schedule(static) if (n * width > WORTH_A_TEAM)
-    for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
-        const int64_t begin = piece_begin(n, piece), end = piece_begin(n, piece + 1);
-        double *out = masks->partial + piece * size;
-        memset(out, 0, (size_t)(end - begin + width) * sizeof *out);
-        int64_t i = begin;
-        for (; i + 4 <= end; i += 4)
-            band_rows(masks->band + i * width, width, masks->padded + i, out + (i - begin));
-        for (; i < end; i++)
-            band_row(masks->band + i * width, width, masks->padded + i, out + (i - begin));
-    }
+    plsh_thread_run(n * width > WORTH_A_TEAM ? masks->threads : 1, PLSH_OPERATOR_PIECES, band_piece,
+                    masks);
     for (int64_t i = 0; i < n; i++) y[i] += scale * (double)masks->narrow * x[i];
     for (int piece = 0; piece < PLSH_OPERATOR_PIECES; piece++) {
         const int64_t begin = piece_begin(n, piece);

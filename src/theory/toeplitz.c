@@ -71,24 +71,35 @@ static void recurse(double q, int64_t n, const double *x, double *y) {
     }
 }
 
-/* y_i += table_t (x_{i-t} + x_{i+t}) for a few hundred rows at a time. */
-static void convolve(const plsh_toeplitz *toeplitz, const double *x, double *y) {
-    enum { ROWS = 256 };
-    const int64_t n = toeplitz->n, reach = toeplitz->reach;
-    double *padded = toeplitz->padded;
-    memcpy(padded + reach, x, (size_t)n * sizeof *x);
-    memset(y, 0, (size_t)n * sizeof *y);
-#pragma omp parallel for num_threads(plsh_thread_count(toeplitz->threads)) schedule(static)
-    for (int64_t begin = 0; begin < n; begin += ROWS) {
-        int64_t rows = n - begin < ROWS ? n - begin : ROWS;
-        const double *centre = padded + reach + begin;
-        double *out = y + begin;
-        for (int64_t t = 0; t < reach; t++) {
-            const double *left = centre - t, *right = centre + t;
-            double weight = t == 0 ? toeplitz->table[0] / 2 : toeplitz->table[t];
-            for (int64_t i = 0; i < rows; i++) out[i] += weight * (left[i] + right[i]);
-        }
+enum { ROWS = 256 }; /* of a chunk of a convolution */
+
+typedef struct convolution {
+    const plsh_toeplitz *toeplitz;
+    double *y;
+} convolution;
+
+/* y_i += table_t (x_{i-t} + x_{i+t}) for the rows of a chunk. */
+static void convolve_rows(void *context, int64_t chunk, int slot) {
+    const convolution *c = context;
+    const plsh_toeplitz *toeplitz = c->toeplitz;
+    const int64_t n = toeplitz->n, reach = toeplitz->reach, begin = chunk * ROWS;
+    const int64_t rows = n - begin < ROWS ? n - begin : ROWS;
+    const double *centre = toeplitz->padded + reach + begin;
+    double *out = c->y + begin;
+    (void)slot;
+    for (int64_t t = 0; t < reach; t++) {
+        const double *left = centre - t, *right = centre + t;
+        double weight = t == 0 ? toeplitz->table[0] / 2 : toeplitz->table[t];
+        for (int64_t i = 0; i < rows; i++) out[i] += weight * (left[i] + right[i]);
     }
+}
+
+static void convolve(const plsh_toeplitz *toeplitz, const double *x, double *y) {
+    const int64_t n = toeplitz->n;
+    convolution c = {toeplitz, y};
+    memcpy(toeplitz->padded + toeplitz->reach, x, (size_t)n * sizeof *x);
+    memset(y, 0, (size_t)n * sizeof *y);
+    plsh_thread_run(toeplitz->threads, (n + ROWS - 1) / ROWS, convolve_rows, &c);
 }
 
 void plsh_toeplitz_apply(const plsh_toeplitz *toeplitz, const double *x, double *y) {

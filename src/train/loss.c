@@ -61,6 +61,20 @@ static double row_loss(float *z, int64_t count, int32_t target, double divisor) 
     return log(sum) - ((double)own - (double)top);
 }
 
+typedef struct loss_rows {
+    float *logits;
+    const int32_t *targets;
+    int64_t vocabulary;
+    double divisor, *loss;
+} loss_rows;
+
+static void run_row(void *context, int64_t row, int slot) {
+    const loss_rows *all = context;
+    (void)slot;
+    all->loss[row] = row_loss(all->logits + row * all->vocabulary, all->vocabulary,
+                              all->targets[row], all->divisor);
+}
+
 int64_t plsh_loss_rows(int64_t vocabulary) {
     int64_t rows = NUMBERS / vocabulary;
     if (rows < LEAST_ROWS) return LEAST_ROWS;
@@ -77,10 +91,8 @@ double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, 
         int64_t left = rows - first, count = left < most ? left : most;
         plsh_const_matrix from = {h + first * width, width}, dz = {logits, vocabulary};
         plsh_linear_forward(engine, head, count, from, (plsh_matrix){logits, vocabulary}, false);
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(engine->threads))
-        for (int64_t r = 0; r < count; r++) {
-            loss[r] = row_loss(logits + r * vocabulary, vocabulary, targets[first + r], divisor);
-        }
+        loss_rows all = {logits, targets + first, vocabulary, divisor, loss};
+        plsh_thread_run(engine->threads, count, run_row, &all);
         for (int64_t r = 0; r < count; r++) total += loss[r];
         if (dh) {
             plsh_linear_backward_input(engine, head, count, dz,

@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clones.h"
@@ -324,20 +325,22 @@ plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t
     return status;
 }
 
-/* The norm of all gradients: sums of blocks, added in order. */
-static double gradient_norm(const plsh_trainer *t, double divisor) {
+static void sum_squares(void *context, int64_t block, int slot) {
+    const plsh_trainer *t = context;
     const plsh_parameters *p = &t->parameters;
-    const int64_t blocks = (int64_t)((p->numbers + BLOCK - 1) / BLOCK);
+    const size_t first = (size_t)block * BLOCK, end = first + BLOCK;
+    double sum = 0.0;
+    (void)slot;
+    for (size_t i = first; i < end && i < p->numbers; i++)
+        sum += (double)p->gradient[i] * (double)p->gradient[i];
+    t->partial[block] = sum;
+}
+
+/* The norm of all gradients: sums of blocks, added in order. */
+static double gradient_norm(plsh_trainer *t, double divisor) {
+    const int64_t blocks = (int64_t)((t->parameters.numbers + BLOCK - 1) / BLOCK);
     double total = 0.0;
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(t->engine.threads))
-    for (int64_t b = 0; b < blocks; b++) {
-        size_t first = (size_t)b * BLOCK, end = first + BLOCK;
-        double sum = 0.0;
-        for (size_t i = first; i < end && i < p->numbers; i++) {
-            sum += (double)p->gradient[i] * (double)p->gradient[i];
-        }
-        t->partial[b] = sum;
-    }
+    plsh_thread_run(t->engine.threads, blocks, sum_squares, t);
     for (int64_t b = 0; b < blocks; b++) total += t->partial[b];
     return sqrt(total) / divisor;
 }
@@ -366,10 +369,32 @@ PLSH_CLONES static bool update_numbers(float *restrict value, float *restrict gr
     return !bad;
 }
 
-static bool update_parameter(const plsh_parameters *p, const plsh_parameter *which, rates r) {
-    const size_t first = which->first;
-    return update_numbers(p->value + first, p->gradient + first, p->m + first, p->v + first,
-                          which->count, r);
+/* What all chunks of an update share. */
+typedef struct update {
+    const plsh_parameters *p;
+    rates decayed, plain;
+    bool decay_matrices_only;
+    atomic_bool lost;
+} update;
+
+enum { UPDATE = 4 * BLOCK }; /* numbers of a chunk: 460 KiB read and written */
+
+/* The numbers of one chunk, parameter by parameter. */
+static void update_chunk(void *context, int64_t chunk, int slot) {
+    update *u = context;
+    const plsh_parameters *p = u->p;
+    const size_t begin = (size_t)chunk * UPDATE, end = begin + UPDATE;
+    (void)slot;
+    for (size_t i = 0; i < p->count; i++) {
+        const plsh_parameter *which = &p->list[i];
+        const size_t first = which->first > begin ? which->first : begin;
+        const size_t last = which->first + which->count < end ? which->first + which->count : end;
+        if (first >= last) continue;
+        const bool bare = which->apart || (u->decay_matrices_only && !which->matrix);
+        if (!update_numbers(p->value + first, p->gradient + first, p->m + first, p->v + first,
+                            last - first, bare ? u->plain : u->decayed))
+            atomic_store(&u->lost, true);
+    }
 }
 
 static double beta1_of(const plsh_update *u) { return u->beta1 > 0.0 ? u->beta1 : 0.9; }
@@ -411,19 +436,17 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g",
                          fabs(*norm)); /* a NaN without its sign */
     }
-    bool finite = true;
     double clip = u->clip > 0.0 ? fmin(1.0, u->clip / (*norm + 1e-6)) : 1.0;
-    rates decayed = make_rates(t, u, clip / divisor), plain = decayed;
-    plain.keep = 1.0f;
-#pragma omp parallel for schedule(dynamic) num_threads(plsh_thread_team(t->engine.threads))        \
-    reduction(&& : finite)
-    for (size_t i = 0; i < p->count; i++) {
-        bool bare = p->list[i].apart || (u->decay_matrices_only && !p->list[i].matrix);
-        finite = update_parameter(p, &p->list[i], bare ? plain : decayed) && finite;
-    }
+    update all = {.p = p,
+                  .decayed = make_rates(t, u, clip / divisor),
+                  .decay_matrices_only = u->decay_matrices_only};
+    all.plain = all.decayed;
+    all.plain.keep = 1.0f;
+    plsh_thread_run(t->engine.threads, (int64_t)((p->numbers + UPDATE - 1) / UPDATE), update_chunk,
+                    &all);
     t->steps++;
     plsh_trainer_apply_slopes(t);
-    if (finite) return PLSH_STATUS_OK;
+    if (!atomic_load(&all.lost)) return PLSH_STATUS_OK;
     t->lost = true;
     return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
                      "weights or moments are not finite after the update");

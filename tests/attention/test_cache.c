@@ -8,6 +8,7 @@
 #include "base/random.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,6 +281,21 @@ static plsh_status run_branch(plsh_cache *cache, const test_case *c, test_data *
 
 /* Two branches from one prefix give what two caches of their own give, to the bit: stepped in turn,
  * and on two threads at once. */
+typedef struct branch_run {
+    pthread_t thread;
+    plsh_cache *cache;
+    const test_case *c;
+    test_data *data;
+    int64_t half;
+    plsh_error error;
+} branch_run;
+
+static void *start_branch(void *context) {
+    branch_run *b = context;
+    run_branch(b->cache, b->c, b->data, b->half, &b->error);
+    return NULL;
+}
+
 static void check_branches(const test_case *c, bool at_once) {
     plsh_error error;
     int64_t half = c->length / 2 + 5;
@@ -296,11 +312,15 @@ static void check_branches(const test_case *c, bool at_once) {
         step_range(a, c, &left, at, at + 1);
         step_range(b, c, &right, at, at + 1);
     }
-    plsh_error errors[2] = {0};
-#pragma omp parallel for num_threads(2) if (at_once)
-    for (int side = 0; side < 2 * at_once; side++)
-        run_branch(side ? b : a, c, side ? &right : &left, half, &errors[side]);
-    for (int side = 0; side < 2; side++) assert_string_equal(errors[side].message, "");
+    branch_run branches[2] = {{.cache = a, .c = c, .data = &left, .half = half},
+                              {.cache = b, .c = c, .data = &right, .half = half}};
+    for (int side = 0; side < 2 && at_once; side++)
+        assert_int_equal(
+            pthread_create(&branches[side].thread, NULL, start_branch, &branches[side]), 0);
+    for (int side = 0; side < 2 && at_once; side++) {
+        pthread_join(branches[side].thread, NULL);
+        assert_string_equal(branches[side].error.message, "");
+    }
     for (int side = 0; side < 2; side++) {
         test_data *data = side ? &right_alone : &left_alone;
         assert_ok(plsh_cache_create(&config, &alone, &error));

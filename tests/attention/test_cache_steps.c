@@ -7,6 +7,7 @@
 #include "attention/cache/cache.h"
 #include "base/memory.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -319,30 +320,42 @@ static void test_a_cache_in_use_is_refused(void **state) {
     test_data_free(&data);
 }
 
+enum { CALLS = 400, DIM = 16 };
+
+typedef struct steps {
+    pthread_t thread;
+    plsh_cache *cache;
+    int64_t done, refused;
+} steps;
+
+static void *make_steps(void *context) {
+    steps *s = context;
+    float row[DIM] = {1}, o[DIM];
+    plsh_tokens token = {.count = 1, .q = row, .k = row, .v = row, .o = o};
+    plsh_error mine;
+    for (int i = 0; i < CALLS; i++) {
+        plsh_status status = plsh_cache_step(s->cache, &token, NULL, &mine);
+        s->done += status == PLSH_STATUS_OK;
+        s->refused += status == PLSH_STATUS_INVALID;
+    }
+    return NULL;
+}
+
 /* Every call of two threads on one cache either does its work or says that it did not. */
 static void test_two_threads_at_once(void **state) {
     (void)state;
-    enum { CALLS = 400, DIM = 16 };
     plsh_head head = {.method = PLSH_METHOD_NONE};
     plsh_cache_config config = {
         .heads = 1, .head_dim = DIM, .head = &head, .head_count = 1, .threads = 1};
     plsh_cache *cache;
     plsh_error error;
     assert_ok(plsh_cache_create(&config, &cache, &error));
-    int64_t done = 0, refused = 0;
-#pragma omp parallel num_threads(2) reduction(+ : done, refused)
-    {
-        float row[DIM] = {1}, o[DIM];
-        plsh_tokens token = {.count = 1, .q = row, .k = row, .v = row, .o = o};
-        plsh_error mine;
-        for (int i = 0; i < CALLS; i++) {
-            plsh_status status = plsh_cache_step(cache, &token, NULL, &mine);
-            done += status == PLSH_STATUS_OK;
-            refused += status == PLSH_STATUS_INVALID;
-        }
-    }
-    assert_int_equal(done + refused, 2 * CALLS);
-    assert_int_equal(plsh_cache_length(cache), done);
+    steps s[2] = {{.cache = cache}, {.cache = cache}};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&s[i].thread, NULL, make_steps, &s[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(s[i].thread, NULL);
+    assert_int_equal(s[0].done + s[0].refused + s[1].done + s[1].refused, 2 * CALLS);
+    assert_int_equal(plsh_cache_length(cache), s[0].done + s[1].done);
     plsh_cache_destroy(cache);
 }
 

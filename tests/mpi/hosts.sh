@@ -32,11 +32,11 @@ exec ip netns exec $b unshare --uts sh -c 'hostname plsh-b; exec sh -c "\$0"' "\
 AGENT
 chmod +x "$folder/agent"
 # shellcheck disable=SC2016 # for the shell that it starts
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} \
+PLSH_THREADS=${PLSH_THREADS:-1} \
     ASAN_OPTIONS=detect_leaks=0 \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     ip netns exec "$a" unshare --uts sh -c 'hostname plsh-a; exec "$0" "$@"' \
     mpirun --host 10.77.0.1:2,10.77.0.2:2 --oversubscribe -np 4 \
     --mca plm_rsh_agent "$folder/agent" --mca btl self,tcp --mca btl_tcp_if_include veth0 \
     --mca oob_tcp_if_include veth0 --mca hwloc_base_binding_policy none \
-    --mca mpi_yield_when_idle 1 -x OMP_NUM_THREADS -x ASAN_OPTIONS "$@"
+    --mca mpi_yield_when_idle 1 -x PLSH_THREADS -x ASAN_OPTIONS "$@"

@@ -14,7 +14,7 @@ cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTE
     -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=$compiler -DPLSH_BUILD_CLI=OFF \
     -DPLSH_BUILD_TESTS=OFF -DPLSH_WITH_ARPACK=OFF -DPLSH_WITH_LM=OFF -DPLSH_WERROR=ON >/dev/null
 cmake --build "$build" >"$build/log" || { cat "$build/log"; exit 1; }
-$compiler -O2 -static -I "$source/include" "$source/tests/partition/portable.c" "$build/libplsh.a" -fopenmp \
+$compiler -O2 -static -I "$source/include" "$source/tests/partition/portable.c" "$build/libplsh.a" -pthread \
     -lm -o "$build/portable"
 
 "$native" >"$build/native.txt"

@@ -5,6 +5,7 @@
  * fails always or never. */
 #include "support/support.h"
 
+#include "base/thread.h"
 #include "plsh/partition.h"
 
 #include <gsl/gsl_cdf.h>
@@ -157,23 +158,38 @@ static void test_cuts_law(void **state) {
 
 /* ---- E[M_ij] = k(|i - j|) -------------------------------------------------------------------- */
 
-/* Mean and standard error over seeds of M_ij at distance t, averaged within a seed over samples and
- * over pairs at several places (one of them (0, t)). */
-static void estimate(const plsh_partition *base, int64_t t, int seeds, double *mean, double *se) {
-    double sum = 0, squares = 0;
-#pragma omp parallel for reduction(+ : sum, squares) num_threads(2) schedule(static)
-    for (int seed = 0; seed < seeds; seed++) {
-        plsh_partition set = *base;
+typedef struct estimates {
+    const plsh_partition *base;
+    int64_t t;
+    double *x; /* [seeds] */
+} estimates;
+
+static void estimate_seeds(void *context, int64_t first, int64_t end, int slot) {
+    estimates *all = context;
+    (void)slot;
+    for (int64_t seed = first; seed < end; seed++) {
+        plsh_partition set = *all->base;
         set.seed = 1000 + (uint64_t)seed;
         int64_t hits = 0;
         for (int64_t sample = 0; sample < set.samples; sample++) {
             int64_t i = sample == 0 ? 0 : (seed * INT64_C(7919) + sample * 104729) % 100003;
-            hits += plsh_partition_same(&set, sample, i, i + t);
+            hits += plsh_partition_same(&set, sample, i, i + all->t);
         }
-        double x = (double)hits / (double)set.samples;
-        sum += x;
-        squares += x * x;
+        all->x[seed] = (double)hits / (double)set.samples;
     }
+}
+
+/* Mean and standard error over seeds of M_ij at distance t, averaged within a seed over samples and
+ * over pairs at several places (one of them (0, t)). */
+static void estimate(const plsh_partition *base, int64_t t, int seeds, double *mean, double *se) {
+    double sum = 0, squares = 0;
+    estimates all = {base, t, test_malloc((size_t)seeds * sizeof(double))};
+    plsh_thread_rows(2, seeds, 1, estimate_seeds, &all);
+    for (int seed = 0; seed < seeds; seed++) {
+        sum += all.x[seed];
+        squares += all.x[seed] * all.x[seed];
+    }
+    test_free(all.x);
     *mean = sum / seeds;
     *se = sqrt(fmax(squares / seeds - *mean * *mean, 1e-18) / seeds);
 }

@@ -3,6 +3,7 @@
 
 #include "partition/draw.h"
 #include "plsh/partition.h"
+#include "plsh/thread.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -159,6 +160,17 @@ static void test_refused(void **state) {
     assert_fails(plsh_partition_check(&set, &error), PLSH_STATUS_INVALID, "scheme 7");
 }
 
+typedef struct draw_list {
+    const plsh_partition *set;
+    plsh_draw draw[1000];
+} draw_list;
+
+static void draw_one(void *context, int64_t m, int slot) {
+    draw_list *list = context;
+    (void)slot;
+    list->draw[m] = plsh_draw_get(list->set, m);
+}
+
 /* A draw is a pure function: the same bits from any thread, and on any machine. The digest was
  * taken once; it changes only if the definition of the draws does, which breaks saved runs. */
 static void test_identity(void **state) {
@@ -167,14 +179,14 @@ static void test_identity(void **state) {
     for (int scheme = 0; scheme < 2; scheme++)
         for (int design = 0; design < 2; design++) {
             plsh_partition set = make(scheme, design, 37.5, 1000);
-            plsh_draw parallel[1000];
+            draw_list parallel = {.set = &set};
             int64_t width[1000], offset[1000];
             plsh_draw_fill(&set, 3, 997, width + 3, offset + 3);
-#pragma omp parallel for num_threads(7)
-            for (int64_t m = 0; m < 1000; m++) parallel[m] = plsh_draw_get(&set, m);
+            plsh_thread_run(7, 1000, draw_one, &parallel);
             for (int64_t m = 0; m < 1000; m++) {
                 plsh_draw draw = plsh_draw_get(&set, m);
-                assert_true(draw.width == parallel[m].width && draw.offset == parallel[m].offset);
+                assert_true(draw.width == parallel.draw[m].width &&
+                            draw.offset == parallel.draw[m].offset);
                 assert_true(m < 3 || (draw.width == width[m] && draw.offset == offset[m]));
                 digest = (digest ^ (uint64_t)draw.width) * UINT64_C(0x9e3779b97f4a7c15);
                 digest = (digest ^ (uint64_t)draw.offset) * UINT64_C(0x9e3779b97f4a7c15);

@@ -1,7 +1,6 @@
 /* attention: the backward pass. */
 #include "attention/backward/backward.h"
 
-#include <omp.h>
 #include <string.h>
 
 #include "attention/forward/select.h"
@@ -16,27 +15,34 @@ static int64_t count_chains(const plsh_plan *plan) {
     return plan->shape.kv_heads * plan->sequences;
 }
 
+/* The tile of a slot; it lies before its buffers. */
+typedef struct slot_tile {
+    bool ready; /* laid out, in this call */
+    plsh_backward_tile b;
+} slot_tile;
+
 /* The workspace: summaries of the keys as in the forward pass, whose turn it is, d_decay of every
- * tile, and the threads' tiles. */
+ * tile, and the slots' tiles. */
 typedef struct areas {
-    char *summaries, *threads;
+    char *summaries, *slots;
     double *decays; /* [tiles][2] */
     plsh_turns turns;
-    size_t thread; /* bytes */
+    size_t slot; /* bytes */
     int64_t tiles;
 } areas;
 
 static size_t lay_out(areas *at, const plsh_plan *plan, void *workspace) {
     plsh_backward_tile unused;
-    plsh_arena tile = {0}, arena = {.memory = workspace};
-    plsh_backward_layout(&unused, plan, &tile);
-    *at = (areas){.tiles = plan->first_item[plan->shape.heads], .thread = tile.used};
+    plsh_arena slot = {0}, arena = {.memory = workspace};
+    plsh_arena_take(&slot, 1, sizeof(slot_tile));
+    plsh_backward_layout(&unused, plan, &slot);
+    *at = (areas){.tiles = plan->first_item[plan->shape.heads], .slot = slot.used};
     at->summaries =
         plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plsh_extent_most_bounds(plan));
     plsh_turns_layout(&at->turns, plan->shape.kv_heads * plan->most_sequences, plan->most_tiles,
                       &arena);
     at->decays = plsh_arena_take(&arena, (size_t)plan->most_tiles, 2 * sizeof(double));
-    at->threads = plsh_arena_take(&arena, (size_t)plan->threads, at->thread);
+    at->slots = plsh_arena_take(&arena, (size_t)plan->threads, at->slot);
     return arena.used;
 }
 
@@ -93,15 +99,32 @@ static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char
 
 /* ---- The pass ------------------------------------------------------------------------------- */
 
-/* Rows of zeros, by all threads of a parallel region. */
-static void clear(float *array, const plsh_layout *layout, int64_t heads, int64_t rows,
+typedef struct zeros {
+    float *array;
+    const plsh_layout *layout;
+    int64_t rows, dim;
+} zeros;
+
+static void clear_rows(void *context, int64_t first, int64_t end, int slot) {
+    const zeros *z = context;
+    (void)slot;
+    for (int64_t i = first; i < end; i++)
+        memset(z->array + i / z->rows * z->layout->head_stride +
+                   i % z->rows * z->layout->row_stride,
+               0, sizeof(float) * (size_t)z->dim);
+}
+
+static void clear(int threads, float *array, const plsh_layout *layout, int64_t heads, int64_t rows,
                   int64_t dim) {
-    if (!array) return;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < heads * rows; i++) {
-        memset(array + i / rows * layout->head_stride + i % rows * layout->row_stride, 0,
-               sizeof(float) * (size_t)dim);
-    }
+    enum { LEAST = 256 }; /* rows of a chunk */
+    zeros z = {array, layout, rows, dim};
+    if (array) plsh_thread_rows(threads, heads * rows, LEAST, clear_rows, &z);
+}
+
+static void clear_keys(const plsh_plan *plan, const plsh_backward *arrays) {
+    const plsh_attention *shape = &plan->shape;
+    clear(plan->threads, arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
+    clear(plan->threads, arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
 }
 
 /* A tile's d_decay has the place of its chain's turn, so their sum has one order. */
@@ -134,40 +157,65 @@ static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *s
     part[1] = b->d_decay[1];
 }
 
-static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *workspace) {
-    const plsh_attention *shape = &plan->shape;
-    const plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
-    int64_t pairs = 0;
+/* A pass of one plan. */
+typedef struct backward_call {
+    const plsh_plan *plan;
+    const plsh_backward *arrays;
     areas at;
-    lay_out(&at, plan, workspace);
-    plsh_turns_begin(&at.turns);
-    make_chains(plan, &at.turns);
-#pragma omp parallel num_threads(plsh_thread_team(plan->threads)) reduction(+ : pairs)
-    {
-        plsh_backward_tile b = {.turns = &at.turns, .turn = {.chain = -1}};
-        plsh_arena arena = {.memory = at.threads + (size_t)omp_get_thread_num() * at.thread};
-        plsh_backward_layout(&b, plan, &arena);
-        b.tile.pass = &plsh_backward_pass;
-        clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
-        clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
-        plsh_summary_make(plan, &inputs, NULL, at.summaries, b.tile.k_wide, NULL);
-        while (plsh_turns_take(&at.turns, &b.turn)) {
-            int64_t number = at.turns.chain[b.turn.chain].first + b.turn.tile;
-            run_tile(&b, arrays, at.summaries, at.decays + 2 * number);
-            plsh_turns_end(&at.turns, &b.turn);
-        }
-        pairs += b.tile.pairs;
-    }
-    if (arrays->d_decay) sum_decays(plan, &at.turns, at.decays, arrays->d_decay);
+} backward_call;
+
+static slot_tile *slot_at(const backward_call *call, int slot) {
+    return (slot_tile *)(void *)(call->at.slots + (size_t)slot * call->at.slot);
+}
+
+static plsh_backward_tile *tile_of(backward_call *call, int slot) {
+    slot_tile *s = slot_at(call, slot);
+    if (s->ready) return &s->b;
+    plsh_arena arena = {.memory = (char *)s};
+    plsh_arena_take(&arena, 1, sizeof(slot_tile));
+    s->b = (plsh_backward_tile){.turns = &call->at.turns, .turn = {.chain = -1}};
+    plsh_backward_layout(&s->b, call->plan, &arena);
+    s->b.tile.pass = &plsh_backward_pass;
+    s->ready = true;
+    return &s->b;
+}
+
+static plsh_summary_buffers buffers_of(void *context, int slot) {
+    return (plsh_summary_buffers){.k = tile_of(context, slot)->tile.k_wide};
+}
+
+/* There are as many chunks as tiles: each takes one. */
+static void run_turn(void *context, int64_t chunk, int slot) {
+    backward_call *call = context;
+    plsh_backward_tile *b = tile_of(call, slot);
+    (void)chunk;
+    if (!plsh_turns_take(&call->at.turns, &b->turn)) return;
+    int64_t number = call->at.turns.chain[b->turn.chain].first + b->turn.tile;
+    run_tile(b, call->arrays, call->at.summaries, call->at.decays + 2 * number);
+    plsh_turns_end(&call->at.turns, &b->turn);
+}
+
+static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *workspace) {
+    const plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
+    backward_call call = {.plan = plan, .arrays = arrays};
+    lay_out(&call.at, plan, workspace);
+    plsh_turns_begin(&call.at.turns);
+    make_chains(plan, &call.at.turns);
+    for (int slot = 0; slot < plan->threads; slot++) slot_at(&call, slot)->ready = false;
+    clear_keys(plan, arrays);
+    plsh_summary_make(plan, &inputs, NULL, call.at.summaries, buffers_of, &call);
+    plsh_thread_run(plan->threads, call.at.tiles, run_turn, &call);
+    int64_t pairs = 0;
+    for (int slot = 0; slot < plan->threads; slot++)
+        if (slot_at(&call, slot)->ready) pairs += slot_at(&call, slot)->b.tile.pairs;
+    if (arrays->d_decay) sum_decays(plan, &call.at.turns, call.at.decays, arrays->d_decay);
     return pairs;
 }
 
 /* No queries: nothing depends on the keys and values, nor on a decay. */
 static void run_empty(const plsh_plan *plan, const plsh_backward *arrays) {
-    const plsh_attention *shape = &plan->shape;
-    clear(arrays->d_k, &shape->k, shape->kv_heads, shape->keys, shape->head_dim);
-    clear(arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
-    if (arrays->d_decay) memset(arrays->d_decay, 0, sizeof(double) * 2 * (size_t)shape->heads);
+    clear_keys(plan, arrays);
+    if (arrays->d_decay) memset(arrays->d_decay, 0, sizeof(double) * 2 * (size_t)plan->shape.heads);
 }
 
 plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays, void *workspace,

@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -284,6 +285,8 @@ typedef struct attend_batch {
     int64_t heads, kv_heads; /* the most of any */
     int64_t queries;         /* of this pass, of all */
     int threads;
+    int round;
+    atomic_bool more; /* rounds */
 } attend_batch;
 
 /* Does the cache take part in this pass? */
@@ -305,10 +308,16 @@ static bool begin_pass(attend_batch *all) {
     return all->queries > 0;
 }
 
-static void set_queries(const attend_batch *all) {
-#pragma omp parallel for schedule(static) num_threads(                                             \
-    plsh_thread_team(all->threads)) if (all->threads > 1 && all->queries >= SERIAL_QUERIES)
-    for (int64_t i = 0; i < all->count * all->heads; i++) {
+/* How many threads the queries of a pass are worth. */
+static int threads_of_queries(const attend_batch *all) {
+    return all->queries >= SERIAL_QUERIES ? all->threads : 1;
+}
+
+/* All tokens of head i % heads of sequence i / heads. */
+static void set_heads(void *context, int64_t first, int64_t end, int slot) {
+    const attend_batch *all = context;
+    (void)slot;
+    for (int64_t i = first; i < end; i++) {
         plsh_cache *cache = all->cache[i / all->heads];
         if (!takes_part(cache) || i % all->heads >= cache->setup->heads) continue;
         for (int64_t t = 0; t < cache->call.taken; t++) set_query(cache, i % all->heads, t);
@@ -345,68 +354,74 @@ static plsh_cache *cache_of_task(const attend_batch *all, int64_t task) {
     return all->cache[low];
 }
 
-static bool run_round(const attend_batch *all, int round) {
+static void run_numbered(void *context, int64_t task, int slot) {
+    plsh_cache *cache = cache_of_task(context, task);
+    plsh_cache_pass *pass = cache->call.pass;
+    run_task(cache, &pass->task[task - cache->call.first_task], &pass->scratch[slot]);
+}
+
+/* kv head i % kv_heads of sequence i / kv_heads. */
+static void end_heads(void *context, int64_t first, int64_t end, int slot) {
+    attend_batch *all = context;
+    (void)slot;
+    for (int64_t i = first; i < end; i++) {
+        plsh_cache *cache = all->cache[i / all->kv_heads];
+        if (!takes_part(cache) || i % all->kv_heads >= cache->setup->kv_heads) continue;
+        if (end_round(cache, i % all->kv_heads, all->round)) atomic_store(&all->more, true);
+    }
+}
+
+static bool run_round(attend_batch *all) {
     int64_t tasks;
     int threads = number_tasks(all, &tasks);
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(plsh_thread_team(threads)) if (threads > 1)
-    for (int64_t i = 0; i < tasks; i++) {
-        plsh_cache *cache = cache_of_task(all, i);
-        plsh_cache_pass *pass = cache->call.pass;
-        run_task(cache, &pass->task[i - cache->call.first_task],
-                 &pass->scratch[omp_get_thread_num()]);
-    }
+    plsh_thread_run(threads, tasks, run_numbered, all);
     for (int64_t i = 0; i < all->count; i++)
         for (int64_t t = 0; t < all->cache[i]->call.tasks; t++)
             all->cache[i]->call.pairs += all->cache[i]->call.pass->task[t].pairs;
-    bool more = false;
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(all->threads))              \
-    reduction(||                                                                                   \
-              : more) if (threads > 1 && all->queries >= SERIAL_QUERIES)
-    for (int64_t i = 0; i < all->count * all->kv_heads; i++) {
-        plsh_cache *cache = all->cache[i / all->kv_heads];
-        if (!takes_part(cache) || i % all->kv_heads >= cache->setup->kv_heads) continue;
-        more = end_round(cache, i % all->kv_heads, round) || more;
-    }
-    return more;
+    atomic_store(&all->more, false);
+    plsh_thread_rows(threads > 1 ? threads_of_queries(all) : 1, all->count * all->kv_heads, 1,
+                     end_heads, all);
+    return atomic_load(&all->more);
 }
 
-/* mean goes draw by draw, and is not in the rounds; all else is finished. */
-static void end_queries(const attend_batch *all) {
-    bool mean = false;
-    for (int64_t i = 0; i < all->count; i++)
-        for (int64_t h = 0; h < all->cache[i]->setup->heads; h++)
-            mean = mean || all->cache[i]->setup->mask[h].head.method == PLSH_METHOD_MEAN;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(plsh_thread_team(                        \
-    all->threads)) if (all->threads > 1 && (mean || all->queries >= SERIAL_QUERIES))
-    for (int64_t i = 0; i < all->count * all->heads; i++) {
+/* The queries of head i % heads of sequence i / heads. mean goes draw by draw, and is not in the
+ * rounds; all else is finished. */
+static void put_heads(void *context, int64_t first, int64_t end, int slot) {
+    const attend_batch *all = context;
+    for (int64_t i = first; i < end; i++) {
         plsh_cache *cache = all->cache[i / all->heads];
-        int64_t head = i % all->heads;
+        const int64_t head = i % all->heads, group = cache->setup->group;
         if (!takes_part(cache) || head >= cache->setup->heads) continue;
         plsh_cache_pass *pass = cache->call.pass;
-        int64_t group = cache->setup->group, pairs = 0;
+        int64_t pairs = 0;
         for (int64_t t = 0; t < cache->call.taken; t++) {
             int64_t row = head / group * pass->rows + t * group + head % group;
             plsh_cache_query *query = &pass->query[row];
             if (query->mask_row.mask->head.method == PLSH_METHOD_MEAN)
-                pairs += run_mean(cache, query, &pass->scratch[omp_get_thread_num()]);
+                pairs += run_mean(cache, query, &pass->scratch[slot]);
             put_query(cache, query);
         }
-        if (pairs == 0) continue;
-#pragma omp atomic
-        cache->call.pairs += pairs;
+        if (pairs > 0) atomic_fetch_add(&cache->call.pairs, pairs);
     }
 }
 
-static void run_pass(const attend_batch *all) {
-    int round = 0;
-    set_queries(all);
-    while (run_round(all, ++round)) continue;
+static void end_queries(attend_batch *all) {
+    bool mean = false;
+    for (int64_t i = 0; i < all->count; i++)
+        for (int64_t h = 0; h < all->cache[i]->setup->heads; h++)
+            mean = mean || all->cache[i]->setup->mask[h].head.method == PLSH_METHOD_MEAN;
+    plsh_thread_rows(mean ? all->threads : threads_of_queries(all), all->count * all->heads, 1,
+                     put_heads, all);
+}
+
+static void run_pass(attend_batch *all) {
+    plsh_thread_rows(threads_of_queries(all), all->count * all->heads, 1, set_heads, all);
+    for (all->round = 1; run_round(all); all->round++) continue;
     end_queries(all);
 }
 
 /* Runs the pass again with headroom where sums have overflowed. */
-static void mend_pass(const attend_batch *all) {
+static void mend_pass(attend_batch *all) {
     bool overflowed = false;
     for (int64_t i = 0; i < all->count; i++) overflowed |= all->cache[i]->call.overflowed;
     if (!overflowed) return;

@@ -153,21 +153,32 @@ plsh_status plsh_cache_reserve(plsh_cache *cache, int64_t length, plsh_error *er
     return status;
 }
 
+typedef struct writing {
+    plsh_cache *cache;
+    const plsh_tokens *tokens;
+    plsh_layout k, v;
+} writing;
+
+static void write_head(void *context, int64_t kv, int slot) {
+    const writing *w = context;
+    const plsh_tokens *tokens = w->tokens;
+    const int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
+    const plsh_cache_rows rows = {(const char *)tokens->k + kv * w->k.head_stride * element,
+                                  (const char *)tokens->v + kv * w->v.head_stride * element,
+                                  w->k.row_stride, w->v.row_stride, tokens->dtype};
+    (void)slot;
+    plsh_cache_store_write(&w->cache->store[kv], plsh_cache_setup_pages(w->cache->setup, kv),
+                           w->cache->length, tokens->count, &rows);
+}
+
 void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens) {
     const plsh_cache_setup *setup = cache->setup;
     int64_t count = tokens->count;
-    plsh_layout k = plsh_cache_layout_or(tokens->k_layout, count, setup->page[0].head_dim);
-    plsh_layout v = plsh_cache_layout_or(tokens->v_layout, count, setup->page[0].value_dim);
-    int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
-    bool many = setup->threads > 1 && count >= 4 * PLSH_PAGE_KEYS / setup->kv_heads;
-#pragma omp parallel for schedule(static) num_threads(plsh_thread_team(setup->threads)) if (many)
-    for (int64_t kv = 0; kv < setup->kv_heads; kv++) {
-        plsh_cache_rows rows = {(const char *)tokens->k + kv * k.head_stride * element,
-                                (const char *)tokens->v + kv * v.head_stride * element,
-                                k.row_stride, v.row_stride, tokens->dtype};
-        plsh_cache_store_write(&cache->store[kv], plsh_cache_setup_pages(setup, kv), cache->length,
-                               count, &rows);
-    }
+    writing w = {cache, tokens,
+                 plsh_cache_layout_or(tokens->k_layout, count, setup->page[0].head_dim),
+                 plsh_cache_layout_or(tokens->v_layout, count, setup->page[0].value_dim)};
+    const bool many = count >= 4 * PLSH_PAGE_KEYS / setup->kv_heads;
+    plsh_thread_run(many ? setup->threads : 1, setup->kv_heads, write_head, &w);
     cache->length += count;
 }
 

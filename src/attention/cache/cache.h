@@ -23,7 +23,7 @@ typedef struct plsh_cache_call {
     int64_t done, taken;   /* tokens of the passes before, and of this one */
     int64_t tasks;         /* of this round */
     int64_t first_task;    /* its number among those of all sequences */
-    int64_t pairs;
+    _Atomic int64_t pairs;
     float headroom;         /* 0, or PLSH_HEADROOM in a second run that mends the output */
     int64_t counted;        /* the pairs before that run, which counts none */
     atomic_bool overflowed; /* such a run is needed */

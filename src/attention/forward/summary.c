@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/thread.h"
+
 /* The larger, and NaN once there is one. */
 static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
@@ -108,30 +110,57 @@ static void summarise_maxima(const plsh_plan *plan, const plsh_summary *summary)
 /* Pages have been dropped of heads that no head with bounds reads: nothing to summarise there. */
 static bool is_whole(const plsh_row_source *k) { return k->base || k->first_page == 0; }
 
+typedef struct summaries {
+    const plsh_plan *plan;
+    const plsh_forward *arrays;
+    const plsh_pages *pages;
+    char *memory;
+    plsh_summary_buffers (*buffers_of)(void *context, int slot);
+    void *context;
+} summaries;
+
+static plsh_summary summary_of(const summaries *all, int64_t kv) {
+    return plsh_summary_at(all->plan, all->memory + (size_t)kv * all->plan->summary_bytes);
+}
+
+/* Mean of the keys, and ranges of the values, of one kv head and sequence. */
+static void summarise_sequence(void *context, int64_t i, int slot) {
+    const summaries *all = context;
+    const plsh_plan *plan = all->plan;
+    const int64_t kv = i / plan->sequences, sequence = i % plan->sequences;
+    const plsh_summary_buffers wide = all->buffers_of(all->context, slot);
+    const plsh_summary summary = summary_of(all, kv);
+    const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv),
+                          v = plsh_row_source_values(plan, all->arrays, all->pages, kv);
+    if (is_whole(&k)) summarise_mean(plan, &summary, &k, sequence, wide.k);
+    if (all->arrays->certificate) summarise_values(plan, &summary, &v, sequence, wide.v);
+}
+
+static void summarise_pieces(void *context, int64_t first, int64_t end, int slot) {
+    const summaries *all = context;
+    const plsh_plan *plan = all->plan;
+    const int64_t pieces = plan->first_piece[plan->sequences];
+    const plsh_summary_buffers wide = all->buffers_of(all->context, slot);
+    for (int64_t i = first; i < end; i++) {
+        const int64_t kv = i / pieces, piece = i % pieces;
+        const plsh_summary summary = summary_of(all, kv);
+        const int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
+        const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv);
+        if (is_whole(&k)) summarise_piece(plan, &summary, &k, sequence, piece, wide.k);
+    }
+}
+
 void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
-                       char *memory, float *wide, float *v_wide) {
+                       char *memory, plsh_summary_buffers (*buffers_of)(void *context, int slot),
+                       void *context) {
+    enum { LEAST = 4 }; /* pieces of a chunk: their keys are read once */
     if (!plan->boxes && !arrays->certificate) return;
-    int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < kv_heads * plan->sequences; i++) {
-        int64_t kv = i / plan->sequences;
-        plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
-        plsh_row_source k = plsh_row_source_keys(plan, arrays, pages, kv),
-                        v = plsh_row_source_values(plan, arrays, pages, kv);
-        if (is_whole(&k)) summarise_mean(plan, &summary, &k, i % plan->sequences, wide);
-        if (arrays->certificate) summarise_values(plan, &summary, &v, i % plan->sequences, v_wide);
-    }
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < kv_heads * pieces; i++) {
-        int64_t kv = i / pieces, piece = i % pieces;
-        plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
-        int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
-        plsh_row_source k = plsh_row_source_keys(plan, arrays, pages, kv);
-        if (is_whole(&k)) summarise_piece(plan, &summary, &k, sequence, piece, wide);
-    }
-#pragma omp for schedule(static)
+    summaries all = {plan, arrays, pages, memory, buffers_of, context};
+    const int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
+    plsh_thread_run(plan->threads, kv_heads * plan->sequences, summarise_sequence, &all);
+    plsh_thread_rows(plan->threads, kv_heads * pieces, LEAST, summarise_pieces, &all);
     for (int64_t kv = 0; kv < kv_heads; kv++) {
-        plsh_summary summary = plsh_summary_at(plan, memory + (size_t)kv * plan->summary_bytes);
+        const plsh_summary summary = summary_of(&all, kv);
         summarise_maxima(plan, &summary);
     }
 }

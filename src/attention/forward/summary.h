@@ -22,10 +22,15 @@ typedef struct plsh_summary {
 /* Where the summaries of a kv head lie in its part of the workspace. */
 plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory);
 
+/* Where a slot of plsh_thread_run widens bound_keys rows of K, and one of V. */
+typedef struct plsh_summary_buffers {
+    float *k, *v;
+} plsh_summary_buffers;
+
 /* What the plan's heads (and a certificate, if arrays has one) need, for all kv heads, by the
- * threads of a parallel region. memory: summary_bytes per kv head; wide, v_wide: the thread's
- * buffers of bound_keys rows of K, and of V. */
+ * plan's threads. memory: summary_bytes per kv head; buffers_of(context, slot): a slot's own. */
 void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
-                       char *memory, float *wide, float *v_wide);
+                       char *memory, plsh_summary_buffers (*buffers_of)(void *context, int slot),
+                       void *context);
 
 #endif

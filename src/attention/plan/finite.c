@@ -1,6 +1,8 @@
 /* attention: are the inputs finite? */
 #include "attention/plan/finite.h"
 
+#include <stdatomic.h>
+
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -17,19 +19,30 @@ static const char *row_at(const array *a, int64_t index) {
     return a->data + at * (int64_t)plsh_dtype_size(a->dtype);
 }
 
+typedef struct search {
+    const plsh_plan *plan;
+    const array *a;
+    _Atomic int64_t bad; /* the first row that is known to be */
+} search;
+
+static void look_at_rows(void *context, int64_t first, int64_t end, int slot) {
+    search *s = context;
+    const plsh_kernels *kernel = s->plan->kernel;
+    const array *a = s->a;
+    int64_t bad = atomic_load_explicit(&s->bad, memory_order_relaxed), i = first;
+    (void)slot;
+    while (i < end && i < bad &&
+           kernel->all_finite(kernel->group, row_at(a, i), a->dtype, a->dim, 1, a->dim))
+        i++;
+    while (i < end && i < bad && !atomic_compare_exchange_weak(&s->bad, &bad, i)) continue;
+}
+
 /* The first row that is not finite, heads one after the other; heads * rows if there is none. */
 static int64_t first_bad(const plsh_plan *plan, const array *a) {
-    int64_t all = a->heads * a->rows, bad = all;
-#pragma omp parallel for num_threads(plsh_thread_team(plan->threads)) schedule(static)             \
-    reduction(min                                                                                  \
-              : bad)
-    for (int64_t i = 0; i < all; i++) {
-        if (i < bad && !plan->kernel->all_finite(plan->kernel->group, row_at(a, i), a->dtype,
-                                                 a->dim, 1, a->dim)) {
-            bad = i;
-        }
-    }
-    return bad;
+    search s = {.plan = plan, .a = a};
+    atomic_init(&s.bad, a->heads * a->rows);
+    plsh_thread_rows(plan->threads, a->heads * a->rows, 256, look_at_rows, &s);
+    return atomic_load(&s.bad);
 }
 
 plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays, const float *d_o,

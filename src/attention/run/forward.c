@@ -2,7 +2,6 @@
 #include "attention/run/forward.h"
 
 #include <math.h>
-#include <omp.h>
 
 #include "attention/certificate/certificate.h"
 #include "attention/forward/headroom.h"
@@ -24,8 +23,9 @@ static double largest(const float *certificate, int64_t count) {
     return most;
 }
 
-/* What a thread works with. */
+/* What a slot works with; it lies before its buffers. */
 typedef struct worker {
+    bool ready; /* laid out, in this call */
     plsh_tile tile;
     plsh_summary summary; /* of the tile's kv head */
     plsh_sampled_buffers sampled;
@@ -42,6 +42,7 @@ static void lay_out(worker *w, const plsh_plan *plan, plsh_arena *arena) {
 static size_t worker_bytes(const plsh_plan *plan) {
     worker unused;
     plsh_arena arena = {0};
+    plsh_arena_take(&arena, 1, sizeof(worker));
     lay_out(&unused, plan, &arena);
     return arena.used;
 }
@@ -95,27 +96,65 @@ static void run_tile(worker *w) {
     if (tile->certificate_out) plsh_certificate_fill(tile);
 }
 
+/* A pass of one plan. */
+typedef struct forward_call {
+    const plsh_plan *plan;
+    const plsh_forward *arrays;
+    const plsh_pages *pages;
+    char *summaries, *workers;
+    size_t bytes;        /* of a worker */
+    int64_t items, each; /* tiles, and those of a chunk */
+} forward_call;
+
+static worker *worker_at(const forward_call *call, int slot) {
+    return (worker *)(void *)(call->workers + (size_t)slot * call->bytes);
+}
+
+static worker *worker_of(const forward_call *call, int slot) {
+    worker *w = worker_at(call, slot);
+    if (w->ready) return w;
+    plsh_arena arena = {.memory = (char *)w};
+    plsh_arena_take(&arena, 1, sizeof(worker));
+    lay_out(w, call->plan, &arena);
+    w->tile.pass = &plsh_tile_pass_forward;
+    w->tile.pages = call->pages;
+    w->ready = true;
+    return w;
+}
+
+static plsh_summary_buffers buffers_of(void *context, int slot) {
+    const worker *w = worker_of(context, slot);
+    return (plsh_summary_buffers){w->tile.k_wide, w->tile.v_wide};
+}
+
+static void run_items(void *context, int64_t chunk, int slot) {
+    const forward_call *call = context;
+    worker *w = worker_of(call, slot);
+    const int64_t first = chunk * call->each, left = call->items - first;
+    const int64_t end = first + (left < call->each ? left : call->each);
+    for (int64_t item = first; item < end; item++) {
+        select_item(w, call->arrays, call->summaries, item);
+        run_tile(w);
+    }
+}
+
 static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
                    char *workspace) {
-    char *workers = workspace + plan->summary_bytes * (size_t)plan->shape.kv_heads;
-    int64_t items = plan->first_item[plan->shape.heads], pairs = 0;
-    size_t bytes = worker_bytes(plan);
-#pragma omp parallel num_threads(plsh_thread_team(plan->threads)) reduction(+ : pairs)
-    {
-        worker w;
-        plsh_arena arena = {.memory = workers + (size_t)omp_get_thread_num() * bytes};
-        lay_out(&w, plan, &arena);
-        w.tile.pass = &plsh_tile_pass_forward;
-        w.tile.pages = pages;
-        plsh_summary_make(plan, arrays, pages, workspace, w.tile.k_wide, w.tile.v_wide);
-/* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
-#pragma omp for schedule(dynamic, 1 + items / (64 * (int64_t)plan->threads))
-        for (int64_t item = 0; item < items; item++) {
-            select_item(&w, arrays, workspace, item);
-            run_tile(&w);
-        }
-        pairs += w.tile.pairs;
-    }
+    forward_call call = {.plan = plan,
+                         .arrays = arrays,
+                         .pages = pages,
+                         .summaries = workspace,
+                         .workers = workspace + plan->summary_bytes * (size_t)plan->shape.kv_heads,
+                         .bytes = worker_bytes(plan),
+                         .items = plan->first_item[plan->shape.heads]};
+    /* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
+    call.each = 1 + call.items / (64 * (int64_t)plan->threads);
+    for (int slot = 0; slot < plan->threads; slot++) worker_at(&call, slot)->ready = false;
+    plsh_summary_make(plan, arrays, pages, workspace, buffers_of, &call);
+    plsh_thread_run(plan->threads, (call.items + call.each - 1) / call.each, run_items, &call);
+    int64_t pairs = 0;
+    for (int slot = 0; slot < plan->threads; slot++)
+        if (worker_at(&call, slot)->ready) pairs += worker_at(&call, slot)->tile.pairs;
     return pairs;
 }
 

@@ -1,0 +1,60 @@
+/* plsh/thread.h - the threads that calls run on.
+ *
+ * A process has one pool of threads, which all calls of libplsh, libplsh_lm and libplsh_mpi share.
+ * Work is cut into chunks. Whoever is free claims the next chunk, the calling thread too, which
+ * then waits for chunks that somebody has claimed, and never for a thread that has not come: on a
+ * busy machine a thread that the system holds back costs its share of the speed and no more.
+ * Results do not depend on the number of threads.
+ *
+ * No thread is made before the first call that has use for it. Where one cannot be made, calls run
+ * on fewer. Threads without work wait actively for some microseconds, then sleep. They block all
+ * signals. Any number of threads may call at once. A child of fork makes threads of its own. At
+ * exit the threads are joined.
+ *
+ * The number of threads of a call that is given threads = 0 is the first of these that is set:
+ *
+ *     plsh_thread_set_default
+ *     PLSH_THREADS      1 to 4096; any other value is ignored
+ *     OMP_NUM_THREADS   likewise; of a list the first number
+ *     the processors that this process may run on, by its affinity, and no more than its cgroup and
+ *     those above it have time for (cpu.max, or cfs_quota of version 1; a part counts as whole) */
+#ifndef PLSH_THREAD_H
+#define PLSH_THREAD_H
+
+#include "plsh/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The most threads that a call takes. */
+enum { PLSH_THREADS_MAX = 4096 };
+
+/* requested > 0: that many, at most PLSH_THREADS_MAX; otherwise the default. The environment and
+ * the processors are looked at once, when they are first needed. */
+PLSH_API int plsh_thread_count(int requested);
+
+/* The default from now on, of plans, caches, models and trainers that are made later. 0: what the
+ * environment and the processors say, looked at again. */
+PLSH_API plsh_status plsh_thread_set_default(int threads, plsh_error *error);
+
+/* Where the default comes from: "plsh_thread_set_default", "PLSH_THREADS", "OMP_NUM_THREADS",
+ * "affinity" or "cgroup"; a static string. */
+PLSH_API const char *plsh_thread_default_source(void);
+
+/* One chunk of a job. slot: 0 to threads - 1; no two chunks of a job run with one slot at the same
+ * time, so a workspace per slot needs no lock. Slot 0 is the caller's. */
+typedef void (*plsh_thread_function)(void *context, int64_t chunk, int slot);
+
+/* Runs the chunks 0 to chunks - 1 on up to `threads` threads (plsh_thread_count of it) and returns
+ * when all are done. They are claimed in ascending order. From inside a chunk a job runs on the
+ * thread that asks for it, with slot 0. A chunk must not fork a child that returns from it, end its
+ * thread, or leave by longjmp. */
+PLSH_API void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function,
+                              void *context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
