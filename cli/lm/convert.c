@@ -117,7 +117,8 @@ static int run(const void *given) {
         cli_note("%zu matrices are f16: their rows are no whole blocks of %s", converted.as_f16,
                  types[c->type]);
     if (options->common.json) return print_json(&converted);
-    cli_note("%s: %zu tensors, %.1f MB", c->out, converted.tensors, (double)converted.bytes * 1e-6);
+    cli_note("%s: %zu tensor%s, %.1f MB", c->out, converted.tensors,
+             converted.tensors == 1 ? "" : "s", (double)converted.bytes * 1e-6);
     return CLI_DONE;
 }
 

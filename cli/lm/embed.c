@@ -159,7 +159,7 @@ static int prepare(const settings *given, work *w) {
         return cli_usage("--ids and --text: give one of them");
     int code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && w->model.facts.causal)
-        code = cli_fail("%s: %s is no encoder", given->lm.model.model, w->model.facts.family);
+        code = cli_fail("%s: %s is not an encoder", given->lm.model.model, w->model.facts.family);
     if (code == CLI_DONE) code = choose_pooling(given, w);
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
@@ -252,8 +252,9 @@ static int save(const settings *given, work *w) {
     if (code == CLI_DONE) code = cli_outputs_commit(&w->output, 1);
     if (code != CLI_DONE) return code;
     if (!given->lm.common.json) {
-        printf("%lld rows of %lld from %lld tokens in %.4g s\n", (long long)w->row_count,
-               (long long)w->model.facts.hidden, (long long)w->ids.count, w->seconds);
+        printf("%lld row%s of %lld from %lld token%s in %.4g s\n", (long long)w->row_count,
+               w->row_count == 1 ? "" : "s", (long long)w->model.facts.hidden,
+               (long long)w->ids.count, w->ids.count == 1 ? "" : "s", w->seconds);
         return CLI_DONE;
     }
     cli_json *json;

@@ -109,6 +109,7 @@ static int prepare(const settings *given, work *w) {
         code = cli_fail("--gradients: the loss of the next token takes at least 2 tokens; there is "
                         "1");
     if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, w->ids.count);
+    if (code == CLI_DONE) cli_model_warn_context(&w->model, w->ids.count);
     if (code == CLI_DONE) code = make_outputs(options, w);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
@@ -191,8 +192,8 @@ static int report(const settings *given, const work *w) {
     if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
         cli_say("%s: the loss is not finite", given->lm.model.model);
     if (!given->lm.common.json) {
-        printf("%lld tokens in %.4g s, %.4g per second", (long long)w->ids.count, w->seconds,
-               (double)w->ids.count / w->seconds);
+        printf("%lld token%s in %.4g s, %.4g per second", (long long)w->ids.count,
+               w->ids.count == 1 ? "" : "s", w->seconds, (double)w->ids.count / w->seconds);
         if (!isnan(loss)) printf(", loss %.7g", loss);
         cli_spread_costs_print(&cost, "; ");
         putchar('\n');

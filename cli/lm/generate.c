@@ -17,7 +17,7 @@ typedef struct generate_options {
     double temperature, top_p;
     int64_t top_k;
     cli_words stop;
-    bool special, ignore_end;
+    bool special, ignore_end, no_bos;
     const char *log;
 } generate_options;
 
@@ -70,7 +70,11 @@ static const cli_option generate_table[] = {
     {.name = "ignore-end",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, ignore_end),
-     .help = "go on behind the model's end tokens"},
+     .help = "continue after the model's end tokens"},
+    {.name = "no-bos",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(generate_options, no_bos),
+     .help = "do not begin with the token that the tokenizer puts before a text (<s>)"},
     {.name = "special",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, special),
@@ -105,6 +109,7 @@ typedef struct work {
     size_t printed;       /* bytes of it */
     float *logits;
     double prefill, decode; /* seconds */
+    int64_t prefilled;      /* tokens of the prompt that went through: fewer after Ctrl-C */
     pace pace;
 } work;
 
@@ -115,6 +120,14 @@ static void interrupt(int signal_number) {
     interrupted = 1;
 }
 
+/* A prompt that has the tokens of its begin in its text does not get them twice. */
+static void drop_second_begin(plsh_token_ids *prompt, size_t first) {
+    const size_t bytes = first * sizeof *prompt->ids;
+    if (prompt->count < 2 * first || memcmp(prompt->ids, prompt->ids + first, bytes) != 0) return;
+    prompt->count -= first;
+    memmove(prompt->ids, prompt->ids + first, prompt->count * sizeof *prompt->ids);
+}
+
 static int read_prompt(const settings *given, work *w) {
     const char *prompt = given->generate.prompt;
     char *bytes = NULL;
@@ -123,10 +136,16 @@ static int read_prompt(const settings *given, work *w) {
     int code = cli_model_tokenizer(&given->lm, &w->model);
     if (code == CLI_DONE && prompt == NULL) code = cli_text_read("-", &bytes, &length);
     if (code != CLI_DONE) return code;
-    if (plsh_tokenizer_encode(w->model.tokenizer, prompt != NULL ? prompt : bytes, length,
+    const bool begins = !given->generate.special && !given->generate.no_bos;
+    if (begins && plsh_tokenizer_begin(w->model.tokenizer, &w->prompt, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    const size_t first = w->prompt.count;
+    if (code == CLI_DONE &&
+        plsh_tokenizer_encode(w->model.tokenizer, prompt != NULL ? prompt : bytes, length,
                               given->generate.special, &w->prompt, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     free(bytes);
+    if (code == CLI_DONE && first > 0) drop_second_begin(&w->prompt, first);
     if (code == CLI_DONE && w->prompt.count == 0) code = cli_fail("the prompt is empty");
     return code;
 }
@@ -152,6 +171,7 @@ static int prepare(const settings *given, work *w) {
         code = cli_model_fits(&given->lm, &w->model,
                               (int64_t)w->prompt.count + given->generate.tokens);
     if (code != CLI_DONE) return code;
+    cli_model_warn_context(&w->model, (int64_t)w->prompt.count + given->generate.tokens);
     plsh_session_options options = cli_model_session(&given->lm, &w->model);
     w->logits = malloc((size_t)w->model.facts.vocabulary * sizeof *w->logits);
     if (w->logits == NULL) return cli_fail("out of memory");
@@ -182,6 +202,7 @@ static int prefill(const settings *given, work *w) {
     }
     cli_progress_end();
     w->prefill = cli_seconds() - start;
+    w->prefilled = plsh_session_length(w->session);
     return code;
 }
 
@@ -329,15 +350,17 @@ static int decode(const settings *given, work *w) {
 static double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
 static int report(const settings *given, const work *w) {
-    const double prompt = rate((double)w->prompt.count, w->prefill);
+    const double prompt = rate((double)w->prefilled, w->prefill);
     const double made = rate((double)w->made.count, w->decode);
     const size_t bytes = plsh_session_cache_bytes(w->session);
     cli_json *json;
     plsh_error error;
     if (!given->lm.common.json) {
         printf("\n");
-        cli_note("%zu tokens of prompt at %.4g per second, %zu new ones at %.4g; caches %.4g MB",
-                 w->prompt.count, prompt, w->made.count, made, (double)bytes / 1e6);
+        cli_note(
+            "%lld of %zu token%s of prompt at %.4g per second, %zu new at %.4g; caches %.4g MB",
+            (long long)w->prefilled, w->prompt.count, w->prompt.count == 1 ? "" : "s", prompt,
+            w->made.count, made, (double)bytes / 1e6);
         if (given->generate.temperature > 0)
             cli_note("drawn with --seed %llu%s; another seed gives another text",
                      (unsigned long long)given->lm.common.seed,
@@ -355,6 +378,7 @@ static int report(const settings *given, const work *w) {
     if (given->generate.temperature > 0)
         cli_json_integer(json, "seed", (int64_t)given->lm.common.seed);
     cli_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
+    cli_json_integer(json, "prefilled_tokens", w->prefilled);
     cli_json_number(json, "prefill_tokens_per_second", prompt);
     cli_json_number(json, "tokens_per_second", made);
     cli_json_integer(json, "cache_bytes", (int64_t)bytes);

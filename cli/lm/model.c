@@ -177,6 +177,20 @@ int cli_model_fits(const cli_lm *options, const cli_model *m, int64_t tokens) {
                     options->partitions.labels, (long long)m->labels.n, (long long)tokens);
 }
 
+/* Does a layer rotate q and k, as it was trained to? */
+static bool uses_rope(const cli_model *m) {
+    for (int64_t l = 0; l < m->attention_count; l++)
+        if (m->attention[l].original || !m->attention[l].drop_rope) return m->facts.rope;
+    return false;
+}
+
+void cli_model_warn_context(const cli_model *m, int64_t tokens) {
+    if (m->facts.context <= 0 || tokens <= m->facts.context || !uses_rope(m)) return;
+    cli_note("warning: %lld tokens; this model was trained on at most %lld (its context), and "
+             "what it predicts beyond them gets worse",
+             (long long)tokens, (long long)m->facts.context);
+}
+
 static int make_attention(const cli_lm *options, cli_model *m) {
     const cli_words *words = &options->model.attention;
     const size_t layers = (size_t)m->facts.layers;
@@ -356,9 +370,10 @@ int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const cha
         code = cli_fail("%s: there is no token in it", ids != NULL ? ids : text);
     for (int64_t i = 0; code == CLI_DONE && i < out->count; i++)
         if (out->values[i] >= m->facts.vocabulary)
-            code =
-                cli_fail("%s: token %lld is %d; this model has 0 to %lld", ids != NULL ? ids : text,
-                         (long long)i, (int)out->values[i], (long long)m->facts.vocabulary - 1);
+            code = cli_fail("%s: token %lld is %d; this model has 0 to %lld, so the ids are of "
+                            "another tokenizer",
+                            ids != NULL ? ids : text, (long long)i, (int)out->values[i],
+                            (long long)m->facts.vocabulary - 1);
     return code;
 }
 

@@ -67,6 +67,9 @@ void cli_model_close(cli_model *model);
 /* Do --labels reach over so many tokens of a text? */
 int cli_model_fits(const cli_lm *options, const cli_model *model, int64_t tokens);
 
+/* A remark where so many tokens are more than a model with RoPE was trained on. */
+void cli_model_warn_context(const cli_model *model, int64_t tokens);
+
 /* Its tokenizer: in the folder, or in the GGUF. */
 int cli_model_tokenizer(const cli_lm *options, cli_model *model);
 

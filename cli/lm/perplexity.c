@@ -13,7 +13,7 @@ typedef struct perplexity_options {
     const char *text, *ids, *mesh;
     cli_integers context;
     int64_t stride, limit, by_position;
-    bool same_tokens;
+    bool same_tokens, bos;
 } perplexity_options;
 
 typedef struct settings {
@@ -65,6 +65,11 @@ static const cli_option perplexity_table[] = {
      .help = "a row for every N positions of the windows besides, with time and memory; 0: none",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
+    {.name = "bos",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(perplexity_options, bos),
+     .help = "the first token of every window, which is not scored, is the one that begins a text "
+             "(<s>), as llama.cpp has it"},
     CLI_MESH_OPTION(perplexity_options, mesh),
 };
 
@@ -250,8 +255,26 @@ typedef struct tables {
     cli_table *contexts, *positions;
 } tables;
 
+/* The token that begins a text. */
+static int find_bos(const settings *given, cli_model *model, int32_t *out) {
+    plsh_token_ids ids = {0};
+    plsh_error error;
+    int code = given->perplexity.bos ? cli_model_tokenizer(&given->lm, model) : CLI_DONE;
+    if (code != CLI_DONE || !given->perplexity.bos) return code;
+    *out = plsh_tokenizer_roles(model->tokenizer).begin;
+    if (plsh_tokenizer_begin(model->tokenizer, &ids, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    else if (ids.count > 0)
+        *out = ids.ids[0];
+    plsh_token_ids_free(&ids);
+    if (code == CLI_DONE && (*out < 0 || *out >= model->facts.vocabulary))
+        code = cli_fail("--bos: the tokenizer of %s names no token that begins a text",
+                        given->lm.model.model);
+    return code;
+}
+
 static int measure(const settings *given, const cli_model *model, const cli_ids *ids,
-                   int64_t context, const tables *to) {
+                   int64_t context, int32_t bos, const tables *to) {
     const perplexity_options *options = &given->perplexity;
     windows w = {0};
     cli_scores scores = {0};
@@ -264,8 +287,11 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
     for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
         const int64_t at = w.first + k * w.step;
+        const int32_t first = ids->values[at];
+        if (options->bos) ids->values[at] = bos;
         code = cli_score_window(&given->lm, model, ids->values + at, w.length, w.from, &scores,
                                 NULL, NULL, count_fed);
+        ids->values[at] = first;
         if (code == CLI_DONE && scores.broken > 0)
             code = cli_fail("%s: the logits for token %lld are not finite", given->lm.model.model,
                             (long long)(at + scores.broken));
@@ -335,12 +361,18 @@ static int run(const void *given) {
          cli_table_create(&to.positions, position_columns, CLI_COUNT(position_columns), &error) !=
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
+    int32_t bos = -1;
+    if (code == CLI_DONE) code = find_bos(options, &model, &bos);
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = cli_spread_same(&model, &cli_command_perplexity, options, &ids);
     if (code == CLI_DONE) cli_model_announce(&model);
     const cli_integers *contexts = &options->perplexity.context;
+    if (code == CLI_DONE) {
+        const int64_t longest = extreme(contexts, true);
+        cli_model_warn_context(&model, longest < ids.count ? longest : ids.count);
+    }
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
-        code = measure(options, &model, &ids, contexts->values[i], &to);
+        code = measure(options, &model, &ids, contexts->values[i], bos, &to);
     if (code == CLI_DONE) code = print(options, &model, &to);
     cli_table_free(to.contexts);
     cli_table_free(to.positions);

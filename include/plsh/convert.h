@@ -33,7 +33,8 @@ typedef struct plsh_converted {
  * llama.cpp has them: that is there for Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT; other
  * families, and what a GGUF has no key for, are refused by their names. A GGUF's tokenizer becomes
  * a tokenizer.json. Where the form changes, or an adapter goes into a GGUF, the model is opened as
- * plsh_model_open does, and refused where that refuses it. In a GGUF vectors stay float32. Files
+ * plsh_model_open does, and refused where that refuses it. In a GGUF vectors stay float32, and with
+ * Q4_1 the weights of the logits (a tied embedding) are Q8_0. Files
  * are written beside their places and put there at the end; an existing folder is written into.
  * `converted` may be NULL. */
 PLSH_API plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *converted,

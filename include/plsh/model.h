@@ -194,7 +194,9 @@ PLSH_API plsh_status plsh_model_pooling(const plsh_model *model, plsh_pooling *o
 /* ---- Choosing the next token ---- */
 
 /* The tokens at which its text ends, besides the tokenizer's: "eos_token_id" of a folder's
- * generation_config.json, else of its config.json. A GGUF says it of its tokenizer. */
+ * generation_config.json, else of its config.json; eos_token_id, eot_token_id and eom_token_id of a
+ * GGUF's tokenizer, and its tokens that are known as ends by their text (<|im_end|>, <|eot_id|>,
+ * <end_of_turn>, ..), as llama.cpp has it. */
 enum { PLSH_MODEL_ENDS_MOST = 64 };
 typedef struct plsh_model_ends {
     int64_t count;

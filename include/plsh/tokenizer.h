@@ -26,9 +26,9 @@ extern "C" {
 
 typedef struct plsh_tokenizer plsh_tokenizer;
 
-/* `path` is a folder with a tokenizer.json, such a file, or a .gguf. A tokenizer_config.json beside
- * a tokenizer.json names the tokens that begin, end and pad a text. On failure *out is NULL, and
- * the message names the file and what in it is refused. */
+/* `path` is a folder with a tokenizer.json, such a file, a .safetensors file beside one, or a
+ * .gguf. A tokenizer_config.json beside a tokenizer.json names the tokens that begin, end and pad a
+ * text. On failure *out is NULL, and the message names the file and what in it is refused. */
 PLSH_API plsh_status plsh_tokenizer_open(plsh_tokenizer **out, const char *path, plsh_error *error);
 
 /* The same from a tokenizer.json in memory; `name` is for messages. */
@@ -62,6 +62,11 @@ PLSH_API void plsh_token_ids_free(plsh_token_ids *ids);
 PLSH_API plsh_status plsh_tokenizer_encode(const plsh_tokenizer *tokenizer, const char *text,
                                            size_t length, bool special, plsh_token_ids *out,
                                            plsh_error *error);
+
+/* Appends the tokens that the file's post-processor puts before a text (<s>), and not those behind
+ * it: what a prompt begins with, as llama.cpp and transformers have it. */
+PLSH_API plsh_status plsh_tokenizer_begin(const plsh_tokenizer *tokenizer, plsh_token_ids *out,
+                                          plsh_error *error);
 
 /* ---- Ids to text ---- */
 

@@ -87,7 +87,8 @@ typedef enum plsh_weights_form { PLSH_WEIGHTS_SAFETENSORS, PLSH_WEIGHTS_GGUF } p
 typedef struct plsh_weights plsh_weights;
 
 /* A folder with model.safetensors, with model.safetensors.index.json and the files it names, or
- * with a single other .safetensors file; a .safetensors file; a .gguf file (versions 2 and 3).
+ * with a single other .safetensors file; a .safetensors file; a .gguf file (versions 2 and 3), of
+ * one that is split (model-00001-of-00003.gguf) any part.
  * The files must not change while they are open. */
 PLSH_API plsh_status plsh_weights_open(plsh_weights **out, const char *path, plsh_error *error);
 

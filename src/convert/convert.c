@@ -104,6 +104,15 @@ static bool is_vector(const plsh_tensor *tensor) {
     return tensor->rank < 2 || plsh_tensor_rows(tensor) == 1;
 }
 
+/* The weights of the logits in a GGUF: "output", or the embedding where there is none. */
+static bool is_head(const conversion *c, const char *name) {
+    if (strcmp(name, "output.weight") == 0) return true;
+    if (strcmp(name, "token_embd.weight") != 0) return false;
+    if (c->model) return c->from.family->causal && c->from.tied;
+    return !plsh_weights_find(c->weights, "output.weight") &&
+           plsh_weights_find(c->weights, "output_norm.weight");
+}
+
 /* Vectors of a GGUF stay float32, and so do what is added to embeddings, which llama.cpp adds as it
  * is; numbers that are no floats stay what they are. */
 static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, const char *name) {
@@ -114,6 +123,11 @@ static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, 
         return PLSH_WEIGHT_F32;
     if (plsh_tensor_columns(tensor) % plsh_weight_type_block(c->options->type) != 0)
         return PLSH_WEIGHT_F16;
+    /* The logits take the error of the head as it is: it has 8 bits, as in llama.cpp, unless it
+     * comes with 4, which more bits do not mend. */
+    if (c->options->type == PLSH_WEIGHT_Q4_1 && tensor->type != PLSH_WEIGHT_Q4_1 &&
+        is_head(c, name))
+        return PLSH_WEIGHT_Q8_0;
     return c->options->type;
 }
 
@@ -392,13 +406,15 @@ static plsh_status write_item(conversion *c, const item *it, plsh_error *error) 
 /* Of a GGUF into another one: all but what the types change. */
 static plsh_status copy_metadata(conversion *c, plsh_error *error) {
     static const char *const changed[] = {"general.file_type", "general.quantization_version",
-                                          "general.alignment"};
+                                          "general.alignment", "split.no",
+                                          "split.count",       "split.tensors.count"};
+    enum { CHANGED = sizeof changed / sizeof *changed };
     plsh_status status = PLSH_STATUS_OK;
     for (size_t i = 0; i < plsh_metadata_count(c->weights) && !status; i++) {
         const plsh_metadata *metadata = plsh_metadata_at(c->weights, i);
         size_t k = 0;
-        while (k < 3 && strcmp(metadata->key, changed[k]) != 0) k++;
-        if (k == 3) status = plsh_weights_writer_copy(c->writer, metadata, error);
+        while (k < CHANGED && strcmp(metadata->key, changed[k]) != 0) k++;
+        if (k == CHANGED) status = plsh_weights_writer_copy(c->writer, metadata, error);
     }
     return status ? status : plsh_convert_type_metadata(c->writer, c->options->type, error);
 }

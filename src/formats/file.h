@@ -27,6 +27,10 @@ struct plsh_weights {
     const plsh_metadata **by_key; /* of the first part */
 };
 
+/* The whole number of this key of one file; `fallback` where there is none. */
+int64_t plsh_metadata_part_integer(const plsh_weights_part *part, const char *key,
+                                   int64_t fallback);
+
 /* Bytes of a number of metadata; 0: no number. */
 int plsh_metadata_width(uint32_t type);
 

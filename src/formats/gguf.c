@@ -70,7 +70,10 @@ static void read_tensor(plsh_reader *reader, plsh_tensor *tensor, uint64_t *offs
     tensor->rank = (int)rank;
     uint32_t type = plsh_reader_u32(reader, "a type of tensor");
     if (plsh_reader_is_ok(reader) && !plsh_weight_type_of_gguf(type, &tensor->type))
-        plsh_reader_fail(reader, PLSH_STATUS_UNSUPPORTED, "a tensor of type %u of ggml", type);
+        plsh_reader_fail(reader, PLSH_STATUS_UNSUPPORTED,
+                         "a tensor of type %s (%u), not supported; f32, f16, bf16, q8_0, q4_0, "
+                         "q4_1, q5_0, q5_1, q4_K, q5_K and q6_K are",
+                         plsh_weight_ggml_name(type), type);
     *offset = plsh_reader_u64(reader, "an offset");
     if (plsh_reader_is_ok(reader) &&
         !plsh_weight_type_size(tensor->type, tensor->rank, tensor->shape, &tensor->size))

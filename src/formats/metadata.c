@@ -62,6 +62,18 @@ static bool is_real(const plsh_metadata *metadata) {
     return metadata->type == PLSH_METADATA_F32 || metadata->type == PLSH_METADATA_F64;
 }
 
+int64_t plsh_metadata_part_integer(const plsh_weights_part *part, const char *key,
+                                   int64_t fallback) {
+    for (size_t i = 0; i < part->metadata_count; i++) {
+        const plsh_metadata *metadata = &part->metadata[i];
+        int64_t value;
+        if (strcmp(metadata->key, key) != 0) continue;
+        const bool number = !metadata->is_array && is_whole(metadata);
+        return number && whole_at(metadata, 0, &value) ? value : fallback;
+    }
+    return fallback;
+}
+
 plsh_status plsh_metadata_integer(const plsh_weights *weights, const char *key, int64_t least,
                                   int64_t most, int64_t *out, plsh_error *error) {
     const plsh_metadata *metadata = plsh_metadata_find(weights, key);

@@ -1,6 +1,7 @@
 /* formats: opening files of weights, and finding tensors in them. */
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,11 +106,82 @@ static plsh_status allocate_parts(plsh_weights *weights, size_t count, plsh_erro
     return PLSH_STATUS_OK;
 }
 
+/* ---- A GGUF in several files: model-00001-of-00003.gguf, .. ---- */
+
+enum { SPLIT_DIGITS = 5, SPLIT_MOST = 99999 };
+
+/* Where the number of the part stands in the path, "00001-of-00003.gguf"; NULL: no such name. */
+static const char *find_split(const char *path) {
+    static const char form[] = "-00000-of-00000.gguf"; /* 0: any digit */
+    const size_t length = strlen(path), tail = sizeof form - 1;
+    if (length <= tail) return NULL;
+    const char *at = path + length - tail;
+    for (size_t i = 0; i < tail; i++) {
+        const bool digit = at[i] >= '0' && at[i] <= '9';
+        if (form[i] == '0' ? !digit : at[i] != form[i]) return NULL;
+    }
+    return at + 1;
+}
+
+static plsh_status fail_split(const char *path, const char *key, int64_t value, int64_t right,
+                              plsh_error *error) {
+    return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: key '%s' is %lld; %lld is needed here",
+                     path, key, (long long)value, (long long)right);
+}
+
+/* Part `number` (from 0) of `count`, whose name is that of another part but for its number. */
+static plsh_status open_split_part(plsh_weights *weights, char *path, int64_t number, int64_t count,
+                                   plsh_error *error) {
+    plsh_weights_part *part = &weights->parts[number];
+    char digits[24];
+    snprintf(digits, sizeof digits, "%0*lld", SPLIT_DIGITS, (long long)number + 1);
+    memcpy(path + (find_split(path) - path), digits, SPLIT_DIGITS);
+    plsh_status status = open_part(part, path, &weights->form, error);
+    if (status != PLSH_STATUS_OK) return status;
+    if (weights->form != PLSH_WEIGHTS_GGUF)
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%.150s: not a GGUF file", path);
+    const int64_t is = plsh_metadata_part_integer(part, "split.no", -1),
+                  of = plsh_metadata_part_integer(part, "split.count", -1);
+    if (of != count) return fail_split(path, "split.count", of, count, error);
+    if (is != number) return fail_split(path, "split.no", is, number, error);
+    return PLSH_STATUS_OK;
+}
+
+/* All parts, given the path of any of them; `count` is what that one says. */
+static plsh_status open_split(plsh_weights *weights, const char *path, int64_t count,
+                              plsh_error *error) {
+    const char *split = find_split(path);
+    if (!split || count > SPLIT_MOST || strtoll(split + SPLIT_DIGITS + 4, NULL, 10) != count)
+        return plsh_fail(error, PLSH_STATUS_FORMAT,
+                         "%.150s: one of %lld files, but its name does not end in "
+                         "-00001-of-%05lld.gguf, so that the others are not found",
+                         path, (long long)count, (long long)count);
+    char *name = NULL;
+    plsh_status status = plsh_path_copy(&name, path, strlen(path), error);
+    if (status == PLSH_STATUS_OK) status = allocate_parts(weights, (size_t)count, error);
+    for (int64_t i = 0; i < count && status == PLSH_STATUS_OK; i++)
+        status = open_split_part(weights, name, i, count, error);
+    plsh_release(name);
+    if (status == PLSH_STATUS_OK) status = sort_all(weights, error);
+    if (status != PLSH_STATUS_OK) return status;
+    const int64_t all = plsh_metadata_part_integer(&weights->parts[0], "split.tensors.count", -1);
+    if (all != (int64_t)weights->count)
+        return fail_split(path, "split.tensors.count", all, (int64_t)weights->count, error);
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status open_file(plsh_weights *weights, const char *path, plsh_error *error) {
     plsh_status status = allocate_parts(weights, 1, error);
     if (status == PLSH_STATUS_OK)
         status = open_part(&weights->parts[0], path, &weights->form, error);
-    return status == PLSH_STATUS_OK ? sort_all(weights, error) : status;
+    if (status != PLSH_STATUS_OK) return status;
+    const int64_t count = plsh_metadata_part_integer(&weights->parts[0], "split.count", 1);
+    if (count <= 1) return sort_all(weights, error);
+    close_part(&weights->parts[0]);
+    plsh_release(weights->parts);
+    weights->parts = NULL;
+    weights->part_count = 0;
+    return open_split(weights, path, count, error);
 }
 
 static plsh_status open_parts(plsh_weights *weights, const plsh_weights_index *index,
@@ -142,12 +214,20 @@ static plsh_status find_single(char **out, const char *folder, plsh_error *error
     if (!directory) return plsh_fail(error, PLSH_STATUS_IO, "%.200s: %s", folder, strerror(errno));
     plsh_status status = PLSH_STATUS_OK;
     int found = 0;
+    char gguf[200] = "";
     for (const struct dirent *entry; status == PLSH_STATUS_OK && (entry = readdir(directory));) {
+        if (plsh_path_ends(entry->d_name, ".gguf"))
+            snprintf(gguf, sizeof gguf, "%.190s", entry->d_name);
         if (entry->d_name[0] == '.' || !plsh_path_ends(entry->d_name, ".safetensors")) continue;
         if (found++ == 0) status = plsh_path_join(out, folder, entry->d_name, error);
     }
     closedir(directory);
-    if (status == PLSH_STATUS_OK && found != 1)
+    if (status == PLSH_STATUS_OK && found == 0 && gguf[0] != '\0')
+        status = plsh_fail(error, PLSH_STATUS_IO,
+                           "%.150s: a folder without .safetensors files; to open its GGUF, give "
+                           "the file: %.150s/%s",
+                           folder, folder, gguf);
+    else if (status == PLSH_STATUS_OK && found != 1)
         status = plsh_fail(error, PLSH_STATUS_IO,
                            "%.150s: needs model.safetensors, model.safetensors.index.json or one "
                            "other .safetensors file; it has %s",

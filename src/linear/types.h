@@ -22,6 +22,9 @@ extern const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES];
 
 /* By their names in files; false: there is no such type. */
 bool plsh_weight_type_of_gguf(uint32_t number, plsh_weight_type *type);
+
+/* What ggml calls the type of this number ("q3_K"), for messages; "unknown" for what is none. */
+const char *plsh_weight_ggml_name(uint32_t number);
 bool plsh_weight_type_of_safetensors(const char *name, plsh_weight_type *type);
 
 /* Bytes of a tensor of this shape; false where they overflow or a row is no whole number of

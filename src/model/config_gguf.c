@@ -80,9 +80,14 @@ static void read_rope(gguf_reader *r, plsh_model_config *config) {
                               "%s: RoPE over %lld of %lld dimensions; all of them, an even number",
                               plsh_weights_path(r->weights), (long long)dimensions,
                               (long long)config->head_dim);
-    } else if (!(rope->theta > 1.0 && rope->theta < 1e15 && rope->factor >= 1.0)) {
-        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: RoPE with base %g and factor %g",
-                              plsh_weights_path(r->weights), rope->theta, rope->factor);
+    } else if (!(rope->theta > 1.0 && rope->theta < 1e15)) {
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
+                              "%s: %s.rope.freq_base is %g; it has to be above 1 and below 1e15",
+                              plsh_weights_path(r->weights), r->architecture, rope->theta);
+    } else if (!(rope->factor >= 1.0 && rope->factor < 1e9)) {
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
+                              "%s: %s.rope.scaling.factor is %g; it has to be 1 or more, below 1e9",
+                              plsh_weights_path(r->weights), r->architecture, rope->factor);
     }
 }
 
@@ -103,6 +108,45 @@ static const char *eps_key(const plsh_family *family) {
                                          : "attention.layer_norm_epsilon";
 }
 
+/* A number that must be there, and at most so large. */
+static void need(gguf_reader *r, const char *key, int64_t value, int64_t most) {
+    char name[128];
+    if (r->status || (value >= 1 && value <= most)) return;
+    full_key(r, key, name);
+    if (value == 0)
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: %s is missing",
+                              plsh_weights_path(r->weights), name);
+    else
+        r->status =
+            plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: %s is %lld; 1 to %lld",
+                      plsh_weights_path(r->weights), name, (long long)value, (long long)most);
+}
+
+static void check_sizes(gguf_reader *r, const plsh_model_config *c) {
+    need(r, "block_count", c->layers, 1 << 20);
+    need(r, "embedding_length", c->hidden, INT64_C(1) << 30);
+    need(r, "feed_forward_length", c->intermediate, INT64_C(1) << 30);
+    need(r, "attention.head_count", c->heads, INT64_C(1) << 30);
+    if (!r->status && c->vocabulary == 0)
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
+                              "%s: the tensor token_embd.weight is missing, or empty",
+                              plsh_weights_path(r->weights));
+    if (!r->status && c->head_dim == 0)
+        r->status = plsh_fail(
+            r->error, PLSH_STATUS_FORMAT,
+            "%s: %s.embedding_length is %lld, too small for %lld heads (attention.head_count)",
+            plsh_weights_path(r->weights), r->architecture, (long long)c->hidden,
+            (long long)c->heads);
+    need(r, "attention.key_length", c->head_dim, 512);
+    need(r, "attention.head_count_kv", c->kv_heads, INT64_C(1) << 30);
+    if (!r->status && c->heads % c->kv_heads != 0)
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
+                              "%s: %s.attention.head_count_kv is %lld, which does not divide "
+                              "attention.head_count, %lld",
+                              plsh_weights_path(r->weights), r->architecture,
+                              (long long)c->kv_heads, (long long)c->heads);
+}
+
 static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     const plsh_tensor *tokens = plsh_weights_find(r->weights, "token_embd.weight");
     read_integer(r, "block_count", &config->layers);
@@ -117,15 +161,7 @@ static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     read_integer(r, "attention.sliding_window", &config->sliding_window);
     read_number(r, eps_key(config->family), &config->norm_eps);
     config->vocabulary = tokens ? plsh_tensor_rows(tokens) : 0;
-    bool whole = config->layers && config->layers <= 1 << 20 && config->hidden && config->heads &&
-                 config->intermediate && config->vocabulary && config->head_dim <= 512 &&
-                 config->head_dim > 0 && config->heads % config->kv_heads == 0;
-    if (!r->status && !whole) {
-        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
-                              "%s: %s.block_count, embedding_length, feed_forward_length, "
-                              "attention.head_count or token_embd.weight is missing, or absurd",
-                              plsh_weights_path(r->weights), r->architecture);
-    }
+    check_sizes(r, config);
 }
 
 /* Which biases and types there are, the tensors tell. */
@@ -161,7 +197,56 @@ static bool is_known(const char *key, const plsh_family *family) {
     const bool rope = family->position == PLSH_POSITION_ROPE;
     return is_among(key, known_keys, sizeof known_keys / sizeof *known_keys) ||
            (rope && is_among(key, rope_keys, sizeof rope_keys / sizeof *rope_keys)) ||
-           strcmp(key, eps_key(family)) == 0;
+           strcmp(key, "attention.layer_norm_epsilon") == 0 ||
+           strcmp(key, "attention.layer_norm_rms_epsilon") == 0;
+}
+
+/* Keys of llama.cpp that change what a model computes: a beginning that ends in a dot or an
+ * underscore stands for all that follows. What is in no list changes no number of these families.
+ */
+static const char *const deciding_keys[] = {"attention.",
+                                            "rope.",
+                                            "expert_",
+                                            "ssm.",
+                                            "wkv.",
+                                            "time_",
+                                            "token_shift_",
+                                            "shortconv.",
+                                            "altup.",
+                                            "activation_",
+                                            "logit_scale",
+                                            "residual_scale",
+                                            "embedding_scale",
+                                            "attn_logit_softcapping",
+                                            "final_logit_softcapping",
+                                            "router_logit_softcapping",
+                                            "use_parallel_residual",
+                                            "swin_norm",
+                                            "rescale_every_n_layers",
+                                            "leading_dense_block_count",
+                                            "interleave_moe_layer_step",
+                                            "full_attention_interval",
+                                            "nextn_predict_layers"};
+
+static bool decides(const char *key) {
+    for (size_t i = 0; i < sizeof deciding_keys / sizeof *deciding_keys; i++) {
+        const char *listed = deciding_keys[i];
+        const size_t length = strlen(listed);
+        const bool beginning = listed[length - 1] == '.' || listed[length - 1] == '_';
+        if (beginning ? strncmp(key, listed, length) == 0 : strcmp(key, listed) == 0) return true;
+    }
+    return false;
+}
+
+/* 0 or false switches such a thing off; so does 1 a factor. */
+static bool is_off(const gguf_reader *r, const char *key) {
+    const size_t length = strlen(key);
+    const bool factor = length > 6 && strcmp(key + length - 6, "_scale") == 0;
+    double number = -1.0;
+    bool on = true;
+    if (plsh_metadata_number(r->weights, key, &number, NULL) == PLSH_STATUS_OK)
+        return number == 0.0 || (factor && number == 1.0);
+    return plsh_metadata_bool(r->weights, key, &on, NULL) == PLSH_STATUS_OK && !on;
 }
 
 static void check_keys(gguf_reader *r, const plsh_model_config *config) {
@@ -185,10 +270,12 @@ static void check_keys(gguf_reader *r, const plsh_model_config *config) {
     for (size_t i = 0; !r->status && i < plsh_metadata_count(r->weights); i++) {
         const char *key = plsh_metadata_at(r->weights, i)->key;
         if (strncmp(key, r->architecture, length) != 0 || key[length] != '.') continue;
-        if (is_known(key + length + 1, family)) continue;
+        const char *rest = key + length + 1;
+        if (is_known(rest, family) || !decides(rest) || is_off(r, key)) continue;
         r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
-                              "%s: %.80s is a key that plsh does not know for this family",
-                              plsh_weights_path(r->weights), key);
+                              "%s: %.80s changes what the model computes, and plsh does not have "
+                              "it for the family %s",
+                              plsh_weights_path(r->weights), key, family->name);
     }
 }
 

@@ -21,7 +21,7 @@ static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_e
     const plsh_model_config *c = &model->config;
     if (c->family->causal && !e->ranks) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s is no encoder; it has sessions instead", c->family->name);
+                         "%s is not an encoder; it has sessions instead", c->family->name);
     }
     plsh_block own = plsh_ranks_rows(e->ranks, e->count);
     if (e->count < 1 || !e->ids || (!e->hidden && own.end > own.begin) || e->sequences < 0 ||

@@ -252,8 +252,10 @@ plsh_status plsh_layer_check_ids(const plsh_model *model, const int32_t *ids, in
                                  plsh_error *error) {
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] >= 0 && ids[i] < model->config.vocabulary) continue;
-        return plsh_fail(error, PLSH_STATUS_INVALID, "token %lld is %d; 0 to %lld", (long long)i,
-                         (int)ids[i], (long long)model->config.vocabulary - 1);
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "token %lld is %d; this model has 0 to %lld, so the ids are of another "
+                         "tokenizer",
+                         (long long)i, (int)ids[i], (long long)model->config.vocabulary - 1);
     }
     return PLSH_STATUS_OK;
 }

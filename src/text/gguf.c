@@ -260,7 +260,8 @@ static plsh_status read_gpt2(reading *r) {
         status = add_decoder(r, (plsh_decoder){.kind = PLSH_DECODER_BYTE_LEVEL});
     if (status != PLSH_STATUS_OK) return status;
     const plsh_token_roles *roles = &r->tokenizer->roles;
-    return read_template(r, false, false, roles->begin, roles->end);
+    /* llama.cpp adds <s> by default where it takes whole words first: Llama 3's and Tekken's. */
+    return read_template(r, cutting->ignore_merges, false, roles->begin, roles->end);
 }
 
 /* ---- llama: BPE over characters, merged by the score of what they become ---- */

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "formats/json.h"
+#include "formats/path.h"
 
 enum { DEEPEST_SEQUENCE = 16 };
 
@@ -246,6 +247,13 @@ plsh_status plsh_tokenizer_open(plsh_tokenizer **out, const char *path, plsh_err
         plsh_status status = join_path(&file, path, strlen(path), "tokenizer.json", error);
         if (status == PLSH_STATUS_OK) status = open_json(out, file, error);
         plsh_release(file);
+        return status;
+    }
+    if (plsh_path_ends(path, ".safetensors") || plsh_path_ends(path, ".safetensors.index.json")) {
+        char *folder = NULL;
+        plsh_status status = plsh_path_folder(&folder, path, error);
+        if (status == PLSH_STATUS_OK) status = plsh_tokenizer_open(out, folder, error);
+        plsh_release(folder);
         return status;
     }
     return is_gguf(path) ? plsh_tokenizer_open_gguf(out, path, error) : open_json(out, path, error);

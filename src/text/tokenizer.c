@@ -155,6 +155,15 @@ static plsh_status encode_text(const plsh_tokenizer *t, const char *text, size_t
     return status;
 }
 
+plsh_status plsh_tokenizer_begin(const plsh_tokenizer *t, plsh_token_ids *out, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < t->template_ids.count && status == PLSH_STATUS_OK; i++) {
+        if (t->template_ids.ids[i] == PLSH_TEMPLATE_TEXT) break;
+        status = plsh_ids_append(out, t->template_ids.ids[i], error);
+    }
+    return status;
+}
+
 plsh_status plsh_tokenizer_encode(const plsh_tokenizer *t, const char *text, size_t length,
                                   bool special, plsh_token_ids *out, plsh_error *error) {
     const size_t before = out->count;
