@@ -38,7 +38,7 @@ HEADS, HIDDEN, LAYERS, WORDS = 16, 1024, 4, 4096
 FAMILIES = ("bloom", "mpt", "falcon")
 OWN = "transformers"
 CONTENDERS = {"forward": (OWN, "plsh exact"), "training": (OWN, "plsh exact"),
-              "generation": (OWN, "plsh exact", "plsh sampled", "plsh window", "plsh window 512")}
+              "generation": (OWN, "plsh exact", "plsh plsh", "plsh window", "plsh window 512")}
 LENGTHS = {"forward": (2048, 8192, 16384), "training": (4096,), "generation": (1024, 8192, 16384)}
 GROWTHS = ((1024, 16384), (8192, 16384))
 

@@ -18,9 +18,9 @@ with torch.no_grad():
     error = (model(tokens).logits - own).abs().max()
     print(f"plsh_exact: logits within {error:.1e} of the model's own")
     for samples in (16, 256):
-        plsh.hf.apply(model, "sampled", samples=samples)
+        plsh.hf.apply(model, "plsh", samples=samples)
         error = (model(tokens).logits - own).abs().max()
-        print(f"plsh_sampled, s = {samples}: within {error:.4f}")
+        print(f"plsh_plsh, s = {samples}: within {error:.4f}")
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         loaded = AutoModelForCausalLM.from_pretrained(folder).eval()

@@ -125,8 +125,9 @@ def test_methods_against_dense(rng):
             assert abs(found - expected).max() < 3e-6, (method, causal)
     each = plsh.attention(q, k, v, sigma=SIGMA, method=["none", "dense", "window", "plsh"], seed=3,
                           window=30)
+    own = {"plsh": {"seed": 3}, "window": {"window": 30}}
     for h, method in enumerate(("none", "dense", "window", "plsh")):
-        same = plsh.attention(q, k, v, sigma=SIGMA, method=method, seed=3, window=30)
+        same = plsh.attention(q, k, v, sigma=SIGMA, method=method, **own.get(method, {}))
         np.testing.assert_array_equal(each[h], same[h])
 
 
@@ -162,7 +163,7 @@ def test_certificate_holds(rng):
     expected, _ = dense(q, k, v, alibi_bias(SIGMA, 400, 400), True)
     for method in ("exact", "plsh", "window"):
         found, bound = plsh.attention(q, k, v, sigma=SIGMA, method=method, certificate=True,
-                                      window=40)
+                                      window=40 if method == "window" else None)
         assert (abs(found - expected).max(axis=-1) <= bound + 4e-6).all(), method  # and rounding
 
 
@@ -207,6 +208,54 @@ def test_the_lock_is_released(rng):
     assert during >= 3
 
 
+def unaligned(x):
+    """A copy whose memory begins at an odd address."""
+    memory = np.empty(x.nbytes + 1, np.uint8)
+    made = np.frombuffer(memory[1:], x.dtype).reshape(x.shape)
+    made[...] = x
+    return made
+
+
+def test_unaligned_arrays_are_refused_in_later_calls_too(rng):
+    """The checks of a kind of call are made once, but for the addresses."""
+    q, k, v = arrays(rng)
+    done = plsh.attend(q, k, v, return_lse=True)
+    for i, name in enumerate("qkv"):
+        x = [unaligned(a) if i == j else a for j, a in enumerate((q, k, v))]
+        with pytest.raises(ValueError, match=f"{name}: its memory is not aligned"):
+            plsh.attention(*x)
+    with pytest.raises(ValueError, match="do: its memory is not aligned"):
+        done.backward(unaligned(done.o))
+    with pytest.raises(ValueError, match="labels: their memory is not aligned"):
+        plsh.attention(q, k, v, method="plsh", labels=unaligned(np.zeros((1, 2, 150), np.int32)))
+    with pytest.raises(ValueError, match="k: its memory is not aligned"):
+        plsh.Cache(4, 24, kv_heads=2).append(unaligned(k), v)
+
+
+@pytest.mark.parametrize("option, users", [
+    ({"window": 8}, "window"), ({"block": 8}, "fixed"), ({"samples": 4}, "plsh or masks or mean"),
+    ({"seed": 4}, "plsh"), ({"scheme": "cuts"}, "plsh"), ({"design": "iid"}, "plsh"),
+    ({"labels": np.zeros((1, 2, 150), np.int32)}, "plsh"), ({"eps": 1e-3}, "exact or auto"),
+])
+def test_options_are_used_or_refused(rng, option, users):
+    q, k, v = arrays(rng)
+    (name,) = option
+    other = "dense" if name == "eps" else "exact"
+    with pytest.raises(ValueError, match=f"{name}.*goes with method {users}.*method is {other}"):
+        plsh.attention(q, k, v, method=other, **option)
+    if name != "labels":
+        with pytest.raises(ValueError, match=f"{name}.*goes with method"):
+            plsh.Cache(4, 24, method=other, **option)
+    used = users.split(" ")[0]
+    plsh.attention(q, k, v, method=[other, used, other, other], **option)
+    if name in ("samples", "seed", "scheme", "design"):
+        labels = np.zeros((1, 2, 150), np.int32)
+        with pytest.raises(ValueError, match=f"{name}=.*labels are partitions"):
+            plsh.attention(q, k, v, method="plsh", labels=labels, **option)
+        with pytest.raises(ValueError, match=f"{name}=.*labels are partitions"):
+            plsh.Partition(4.0, labels=labels[0], **option)
+
+
 def test_what_is_refused(rng):
     q, k, v = arrays(rng)
     wrong = [
@@ -232,16 +281,24 @@ def test_what_is_refused(rng):
          {"out": np.empty(q.shape, np.float16)}),
         (ValueError, "out: shares memory with q", (q, k, v), {"out": q}),
         (ValueError, "query_offsets, key_offsets", (q, k, v), {"query_offsets": [0, 150]}),
+        (ValueError, r"query_offsets=\[0\]: .*from 0 to 150", (q, k, v),
+         {"query_offsets": [0], "key_offsets": [0]}),
+        (ValueError, r"key_offsets=\[0\]", (q, k, v),
+         {"query_offsets": [0, 150], "key_offsets": [0]}),
+        (ValueError, "q: its memory is not aligned to its elements of 4 bytes",
+         (unaligned(q), k, v), {}),
+        (ValueError, "v: its memory is not aligned", (q, k, unaligned(v)), {}),
+        (ValueError, "out: its memory is not aligned", (q, k, v), {"out": unaligned(q)}),
         (plsh.UnsupportedError, "convex", (q, k, v),
          {"method": "plsh", "decay": "kerple-power:0.1,2"}),
         (ValueError, "labels: of 3 heads", (q, k, v),
          {"method": "plsh", "labels": np.zeros((3, 2, 150), dtype=np.int32)}),
         (plsh.Error, "isa|instruction", (q, k, v), {"isa": "sse9"}),
-        (ValueError, "seed=1844.*64 bits", (q, k, v), {"seed": 2**64}),
-        (ValueError, "samples=2.5: must be an integer", (q, k, v), {"samples": 2.5}),
+        (ValueError, "seed=1844.*64 bits", (q, k, v), {"method": "plsh", "seed": 2**64}),
+        (ValueError, "samples=2.5: must be an integer", (q, k, v), {"method": "plsh", "samples": 2.5}),
         (ValueError, "threads=-1", (q, k, v), {"threads": -1}),
         (ValueError, "threads=4294967296.*31 bits", (q, k, v), {"threads": 2**32}),
-        (ValueError, "samples=9223.*63 bits", (q, k, v), {"samples": 2**63}),
+        (ValueError, "samples=9223.*63 bits", (q, k, v), {"method": "plsh", "samples": 2**63}),
         (TypeError, "scale='a': must be a number", (q, k, v), {"scale": "a"}),
         (TypeError, "eps='a': must be a number", (q, k, v), {"eps": "a"}),
         (TypeError, "causal='no'", (q, k, v), {"causal": "no"}),

@@ -12,6 +12,7 @@ N, HEADS, KV_HEADS = 700, 4, 2
 SIGMA = [2.0, 5.0, 9.0, 14.0]
 SPLITS = {2: [[350, 350], [500, 200]], 3: [[233, 234, 233], [1, 0, 699]],
           4: [[175] * 4, [300, 0, 30, 370]]}
+OWN = {"window": {"window": 50}, "fixed": {"block": 32}}  # options of one method
 METHODS = {
     "exact": {"method": "exact"}, "dense": {"method": "dense"}, "none": {"method": "none"},
     "window": {"method": "window", "window": [3, 40, 190, 600]},
@@ -93,7 +94,7 @@ def test_methods(pool, name, causal):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("method", ["exact", "none", "window", "plsh", "fixed"])
 def test_batches(pool, method, causal):
-    options = {"method": method, "causal": causal, "scale": -0.4, "window": 50}
+    options = {"method": method, "causal": causal, "scale": -0.4, **OWN.get(method, {})}
     for rows_first in (False, True):
         compare(pool, [100, 31, 69], options, {"batch": 3, "n": 200, "rows_first": rows_first})
 
@@ -103,7 +104,7 @@ def test_packed_sequences(pool, method):
     """A token attends to its own sequence, wherever the cuts of the ranks are."""
     segments = [[i // 90 for i in range(300)], [0] * 10 + [1] * 280 + [2] * 10]
     for causal in (True, False):
-        options = {"method": method, "causal": causal, "window": 50, "block": 32}
+        options = {"method": method, "causal": causal, **OWN.get(method, {})}
         for sizes in ([150, 150], [5, 180, 0, 115]):
             compare(pool, sizes, {**options, "segments": segments}, {"batch": 2, "n": 300})
         offsets = [0, 40, 40, 177, 300]
@@ -254,8 +255,8 @@ def other_half(q, k, v, options):
     return q.half(), k.half(), v.half(), options
 
 
-def other_seed(q, k, v, options):
-    return q, k, v, {**options, "seed": 5}
+def other_eps(q, k, v, options):
+    return q, k, v, {**options, "eps": 1e-3}
 
 
 def more_queries(q, k, v, options):
@@ -267,7 +268,7 @@ def recording(q, k, v, options):
 
 
 def bad_window(q, k, v, options):
-    return q, k, v, {**options, "window": -3}
+    return q, k, v, {**options, "method": "window", "window": -3}
 
 
 def bad_report(q, k, v, options):
@@ -280,7 +281,7 @@ ERRORS = [
     (other_heads, "ValueError", "rank 1: 2 heads of q, rank 0 has 4"),
     (other_dtype, "TypeError", "rank 1: q, k, v: torch.float64, torch.float32"),
     (other_half, "ValueError", "rank 1: not the same dtype as rank 0"),
-    (other_seed, "ValueError", "rank 1: not the same options as rank 0"),
+    (other_eps, "ValueError", "rank 1: not the same options as rank 0"),
     (more_queries, "ValueError", "rank 1: k: 60 rows for 120 queries"),
     (recording, "ValueError", "rank 1: not the same gradients recorded as rank 0"),
     (bad_window, "ValueError", "rank 1: window=-3: is positive"),
@@ -303,7 +304,9 @@ def everywhere(group, options):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"eps": -1.0}, "eps"), ({"method": "dens"}, "method"), ({"samples": 0, "method": "plsh"}, "sample"),
+    ({"eps": -1.0}, "eps"), ({"method": "dens"}, "method"),
+    ({"window": 8}, "window=8: goes with method window"),
+    ({"samples": 0, "method": "plsh"}, "sample"),
     ({"spans": torch.tensor([[0, 60, 60]])}, "of 60 keys, must be of all 120"),
     ({"query_offsets": [0, 60], "key_offsets": [0, 120]}, "the same ascending numbers"),
     ({"decay": "kerple-power:0.1,2", "method": "plsh"}, "convex"),

@@ -50,3 +50,15 @@ def test_what_is_refused():
         plsh.kerple_power(0.1, 2.0).check_convex()
     with pytest.raises(ValueError, match="heads"):
         plsh.alibi_slopes(0)
+    decay = plsh.alibi(4.0)
+    for wrong in (lambda: decay(-1), lambda: decay.log(-1), lambda: decay.tail(-1, 2),
+                  lambda: decay(1.5), lambda: decay(2**63)):
+        with pytest.raises(ValueError, match="t=.*: must be an integer, 0 or more"):
+            wrong()
+    for wrong in (lambda: decay.tail(1, -2), lambda: decay.values(-1)):
+        with pytest.raises(ValueError, match="(count|n)=-.*: must be an integer, 0 or more"):
+            wrong()
+    with pytest.raises(ValueError, match=r"b=7.0: alibi has 1 parameter"):
+        plsh.Decay("alibi", 4.0, 7.0)
+    with pytest.raises(ValueError, match="entries: are those of a table"):
+        plsh.Decay("alibi", 4.0, entries=(1.0, 0.5))

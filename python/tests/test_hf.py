@@ -65,7 +65,7 @@ def test_golden(model, variant):
 
 
 @pytest.mark.parametrize("implementation",
-                         ["plsh_exact", "plsh_sampled", "plsh_window", "plsh_fixed"])
+                         ["plsh_exact", "plsh_plsh", "plsh_window", "plsh_fixed"])
 @pytest.mark.parametrize("kind", ["qwen3", "llama", "mistral"])
 def test_cache_gives_what_one_pass_gives(kind, implementation):
     model = tiny(kind, implementation)
@@ -117,7 +117,7 @@ def test_generate(cache):
 
 
 def test_options_reach_the_layers():
-    model = tiny(implementation="plsh_sampled")
+    model = tiny(implementation="plsh_plsh")
     tokens = ids(1, 64)
     exact = tiny(implementation="plsh_exact")(tokens).logits
     errors = []
@@ -136,7 +136,7 @@ def test_sliding_window():
     plsh.hf.configure(wanted, window=16)
     torch.testing.assert_close(model(tokens).logits, wanted(tokens).logits, rtol=0, atol=2e-5)
     with pytest.raises(NotImplementedError, match="sliding_window=16"):
-        tiny("mistral", "plsh_sampled", sliding_window=16)(tokens)
+        tiny("mistral", "plsh_plsh", sliding_window=16)(tokens)
 
 
 def test_what_is_refused():

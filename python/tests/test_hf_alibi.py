@@ -154,7 +154,7 @@ def test_apply_and_remove(family):
     model = tiny(family)
     tokens = ids(1, 50)
     own = model(tokens).logits
-    for method, far in (("exact", False), ("sampled", True), ("window", False), ("fixed", True)):
+    for method, far in (("exact", False), ("plsh", True), ("window", False), ("fixed", True)):
         plsh.hf.apply(model, method)
         assert (float((model(tokens).logits - own).abs().max()) > 1e-3) == far
     plsh.hf.remove(model)
@@ -162,7 +162,7 @@ def test_apply_and_remove(family):
     assert "plsh" not in model.config.to_json_string()
     with pytest.raises(ValueError, match="does not have plsh attention"):
         plsh.hf.configure(model, samples=3)
-    with pytest.raises(ValueError, match="method='dense': is one of exact, sampled, window, fixed"):
+    with pytest.raises(ValueError, match="method='dense': is one of exact, plsh, window, fixed"):
         plsh.hf.apply(model, "dense")
 
 
@@ -171,7 +171,7 @@ def test_sampled_converges_to_the_model():
     tokens = ids(1, 64)
     wanted, errors = own(tokens).logits, []
     for samples in (4, 4000):
-        found = with_plsh(own, "sampled", samples=samples)(tokens).logits
+        found = with_plsh(own, "plsh", samples=samples)(tokens).logits
         errors.append(float((found - wanted).detach().abs().max()))
     assert errors[1] < errors[0] / 5
 

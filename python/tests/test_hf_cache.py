@@ -29,7 +29,7 @@ def chosen(model, *args, **options):
     return out.sequences.tolist(), type(out.past_key_values)
 
 
-@pytest.mark.parametrize("method", ["exact", "sampled", "window", "fixed"])
+@pytest.mark.parametrize("method", ["exact", "plsh", "window", "fixed"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_generate_chooses_it(family, method):
     model = with_plsh(tiny(family), method)
@@ -97,7 +97,7 @@ def test_crop_and_batches():
             cache.crop(-290)
 
 
-@pytest.mark.parametrize("method", ["sampled", "window", "fixed"])
+@pytest.mark.parametrize("method", ["plsh", "window", "fixed"])
 def test_memory_is_bounded(method):
     model = with_plsh(tiny("bloom", heads=2, layers=1), method, sigma=[2.0, 4.0])
     sizes = []
@@ -148,7 +148,7 @@ def test_torch_cache():
     joined = [torch.cat([x, y], dim=2) for x, y in zip((q, k, v), more)]
     torch.testing.assert_close(plsh.torch.attention(*more, cache=cache),
                                plsh.torch.attention(*joined)[:, :, -1:], rtol=0, atol=2e-6)
-    with pytest.raises(ValueError, match="cache: its options"):
+    with pytest.raises(ValueError, match="sigma: a cache has the options"):
         plsh.torch.attention(*more, cache=cache, sigma=3.0)
     with pytest.raises(ValueError, match="the cache is of 2 sequences of 4 heads"):
         cache.step(q[:1], k[:1], v[:1])

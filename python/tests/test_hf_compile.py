@@ -40,6 +40,22 @@ def test_training_in_one_graph(kind):
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
+def test_any_length_in_one_graph(kind):
+    """dynamic=True: every number of the call may be symbolic, not the lengths alone."""
+    model = made(kind)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n in (24, 41):
+        tokens, found = ids(2, n), []
+        for call in (compiled, model):
+            model.zero_grad()
+            out = call(tokens, labels=tokens, use_cache=False)
+            out.loss.backward()
+            found.append([out.logits.detach(), *(p.grad.clone() for p in model.parameters())])
+        for x, y in zip(*found):
+            torch.testing.assert_close(x, y, rtol=0, atol=1e-5 * float(y.abs().max()))
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_padding_in_one_graph(kind):
     model, (tokens, mask) = made(kind), padded("left")
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")

@@ -24,13 +24,13 @@ LOAD = transformers.AutoModelForCausalLM.from_pretrained
     {"decay": plsh.Decay("kerple-log", 1.0, 0.1)},
 ], ids=["samples", "sigma", "slopes", "decay"])
 def test_configured(options, tmp_path):
-    model = interface("llama", "plsh_sampled")
+    model = interface("llama", "plsh_plsh")
     plsh.hf.configure(model, **options)
     tokens = ids(1, 40)
     wanted = model(tokens).logits
     model.save_pretrained(tmp_path)
     loaded = LOAD(tmp_path).eval()
-    assert loaded.config._attn_implementation == "plsh_sampled"
+    assert loaded.config._attn_implementation == "plsh_plsh"
     assert torch.equal(loaded(tokens).logits, wanted)
     plsh.hf.configure(loaded, samples=3)
     assert not torch.equal(loaded(tokens).logits, wanted)
@@ -39,7 +39,7 @@ def test_configured(options, tmp_path):
 def test_registered(tmp_path):
     try:
         plsh.hf.register(samples=9)
-        model = interface("llama", "plsh_sampled")
+        model = interface("llama", "plsh_plsh")
     finally:
         plsh.hf.register()
     tokens = ids(1, 40)
@@ -76,10 +76,10 @@ def test_loaded_without_plsh(tmp_path, caplog):
     assert run.returncode != 0 and "plsh_exact" in run.stderr
     with_plsh(tiny("bloom")).save_pretrained(tmp_path / "bloom")
     assert load_without_plsh(tmp_path / "bloom").returncode == 0
-    sampled = with_plsh(tiny("bloom"), "sampled", samples=7)
+    sampled = with_plsh(tiny("bloom"), "plsh", samples=7)
     sampled.save_pretrained(tmp_path / "sampled")
     run = load_without_plsh(tmp_path / "sampled")
-    assert run.returncode != 0 and "plsh_sampled" in run.stderr
+    assert run.returncode != 0 and "plsh_plsh" in run.stderr
     assert torch.equal(LOAD(tmp_path / "sampled").eval()(ids(1, 40)).logits,
                        sampled(ids(1, 40)).logits)
     transformers.utils.logging.enable_propagation()

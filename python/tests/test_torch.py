@@ -260,9 +260,8 @@ def test_learnable_decays():
 def operator_arguments(**changes):
     q, k, v = inputs(**changes)
     parameters = torch.tensor(SIGMA, dtype=torch.float64, requires_grad=True)
-    options = _torch_options.write_words(["exact"], "alibi", 0.0, [], True, 0.0, [], [], "integer",
-                                "stratified", 20, 1, [], [])
-    return q, k, v, parameters, None, [], 0.0, 1, options
+    options = _torch_options.write_words(["exact"], "sigma", True, None, None)
+    return (q, k, v, parameters, None, None, None, [], 0.0, 0.0, 1, 20, [], [], 1, options)
 
 
 @pytest.mark.parametrize("rows_first", [False, True])
@@ -344,11 +343,11 @@ def test_what_is_refused():
         (TypeError, "sigma: must be one number", (q, k, v), {"sigma": ["a"] * 4}),
         (ValueError, "slopes=.*positive", (q, k, v), {"slopes": -1}),
         (TypeError, "decay: is list", (q, k, v), {"decay": ["alibi"] * 4}),
-        (ValueError, "seed=-1", (q, k, v), {"seed": -1}),
-        (ValueError, "seed=1844.*64 bits", (q, k, v), {"seed": 2**64}),
-        (TypeError, "samples=2.5: must be an integer", (q, k, v), {"samples": 2.5}),
-        (TypeError, "window=5.0: must be an integer", (q, k, v), {"window": 5.0}),
-        (ValueError, "window=0: is positive", (q, k, v), {"window": 0}),
+        (ValueError, "seed=-1", (q, k, v), {"method": "plsh", "seed": -1}),
+        (ValueError, "seed=1844.*64 bits", (q, k, v), {"method": "plsh", "seed": 2**64}),
+        (TypeError, "samples=2.5: must be an integer", (q, k, v), {"method": "plsh", "samples": 2.5}),
+        (TypeError, "window=5.0: must be an integer", (q, k, v), {"method": "window", "window": 5.0}),
+        (ValueError, "window=0: is positive", (q, k, v), {"method": "window", "window": 0}),
         (ValueError, "scale=0", (q, k, v), {"scale": 0}),
         (TypeError, "causal=no", (q, k, v), {"causal": "no"}),
         (TypeError, "method=3", (q, k, v), {"method": 3}),

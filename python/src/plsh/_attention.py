@@ -5,21 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from plsh._decay import Decay, DecayLike, alibi_slopes, as_decay
 from plsh._library import ffi, lib
+from plsh._options import check_used, heads_of
 from plsh._partition import check_labels
-from plsh._plan import DTYPES, Array, Call, Options, Settings, cached_call, method_words
+from plsh._plan import (
+    DTYPES, Array, Call, Settings, cached_call, method_words, refuse_unaligned,
+)
 
-__all__ = ["Attended", "attend", "attention", "isa_available"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["AttentionOptions", "Attended", "attend", "attention", "isa_available"]
 
 Numbers = Union[float, Sequence[float], npt.NDArray[np.floating[Any]]]
 Integers = Union[int, Sequence[int], npt.NDArray[np.integer[Any]]]
 Float32 = npt.NDArray[np.float32]
+
+
+class AttentionOptions(TypedDict, total=False):
+    """The options of :func:`attention` that do not change what it returns."""
+
+    sigma: Union[Numbers, Literal["alibi"], None]
+    slopes: Optional[Numbers]
+    decay: Union[DecayLike, Sequence[DecayLike], None]
+    causal: bool
+    scale: Optional[float]
+    method: Union[str, Sequence[str]]
+    eps: Optional[float]
+    window: Optional[Integers]
+    block: Optional[Integers]
+    scheme: Optional[str]
+    design: Optional[str]
+    samples: Optional[int]
+    seed: Optional[int]
+    labels: Optional[npt.NDArray[np.int32]]
+    query_offsets: Optional[Integers]
+    key_offsets: Optional[Integers]
+    threads: int
+    isa: str
+    check_finite: bool
+    out: Optional[npt.NDArray[Any]]
+
 
 _ADDRESS = ffi.typeof("uintptr_t")
 
@@ -41,6 +73,8 @@ def describe(name: str, array: Any) -> Array:
     if array.shape[-1] > 1 and strides[-1] != size and array.size:
         raise ValueError(f"{name}: its last dimension has stride {strides[-1]} bytes, must be "
                          f"{size} (adjacent elements); numpy.ascontiguousarray({name}) copies it so")
+    if not array.flags.aligned:
+        refuse_unaligned({name: address(array)}, size)
     if any(x % size for x in strides):
         raise ValueError(f"{name}: strides {strides} are no multiples of its element, {size} bytes")
     if array.size and any(n > 1 and x <= 0 for n, x in zip(array.shape, strides)):
@@ -103,7 +137,8 @@ class Attended:
 
     o: Float32  #: the output, [..., heads, queries, value_dim]; `out`, where one was given
     lse: Optional[Float32]  #: log-sum-exp of the scores with the bias, [..., heads, queries]
-    certificate: Optional[Float32]  #: proven bound on the error of each row of o
+    #: for each row of o a proven bound on the largest entry of its error, [..., heads, queries]
+    certificate: Optional[Float32]
     pairs: int  #: (query, key) pairs scored
     error_bound: float  #: the largest certificate entry
     methods: tuple[str, ...]  #: the method of each head, "auto" resolved
@@ -176,9 +211,10 @@ def attend(
     q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
     decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
-    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
-    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
-    design: str = "stratified", samples: int = 20, seed: int = 1,
+    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact",
+    eps: Optional[float] = None, window: Optional[Integers] = None,
+    block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
+    samples: Optional[int] = None, seed: Optional[int] = None,
     labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
     key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
     check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
@@ -220,8 +256,8 @@ _calls: dict[Any, tuple[Call, Any]] = {}
 
 
 def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any,
-             decay: Any, causal: bool, scale: Optional[float], method: Any, eps: float, window: Any,
-             block: Any, scheme: str, design: str, samples: int, seed: int, labels: Any,
+             decay: Any, causal: bool, scale: Optional[float], method: Any, eps: Any, window: Any,
+             block: Any, scheme: Any, design: Any, samples: Any, seed: Any, labels: Any,
              query_offsets: Any, key_offsets: Any, threads: int, isa: str, check_finite: bool,
              out: Optional[npt.NDArray[Any]]) -> tuple[Call, Float32]:
     """The call for these arguments, found again where they were checked before, and its output."""
@@ -253,10 +289,12 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigm
 
 def check_numbers(causal: Any, scale: Any, eps: Any, samples: Any, seed: Any, threads: Any) -> None:
     for name, value, least, bits in (
-            ("seed", seed, 0, 64), ("samples", samples, 1, 63), ("threads", threads, 0, 31)):
+            ("seed", 1 if seed is None else seed, 0, 64),
+            ("samples", 1 if samples is None else samples, 1, 63), ("threads", threads, 0, 31)):
         if not isinstance(value, (int, np.integer)) or not least <= value < 2**bits:
             raise ValueError(f"{name}={value}: must be an integer, {least} or more, of {bits} bits")
-    for name, number in (("scale", 1.0 if scale is None else scale), ("eps", eps)):
+    for name, number in (("scale", 1.0 if scale is None else scale),
+                         ("eps", 0.0 if eps is None else eps)):
         if not isinstance(number, (int, float, np.number)):
             raise TypeError(f"{name}={number!r}: must be a number")
     if not isinstance(causal, (bool, int, np.bool_)):
@@ -267,8 +305,8 @@ def check_numbers(causal: Any, scale: Any, eps: Any, samples: Any, seed: Any, th
 
 def _make(
     q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any, decay: Any,
-    causal: bool, scale: Optional[float], eps: float, scheme: str, design: str, samples: int,
-    seed: int, threads: int, isa: str, check_finite: bool, method: Any, window: Any, block: Any,
+    causal: bool, scale: Optional[float], eps: Any, scheme: Any, design: Any, samples: Any,
+    seed: Any, threads: int, isa: str, check_finite: bool, method: Any, window: Any, block: Any,
     labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[npt.NDArray[Any]],
 ) -> tuple[Call, Float32]:
     """Checks everything; the call for these arguments, and its output array."""
@@ -283,9 +321,12 @@ def _make(
         out = _output(shape, qa)
     else:
         _check_out(out, shape, (q, k, v))
-    options = Options(
-        method_words(method), decays_of(qa.heads, sigma, slopes, decay), float(eps),
-        integers("window", window), integers("block", block), scheme, design, samples, seed)
+    words = method_words(method)
+    check_used(words, {"eps": eps, "window": window, "block": block, "scheme": scheme,
+                       "design": design, "samples": samples, "seed": seed, "labels": labels})
+    options = heads_of(words, decays_of(qa.heads, sigma, slopes, decay), eps,
+                       integers("window", window), integers("block", block), scheme, design,
+                       samples, seed)
     settings = Settings(causal, 0.0 if scale is None else float(scale), DTYPES[q.dtype.name],
                         threads, isa, check_finite, integers("query_offsets", query_offsets),
                         integers("key_offsets", key_offsets), o_dtype=DTYPES[out.dtype.name])
@@ -326,26 +367,27 @@ def _rows_first(shape: tuple[int, ...]) -> Float32:
 @overload
 def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
               return_lse: Literal[False] = ..., certificate: Literal[False] = ...,
-              **options: Any) -> Float32: ...
+              **options: Unpack[AttentionOptions]) -> Float32: ...
 @overload
 def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
               return_lse: Literal[True], certificate: Literal[False] = ...,
-              **options: Any) -> tuple[Float32, Float32]: ...
+              **options: Unpack[AttentionOptions]) -> tuple[Float32, Float32]: ...
 @overload
 def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
               return_lse: Literal[False] = ..., certificate: Literal[True],
-              **options: Any) -> tuple[Float32, Float32]: ...
+              **options: Unpack[AttentionOptions]) -> tuple[Float32, Float32]: ...
 @overload
 def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
               return_lse: Literal[True], certificate: Literal[True],
-              **options: Any) -> tuple[Float32, Float32, Float32]: ...
-def attention(  # type: ignore[misc]  # the overloads name only what changes the result's type
+              **options: Unpack[AttentionOptions]) -> tuple[Float32, Float32, Float32]: ...
+def attention(
     q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
     decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
-    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
-    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
-    design: str = "stratified", samples: int = 20, seed: int = 1,
+    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact",
+    eps: Optional[float] = None, window: Optional[Integers] = None,
+    block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
+    samples: Optional[int] = None, seed: Optional[int] = None,
     labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
     key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
     check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
@@ -364,15 +406,18 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     - `sigma`, one number or one per head, or `slopes` = 1/sigma, or `decay`; without any of them
       the standard ALiBi series for the number of heads.
     - `method`: "exact" (to float rounding), "dense", "plsh" (sampled, `samples` partitions of
-      `scheme`, `design` and `seed`), "masks", "mean", "window" (of `window` positions), "fixed"
-      (blocks of `block`), "none" (no bias), "auto"; one, or one per head.
+      `scheme`, `design` and `seed`; without them 20, "integer", "stratified" and 1), "masks",
+      "mean", "window" (of `window` positions; without it 27 sigma), "fixed" (blocks of `block`;
+      without it 2 sigma; no bias), "none" (no bias), "auto"; one, or one per head. Options of
+      another method than these are refused.
     - `eps`: what "exact" may leave out, relative to a row's sum; 0 means 2^-24.
     - `labels`: int32 [heads, samples, n], partitions of your own for the sampled methods.
     - `query_offsets`, `key_offsets`: packed sequences; x has rows offsets[x]..offsets[x+1]-1.
     - `check_finite`: refuse NaN and Inf, naming the first one.
 
     Returns o, or (o, lse), (o, certificate), (o, lse, certificate) as asked for. The certificate
-    is a proven bound on the error of each row against exact attention, but for float rounding.
+    of a row is a proven bound on the largest entry of its error, max |o - exact| over the row, but
+    for float rounding.
 
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = (rng.standard_normal((4, 1000, 32), dtype=np.float32) for _ in range(3))

@@ -14,7 +14,8 @@ from plsh._attention import (
 )
 from plsh._decay import DecayLike
 from plsh._library import check, ffi, lib
-from plsh._plan import DTYPES, METHOD_WORDS, Options, head_array, layout, method_words
+from plsh._options import check_used, heads_of
+from plsh._plan import DTYPES, METHOD_WORDS, head_array, layout, method_words
 
 __all__ = ["Cache"]
 
@@ -43,8 +44,9 @@ class Cache:
         slopes: Optional[Numbers] = None,
         decay: Union[DecayLike, Sequence[DecayLike], None] = None,
         method: Union[str, Sequence[str]] = "exact", scale: Optional[float] = None,
-        eps: float = 0.0, window: Optional[Integers] = None, block: Optional[Integers] = None,
-        scheme: str = "integer", design: str = "stratified", samples: int = 20, seed: int = 1,
+        eps: Optional[float] = None, window: Optional[Integers] = None,
+        block: Optional[Integers] = None, scheme: Optional[str] = None,
+        design: Optional[str] = None, samples: Optional[int] = None, seed: Optional[int] = None,
         dtype: str = "float32", undo: int = 0, threads: int = 0, isa: str = "",
         path: Union[str, os.PathLike[str], None] = None,
     ) -> None:
@@ -52,9 +54,12 @@ class Cache:
         if dtype not in DTYPES:
             raise ValueError(f"dtype={dtype!r}: is one of {', '.join(DTYPES)}")
         check_numbers(True, scale, eps, samples, seed, threads)
-        options = Options(
-            method_words(method), decays_of(heads, sigma, slopes, decay), float(eps),
-            integers("window", window), integers("block", block), scheme, design, samples, seed)
+        words = method_words(method)
+        check_used(words, {"eps": eps, "window": window, "block": block, "scheme": scheme,
+                           "design": design, "samples": samples, "seed": seed})
+        options = heads_of(words, decays_of(heads, sigma, slopes, decay), eps,
+                           integers("window", window), integers("block", block), scheme, design,
+                           samples, seed)
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.head_dim, self.value_dim = head_dim, value_dim or head_dim
         self.dtype = dtype

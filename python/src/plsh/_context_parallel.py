@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union, overload
 
 import numpy as np
 import torch
@@ -24,14 +24,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plsh._decay import DecayLike
+from plsh._options import check_used, heads_of
 from plsh._plan import Options, Settings, check_shapes, method_words
 from plsh._ranks import Ranks, Traffic
 from plsh._shard_layout import Edges, lay_out, whole
 from plsh._sharded import Ready, Saved, Sharded
 from plsh._torch_options import (
-    TORCH_DTYPES, Integers, Numbers, as_list, check_inputs, check_spans, checked_scale, decays_of,
-    describe, edges_of, floats_as, read_words, signed_seed, write_words,
+    TORCH_DTYPES, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
+    as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
+    decays_of, describe, edges_of, floats_as, read_words, signed_seed, write_words,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Traffic", "context_parallel"]
 
@@ -100,18 +105,18 @@ class _Asked(NamedTuple):
                 self.recorded, int.from_bytes(digest, "little")]
 
 
-def _edges(spans: Optional[Tensor], query_offsets: Sequence[int], key_offsets: Sequence[int],
-           batch: int) -> tuple[Edges, int]:
+def _edges(spans: Optional[Tensor], query_offsets: Optional[Tensor],
+           key_offsets: Optional[Tensor], batch: int) -> tuple[Edges, int]:
     """Where the sequences of the whole end, and its number of keys where that is said."""
     if spans is not None:
         edges, keys = edges_of(spans)
         if spans.shape[0] != batch:
             raise ValueError(f"spans: of {spans.shape[0]} batch entries, must be of {batch}")
         return edges, keys
-    if not query_offsets and not key_offsets:
+    if query_offsets is None and key_offsets is None:
         return (), 0
-    offsets = tuple(int(x) for x in key_offsets)
-    if tuple(query_offsets) != offsets or batch != 1 or offsets[0] != 0 or \
+    queries, offsets = (() if x is None else tuple(x.tolist()) for x in (query_offsets, key_offsets))
+    if queries != offsets or batch != 1 or offsets[0] != 0 or \
             list(offsets) != sorted(offsets):
         raise ValueError("query_offsets, key_offsets: must be the same ascending numbers from 0 on, "
                          "of the whole sequence, and go without a batch dimension")
@@ -137,35 +142,44 @@ def _check_tables(table: Sequence[Sequence[int]], keys: int) -> tuple[int, ...]:
 
 
 def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters: Any, causal: bool,
-         scale: Optional[float], method: Any, eps: float, window: Any, block: Any, scheme: str,
-         design: str, samples: int, seed: int, spans: Any, query_offsets: Any, key_offsets: Any,
+         scale: Optional[float], method: Any, eps: Any, window: Any, block: Any, scheme: Any,
+         design: Any, samples: Any, seed: Any, spans: Any, query_offsets: Any, key_offsets: Any,
          threads: Optional[int]) -> _Asked:
     """The arguments, as far as one rank can check them."""
+    method = method_words("exact" if method is None else method)
+    check_used(method, {"eps": eps, "window": window, "block": block, "scheme": scheme,
+                        "design": design, "samples": samples, "seed": seed})
     check_inputs(q, k, v)
     check_spans(spans)
     if not q.is_cpu:
         raise NotImplementedError(f"q: on {q.device}; context_parallel is for CPU tensors")
     if q.dim() == 3:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    q, k, v = autocast(q, k, v)
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"q, k, v: {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
     qa, ka, va = (describe(name, x.shape, x.stride(), x.dtype) for name, x in zip("qkv", (q, k, v)))
     decays = decays_of(qa.heads, sigma, slopes, decay, parameters)
-    words = read_words(write_words(
-        method_words(method), decays.kind, decays.limit, decays.table, causal, eps, as_list(window),
-        as_list(block), scheme, design, samples, threads, (), ()))
-    edges, keys = _edges(spans, as_list(query_offsets), as_list(key_offsets), qa.batch)
-    settings = words.settings._replace(
-        dtype=TORCH_DTYPES[q.dtype], scale=0.0 if scale is None else checked_scale(scale),
-        edges=edges, threads=torch.get_num_threads() if words.threads is None else words.threads)
+    words = read_words(write_words(method, decays.word, causal, scheme, design))
+    edges, keys = _edges(spans, as_offsets("query_offsets", query_offsets),
+                         as_offsets("key_offsets", key_offsets), qa.batch)
+    settings = Settings(
+        words.causal, 0.0 if scale is None else checked_scale(scale), TORCH_DTYPES[q.dtype],
+        torch.get_num_threads() if threads is None else check_threads(threads), "", False,
+        edges=edges)
     check_shapes(qa, ka, va, settings)
     if ka.rows != qa.rows:
         raise ValueError(f"k: {ka.rows} rows, must be the {qa.rows} of q: a rank's queries are its "
                          "keys")
     numbers = tuple(decays.constants if decays.parameters is None else
                     decays.parameters.detach().reshape(-1).tolist())
-    options = words.options._replace(decay=words.decays(qa.heads, numbers),
-                                     seed=signed_seed(seed) % 2**64)
+    options = heads_of(
+        words.method, words.decays(qa.heads, numbers, decays.parameters is None),
+        None if eps is None else as_number("eps", eps), tuple(as_integers("window", window)),
+        tuple(as_integers("block", block)), words.scheme, words.design,
+        None if samples is None else as_integer("samples", samples),
+        None if seed is None else signed_seed(seed) % 2**64)
+    check_numbers(options.samples, options.eps, options.window, options.block)
     recorded = torch.is_grad_enabled() and any(
         x is not None and x.requires_grad for x in (q, k, v, decays.parameters))
     return _Asked(q, k, v, decays.parameters, settings, options, keys, recorded)
@@ -192,19 +206,22 @@ def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
 
 
 @overload
-def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = ...,
-                     **options: Any) -> Tensor: ...
+def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, group: Any = ...,
+                     report: Optional[Traffic] = ..., return_lse: Literal[False] = ...,
+                     **options: Unpack[TorchOptions]) -> Tensor: ...
 @overload
-def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
-                     **options: Any) -> tuple[Tensor, Tensor]: ...
-def context_parallel(  # type: ignore[misc]  # the overloads name what changes the result's type
+def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, group: Any = ...,
+                     report: Optional[Traffic] = ..., return_lse: Literal[True],
+                     **options: Unpack[TorchOptions]) -> tuple[Tensor, Tensor]: ...
+def context_parallel(
     q: Tensor, k: Tensor, v: Tensor, *, group: Any = None, report: Optional[Traffic] = None,
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
     decay: Optional[DecayLike] = None, parameters: Optional[Tensor] = None, causal: bool = True,
-    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
-    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
-    design: str = "stratified", samples: int = 20, seed: int = 1, spans: Optional[Tensor] = None,
-    query_offsets: Optional[Sequence[int]] = None, key_offsets: Optional[Sequence[int]] = None,
+    scale: Optional[float] = None, method: Union[str, Sequence[str], None] = None,
+    eps: Optional[float] = None, window: Optional[Integers] = None,
+    block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
+    samples: Optional[int] = None, seed: Optional[int] = None, spans: Optional[Tensor] = None,
+    query_offsets: Optional[Offsets] = None, key_offsets: Optional[Offsets] = None,
     threads: Optional[int] = None, return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """:func:`plsh.torch.attention` over a sequence whose rows are spread over ranks.

@@ -20,6 +20,13 @@ _PARAMETERS = {name: int(lib.plsh_decay_parameters(kind)) for name, kind in _KIN
                if name != "table"}
 
 
+def _distance(name: str, value: Any) -> int:
+    """A distance, or a number of them: an integer from 0 on."""
+    if not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
+        raise ValueError(f"{name}={value}: must be an integer, 0 or more, of 63 bits")
+    return int(value)
+
+
 @dataclass(frozen=True)
 class Decay:
     """A function k(t) of the distance t = 0, 1, 2, ... with k(0) = 1.
@@ -43,6 +50,12 @@ class Decay:
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
             raise ValueError(f"kind={self.kind!r}: is one of {', '.join(_KINDS)}")
+        used = _PARAMETERS.get(self.kind, 0)
+        for name, number, value in (("a", 1, self.a), ("b", 2, self.b)):
+            if used < number and value:
+                raise ValueError(f"{name}={value}: {self.kind} has {used or 'no'} parameter(s)")
+        if self.entries and self.kind != "table":
+            raise ValueError(f"entries: are those of a table, and the kind is {self.kind}")
         error = ffi.new("plsh_error *")
         check(lib.plsh_decay_check(self.c_struct()[0], error), error)
 
@@ -58,7 +71,7 @@ class Decay:
     def __call__(self, t: int) -> float:
         """k(t)."""
         decay, _keep = self.c_struct()
-        return float(lib.plsh_decay_value(decay, t))
+        return float(lib.plsh_decay_value(decay, _distance("t", t)))
 
     def log(self, t: int) -> float:
         """log k(t); -inf where k is 0.
@@ -67,7 +80,7 @@ class Decay:
         -2.5
         """
         decay, _keep = self.c_struct()
-        return float(lib.plsh_decay_log(decay, t))
+        return float(lib.plsh_decay_log(decay, _distance("t", t)))
 
     def values(self, n: int) -> npt.NDArray[np.float64]:
         """k(0), ..., k(n-1).
@@ -76,12 +89,12 @@ class Decay:
         array([1.  , 0.75, 0.5 , 0.25, 0.  ])
         """
         decay, _keep = self.c_struct()
-        return np.array([lib.plsh_decay_value(decay, t) for t in range(n)])
+        return np.array([lib.plsh_decay_value(decay, t) for t in range(_distance("n", n))])
 
     def tail(self, t: int, count: int) -> float:
         """An upper bound of k(t) + ... + k(t+count-1), tight for ALiBi."""
         decay, _keep = self.c_struct()
-        return float(lib.plsh_decay_tail(decay, t, count))
+        return float(lib.plsh_decay_tail(decay, _distance("t", t), _distance("count", count)))
 
     @property
     def at_infinity(self) -> float:

@@ -29,7 +29,9 @@ class Partition:
     """A set of s random partitions of the positions into contiguous blocks.
 
     It is a value, not an array: every question is answered from the parameters alone, at any
-    64-bit position. `decay` is a :class:`Decay`, its words, or a number: ALiBi's sigma.
+    64-bit position. `decay` is a :class:`Decay`, its words, or a number: ALiBi's sigma. What is
+    not given is 20 samples, scheme "integer", design "stratified", seed 1. `labels`, int32
+    [samples, n], are partitions of your own instead.
 
     >>> set_ = Partition(64.0, samples=20)
     >>> begin, end = set_.block(7, 123456789)
@@ -45,13 +47,20 @@ class Partition:
     True
     """
 
-    def __init__(self, decay: DecayLike | float, samples: int = 20, *, scheme: str = "integer",
-                 design: str = "stratified", seed: int = 1, head: int = 0,
-                 labels: npt.NDArray[np.int32] | None = None) -> None:
+    def __init__(self, decay: DecayLike | float, samples: int | None = None, *,
+                 scheme: str | None = None, design: str | None = None, seed: int | None = None,
+                 head: int = 0, labels: npt.NDArray[np.int32] | None = None) -> None:
         self.decay = alibi(decay) if isinstance(decay, (int, float)) else as_decay(decay)
         self._labels = labels
         if labels is not None:
+            for name, value in (("samples", samples), ("scheme", scheme), ("design", design),
+                                ("seed", seed)):
+                if value is not None:
+                    raise ValueError(f"{name}={value}: labels are partitions of their own; give one "
+                                     "or the other")
             scheme, samples = "labels", check_labels(labels, 2)[0]
+        samples, scheme = 20 if samples is None else samples, scheme or "integer"
+        design, seed = design or "stratified", 1 if seed is None else seed
         self.samples, self.scheme, self.design = samples, scheme, design
         self.seed, self.head = seed, head
         decay_struct, self._keep = self.decay.c_struct()
@@ -175,6 +184,8 @@ def check_labels(labels: npt.NDArray[np.int32], dimensions: int) -> tuple[int, .
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int32:
         raise TypeError(f"labels: are {getattr(labels, 'dtype', type(labels).__name__)}, must be an "
                         "int32 array; convert with labels.astype(numpy.int32)")
+    if not labels.flags.aligned:
+        raise ValueError("labels: their memory is not aligned to int32; pass a copy")
     if labels.ndim != dimensions or not labels.flags.c_contiguous:
         shape = "[heads, samples, n]" if dimensions == 3 else "[samples, n]"
         raise ValueError(f"labels: shape {labels.shape}, must be {shape}, C-contiguous; "

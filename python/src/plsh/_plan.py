@@ -236,6 +236,14 @@ def workspace(size: int) -> Any:
     return _local.pointer
 
 
+def refuse_unaligned(addresses: dict[str, int], itemsize: int) -> None:
+    """The library reads whole elements: they lie at multiples of their size."""
+    for name, at in addresses.items():
+        if at % itemsize:
+            raise ValueError(f"{name}: its memory is not aligned to its elements of {itemsize} bytes; "
+                             "pass a copy")
+
+
 class Call:
     """One kind of call: how the batch is folded into plans, and their runs.
 
@@ -276,6 +284,9 @@ class Call:
     def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
                 itemsize: int) -> Outcome:
         """Runs on addresses. lse and certificate (or 0) are [batch, heads, rows]."""
+        if (q | k | v) % itemsize or o % self.o_size:
+            refuse_unaligned({"q": q, "k": k, "v": v}, itemsize)
+            refuse_unaligned({"out": o}, self.o_size)
         if self.batch == 0:
             return Outcome(0, 0.0)
         if self.by_rows:
@@ -312,6 +323,7 @@ class Call:
     def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
                  d_v: int, d_decay: Optional[npt.NDArray[np.float64]], itemsize: int) -> Outcome:
         """As forward; d_decay is [heads, 2], summed over the batch."""
+        refuse_unaligned({"do": d_o}, 4)
         if self.by_rows and lse:
             packed = np.ascontiguousarray(self._rows(lse).transpose(1, 0, 2))
             lse = _address(packed)
@@ -416,6 +428,11 @@ def check_shapes(q: Array, k: Array, v: Array, settings: Settings) -> None:
                          "positions of the keys, so there must be at least as many keys")
     if bool(settings.query_offsets) != bool(settings.key_offsets):
         raise ValueError("query_offsets, key_offsets: give both, or none")
+    for name, offsets, rows in (("query_offsets", settings.query_offsets, q.rows),
+                                ("key_offsets", settings.key_offsets, k.rows)):
+        if len(offsets) == 1:
+            raise ValueError(f"{name}=[{offsets[0]}]: must be where each packed sequence begins and "
+                             f"the end of the last one, from 0 to {rows}")
     if settings.query_offsets and (q.batch > 1 or settings.edges):
         raise ValueError("query_offsets: packed sequences go without a batch dimension")
 

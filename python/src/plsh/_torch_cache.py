@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, Literal, Optional, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from plsh._cache import Cache as Sequence_
+from plsh._decay import DecayLike
 from plsh._library import check, ffi, lib
-from plsh._plan import DTYPES, workspace
+from plsh._plan import DTYPES, refuse_unaligned, workspace
+from plsh._torch_options import Integers, Numbers, autocast
 
 __all__ = ["Cache"]
 
@@ -36,8 +39,24 @@ class Cache:
     True
     """
 
-    def __init__(self, *, undo: int = 0, **options: Any) -> None:
-        self.options = {**options, "undo": undo}
+    def __init__(
+        self, *, undo: int = 0, sigma: Union[Numbers, Literal["alibi"], None] = None,
+        slopes: Optional[Numbers] = None,
+        decay: Union[DecayLike, Sequence[DecayLike], None] = None,
+        method: Union[str, Sequence[str]] = "exact", scale: Optional[float] = None,
+        eps: Optional[float] = None, window: Optional[Integers] = None,
+        block: Optional[Integers] = None, scheme: Optional[str] = None,
+        design: Optional[str] = None, samples: Optional[int] = None, seed: Optional[int] = None,
+        threads: Optional[int] = None,
+    ) -> None:
+        self.options = {
+            "undo": undo, "sigma": _plain(sigma), "slopes": _plain(slopes), "decay": decay,
+            "method": method, "scale": scale, "eps": eps, "window": _plain(window),
+            "block": _plain(block), "scheme": scheme, "design": design, "samples": samples,
+            "seed": seed, "threads": threads}
+        # Checks them; the number of heads is not known yet, but for options that are one per head.
+        lists = [x for x in self.options.values() if isinstance(x, (list, tuple, np.ndarray))]
+        Sequence_(max([1, *map(len, lists)]), 8, **{**self.options, "threads": threads or 0})
         self.sequences: list[Sequence_] = []
         self._bytes: dict[tuple[int, int], int] = {}  # of workspace, by sequences and tokens
 
@@ -78,6 +97,8 @@ class Cache:
 
     def _checked(self, *arrays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         checked = []
+        if all(isinstance(x, Tensor) for x in arrays):
+            arrays = autocast(*arrays)
         for name, x in zip("qkv", arrays):
             if not isinstance(x, Tensor) or x.dim() != 4 or not x.is_cpu:
                 raise TypeError(f"{name}: must be a tensor [batch, heads, n, dim] on the CPU")
@@ -87,6 +108,7 @@ class Cache:
             if torch.is_grad_enabled() and x.requires_grad:
                 raise NotImplementedError(f"{name}: requires a gradient, which a cache has not; call "
                                           "it under torch.no_grad(), or train without a cache")
+            refuse_unaligned({name: x.data_ptr()}, x.element_size())
             checked.append(x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous())
         return checked[0], checked[1], checked[2]
 
@@ -130,6 +152,11 @@ class Cache:
         """Forgets the last `count` tokens of every sequence."""
         for sequence in self.sequences:
             sequence.truncate(len(sequence) - count)
+
+
+def _plain(values: Any) -> Any:
+    """Numbers of a tensor as a list."""
+    return values.tolist() if isinstance(values, Tensor) else values
 
 
 def _address(x: Tensor, b: int, row: int) -> Any:

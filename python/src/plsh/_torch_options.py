@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, TypedDict, Union
 
 import numpy as np
 import torch
@@ -12,10 +13,11 @@ from torch import Tensor
 
 from plsh._attention import standard_sigmas
 from plsh._decay import Decay, DecayLike, parse_decay
-from plsh._plan import DTYPES, Array, Options, Settings
+from plsh._plan import DTYPES, Array
 
 Numbers = Union[float, Sequence[float], Tensor]
-Integers = Union[int, Sequence[int]]
+Integers = Union[int, Sequence[int], Tensor]
+Offsets = Union[Sequence[int], Tensor]
 _SCALAR = (int, float, np.number)
 Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 TORCH_DTYPES = {
@@ -25,70 +27,74 @@ TORCH_DTYPES = {
 }
 
 
+class TorchOptions(TypedDict, total=False):
+    """The options of :func:`plsh.torch.attention` that do not change what it returns."""
+
+    sigma: Union[Numbers, Literal["alibi"], None]
+    slopes: Optional[Numbers]
+    decay: Optional[DecayLike]
+    parameters: Optional[Tensor]
+    causal: bool
+    scale: Optional[float]
+    method: Union[str, Sequence[str], None]
+    eps: Optional[float]
+    window: Optional[Integers]
+    block: Optional[Integers]
+    scheme: Optional[str]
+    design: Optional[str]
+    samples: Optional[int]
+    seed: Optional[int]
+    spans: Optional[Tensor]
+    query_offsets: Optional[Offsets]
+    key_offsets: Optional[Offsets]
+    threads: Optional[int]
+
+
 class Words(NamedTuple):
-    """The options of the operators."""
+    """The options of the operators that are words."""
 
-    decay: str
-    limit: float
-    table: tuple[float, ...]
-    threads: Optional[int]  # None: as many as torch has
-    settings: Settings
-    options: Options
+    method: tuple[str, ...]
+    decay: str  # "sigma" or "slopes": the numbers are ALiBi's sigmas; else a kind of decay
+    causal: bool
+    scheme: str
+    design: str
 
-    def decays(self, heads: int, numbers: tuple[float, ...],
+    def decays(self, heads: int, numbers: tuple[float, ...], constant: bool,
                ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
-        """The decays of the heads; numbers are ALiBi's sigmas."""
-        if self.decay == "alibi" and not self.limit:
+        """The decays of the heads. Numbers that are `constant` are the limit, a, b and the table
+        of one decay; others are the a and b of each head."""
+        if self.decay in ("sigma", "slopes"):
+            if self.decay == "slopes" and not all(0 < x < math.inf for x in numbers):
+                slopes = [1.0 / x if x else math.inf for x in numbers]
+                raise ValueError(f"slopes={slopes}: are positive (method='none' has no bias)")
             return numbers or standard_sigmas(heads)
-        return tuple(Decay(self.decay, a, b, self.limit, self.table)
-                     for a, b in zip(numbers[::2], numbers[1::2]))
+        if constant:
+            limit, a, b, *table = numbers
+            return (Decay(self.decay, a, b, limit, tuple(table)),)
+        return tuple(Decay(self.decay, a, b) for a, b in zip(numbers[::2], numbers[1::2]))
 
 
-def write_words(method: Sequence[str], decay: str, limit: float, table: Sequence[float],
-                causal: bool, eps: float, window: Sequence[int], block: Sequence[int], scheme: str,
-                design: str, samples: int, threads: Optional[int], query_offsets: Sequence[int],
-                key_offsets: Sequence[int]) -> str:
-    """The options as one string; numbers are written so that they are read back to the bit."""
-    return (f"{_join(method)} {decay} {limit} {_join(table)} {causal} {eps} {_join(window)} "
-            f"{_join(block)} {scheme} {design} {samples} {threads} {_join(query_offsets)} "
-            f"{_join(key_offsets)}")
-
-
-def _join(values: Union[Sequence[str], Sequence[int], Sequence[float]]) -> str:
-    return ",".join([str(x) for x in values])
-
-
-_FIELDS = ("method", "decay", "limit", "table", "causal", "eps", "window", "block", "scheme",
-           "design", "samples", "threads", "query_offsets", "key_offsets")
 _TRUTH = {"True": True, "1": True, "False": False, "0": False}
+
+
+def write_words(method: Sequence[str], decay: str, causal: bool, scheme: Optional[str],
+                design: Optional[str]) -> str:
+    """The words as one string."""
+    return (f"{','.join(method)} {decay} {causal} {'integer' if scheme is None else scheme} "
+            f"{'stratified' if design is None else design}")
 
 
 @lru_cache(maxsize=256)
 def read_words(words: str) -> Words:
     """What write_words wrote, checked."""
-    text = dict(zip(_FIELDS, words.split(" ")))
-    if words.count(" ") + 1 != len(_FIELDS):
-        raise ValueError(f"options {words!r}: have {len(_FIELDS)} fields, {', '.join(_FIELDS)}")
-
-    def numbers(name: str, kind: type = int) -> tuple[Any, ...]:
-        try:
-            return tuple(map(kind, text[name].split(","))) if text[name] else ()
-        except ValueError:
-            wanted = "an integer" if kind is int else "a number"
-            raise TypeError(f"{name}={text[name]}: must be {wanted}") from None
-
-    if text["causal"] not in _TRUTH:
-        raise TypeError(f"causal={text['causal']}: must be True or False")
-    for name in ("window", "block"):
-        if any(x < 1 for x in numbers(name)):
-            raise ValueError(f"{name}={text[name]}: is positive")
-    settings = Settings(_TRUTH[text["causal"]], 0.0, 0, 0, "", False, numbers("query_offsets"),
-                        numbers("key_offsets"))
-    options = Options(tuple(text["method"].split(",")), (), numbers("eps", float)[0],
-                      numbers("window"), numbers("block"), text["scheme"], text["design"],
-                      numbers("samples")[0])
-    return Words(text["decay"], numbers("limit", float)[0], numbers("table", float),
-                  None if text["threads"] == "None" else numbers("threads")[0], settings, options)
+    fields = words.split(" ")
+    if len(fields) != len(Words._fields):
+        raise ValueError(f"options {words!r}: have {len(Words._fields)} fields, "
+                         f"{', '.join(Words._fields)}")
+    method, decay, causal, scheme, design = fields
+    if causal not in _TRUTH:
+        raise TypeError(f"causal={causal}: must be True or False")
+    return Words(tuple(method.split(",")), decay, _TRUTH[causal], scheme, design)
 
 
 def describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Array:
@@ -142,10 +148,8 @@ class Decays(NamedTuple):
     """What sigma, slopes, decay and parameters say together, as the operators take it."""
 
     parameters: Optional[Tensor] = None
-    kind: str = "alibi"
+    word: str = "sigma"  # as in Words
     constants: Sequence[float] = ()
-    limit: float = 0.0
-    table: Sequence[float] = ()
 
 
 def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
@@ -157,24 +161,24 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
                 parameters.shape != (heads, 2):
             raise ValueError(f"parameters: must be a tensor [heads, 2] = [{heads}, 2], with decay "
                              "the name of a kind, as 'kerple-log'")
-        numbers = parameters[:, 0] if decay == "alibi" else parameters
-        return Decays(numbers.to(torch.float64), decay)
+        if decay == "alibi":
+            return Decays(parameters[:, 0].to(torch.float64))
+        return Decays(parameters.to(torch.float64), decay)
     if isinstance(decay, Decay):
-        pair = [decay.a] if decay.kind == "alibi" and not decay.limit else [decay.a, decay.b]
-        return Decays(None, decay.kind, pair, decay.limit, decay.entries)
+        return Decays(None, decay.kind, [decay.limit, decay.a, decay.b, *decay.entries])
     if decay is not None and not isinstance(decay, str):
         raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
                         "for all heads")
     if decay is not None and decay != "alibi":
         kind, a, b = parse_decay(decay)
-        return Decays(None, kind, [a] if kind == "alibi" else [a, b])
+        return Decays(None, kind, [0.0, a, b])
     name, values = ("sigma", sigma) if slopes is None else ("slopes", slopes)
     if values is None or (isinstance(values, str) and values == "alibi"):
         return Decays()
     if isinstance(values, Tensor):
         x = values.to(torch.float64).reshape(-1)
         _check_count(name, x.shape[0], heads)
-        return Decays((x if slopes is None else 1.0 / x).expand(heads))
+        return Decays((x if slopes is None else 1.0 / x).expand(heads), name)
     try:
         listed = [float(x) for x in ([values] if isinstance(values, _SCALAR) else values)]
     except (TypeError, ValueError):
@@ -182,7 +186,7 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
     _check_count(name, len(listed), heads)
     if slopes is not None and not all(x > 0 for x in listed):
         raise ValueError(f"slopes={listed}: are positive (method='none' has no bias)")
-    return Decays(constants=listed if slopes is None else [1.0 / x for x in listed])
+    return Decays(None, name, listed if slopes is None else [1.0 / x for x in listed])
 
 
 def _check_count(name: str, count: int, heads: int) -> None:
@@ -201,8 +205,66 @@ def check_inputs(q: Any, k: Any, v: Any) -> None:
                              "for all three [heads, n, dim]")
 
 
-def as_list(values: Optional[Integers]) -> Sequence[int]:
-    return () if values is None else (values,) if isinstance(values, _SCALAR) else values
+def as_integer(name: str, value: Any) -> int:
+    if not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}={value}: must be an integer")
+    return int(value)
+
+
+def as_integers(name: str, values: Optional[Integers]) -> list[int]:
+    """One integer, or one per head; none where it is not given."""
+    if values is None:
+        return []
+    if isinstance(values, (Tensor, np.ndarray)):
+        values = values.tolist()
+    listed = [values] if isinstance(values, _SCALAR) else values
+    return [as_integer(name, x) for x in listed]
+
+
+def as_offsets(name: str, values: Optional[Offsets]) -> Optional[Tensor]:
+    """Where packed sequences begin and end, as int64."""
+    if values is None:
+        return None
+    made = values if isinstance(values, Tensor) else \
+        torch.tensor([as_integer(name, x) for x in values], dtype=torch.int64)
+    if made.dim() != 1 or made.shape[0] < 2 or made.is_floating_point() or \
+            made.is_complex() or made.dtype == torch.bool:
+        raise TypeError(f"{name}: {made.dtype} of shape {tuple(made.shape)}, must be the integers "
+                        "where each packed sequence begins, and where the last one ends")
+    return made.to(torch.int64)
+
+
+def check_numbers(samples: int, eps: float, window: Sequence[int], block: Sequence[int]) -> None:
+    """Are they in range? What depends on other arguments, the library checks."""
+    if not 1 <= samples < 2**63:
+        raise ValueError(f"samples={samples}: must be an integer, 1 or more, of 63 bits")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"eps={eps}: must be a number, 0 or more")
+    for name, values in (("window", window), ("block", block)):
+        if any(x < 1 for x in values):
+            raise ValueError(f"{name}={','.join(map(str, values))}: is positive")
+
+
+def check_threads(threads: Any) -> int:
+    if not isinstance(threads, (int, np.integer)) or not 0 <= threads < 2**31:
+        raise ValueError(f"threads={threads}: must be an integer, 0 or more, of 31 bits")
+    return int(threads)
+
+
+def as_number(name: str, value: Any) -> float:
+    if not isinstance(value, _SCALAR):
+        raise TypeError(f"{name}={value!r}: must be a number")
+    return float(value)
+
+
+def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Under torch.autocast, q, k and v in its dtype, as torch's own attention casts them."""
+    kind = q.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    q, k, v = (x if x.dtype == torch.float64 else x.to(dtype) for x in (q, k, v))
+    return q, k, v
 
 
 def checked_scale(scale: float) -> float:

@@ -27,6 +27,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 
 from plsh._attention import decays_of, integers
 from plsh._decay import alibi
+from plsh._options import check_used, heads_of
 from plsh._partition import Partition
 from plsh._plan import Options, head_array, method_words
 
@@ -205,8 +206,9 @@ _compiled: Any = torch.compile(flex_attention, dynamic=False)
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, sigma: Any = None, slopes: Any = None, decay: Any = None,
     causal: bool = True, scale: Optional[float] = None, method: str | Sequence[str] = "exact",
-    window: Any = None, block: Any = None, scheme: str = "integer", design: str = "stratified",
-    samples: int = 20, seed: int = 1, return_lse: bool = False,
+    window: Any = None, block: Any = None, scheme: Optional[str] = None,
+    design: Optional[str] = None, samples: Optional[int] = None, seed: Optional[int] = None,
+    return_lse: bool = False,
 ) -> Any:
     """:func:`plsh.torch.attention` by compiled FlexAttention, on any device that has it.
 
@@ -219,9 +221,12 @@ def attention(
         if isinstance(x, Tensor) and x.requires_grad:
             raise NotImplementedError("sigma, slopes: are learned on the CPU only")
     sigma, slopes = (x.tolist() if isinstance(x, Tensor) else x for x in (sigma, slopes))
-    options = Options(
-        method_words(method), decays_of(q.shape[1], sigma, slopes, decay), 0.0,
-        integers("window", window), integers("block", block), scheme, design, samples, seed)
+    words = method_words(method)
+    check_used(words, {"window": window, "block": block, "scheme": scheme, "design": design,
+                       "samples": samples, "seed": seed})
+    options = heads_of(words, decays_of(q.shape[1], sigma, slopes, decay), None,
+                       integers("window", window), integers("block", block), scheme, design,
+                       samples, seed)
     functions = _functions(options, q.shape[1], q.shape[2], k.shape[2], causal, str(q.device))
     found = _compiled(q, k, v, score_mod=functions.score, block_mask=functions.blocks, scale=scale,
                       enable_gqa=q.shape[1] != k.shape[1],

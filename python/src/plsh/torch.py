@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union, overload
 
 import numpy as np
 import torch
@@ -28,24 +28,31 @@ from plsh._context_parallel import Traffic, context_parallel
 from plsh._attention import standard_sigmas
 from plsh._decay import DecayLike
 from plsh._fused import nothing_watches
-from plsh._plan import Call, method_words
+from plsh._options import check_used
+from plsh._plan import Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
 from plsh._torch_options import (
-    TORCH_DTYPES, Form, Integers, Numbers, as_list, check_inputs, check_spans, checked_scale,
+    TORCH_DTYPES, Form, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
+    as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
     decays_of, describe, edges_of, floats_as, new_outputs, read_words, signed_seed, write_words,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["ALiBiAttention", "Cache", "Traffic", "attention", "context_parallel", "merge",
            "padding_spans", "segment_spans"]
 
 # What both operators take beside their arrays: the numbers of the decays, as a tensor
-# (`parameters`) or not (`constants`): ALiBi's sigma, or the a and b of another decay, of one head or
-# of each, or none for the standard series; `spans`: int64 [batch, 3], see padding_spans, or
-# [batch, n, 1], see segment_spans. The numbers that a program may change from call to call are
-# arguments, so that torch.compile can follow them; the other options are the Words of
-# _torch_options in one string, because an argument costs the dispatcher about a microsecond.
-_COMMON = ("Tensor? parameters, Tensor? spans, float[] constants, float scale, SymInt seed, "
-           "str options")
+# (`parameters`: ALiBi's sigmas, or the a and b of another decay, of each head) or not (`constants`:
+# sigmas, or limit, a, b and table of one decay; none for the standard series); `spans`: int64
+# [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans; int64 offsets. All numbers are
+# arguments, so that torch.compile can follow them when they change from call to call; the Words of
+# _torch_options are one string, because an argument costs the dispatcher about a microsecond.
+_COMMON = ("Tensor? parameters, Tensor? spans, Tensor? query_offsets, Tensor? key_offsets, "
+           "float[] constants, float scale, float eps, SymInt seed, SymInt samples, "
+           "SymInt[] window, SymInt[] block, SymInt threads, str options")
+_TENSORS, _SCALE = 4, 5  # how many of these are tensors; which one the scale is
 
 _library: Any = torch.library.Library("plsh", "DEF")  # type: ignore[no-untyped-call]
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_COMMON}) -> (Tensor o, Tensor lse)")
@@ -59,12 +66,19 @@ class _Common(NamedTuple):
     """What both operators take beside their arrays, as a key."""
 
     numbers: tuple[float, ...]  # of the decays
+    constant: bool  # they came as constants
     edges: tuple[tuple[int, ...], ...]  # of the sequences of each batch entry
     keys: int  # in use; 0: all
+    query_offsets: tuple[int, ...]
+    key_offsets: tuple[int, ...]
     scale: float
+    eps: float
     seed: int
+    samples: int
+    window: tuple[int, ...]
+    block: tuple[int, ...]
+    threads: int
     options: str
-    threads: int  # of torch
 
 
 @lru_cache(maxsize=256)
@@ -74,17 +88,19 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     if not q[2] == k[2] == v[2]:
         raise TypeError(f"q, k, v: {q[2]}, {k[2]}, {v[2]}; must be equal")
     words = read_words(common.options)
-    settings = words.settings._replace(
-        dtype=TORCH_DTYPES[q[2]], scale=common.scale, edges=common.edges,
-        threads=common.threads if words.threads is None else words.threads)
+    check_numbers(common.samples, common.eps, common.window, common.block)
+    settings = Settings(words.causal, common.scale, TORCH_DTYPES[q[2]], common.threads, "", False,
+                        common.query_offsets, common.key_offsets, common.edges)
     if common.edges and len(common.edges) != qa.batch:
         raise ValueError(f"spans: of {len(common.edges)} batch entries, must be of {qa.batch}")
     if common.keys > ka.rows:
         raise ValueError(f"spans: {common.keys} keys in use, must be at most the {ka.rows} of k")
     if common.keys:
         ka, va = ka._replace(rows=common.keys), va._replace(rows=common.keys)
-    return Call(qa, ka, va, oa, settings, words.options._replace(
-        decay=words.decays(qa.heads, common.numbers), seed=common.seed % 2**64))
+    return Call(qa, ka, va, oa, settings, Options(
+        words.method, words.decays(qa.heads, common.numbers, common.constant), common.eps,
+        common.window, common.block, words.scheme, words.design, common.samples,
+        common.seed % 2**64))
 
 
 def _form(x: Tensor) -> Form:
@@ -92,12 +108,18 @@ def _form(x: Tensor) -> Form:
 
 
 def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Tensor],
-             spans: Optional[Tensor], constants: Sequence[float], scale: float, seed: int,
+             spans: Optional[Tensor], query_offsets: Optional[Tensor],
+             key_offsets: Optional[Tensor], constants: Sequence[float], scale: float, eps: float,
+             seed: int, samples: int, window: Sequence[int], block: Sequence[int], threads: int,
              options: str) -> Call:
     """The call for the arguments of the operators."""
     edges, keys = ((), 0) if spans is None else edges_of(spans)
     common = _Common(tuple(constants if parameters is None else parameters.reshape(-1).tolist()),
-                     edges, keys, scale, seed, options, torch.get_num_threads())
+                     parameters is None, edges, keys,
+                     () if query_offsets is None else tuple(query_offsets.tolist()),
+                     () if key_offsets is None else tuple(key_offsets.tolist()), scale, eps, seed,
+                     samples, tuple(window), tuple(block),
+                     torch.get_num_threads() if threads < 0 else threads, options)
     return _find_call(_form(q), _form(k), _form(v), _form(o), common)
 
 
@@ -164,10 +186,11 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        q, k, v, parameters, spans, *ctx.numbers = inputs
+        q, k, v, *common = inputs
+        ctx.numbers = common[_TENSORS:]
         o, lse = _forward(*inputs) if keys is None else _below_autograd(keys, *inputs)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, o, lse, parameters, spans)
+        ctx.save_for_backward(q, k, v, o, lse, *common[:_TENSORS])
         return o, lse
 
     @staticmethod
@@ -184,7 +207,7 @@ class _Recorded(torch.autograd.Function):
             found = [x if y is None else y if x is None else x + y for x, y in zip(found, added)]
         if not ctx.needs_input_grad[4]:
             found[3] = None
-        return (None, *found, *[None] * (1 + len(ctx.numbers)))
+        return (None, *found, *[None] * (_TENSORS - 1 + len(ctx.numbers)))
 
 
 class _Once(torch.autograd.Function):
@@ -246,7 +269,7 @@ def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_pa
     dQ is scale d_lse_i sum_j P_ij k_j: attention to the keys themselves. The rest is a backward
     pass on values 1 with d_o = d_lse, told that o is 0 (the truth is 1, and would cancel it).
     """
-    scale = common[3] or q.shape[3] ** -0.5
+    scale = common[_SCALE] or q.shape[3] ** -0.5
     weight = d_lse.unsqueeze(3).to(torch.float32)
     mean = torch.ops.plsh.attention(q, k, k, *common)[0]
     one = torch.ones_like(k[..., :1])
@@ -256,10 +279,26 @@ def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_pa
     return (scale * weight * mean).to(q.dtype), d_k, None, d_parameters
 
 
+def _tokens_of(mask: Tensor) -> Tensor:
+    """Where the tokens are. As for torch's own attention, the dtype says what a mask means."""
+    if mask.dtype == torch.bool:
+        return mask
+    tokens, padding = (mask == 0, mask <= -1e4) if mask.is_floating_point() else (mask == 1, mask == 0)
+    other = ~(tokens | padding)
+    if bool(other.any()):
+        found = mask[other].flatten()[0].item()
+        if mask.is_floating_point():
+            raise ValueError(f"mask: has {found}; floats are added to the scores, 0 where a token is "
+                             "and -inf (-1e4 or less) where padding is. If 1 is where a token is, "
+                             "pass mask.bool()")
+        raise ValueError(f"mask: has {found}; integers are 1 where a token is, else 0")
+    return tokens
+
+
 def _padding_spans(mask: Tensor, length: Optional[Tensor]) -> Tensor:
     if mask.dim() != 2:
         raise ValueError(f"mask: shape {tuple(mask.shape)}, must be [batch, n], 1 where a token is")
-    valid = mask.to(torch.bool)
+    valid = _tokens_of(mask)
     if length is not None:
         if not 0 <= int(length) <= mask.shape[1]:
             raise ValueError(f"mask: of {mask.shape[1]} tokens, must be of all {int(length)}, those "
@@ -293,7 +332,11 @@ _backward_operator = torch.ops.plsh.attention_backward.default
 
 
 def padding_spans(mask: Tensor) -> Tensor:
-    """What the `spans` of :func:`attention` are for a padding mask [batch, n], 1 where a token is.
+    """What the `spans` of :func:`attention` are for a padding mask [batch, n].
+
+    Booleans and integers are 1 where a token is, else 0. Floats are what is added to scores, as for
+    torch's scaled_dot_product_attention: 0 where a token is, -inf (or -1e4 and below) where padding
+    is. Other values are refused.
 
     int64 [batch, 3]: first token, end of the tokens, number of keys in use. Tokens of a row must
     be adjacent: padding on the left, on the right, or both.
@@ -346,18 +389,20 @@ def _usual(x: Any) -> bool:
 
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = ...,
-              **options: Any) -> Tensor: ...
+              cache: Optional[Cache] = ..., **options: Unpack[TorchOptions]) -> Tensor: ...
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
-              **options: Any) -> tuple[Tensor, Tensor]: ...
-def attention(  # type: ignore[misc]  # the overloads name only what changes the result's type
+              cache: Optional[Cache] = ...,
+              **options: Unpack[TorchOptions]) -> tuple[Tensor, Tensor]: ...
+def attention(
     q: Tensor, k: Tensor, v: Tensor, *, sigma: Union[Numbers, Literal["alibi"], None] = None,
     slopes: Optional[Numbers] = None, decay: Optional[DecayLike] = None,
     parameters: Optional[Tensor] = None, causal: bool = True, scale: Optional[float] = None,
-    method: Union[str, Sequence[str]] = "exact", eps: float = 0.0,
-    window: Optional[Integers] = None, block: Optional[Integers] = None, scheme: str = "integer",
-    design: str = "stratified", samples: int = 20, seed: int = 1, spans: Optional[Tensor] = None,
-    query_offsets: Optional[Sequence[int]] = None, key_offsets: Optional[Sequence[int]] = None,
+    method: Union[str, Sequence[str], None] = None, eps: Optional[float] = None,
+    window: Optional[Integers] = None, block: Optional[Integers] = None,
+    scheme: Optional[str] = None, design: Optional[str] = None, samples: Optional[int] = None,
+    seed: Optional[int] = None, spans: Optional[Tensor] = None,
+    query_offsets: Optional[Offsets] = None, key_offsets: Optional[Offsets] = None,
     threads: Optional[int] = None, return_lse: bool = False, cache: Optional[Cache] = None,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """softmax(scale q k^T + log k(|i - j|)) v, with gradients.
@@ -365,7 +410,9 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     The library's kernels are for CPU tensors; others go through :mod:`plsh.flex`.
 
     Tensors are [batch, heads, n, dim] or [heads, n, dim]; strides, grouped heads, lengths and
-    options are as in :func:`plsh.attention`. The output has the dtype of q.
+    options are as in :func:`plsh.attention`; the method is "exact" unless given. The output has the
+    dtype of q. Under torch.autocast q, k and v are cast as for torch's own attention. Offsets of
+    packed sequences may be tensors, as `cu_seqlens` are.
 
     Learnable: `sigma` or `slopes` as a tensor, one per head; for another decay its name and
     `parameters`, [heads, 2]. `spans` leaves padding out, or packs sequences: see
@@ -383,36 +430,50 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     >>> slopes.grad.shape
     torch.Size([4])
     """
+    given: dict[str, Any] = {"eps": eps, "window": window, "block": block, "scheme": scheme,
+                             "design": design, "samples": samples, "seed": seed}
     if cache is not None:
-        if return_lse or any(x is not None for x in (sigma, slopes, decay, parameters, scale, window,
-                                                     block, spans, query_offsets, key_offsets)):
-            raise ValueError("cache: its options are those it was made with; give them there")
+        given = {**given, "sigma": sigma, "slopes": slopes, "decay": decay, "scale": scale,
+                 "parameters": parameters, "method": method, "spans": spans, "threads": threads,
+                 "query_offsets": query_offsets, "key_offsets": key_offsets}
+        _refuse_beside_cache([name for name, x in given.items() if x is not None], causal, return_lse)
         return cache.step(q, k, v)
+    words = method_words("exact" if method is None else method)
+    if any([x is not None for x in given.values()]):
+        check_used(words, given)
     squeeze = q.dim() == 3 if isinstance(q, Tensor) else False
     if squeeze or not (_usual(q) and _usual(k) and _usual(v)):
         check_inputs(q, k, v)
     if squeeze:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    q, k, v = autocast(q, k, v)
     if not (q.is_cpu or q.is_meta):
-        if any(x is not None for x in (spans, query_offsets, key_offsets, parameters)):
-            raise NotImplementedError(f"q: on {q.device}, where spans, query_offsets, key_offsets and "
-                                      "parameters are not served; move it with q.cpu()")
+        for name, x in (("spans", spans), ("query_offsets", query_offsets), ("eps", eps),
+                        ("key_offsets", key_offsets), ("parameters", parameters),
+                        ("threads", threads)):
+            if x is not None:
+                raise NotImplementedError(f"{name}: is not served on {q.device}, where q is; move it "
+                                          "with q.cpu(), or leave it out")
         import plsh.flex
         found = plsh.flex.attention(
             q, k, v, sigma=sigma, slopes=slopes, decay=decay, causal=causal, scale=scale,
-            method=method, window=window, block=block, scheme=scheme, design=design,
+            method=words, window=window, block=block, scheme=scheme, design=design,
             samples=samples, seed=seed, return_lse=return_lse)
         both = found if return_lse else (found, found)
         o, lse = (x.squeeze(0) for x in both) if squeeze else both
         return (o, lse) if return_lse else o
     check_spans(spans)
     decays = decays_of(q.shape[1], sigma, slopes, decay, parameters)
-    options = write_words(
-        method_words(method), decays.kind, decays.limit, decays.table, causal, eps, as_list(window),
-        as_list(block), scheme, design, samples, threads, as_list(query_offsets), as_list(key_offsets))
     run = _directly if nothing_watches(q, k, v) else _operator
-    o, lse = run(q, k, v, decays.parameters, spans, decays.constants,
-                 0.0 if scale is None else checked_scale(scale), signed_seed(seed), options)
+    o, lse = run(q, k, v, decays.parameters, spans, as_offsets("query_offsets", query_offsets),
+                 as_offsets("key_offsets", key_offsets), decays.constants,
+                 0.0 if scale is None else checked_scale(scale),
+                 0.0 if eps is None else as_number("eps", eps),
+                 1 if seed is None else signed_seed(seed),
+                 20 if samples is None else as_integer("samples", samples),
+                 as_integers("window", window), as_integers("block", block),
+                 -1 if threads is None else check_threads(threads),
+                 write_words(words, decays.word, causal, scheme, design))
     if q.dtype != torch.float32:
         o = o.to(q.dtype)
     if squeeze:
@@ -420,11 +481,21 @@ def attention(  # type: ignore[misc]  # the overloads name only what changes the
     return (o, lse) if return_lse else o
 
 
+def _refuse_beside_cache(given: Sequence[str], causal: bool, return_lse: bool) -> None:
+    if given:
+        raise ValueError(f"{', '.join(given)}: a cache has the options it was made with; give them "
+                         "to plsh.torch.Cache")
+    if not causal:
+        raise ValueError("causal=False: a cache is causal: what comes later is not there yet")
+    if return_lse:
+        raise ValueError("return_lse=True: a cache has no log-sum-exp")
+
+
 class ALiBiAttention(nn.Module):
     """Multi-head self-attention with ALiBi in near-linear time, [batch, n, embed_dim] to the same.
 
     `learn_slopes` makes the slopes parameters (kept positive by their logarithm); the other
-    options are those of :func:`attention`.
+    options are those of :func:`attention`, and checked when the layer is made.
 
     >>> layer = ALiBiAttention(64, heads=4, kv_heads=2)
     >>> layer(torch.randn(3, 50, 64)).shape
@@ -434,27 +505,48 @@ class ALiBiAttention(nn.Module):
     def __init__(self, embed_dim: int, heads: int, kv_heads: Optional[int] = None,
                  head_dim: Optional[int] = None, *, bias: bool = False, causal: bool = True,
                  sigma: Optional[Sequence[float]] = None, learn_slopes: bool = False,
-                 **options: Any) -> None:
+                 scale: Optional[float] = None, method: Union[str, Sequence[str], None] = None,
+                 eps: Optional[float] = None, window: Optional[Integers] = None,
+                 block: Optional[Integers] = None, scheme: Optional[str] = None,
+                 design: Optional[str] = None, samples: Optional[int] = None,
+                 seed: Optional[int] = None, threads: Optional[int] = None) -> None:
         super().__init__()
         self.heads, self.kv_heads = heads, kv_heads or heads
         if head_dim is None and embed_dim % heads:
             raise ValueError(f"heads={heads}: must divide embed_dim={embed_dim}, or give head_dim")
         self.head_dim = head_dim or embed_dim // heads
-        self.causal, self.options = causal, options
+        self.causal = causal
+        given = {
+            "scale": scale, "method": method, "eps": eps, "window": window, "block": block,
+            "scheme": scheme, "design": design, "samples": samples, "seed": seed,
+            "threads": threads}
+        self.options: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
         self.sigma = standard_sigmas(heads) if sigma is None else tuple(sigma)
+        self.log_slopes: Optional[nn.Parameter] = None
+        if learn_slopes:
+            if method is not None and set(method_words(method)) <= {"none", "fixed"}:
+                raise ValueError(f"learn_slopes=True: method={method!r} has no slopes to learn")
+            self.log_slopes = nn.Parameter(-torch.tensor(self.sigma).log())
+        self._check_options()
         width = (heads + 2 * self.kv_heads) * self.head_dim
         self.qkv = nn.Linear(embed_dim, width, bias=bias)
         self.out = nn.Linear(heads * self.head_dim, embed_dim, bias=bias)
-        self.log_slopes: Optional[nn.Parameter] = None
-        if learn_slopes:
-            self.log_slopes = nn.Parameter(-torch.tensor(self.sigma).log())
+
+    def _check_options(self) -> None:
+        """A call without a batch entry checks all of them."""
+        q = torch.empty(0, self.heads, 1, self.head_dim, device="cpu")
+        k = torch.empty(0, self.kv_heads, 1, self.head_dim, device="cpu")
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            attention(q, k, k, sigma=self._sigma(), causal=self.causal, **self.options)
+
+    def _sigma(self) -> Numbers:
+        return self.sigma if self.log_slopes is None else (-self.log_slopes.double()).exp()
 
     def forward(self, x: Tensor, spans: Optional[Tensor] = None) -> Tensor:
         """x is [batch, n, embed_dim]; `spans` as in :func:`attention`."""
         batch, rows, _ = x.shape
         q, k, v = _fused.split(self.qkv(x), self._parts)
-        sigma = self.sigma if self.log_slopes is None else (-self.log_slopes.double()).exp()
-        o = attention(q, k, v, sigma=sigma, causal=self.causal, spans=spans, **self.options)
+        o = attention(q, k, v, sigma=self._sigma(), causal=self.causal, spans=spans, **self.options)
         out: Tensor = self.out(o.transpose(1, 2).reshape(batch, rows, -1))
         return out
 

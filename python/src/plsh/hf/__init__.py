@@ -7,7 +7,7 @@
 adds to transformers' attention interface:
 
 - `plsh_exact`: ALiBi to float rounding,
-- `plsh_sampled`: ALiBi by random partitions (the paper),
+- `plsh_plsh`: ALiBi by random partitions (the paper),
 - `plsh_window`: ALiBi cut off at a window,
 - `plsh_fixed`: blocks of equal size, no bias (the paper's baseline).
 
@@ -15,7 +15,9 @@ BLOOM, MPT and Falcon have ALiBi of their own: with `plsh_exact` they give their
 their own slopes, in near-linear time and without an n x n array. Decoders of the common kind (Llama,
 Mistral, Qwen3, ...) get ALiBi beside RoPE, or in its place (:func:`drop_rope`). Causality, sliding
 windows, padding and packed sequences are those of the mask that the model asks for. What is not
-served is refused by name: when the model is made, or when it first runs.
+served is refused by name (:class:`Refused`): when the model is made, or when it first runs. A model
+without ALiBi of its own computes something else with it: a warning says so, once, unless sigma,
+slopes or decay are given (`sigma="alibi"` are the standard slopes).
 
 :func:`apply` switches a model that exists, :func:`remove` switches it back; :func:`configure` sets
 options. All of them are part of the model's configuration: they are saved and loaded with it.
@@ -24,7 +26,7 @@ options. All of them are part of the model's configuration: they are saved and l
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -33,14 +35,19 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from plsh.hf import _attend, _mask, _models, _options
 from plsh.hf._cache import Cache
+from plsh.hf._mask import Refused
+from plsh.hf._options import Options
 
-__all__ = ["Cache", "apply", "configure", "drop_rope", "register", "remove"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Cache", "Options", "Refused", "apply", "configure", "drop_rope", "register", "remove"]
 
 
-def register(**options: Any) -> None:
+def register(**options: Unpack[Options]) -> None:
     """Adds the four implementations to transformers; call it before the model is made.
 
-    The options are defaults for every model made from now on: sigma, slopes, decay, eps, window,
+    The options are defaults for every model made from now on whose method uses them: sigma, slopes, decay, eps, window,
     block, scheme, design, samples, seed, threads, with the meaning they have in
     :func:`plsh.torch.attention`; and fused_gelu=False, which leaves BLOOM its own GELU. Under plsh it
     is torch's, the same formula in one operation instead of 9 (its gradient: of 18), equal to rounding.
@@ -48,9 +55,12 @@ def register(**options: Any) -> None:
     >>> register(samples=64)
     >>> register()
     """
-    _models.defaults = _options.check(options)
+    plain = _options.check(options)
+    _options.try_each(plain)
+    _models.defaults = plain
     _models.install()
-    for name, method in _options.METHODS.items():
+    for name in (*_options.METHODS, *_options.RENAMED):
+        method = _options.METHODS[_options.RENAMED.get(name, name)]
         AttentionInterface.register(name, _attend.attend)
         AttentionMaskInterface.register(name, partial(_mask.make, method=method))
 
@@ -63,8 +73,8 @@ def _models_of(model: nn.Module) -> list[PreTrainedModel]:
     return list(found.values())
 
 
-def apply(model: nn.Module, method: str = "exact", **options: Any) -> None:
-    """Switches a model that exists to plsh: `method` is exact, sampled, window or fixed.
+def apply(model: nn.Module, method: str = "exact", **options: Unpack[Options]) -> None:
+    """Switches a model that exists to plsh: `method` is exact, plsh, window or fixed.
 
     >>> from transformers import BloomConfig, BloomForCausalLM
     >>> model = BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4))
@@ -80,8 +90,7 @@ def apply(model: nn.Module, method: str = "exact", **options: Any) -> None:
         register()
     for part in _models_of(model):
         before = part.config._attn_implementation
-        _models.admit(part, name)
-        _options.write(part.config, name, plain)
+        _models.admit(part, name, plain)
         if before not in _options.METHODS:
             part._plsh_before = before
         part.config._attn_implementation_internal = name
@@ -97,13 +106,15 @@ def remove(model: nn.Module) -> None:
                 part.get_correct_attn_implementation(before, is_init_check=True)
 
 
-def configure(model: nn.Module, **options: Any) -> None:
+def configure(model: nn.Module, **options: Unpack[Options]) -> None:
     """Sets options, as those of :func:`register`, for one model."""
     plain = _options.check(options)
     parts = [x for x in _models_of(model) if x.config._attn_implementation in _options.METHODS]
     if not parts:
         raise ValueError(f"model: {type(model).__name__} does not have plsh attention; "
                          "plsh.hf.apply(model, ...) gives it")
+    for part in parts:
+        _options.try_out(part.config._attn_implementation, plain, part.config)
     for part in parts:
         _options.write(part.config, part.config._attn_implementation, plain)
 

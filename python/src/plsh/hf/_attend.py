@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import plsh.torch
 from plsh.hf._cache import layer_of
 from plsh.hf._mask import Mask, Refused
+from plsh.hf._options import only_used
 
 # What models pass along that changes no score.
 _HARMLESS = frozenset({
@@ -59,9 +60,8 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
     layer = None if tracing else layer_of(key)
     if attention_mask.window is not None and (
             tracing or layer is not None or attention_mask.keys > attention_mask.window):
-        options = dict(options)
-        method, options["window"] = _slide(name, method, attention_mask.window,
-                                           options.get("window"))
+        method, window = _slide(name, method, attention_mask.window, options.get("window"))
+        options = {**only_used(method, options), "window": window}
     if layer is not None:
         o = layer.attend(query, key, value, attention_mask, method, scaling, options)
         return o.transpose(1, 2), None

@@ -126,7 +126,7 @@ class Cache(BaseCache):
 
     plsh attention makes it by itself where `generate` is given no cache. The layers attend token by
     token in time that does not grow with the text (exact on standard slopes: hardly grows), and
-    "sampled", "window" and "fixed" forget what is out of reach. Batches with padding on the left,
+    "plsh", "window" and "fixed" forget what is out of reach. Batches with padding on the left,
     beams and cropping (assisted decoding) work as with transformers' own caches; `undo` of the last
     tokens can always be cropped. There are no gradients.
 

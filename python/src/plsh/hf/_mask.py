@@ -182,6 +182,8 @@ def _spans(batch: int, queries: int, keys: int, q_offset: Any, kv_offset: int,
             return None
         end = torch.full((), length, dtype=torch.int64) if fixed else length.to(torch.int64)
         return torch.stack([torch.zeros_like(end), end, end]).expand(batch, 3)
+    if mask.is_floating_point():  # transformers' masks are 1 where a token is, of any dtype
+        mask = mask.to(torch.int64)
     if kv_offset:
         mask = mask[:, kv_offset:]
     if fixed and mask.shape[1] == length:

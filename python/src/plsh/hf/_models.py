@@ -7,9 +7,10 @@ import inspect
 import math
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -191,20 +192,21 @@ def _checked(original: Forward) -> Forward:
         saved = getattr(self.config, "plsh", None)
         if saved and requested_attention is None and is_init_check:
             requested_attention = saved["implementation"]
-        found = original(self, requested_attention, is_init_check)
+        found = original(self, _options.renamed(requested_attention), is_init_check)
         if found in _options.METHODS:
             admit(self, found)
         elif saved and not is_init_check:
             _options.erase(self.config)
-        elif saved:
+        elif saved and not _options.is_own(self.config, saved["implementation"], saved["options"]):
             _log.warning(f"{type(self).__name__}: was saved with {saved['implementation']} "
                          f"attention and is loaded with {found}: it is another model")
         return found
     return choose
 
 
-def admit(model: PreTrainedModel, name: str) -> None:
-    """Refuses a model that plsh cannot serve; notes the implementation in the configuration."""
+def admit(model: PreTrainedModel, name: str, options: Optional[dict[str, Any]] = None) -> None:
+    """Refuses a model or options that plsh cannot serve; notes the implementation and the options
+    (None: those it was saved with, or the defaults) in the configuration."""
     config, owner = model.config, type(model).__name__
     if getattr(config, "is_encoder_decoder", False) or \
             getattr(config, "add_cross_attention", False):
@@ -214,10 +216,29 @@ def admit(model: PreTrainedModel, name: str) -> None:
                       "with another attn_implementation")
     owners[type(config)] = owner
     saved = getattr(config, "plsh", None)
-    _options.write(config, name, saved["options"] if saved else defaults)
+    if options is None:
+        options = _options.only_used(name, saved["options"] if saved else defaults)
+    _options.try_out(name, options, config)
+    if not saved:
+        _warn_of_alibi(owner, config, name, options)
+    _options.write(config, name, options)
     if not any(hook is _after for hook in model._forward_hooks.values()):
         model.register_forward_pre_hook(_before, with_kwargs=True)
         model.register_forward_hook(_after)
+
+
+_warned: set[str] = set()  # the classes that were warned of
+
+
+def _warn_of_alibi(owner: str, config: Any, name: str, options: dict[str, Any]) -> None:
+    """Says, once for each class, that a model without ALiBi gets it, unless that is asked for."""
+    if name == "plsh_fixed" or _options.own_alibi(config) or owner in _warned or \
+            {"sigma", "slopes", "decay"} & options.keys():
+        return
+    _warned.add(owner)
+    warnings.warn(f"{owner}: has no ALiBi of its own, and {name} adds it: its outputs change. If that is "
+                  "meant, pass sigma=\"alibi\" (the standard slopes), or sigma, slopes or decay of "
+                  "your own, to plsh.hf.register or plsh.hf.apply", stacklevel=3)
 
 
 @functools.lru_cache(maxsize=None)

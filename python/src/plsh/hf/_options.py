@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, Literal, Optional, TypedDict, Union
 
 import torch
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from plsh._decay import Decay
+import plsh.torch
+from plsh._decay import Decay, DecayLike
+from plsh._options import is_used
+from plsh._torch_options import Integers, Numbers
 
-METHODS = {
-    "plsh_exact": "exact",
-    "plsh_sampled": "plsh",
-    "plsh_window": "window",
-    "plsh_fixed": "fixed",
-}
+# The names in transformers' attention interface: plsh_ and the method.
+METHODS = {f"plsh_{method}": method for method in ("exact", "plsh", "window", "fixed")}
+RENAMED = {"plsh_sampled": "plsh_plsh"}  # before 0.2.0
 # Of BLOOM's MLP: torch's GELU in the place of the model's own, which is the same to rounding.
 FUSED_GELU = "fused_gelu"
 NAMES = ("sigma", "slopes", "decay", "eps", "window", "block", "scheme", "design", "samples",
          "seed", "threads", FUSED_GELU)
+
+
+class Options(TypedDict, total=False):
+    """The options of a model."""
+
+    sigma: Union[Numbers, Literal["alibi"]]
+    slopes: Numbers
+    decay: DecayLike
+    eps: float
+    window: Integers
+    block: Integers
+    scheme: str
+    design: str
+    samples: int
+    seed: int
+    threads: Optional[int]
+    fused_gelu: bool
+
+
 NOTE = "attention by plsh: import plsh.hf; plsh.hf.register() before the model is loaded"
 NO_ROPE = "plsh_none"
 # Families whose own attention is ALiBi, so that plsh_exact computes what they compute without plsh.
@@ -28,19 +48,52 @@ OWN_ALIBI = ("bloom", "falcon", "mpt")
 
 def implementation(method: str) -> str:
     """The name in transformers' attention interface of a method."""
-    for name, word in METHODS.items():
-        if method in (word, name, name.removeprefix("plsh_")):
-            return name
-    known = ", ".join(x.removeprefix("plsh_") for x in METHODS)
-    raise ValueError(f"method={method!r}: is one of {known}")
+    full: str = renamed(method if method.startswith("plsh_") else f"plsh_{method}")
+    if full not in METHODS:
+        raise ValueError(f"method={method!r}: is one of {', '.join(METHODS.values())}")
+    return full
 
 
-def check(options: dict[str, Any]) -> dict[str, Any]:
+def renamed(name: Any) -> Any:
+    """The name of today of an implementation, with a warning where it was another one."""
+    if not isinstance(name, str) or name not in RENAMED:
+        return name
+    now = RENAMED[name]
+    warnings.warn(f"{name!r} is now {now!r}, and as a method \"plsh\", as everywhere in plsh; the old "
+                  "name will be removed", FutureWarning, stacklevel=4)
+    return now
+
+
+def check(options: Any) -> dict[str, Any]:
     """The options as values that JSON has; what is no option is refused."""
     for name in options:
         if name not in NAMES:
             raise TypeError(f"{name}: is no option; those are {', '.join(NAMES)}")
     return {name: _plain(name, value) for name, value in options.items()}
+
+
+def only_used(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that a method uses; `name` is the method or its implementation."""
+    method = (METHODS.get(name, name),)
+    return {key: x for key, x in options.items() if is_used(key, method)}
+
+
+def try_out(name: str, options: dict[str, Any], config: Any = None) -> None:
+    """Refuses options that the implementation does not use, or that are out of range: a call
+    without a batch entry, of as many heads as the model has, checks them all."""
+    given = {key: x for key, x in plain_options(options).items() if key != FUSED_GELU}
+    heads = getattr(config, "num_attention_heads", None)
+    if not isinstance(heads, int):
+        heads = max([1, *(len(x) for x in given.values() if isinstance(x, (list, tuple)))])
+    if given:
+        q = torch.empty(0, heads, 1, 8, dtype=torch.float32, device="cpu")
+        plsh.torch.attention(q, q, q, method=METHODS[name], **given)
+
+
+def try_each(options: dict[str, Any]) -> None:
+    """The same for options of no method in particular: each by an implementation that uses it."""
+    for key, x in options.items():
+        try_out(next(name for name in METHODS if only_used(name, {key: x})), {key: x})
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -64,15 +117,25 @@ def write(config: PreTrainedConfig, name: str, options: dict[str, Any]) -> None:
     transformers refuses to load the model without plsh; and a note says what is missing.
     """
     config.plsh = {"note": NOTE, "implementation": name, "options": dict(options)}
-    if name == "plsh_exact" and not options.keys() - {FUSED_GELU} and own_alibi(config):
+    if is_own(config, name, options):
         config.__dict__.pop("attn_implementation", None)
     else:
         config.attn_implementation = name
 
 
+def is_own(config: Any, name: str, options: dict[str, Any]) -> bool:
+    """Does the model compute what it computes without plsh?"""
+    return name == "plsh_exact" and not options.keys() - {FUSED_GELU} and own_alibi(config)
+
+
 def read(config: Any) -> dict[str, Any]:
     """The options of a configuration, as plsh.torch.attention takes them."""
-    options = dict((getattr(config, "plsh", None) or {}).get("options", {}))
+    return plain_options((getattr(config, "plsh", None) or {}).get("options", {}))
+
+
+def plain_options(saved: dict[str, Any]) -> dict[str, Any]:
+    """Options as they are saved, made such as plsh.torch.attention takes them."""
+    options = dict(saved)
     if isinstance(options.get("decay"), dict):
         options["decay"] = Decay(**{**options["decay"], "entries": tuple(options["decay"]["entries"])})
     return options

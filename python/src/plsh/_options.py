@@ -1,0 +1,60 @@
+"""The options of attention: which method uses which, and what they are where they are not given.
+
+An option that is given is used, or refused: nothing is ignored without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, Union
+
+from plsh._decay import Decay
+from plsh._partition import word
+from plsh._plan import METHODS, Options
+
+_SAMPLED = ("plsh", "masks", "mean")
+# The methods that use an option; the others do the same with and without it. The decay is not among
+# them: it is what the methods stand for, and "none" and "fixed" are words for leaving it out.
+_USERS: dict[str, tuple[str, ...]] = {
+    "samples": _SAMPLED, "scheme": _SAMPLED, "design": _SAMPLED, "seed": _SAMPLED,
+    "labels": _SAMPLED, "window": ("window",), "block": ("fixed",), "eps": ("exact", "auto"),
+}
+_DRAWN = ("samples", "scheme", "design", "seed")  # labels are partitions: nothing is drawn
+
+
+def is_used(name: str, methods: Sequence[str]) -> bool:
+    """Does one of the methods use the option of this name?"""
+    users = _USERS.get(name)
+    return users is None or any([x in users for x in methods])
+
+
+def check_used(methods: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Refuses options that are given (not None) and that none of the heads' methods uses."""
+    for method in methods:
+        word("method", method, METHODS)
+    for name, value in options.items():
+        if value is None:
+            continue
+        if not is_used(name, methods):
+            raise ValueError(f"{_shown(name, value)}: goes with method {' or '.join(_USERS[name])}; the "
+                             f"method is {', '.join(dict.fromkeys(methods))}")
+        if name in _DRAWN and options.get("labels") is not None:
+            raise ValueError(f"{_shown(name, value)}: labels are partitions of their own; give one "
+                             "or the other")
+
+
+def _shown(name: str, value: Any) -> str:
+    return f"{name}={value!r}" if isinstance(value, (int, float, str)) else name
+
+
+def heads_of(method: tuple[str, ...], decay: Union[tuple[float, ...], tuple[Decay, ...]],
+             eps: Optional[float], window: tuple[int, ...], block: tuple[int, ...],
+             scheme: Optional[str], design: Optional[str], samples: Optional[int],
+             seed: Optional[int]) -> Options:
+    """What the heads do; defaults for what is None."""
+    default = Options((), ())
+    return Options(method, decay, default.eps if eps is None else float(eps), window, block,
+                   default.scheme if scheme is None else scheme,
+                   default.design if design is None else design,
+                   default.samples if samples is None else int(samples),
+                   default.seed if seed is None else int(seed))
