@@ -68,6 +68,11 @@ void cli_message_release(void) {
     held[0] = '\0';
 }
 
+void cli_message_last(const char *message) {
+    fprintf(stderr, "plsh%s%s: %s\n", command_name != NULL ? " " : "",
+            command_name != NULL ? command_name : "", message);
+}
+
 static void say(const char *format, va_list args) {
     if (held_rank > 0) {
         if (held[0] == '\0') vsnprintf(held, sizeof held, format, args);

@@ -17,6 +17,9 @@ void cli_message_about(const char *file);
 void cli_message_hold(int rank);
 void cli_message_release(void);
 
+/* Said at once by any rank, from any thread: the program ends. */
+void cli_message_last(const char *message);
+
 /* Prints "plsh <command>: <message>". */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

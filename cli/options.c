@@ -2,6 +2,7 @@
 #include "cli/options.h"
 
 #include "cli/message.h"
+#include "cli/ranks.h"
 
 #include "plsh/attention.h"
 #include "plsh/io.h"
@@ -41,6 +42,13 @@ const cli_option cli_common_options[CLI_COMMON_COUNT] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(cli_common, quiet),
      .help = "no progress and no remarks"},
+    {.name = "timeout",
+     .kind = CLI_REAL,
+     CLI_MEMBER(cli_common, timeout),
+     .value = "S",
+     .help = "plsh-mpi: ends where a rank gives no sign of life for S seconds; 0 waits for ever",
+     .fallback = "60",
+     .range = CLI_BETWEEN(0, 1e9)},
 };
 
 const cli_common *cli_common_of(const cli_command *command, const void *settings) {
@@ -74,7 +82,7 @@ int cli_common_check(const cli_common *common) {
     const char *const *available = plsh_isa_available();
     char list[256] = "";
     for (size_t i = 0, used = 0; available[i] != NULL && used < sizeof list; i++) {
-        if (strcmp(name, available[i]) == 0) return CLI_DONE;
+        if (strcmp(name, available[i]) == 0) return cli_ranks_watch(common->timeout);
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "",
                                  available[i]);
     }

@@ -18,9 +18,10 @@ typedef struct cli_common {
     const char *isa; /* NULL: PLSH_ISA, else the best */
     bool json;
     bool quiet;
+    double timeout; /* seconds */
 } cli_common;
 
-enum { CLI_COMMON_COUNT = 5 };
+enum { CLI_COMMON_COUNT = 6 };
 extern const cli_option cli_common_options[CLI_COMMON_COUNT];
 
 /* The common part of a command's settings: every command has the group, as its last one. */
@@ -30,7 +31,7 @@ const cli_common *cli_common_of(const cli_command *command, const void *settings
 const char *cli_common_isa(const cli_common *common);
 
 /* Refuses an instruction set that is unknown or not there, and a PLSH_THREADS that is no number;
- * sets the default number of threads. */
+ * sets the default number of threads; has the ranks watched. */
 int cli_common_check(const cli_common *common);
 
 /* ---- decays: draw, norms, attend, bench, error ---- */

@@ -26,12 +26,16 @@ static struct {
 static atomic_bool opening;
 static atomic_int waiting;
 
+void cli_outputs_remove(void) {
+    for (size_t i = 0; i < CLI_COUNT(pending); i++)
+        if (atomic_load(&pending[i].there)) unlink(pending[i].name);
+}
+
 /* SA_RESETHAND: raised again, the signal ends the program as it would have without us. */
 static void remove_pending(int number) {
     atomic_store(&waiting, number);
     if (atomic_load(&opening)) return;
-    for (size_t i = 0; i < CLI_COUNT(pending); i++)
-        if (atomic_load(&pending[i].there)) unlink(pending[i].name);
+    cli_outputs_remove();
     raise(number);
 }
 

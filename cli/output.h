@@ -18,6 +18,10 @@ typedef struct cli_output {
  */
 int cli_outputs_open(cli_output *outputs, size_t count);
 
+/* What such a signal does: for a program that ends without one. Files are gone, whatever thread has
+ * them. */
+void cli_outputs_remove(void);
+
 /* Append an array, or text. */
 int cli_output_array(const cli_output *output, plsh_dtype type, int rank, const int64_t *shape,
                      const void *data);

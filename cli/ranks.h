@@ -8,6 +8,10 @@
 
 void cli_ranks_begin(int *argc, char ***argv);
 
+/* From now on a rank that gives no sign of life for so many seconds ends the program; 0: never. All
+ * call it. */
+int cli_ranks_watch(double seconds);
+
 /* The end of the program, on every rank: the exit code, that of the first rank that failed. Where a
  * rank fails and others do not learn of it they are ended. */
 int cli_ranks_end(int code);

@@ -41,7 +41,7 @@ if(plsh_has_mpi)
     endif()
     # The same by the program: files, figures, checkpoints, ranks that are killed.
     if(plsh_has_lm AND PLSH_BUILD_CLI)
-        foreach(what 1 2 3 4 7 resume kill disagree)
+        foreach(what 1 2 3 4 7 resume kill stop disagree)
             add_test(NAME mpi-models-${what} COMMAND ${PLSH_PYTHON}
                 "${CMAKE_CURRENT_SOURCE_DIR}/mpi/models_test.py"
                 "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh" "$<TARGET_FILE:plsh>"
@@ -49,11 +49,13 @@ if(plsh_has_mpi)
             set_tests_properties(mpi-models-${what} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77
                 TIMEOUT 300 ENVIRONMENT PLSH_THREADS=1)
         endforeach()
-        add_test(NAME mpi-models-hosts COMMAND ${PLSH_PYTHON}
-            "${CMAKE_CURRENT_SOURCE_DIR}/mpi/models_test.py"
-            "${CMAKE_CURRENT_SOURCE_DIR}/mpi/hosts.sh" "$<TARGET_FILE:plsh>"
-            "$<TARGET_FILE:plsh-mpi>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py" hosts)
-        set_tests_properties(mpi-models-hosts PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 300)
+        foreach(what hosts cut)
+            add_test(NAME mpi-models-${what} COMMAND ${PLSH_PYTHON}
+                "${CMAKE_CURRENT_SOURCE_DIR}/mpi/models_test.py"
+                "${CMAKE_CURRENT_SOURCE_DIR}/mpi/hosts.sh" "$<TARGET_FILE:plsh>"
+                "$<TARGET_FILE:plsh-mpi>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py" ${what})
+            set_tests_properties(mpi-models-${what} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 300)
+        endforeach()
     endif()
 else()
     add_test(NAME mpi COMMAND ${CMAKE_COMMAND} -E echo "skipped: no MPI was found (openmpi-bin libopenmpi-dev)")

@@ -309,7 +309,7 @@ static const char *const not_settings[] = {
     "fresh",   "base",     "adapter",    "tokenizer", "text",      "out",  "config",
     "tokens",  "resume",   "from",       "log",       "plot",      "json", "checkpoint-every",
     "keep",    "quiet",    "eval-every", "isa",       "eval-text", "mesh", "eval-limit",
-    "threads", "patience", NULL};
+    "threads", "patience", "timeout",    NULL};
 
 /* Checksums among the settings, and whose content they are of. */
 static const struct {

@@ -1,4 +1,5 @@
 /* cli: plsh is a process alone. */
+#include "cli/command.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -7,6 +8,12 @@
 void cli_ranks_begin(int *argc, char ***argv) {
     (void)argc;
     (void)argv;
+}
+
+int cli_ranks_watch(double seconds) {
+    (void)seconds;
+    if (!cli_option_given("timeout")) return CLI_DONE;
+    return cli_usage("--timeout: this is one process; mpirun starts several of plsh-mpi");
 }
 
 int cli_ranks_end(int code) { return code; }

@@ -1,5 +1,7 @@
 /* cli: plsh-mpi is started by mpirun, once for each rank. */
+#include "cli/command.h"
 #include "cli/message.h"
+#include "cli/output.h"
 #include "cli/ranks.h"
 
 #include "plsh/mpi.h"
@@ -16,6 +18,7 @@ static struct {
     int rank, count;
     MPI_Comm end; /* where ranks meet at the end, whatever they were doing on others */
     const plsh_ranks *mesh;
+    plsh_mpi_watch *watch;
 } ranks;
 
 int cli_rank(void) { return ranks.rank; }
@@ -23,13 +26,30 @@ int cli_rank_count(void) { return ranks.count; }
 
 void cli_ranks_begin(int *argc, char ***argv) {
     int provided;
-    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks.count);
     MPI_Comm_dup(MPI_COMM_WORLD, &ranks.end);
     if (ranks.rank == 0) return;
     cli_message_hold(ranks.rank);
     if (freopen("/dev/null", "w", stdout) == NULL) MPI_Abort(MPI_COMM_WORLD, CLI_FAILED);
+}
+
+/* ---- Ranks that are lost --------------------------------------------------------------------- */
+
+static void tell_lost(void *context, const char *message) {
+    (void)context;
+    cli_outputs_remove();
+    if (message != NULL) cli_message_last(message);
+}
+
+int cli_ranks_watch(double seconds) {
+    plsh_error error;
+    if (ranks.count == 1 || seconds == 0) return CLI_DONE;
+    const plsh_status status =
+        plsh_mpi_watch_start(MPI_COMM_WORLD, seconds, tell_lost, NULL, &ranks.watch, &error);
+    if (status == PLSH_STATUS_UNSUPPORTED && !cli_option_given("timeout")) return CLI_DONE;
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }
 
 /* ---- Agreeing -------------------------------------------------------------------------------- */
@@ -82,6 +102,7 @@ int cli_ranks_end(int code) {
     }
     code = code_of(first);
     plsh_mpi_ranks_destroy(ranks.mesh);
+    plsh_mpi_watch_stop(ranks.watch);
     MPI_Comm_free(&ranks.end);
     MPI_Finalize();
     return code;

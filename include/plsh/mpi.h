@@ -38,7 +38,8 @@
  *
  * Errors are collective too: if a rank's arguments are bad or its memory is short, the call fails
  * on all ranks, and the message begins with "rank 3: ". Nobody is left waiting. (A rank that is
- * killed is MPI's affair: mpirun ends the others.)
+ * killed is MPI's affair: mpirun ends the others. For one that is stopped, or behind a link that is
+ * cut, there is plsh_mpi_watch_start.)
  *
  * Order, and bits. A row's result comes from one call of plsh_plan_forward that has all of its keys
  * (dense and none: one per rank, merged in the order of turns; exact: one more for each tile that
@@ -124,6 +125,29 @@ PLSH_API plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_back
  * after "rank 3: ". What the library does before it lets ranks wait for one another; for programs
  * that read files on one rank and the like. */
 PLSH_API plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, plsh_error *error);
+
+/* ---- Ranks that are lost ----------------------------------------------------- */
+
+/* MPI does not notice a rank that is stopped (SIGSTOP) or whose link is cut: all that wait for it
+ * wait for ever. A watch is a thread of its own on every rank, which sends a byte to its neighbours
+ * a few times in `seconds`, whatever the other threads do: a rank that computes for an hour is
+ * there. Where a rank has not been heard of for `seconds`, those that miss it call `lost`, from the
+ * watch's thread; the first of them with a line that names it, the others with NULL:
+ *
+ *     rank 2 of 3: no sign of life for 60 s; stopped, or the link to it is cut
+ *
+ * (no function: the line goes to stderr.) Then they end the program with MPI_Abort, code 1. A rank
+ * that is there and never comes (an endless loop) is not noticed.
+ *
+ * Collective, both. Needs MPI_THREAD_MULTIPLE, otherwise PLSH_STATUS_UNSUPPORTED; 0 < seconds <=
+ * 1e9. The communicator is duplicated. Stop it before MPI_Finalize: the call waits until all ranks
+ * have come to it. NULL is fine there. Where starting fails for want of a thread, the program has
+ * to end. */
+typedef struct plsh_mpi_watch plsh_mpi_watch;
+typedef void (*plsh_mpi_lost)(void *context, const char *message);
+PLSH_API plsh_status plsh_mpi_watch_start(MPI_Comm communicator, double seconds, plsh_mpi_lost lost,
+                                          void *context, plsh_mpi_watch **watch, plsh_error *error);
+PLSH_API void plsh_mpi_watch_stop(plsh_mpi_watch *watch);
 
 /* ---- Models ----------------------------------------------------------------- */
 

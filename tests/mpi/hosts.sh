@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts with addresses of their own: network namespaces joined by a pair of veth, over TCP.
 # Usage: hosts.sh PROGRAM [ARGUMENTS], with two ranks on each host
+# The link goes down as soon as there is a file of the name PLSH_TEST_CUT, if that is set.
 set -euo pipefail
 skip() { echo "skipped: $*"; exit 77; }
 command -v mpirun >/dev/null || skip "there is no mpirun"
@@ -9,6 +10,7 @@ command -v ip >/dev/null || skip "there is no ip (iproute2)"
 a=plsh-a-$$ b=plsh-b-$$
 folder=$(mktemp -d)
 clean() {
+    [ -z "${cutter:-}" ] || kill "$cutter" 2>/dev/null || true
     ip netns del "$a" 2>/dev/null || true
     ip netns del "$b" 2>/dev/null || true
     rm -rf "$folder"
@@ -31,6 +33,10 @@ shift
 exec ip netns exec $b unshare --uts sh -c 'hostname plsh-b; exec sh -c "\$0"' "\$*"
 AGENT
 chmod +x "$folder/agent"
+if [ -n "${PLSH_TEST_CUT:-}" ]; then
+    { while [ ! -e "$PLSH_TEST_CUT" ]; do sleep 0.05; done; ip -n "$a" link set veth0 down; } &
+    cutter=$!
+fi
 # shellcheck disable=SC2016 # for the shell that it starts
 PLSH_THREADS=${PLSH_THREADS:-1} \
     ASAN_OPTIONS=detect_leaks=0 \

@@ -1,5 +1,5 @@
 """plsh-mpi runs and trains models as plsh does: the same files and figures with any number of ranks.
-Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | disagree | hosts (MPIRUN is hosts.sh)"""
+Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | stop | disagree | hosts | cut (MPIRUN is hosts.sh)"""
 import json
 import os
 import shutil
@@ -20,7 +20,7 @@ TRAIN = ["train", "--fresh", "model/config.json", "--tokenizer", "model", "--tex
 
 def run(*arguments: str, ranks: int = 0) -> str:
     """The output of plsh, or of plsh-mpi with that many ranks."""
-    command = [mpirun, *([] if what == "hosts" else [str(ranks)]), plsh_mpi] if ranks else [plsh]
+    command = [mpirun, *([] if what in ("hosts", "cut") else [str(ranks)]), plsh_mpi] if ranks else [plsh]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     if done.returncode == 77:  # mpirun.sh: there is no mpirun
         print(done.stdout)
@@ -119,8 +119,8 @@ def test_resume() -> None:
     assert same[0] == same[1], "the same number of ranks goes on bit for bit"
 
 
-def ranks_of(process: int) -> list[int]:
-    """The processes of plsh-mpi below mpirun, oldest first."""
+def ranks_of(process: int, named: str = "plsh-mpi") -> list[int]:
+    """The processes of plsh-mpi (named "": all) below mpirun, oldest first."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -132,14 +132,15 @@ def ranks_of(process: int) -> list[int]:
     def is_below(one: int) -> bool:
         return one == process or (one in parents and is_below(parents[one][0]))
 
-    return sorted(p for p, (_, name) in parents.items() if name == "plsh-mpi" and is_below(p))
+    return sorted(p for p, (_, name) in parents.items() if named in ("", name) and is_below(p))
 
 
-def end_one(out: str, victim: int, number: signal.Signals, at_checkpoint: int, says: str) -> None:
+def end_one(out: str, victim: int, number: signal.Signals, at_checkpoint: int, says: str, *options: str,
+            code_is: int | None = None) -> None:
     """A signal to a rank as soon as there is a checkpoint of that step: all end, and say so."""
     with open(f"said-{victim}", "w+") as said:
         job = subprocess.Popen([mpirun, "3", plsh_mpi, *TRAIN, "--steps", "40", "--checkpoint-every",
-                                "4", "--out", out, "--resume"], stdout=subprocess.DEVNULL, stderr=said)
+                                "4", "--out", out, "--resume", *options], stdout=subprocess.DEVNULL, stderr=said)
         while job.poll() is None and not Path(out, f"checkpoint-{at_checkpoint:08d}").exists():
             time.sleep(0.01)
         assert job.poll() is None, "it ended before it could be killed"
@@ -154,6 +155,24 @@ def end_one(out: str, victim: int, number: signal.Signals, at_checkpoint: int, s
         said.seek(0)
         message = said.read()
         assert message.strip() and says in message, message
+        assert code_is is None or code == code_is, code
+
+
+def test_stop() -> None:
+    """A rank that is stopped: the others say so after --timeout, once, and end with 1."""
+    for victim, at in ((1, 4), (0, 12), (2, 20)):
+        end_one("stopped", victim, signal.SIGSTOP, at, f"plsh train: rank {victim} of 3: no sign of life for 2 s",
+                "--timeout", "2", code_is=1)
+        assert Path(f"said-{victim}").read_text().count("no sign of life") == 1
+    # One that is stopped for less than that is waited for.
+    job = subprocess.Popen([mpirun, "3", plsh_mpi, *TRAIN, "--steps", "10", "--out", "short", "--timeout", "30"])
+    while job.poll() is None and len(ranks_of(job.pid)) < 3:
+        time.sleep(0.01)
+    paused = ranks_of(job.pid)[1]
+    os.kill(paused, signal.SIGSTOP)
+    time.sleep(2)
+    os.kill(paused, signal.SIGCONT)
+    assert job.wait(timeout=120) == 0
 
 
 def test_kill() -> None:
@@ -165,6 +184,32 @@ def test_kill() -> None:
     assert log_of("whole") == log_of("killed"), "the logs differ"
     assert (Path("whole/model.safetensors").read_bytes() ==
             Path("killed/model.safetensors").read_bytes()), "the weights differ"
+
+
+def test_cut() -> None:
+    """Two hosts, and the link between them goes down: those of the first name the other's, and all end. (mpirun itself
+    waits for its daemon on the other host until TCP gives up.)"""
+    with open("said", "w+") as said:
+        job = subprocess.Popen([mpirun, plsh_mpi, *TRAIN, "--steps", "4000", "--checkpoint-every", "1", "--out", "cut",
+                                "--timeout", "3"], stderr=said, env={**os.environ, "PLSH_TEST_CUT": "cut-now"})
+        while job.poll() is None and not Path("cut", "checkpoint-00000001").exists():
+            time.sleep(0.01)
+        if job.poll() == 77:
+            sys.exit(77)
+        ranks = ranks_of(job.pid)
+        assert job.poll() is None and len(ranks) == 4, ranks
+        begin = time.monotonic()
+        Path("cut-now").touch()
+        while any(Path(f"/proc/{p}/exe").exists() for p in ranks) and time.monotonic() < begin + 60:
+            time.sleep(0.1)
+        left = [p for p in ranks if Path(f"/proc/{p}/exe").exists()]
+        print(f"{len(left)} ranks are left after {time.monotonic() - begin:.1f} s")
+        for process in reversed(ranks_of(job.pid, "")[1:]):
+            os.kill(process, signal.SIGKILL)
+        job.wait(timeout=60)
+        said.seek(0)
+        message = said.read()
+        assert not left and "plsh train: ranks 2, 3 of 4: no sign of life for 3 s" in message, message
 
 
 def refuse(says: str, good: list[str], bad: list[str], folder: str = ".") -> None:
@@ -246,6 +291,10 @@ def main() -> None:
         test_resume()
     elif what == "kill":
         test_kill()
+    elif what == "stop":
+        test_stop()
+    elif what == "cut":
+        test_cut()
     elif what == "disagree":
         test_disagree()
     elif what == "hosts":
