@@ -52,22 +52,11 @@ static plsh_status add_id(int64_t id, plsh_model_ends *out, plsh_error *error) {
 
 /* The texts by which llama.cpp knows the tokens that end a generation (llama-vocab.cpp). */
 static bool is_end_text(plsh_string token) {
-    static const char *const texts[] = {"<|eot_id|>",
-                                        "<|eom_id|>",
-                                        "<|im_end|>",
-                                        "<|end|>",
-                                        "<end_of_turn>",
-                                        "<|endoftext|>",
-                                        "<|end_of_text|>",
-                                        "<end_of_utterance>",
-                                        "<EOT>",
-                                        "_<EOT>",
-                                        "<|return|>",
-                                        "<|call|>",
-                                        "<|flush|>",
-                                        "<|calls|>",
-                                        "<\xEF\xBD\x9C"
-                                        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
+    static const char *const texts[] = {
+        "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",           "<|end|>",
+        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",      "<end_of_utterance>",
+        "<EOT>",         "_<EOT>",        "<|return|>",           "<|call|>",
+        "<|flush|>",     "<|calls|>",     "<｜end▁of▁sentence｜>"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (token.length == strlen(texts[i]) && memcmp(token.bytes, texts[i], token.length) == 0)
             return true;
