@@ -3,6 +3,7 @@
 #include "cli/lm/describe.h"
 #include "cli/message.h"
 #include "cli/output.h"
+#include "plsh/sentence.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 typedef struct embed_options {
     const char *text, *ids, *out;
     int pooling;
-    bool plain;
+    bool plain, normalise, truncate;
+    const char *prompt;
     int64_t batch;
 } embed_options;
 
@@ -20,9 +22,6 @@ typedef struct settings {
     embed_options embed;
     cli_lm lm;
 } settings;
-
-static const char *const pooling_names[] = {"mean", "cls", "none", NULL}; /* as plsh_pooling */
-static const char *const *poolings(void) { return pooling_names; }
 
 static const cli_option embed_table[] = {
     {.name = "text",
@@ -39,13 +38,28 @@ static const cli_option embed_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(embed_options, pooling),
      .value = "NAME",
-     .help = "mean of all tokens, the first one (cls), or none: every token's own row; without it "
-             "as the model's files ask, else mean",
-     .choices = poolings},
+     .help = "mean of all tokens, the first one (cls), the largest of each column (max), .., or "
+             "none: every token's own row; without it as the model's files ask, else mean",
+     .choices = plsh_pooling_names},
     {.name = "no-normalize",
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, plain),
      .help = "leave the rows as long as they are"},
+    {.name = "normalize",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(embed_options, normalise),
+     .help = "divide rows by their length, also where modules.json has no Normalize"},
+    {.name = "truncate",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(embed_options, truncate),
+     .help = "leave out what a text has beyond the model's longest; without it, such a text is an "
+             "error"},
+    {.name = "prompt-name",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(embed_options, prompt),
+     .value = "NAME",
+     .help = "which of the prompts in config_sentence_transformers.json stands before every text; "
+             "without it its default_prompt_name; none: no prompt"},
     {.name = "batch",
      .kind = CLI_INTEGER,
      CLI_MEMBER(embed_options, batch),
@@ -57,7 +71,9 @@ static const cli_option embed_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(embed_options, out),
      .value = "FILE",
-     .help = "the embeddings, float32 .npy [texts, hidden]"},
+     .help =
+         "the embeddings: .npy (float32 [texts, columns]), .json (rows) or .tsv (a row a line); "
+         "without it they are printed, as in .tsv, or in the document with --json"},
 };
 
 static const cli_group groups[] = {CLI_GROUP("Options", embed_table, settings, embed),
@@ -65,7 +81,8 @@ static const cli_group groups[] = {CLI_GROUP("Options", embed_table, settings, e
 
 typedef struct work {
     cli_model model;
-    plsh_pooling pooling;
+    plsh_sentence *sentence;
+    plsh_sentence_facts facts;
     cli_ids ids;      /* of all texts */
     int64_t *offsets; /* texts + 1 */
     int64_t texts, capacity;
@@ -89,12 +106,13 @@ static int end_text(work *w) {
 }
 
 /* Appends the tokens of one line. */
-static int add_line(work *w, const char *path, const char *line, size_t length) {
+static int add_line(const settings *given, work *w, const char *path, const char *line,
+                    size_t length) {
     plsh_token_ids ids = {0};
     plsh_error error;
     int code = CLI_DONE;
-    if (plsh_tokenizer_encode(w->model.tokenizer, line, length, true, &ids, &error) !=
-        PLSH_STATUS_OK)
+    if (plsh_sentence_ids(w->sentence, w->model.tokenizer, line, length, given->embed.truncate,
+                          &ids, &error) != PLSH_STATUS_OK)
         code = cli_fail("%s: line %lld: %s", path, (long long)w->texts + 1, error.message);
     size_t have = (size_t)w->ids.count;
     int32_t *grown = realloc(w->ids.values, (have + ids.count + 1) * sizeof *grown);
@@ -118,7 +136,7 @@ static int read_lines(const settings *given, work *w) {
         const char *end = memchr(bytes + at, '\n', length - at);
         size_t stop = end != NULL ? (size_t)(end - bytes) : length;
         size_t line = stop > at && bytes[stop - 1] == '\r' ? stop - at - 1 : stop - at;
-        code = add_line(w, path, bytes + at, line);
+        code = add_line(given, w, path, bytes + at, line);
         at = stop + 1;
     }
     free(bytes);
@@ -130,37 +148,60 @@ static int read_given_ids(const settings *given, work *w) {
     return code == CLI_DONE ? end_text(w) : code;
 }
 
-/* As asked for, or as the model's files have it. */
-static int choose_pooling(const settings *given, work *w) {
+/* What is done with the encoder's rows: as asked for, or as the model's files have it. */
+static int open_sentence(const settings *given, work *w) {
+    const embed_options *options = &given->embed;
+    const plsh_pooling pooling =
+        options->pooling >= 0 ? (plsh_pooling)options->pooling : PLSH_POOLING_COUNT;
     plsh_error error;
-    w->pooling = (plsh_pooling)given->embed.pooling;
-    if (given->embed.pooling >= 0) return CLI_DONE;
-    if (plsh_model_pooling(w->model.model, &w->pooling, &error) == PLSH_STATUS_OK) return CLI_DONE;
-    return cli_fail("%s; --pooling chooses another", error.message);
+    const char *prompt = options->prompt;
+    if (prompt != NULL && strcmp(prompt, "none") == 0) prompt = "";
+    if (plsh_sentence_open(&w->sentence, w->model.model, pooling, &error) != PLSH_STATUS_OK ||
+        (prompt != NULL && plsh_sentence_prompt(w->sentence, prompt, &error) != PLSH_STATUS_OK))
+        return cli_fail_error(&error);
+    w->facts = plsh_sentence_describe(w->sentence);
+    if (w->facts.prompt[0] != '\0' && options->ids == NULL)
+        cli_note("before every text: \"%s\"", w->facts.prompt);
+    return CLI_DONE;
 }
 
-/* Learned positions end. */
 static int check_length(const settings *given, const work *w, int64_t text) {
-    const plsh_model_facts *facts = &w->model.facts;
-    const int64_t tokens = w->offsets[text + 1] - w->offsets[text];
+    const int64_t tokens = w->offsets[text + 1] - w->offsets[text], most = w->facts.longest;
     const char *path = given->embed.text != NULL ? given->embed.text : "stdin";
-    if (facts->rope || facts->alibi || tokens <= facts->context)
-        return cli_model_fits(&given->lm, &w->model, tokens);
+    if (most == 0 || tokens <= most) return cli_model_fits(&given->lm, &w->model, tokens);
     if (given->embed.ids != NULL)
-        return cli_fail("%s: %lld tokens; this model has %lld positions", given->embed.ids,
-                        (long long)tokens, (long long)facts->context);
-    return cli_fail("%s: line %lld has %lld tokens; this model has %lld positions", path,
-                    (long long)text + 1, (long long)tokens, (long long)facts->context);
+        return cli_fail("%s: %lld tokens; this model takes %lld", given->embed.ids,
+                        (long long)tokens, (long long)most);
+    return cli_fail("%s: line %lld has %lld tokens; this model takes %lld: --truncate leaves the "
+                    "others out",
+                    path, (long long)text + 1, (long long)tokens, (long long)most);
+}
+
+static bool ends_in(const char *path, const char *ending) {
+    const size_t length = strlen(path), size = strlen(ending);
+    return length >= size && strcmp(path + length - size, ending) == 0;
+}
+
+static int check_usage(const embed_options *options) {
+    if (options->ids != NULL && options->text != NULL)
+        return cli_usage("--ids and --text: give one of them");
+    if (options->plain && options->normalise)
+        return cli_usage("--normalize and --no-normalize: give one of them");
+    if (options->ids != NULL && (options->truncate || options->prompt != NULL))
+        return cli_usage("--ids: --truncate and --prompt-name are for texts");
+    if (options->out != NULL && !ends_in(options->out, ".npy") && !ends_in(options->out, ".json") &&
+        !ends_in(options->out, ".tsv"))
+        return cli_usage("--out %s: the name has to end in .npy, .json or .tsv", options->out);
+    return CLI_DONE;
 }
 
 static int prepare(const settings *given, work *w) {
     const embed_options *options = &given->embed;
-    if (options->ids != NULL && options->text != NULL)
-        return cli_usage("--ids and --text: give one of them");
-    int code = cli_model_open(&given->lm, &w->model);
+    int code = check_usage(options);
+    if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && w->model.facts.causal)
         code = cli_fail("%s: %s is not an encoder", given->lm.model.model, w->model.facts.family);
-    if (code == CLI_DONE) code = choose_pooling(given, w);
+    if (code == CLI_DONE) code = open_sentence(given, w);
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
     if (code == CLI_DONE && w->ids.count == 0) code = cli_fail("there is no text");
@@ -168,22 +209,10 @@ static int prepare(const settings *given, work *w) {
     w->output.path = options->out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
     if (code != CLI_DONE) return code;
-    w->row_count = w->pooling == PLSH_POOLING_NONE ? w->ids.count : w->texts;
-    w->rows = malloc((size_t)w->row_count * (size_t)w->model.facts.hidden * sizeof(float));
+    w->row_count = w->facts.pooling == PLSH_POOLING_NONE ? w->ids.count : w->texts;
+    w->rows = malloc((size_t)w->row_count * (size_t)w->facts.columns * sizeof(float));
     return w->rows == NULL ? cli_fail("out of memory for %lld rows", (long long)w->row_count)
                            : CLI_DONE;
-}
-
-/* One row of a text of `tokens` rows of hidden states. */
-static void pool(plsh_pooling pooling, const float *hidden, int64_t tokens, int64_t width,
-                 float *row) {
-    for (int64_t c = 0; c < width; c++) {
-        double sum = 0;
-        if (pooling == PLSH_POOLING_CLS) sum = tokens > 0 ? (double)hidden[c] : 0;
-        for (int64_t t = 0; pooling == PLSH_POOLING_MEAN && t < tokens; t++)
-            sum += (double)hidden[t * width + c];
-        row[c] = (float)(pooling == PLSH_POOLING_MEAN && tokens > 0 ? sum / (double)tokens : sum);
-    }
 }
 
 static void normalise(float *row, int64_t width) {
@@ -193,8 +222,14 @@ static void normalise(float *row, int64_t width) {
         row[c] = (float)((double)row[c] / sqrt(square));
 }
 
+static plsh_normalisation normalisation(const settings *given) {
+    return given->embed.plain       ? PLSH_NORMALISE_NEVER
+           : given->embed.normalise ? PLSH_NORMALISE_ALWAYS
+                                    : PLSH_NORMALISE_AS_ASKED;
+}
+
 /* The texts first .. last - 1, computed together. */
-static int embed_batch(work *w, int64_t first, int64_t last) {
+static int embed_batch(const settings *given, work *w, int64_t first, int64_t last) {
     const int64_t width = w->model.facts.hidden, begin = w->offsets[first];
     const int64_t count = w->offsets[last] - begin;
     int64_t *offsets = malloc((size_t)(last - first + 1) * sizeof *offsets);
@@ -215,12 +250,14 @@ static int embed_batch(work *w, int64_t first, int64_t last) {
     if (code == CLI_DONE && count > 0 &&
         plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    if (code == CLI_DONE && w->pooling == PLSH_POOLING_NONE)
+    const bool pooled = w->facts.pooling != PLSH_POOLING_NONE;
+    if (code == CLI_DONE && !pooled)
         memcpy(w->rows + begin * width, hidden, (size_t)(count * width) * sizeof(float));
-    for (int64_t i = 0; code == CLI_DONE && w->pooling != PLSH_POOLING_NONE && i < last - first;
-         i++)
-        pool(w->pooling, hidden + offsets[i] * width, offsets[i + 1] - offsets[i], width,
-             w->rows + (first + i) * width);
+    for (int64_t i = 0; code == CLI_DONE && pooled && i < last - first; i++)
+        if (plsh_sentence_row(w->sentence, hidden + offsets[i] * width, offsets[i + 1] - offsets[i],
+                              normalisation(given), w->rows + (first + i) * w->facts.columns,
+                              &error) != PLSH_STATUS_OK)
+            code = cli_fail_error(&error);
     free(offsets);
     free(hidden);
     return code;
@@ -235,27 +272,76 @@ static int compute(const settings *given, work *w) {
         int64_t last = first + 1;
         while (last < w->texts && w->offsets[last + 1] - w->offsets[first] <= given->embed.batch)
             last++;
-        code = embed_batch(w, first, last);
+        code = embed_batch(given, w, first, last);
         first = last;
         cli_progress((double)w->offsets[first]);
     }
     cli_progress_end();
-    for (int64_t i = 0; code == CLI_DONE && !given->embed.plain && i < w->row_count; i++)
-        normalise(w->rows + i * w->model.facts.hidden, w->model.facts.hidden);
+    const bool per_token = w->facts.pooling == PLSH_POOLING_NONE && !given->embed.plain &&
+                           (given->embed.normalise || w->facts.normalises);
+    for (int64_t i = 0; code == CLI_DONE && per_token && i < w->row_count; i++)
+        normalise(w->rows + i * w->facts.columns, w->facts.columns);
     w->seconds = cli_seconds() - start;
     return code;
 }
 
+/* A row a line, in numbers that read back as the same float32: to the file, or to stdout. */
+static int write_lines(const work *w) {
+    int code = CLI_DONE;
+    const int64_t columns = w->facts.columns;
+    for (int64_t i = 0; code == CLI_DONE && i < w->row_count * columns; i++) {
+        const char end = (i + 1) % columns == 0 ? '\n' : '\t';
+        if (w->output.path == NULL)
+            printf("%.9g%c", (double)w->rows[i], end);
+        else
+            code = cli_output_print(&w->output, "%.9g%c", (double)w->rows[i], end);
+    }
+    return code;
+}
+
+static void put_rows(const work *w, cli_json *json, const char *key) {
+    cli_json_begin_array(json, key);
+    for (int64_t i = 0; i < w->row_count; i++) {
+        cli_json_begin_array(json, NULL);
+        for (int64_t c = 0; c < w->facts.columns; c++)
+            cli_json_number(json, NULL, (double)w->rows[i * w->facts.columns + c]);
+        cli_json_end(json);
+    }
+    cli_json_end(json);
+}
+
+static int write_json(const work *w) {
+    cli_json *json;
+    plsh_error error;
+    const char *text;
+    size_t length;
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    put_rows(w, json, NULL);
+    int code = cli_json_finish(json, &text, &length, &error) == PLSH_STATUS_OK
+                   ? cli_output_print(&w->output, "%s", text)
+                   : cli_fail_error(&error);
+    cli_json_free(json);
+    return code;
+}
+
+static int write_rows(work *w) {
+    const int64_t shape[] = {w->row_count, w->facts.columns};
+    if (w->output.path == NULL) return CLI_DONE;
+    if (ends_in(w->output.path, ".json")) return write_json(w);
+    if (ends_in(w->output.path, ".tsv")) return write_lines(w);
+    return cli_output_array(&w->output, PLSH_DTYPE_FLOAT32, 2, shape, w->rows);
+}
+
 static int save(const settings *given, work *w) {
-    const int64_t shape[] = {w->row_count, w->model.facts.hidden};
-    int code = cli_output_array(&w->output, PLSH_DTYPE_FLOAT32, 2, shape, w->rows);
+    int code = write_rows(w);
     if (code == CLI_DONE) code = cli_outputs_commit(&w->output, 1);
     if (code != CLI_DONE) return code;
+    const bool printed = w->output.path == NULL;
     if (!given->lm.common.json) {
+        if (printed) return write_lines(w);
         printf("%lld row%s of %lld from %lld token%s in %.4g s\n", (long long)w->row_count,
-               w->row_count == 1 ? "" : "s", (long long)w->model.facts.hidden,
-               (long long)w->ids.count, w->ids.count == 1 ? "" : "s", w->seconds);
-        return CLI_DONE;
+               w->row_count == 1 ? "" : "s", (long long)w->facts.columns, (long long)w->ids.count,
+               w->ids.count == 1 ? "" : "s", w->seconds);
     }
     cli_json *json;
     plsh_error error;
@@ -263,8 +349,11 @@ static int save(const settings *given, work *w) {
     cli_json_begin_object(json, NULL);
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
-    cli_json_text(json, "pooling", pooling_names[w->pooling]);
+    cli_json_text(json, "pooling", plsh_pooling_names()[w->facts.pooling]);
+    cli_json_text(json, "prompt", w->facts.prompt);
     cli_json_integer(json, "rows", w->row_count);
+    cli_json_integer(json, "columns", w->facts.columns);
+    if (printed) put_rows(w, json, "embeddings");
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "seconds", w->seconds);
     cli_json_integer(json, "peak_bytes", cli_peak_bytes());
@@ -285,6 +374,7 @@ static int run(const void *given) {
     free(w.offsets);
     free(w.hidden);
     free(w.rows);
+    plsh_sentence_close(w.sentence);
     cli_model_close(&w.model);
     return code;
 }
@@ -293,8 +383,9 @@ const cli_command cli_command_embed = {
     .name = "embed",
     .summary = "embeddings of texts from an encoder",
     .text = "Reads texts, a line each, and gives every one a row of numbers: the mean of the "
-            "encoder's last hidden states, or the pooling that its files ask for, divided by its "
-            "length. JinaBERT takes texts of any "
+            "encoder's last hidden states divided by its length, or what its files ask for. Of a "
+            "folder of sentence-transformers that is all of it: the pooling, Dense, LayerNorm and "
+            "Normalize modules, max_seq_length, prompts, truncate_dim. JinaBERT takes texts of any "
             "length in near-linear time.",
     .example = "plsh embed --model encoder --text text.txt --out rows.npy",
     .groups = groups,

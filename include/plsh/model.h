@@ -178,19 +178,6 @@ typedef struct plsh_encoding {
 PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
                                        plsh_error *error);
 
-/* What becomes of the rows of a text: their mean, the first one (cls), or all of them. */
-typedef enum plsh_pooling {
-    PLSH_POOLING_MEAN,
-    PLSH_POOLING_CLS,
-    PLSH_POOLING_NONE,
-    PLSH_POOLING_COUNT
-} plsh_pooling;
-
-/* What an encoder's files ask for: <architecture>.pooling_type of a GGUF, 1_Pooling/config.json of
- * a folder; the mean where they do not say. Another pooling is refused by its name. */
-PLSH_API plsh_status plsh_model_pooling(const plsh_model *model, plsh_pooling *out,
-                                        plsh_error *error);
-
 /* ---- Choosing the next token ---- */
 
 /* The tokens at which its text ends, besides the tokenizer's: "eos_token_id" of a folder's

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "formats/path.h"
 #include "model/model.h"
-#include "model/pooling.h"
+#include "model/modules.h"
 #include "model/slopes.h"
 #include "plsh/io.h"
 
@@ -423,9 +423,12 @@ static plsh_status write_metadata(conversion *c, plsh_error *error) {
     if (!c->to_gguf) return PLSH_STATUS_OK;
     if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF) return copy_metadata(c, error);
     const char *folder = plsh_weights_folder(c->weights);
-    plsh_pooling pooling = PLSH_POOLING_MEAN;
-    plsh_status status = plsh_pooling_read(c->weights, c->from.family, &pooling, error);
+    plsh_modules modules;
+    plsh_status status = plsh_modules_read(c->weights, &c->from, &modules, error);
     if (status) return status;
+    const plsh_pooling pooling =
+        modules.pooling == PLSH_POOLING_COUNT ? PLSH_POOLING_MEAN : modules.pooling;
+    plsh_modules_free(&modules);
     status =
         plsh_convert_model_metadata(c->writer, &c->to, folder, pooling, c->options->type, error);
     return status ? status : plsh_convert_tokenizer(c->writer, &c->to, folder, error);
@@ -519,11 +522,24 @@ static plsh_status check_options(const plsh_convert_options *options, bool to_gg
                      to_gguf ? "f32, f16, bf16, q8_0 or q4_1" : "f32, f16 or bf16");
 }
 
+/* Before anything is written. */
+static plsh_status check_modules(const conversion *c, plsh_error *error) {
+    plsh_modules modules;
+    if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF) return PLSH_STATUS_OK;
+    plsh_status status = plsh_modules_read(c->weights, &c->from, &modules, error);
+    if (status) return status;
+    status =
+        plsh_modules_check_convert(&modules, plsh_weights_folder(c->weights), c->to_gguf, error);
+    plsh_modules_free(&modules);
+    return status;
+}
+
 plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *converted,
                          plsh_error *error) {
     conversion c = {.options = options, .to_gguf = plsh_path_ends(options->out, ".gguf")};
     plsh_status status = check_options(options, c.to_gguf, error);
     if (!status) status = open_input(&c, error);
+    if (!status) status = check_modules(&c, error);
     if (!status) status = plan(&c, error);
     if (!status) status = c.to_gguf ? write_gguf(&c, error) : write_folder(&c, error);
     if (!status && converted) *converted = c.done;

@@ -3,6 +3,7 @@
 #define PLSH_CONVERT_CONVERT_H
 
 #include "model/config.h"
+#include "plsh/sentence.h"
 #include "plsh/convert.h"
 #include "plsh/model.h"
 

@@ -9,7 +9,7 @@
 #include "convert/convert.h"
 #include "formats/json.h"
 #include "formats/path.h"
-#include "model/pooling.h"
+#include "model/modules.h"
 #include "model/slopes.h"
 #include "plsh/io.h"
 #include "text/gguf.h"
@@ -152,15 +152,19 @@ plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char
 }
 
 static json_t *make_pooling(plsh_pooling pooling, int64_t hidden) {
-    return json_pack("{s:I, s:b, s:b}", "word_embedding_dimension", (json_int_t)hidden,
+    return json_pack("{s:I, s:b, s:b, s:b}", "word_embedding_dimension", (json_int_t)hidden,
                      "pooling_mode_cls_token", pooling == PLSH_POOLING_CLS,
-                     "pooling_mode_mean_tokens", pooling == PLSH_POOLING_MEAN);
+                     "pooling_mode_mean_tokens", pooling == PLSH_POOLING_MEAN,
+                     "pooling_mode_lasttoken", pooling == PLSH_POOLING_LASTTOKEN);
 }
 
+/* Rows of a GGUF are normalised, so the folder says so. */
 static json_t *make_modules(void) {
-    return json_pack("[{s:i, s:s, s:s, s:s}, {s:i, s:s, s:s, s:s}]", "idx", 0, "name", "0", "path",
-                     "", "type", "sentence_transformers.models.Transformer", "idx", 1, "name", "1",
-                     "path", PLSH_POOLING_FOLDER, "type", "sentence_transformers.models.Pooling");
+    return json_pack("[{s:i, s:s, s:s, s:s}, {s:i, s:s, s:s, s:s}, {s:i, s:s, s:s, s:s}]", "idx", 0,
+                     "name", "0", "path", "", "type", "sentence_transformers.models.Transformer",
+                     "idx", 1, "name", "1", "path", PLSH_POOLING_FOLDER, "type",
+                     "sentence_transformers.models.Pooling", "idx", 2, "name", "2", "path",
+                     "2_Normalize", "type", "sentence_transformers.models.Normalize");
 }
 
 static plsh_status make_pooling_folder(const char *out, plsh_error *error) {
@@ -173,15 +177,17 @@ static plsh_status make_pooling_folder(const char *out, plsh_error *error) {
 
 plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
                                        const char *out, plsh_error *error) {
-    plsh_pooling pooling = PLSH_POOLING_COUNT;
-    plsh_status status = plsh_pooling_read(weights, config->family, &pooling, error);
+    plsh_modules read;
+    plsh_status status = plsh_modules_read(weights, config, &read, error);
+    const plsh_pooling pooling = read.pooling;
     if (status || pooling == PLSH_POOLING_COUNT) return status;
+    plsh_modules_free(&read);
     json_t *said = make_pooling(pooling, config->hidden), *modules = make_modules();
     status = said && modules ? make_pooling_folder(out, error)
                              : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a pooling");
     if (!status) status = save_in(said, out, PLSH_POOLING_FILE, error);
     if (!status && pooling != PLSH_POOLING_NONE)
-        status = save_in(modules, out, "modules.json", error);
+        status = save_in(modules, out, PLSH_MODULES_FILE, error);
     json_decref(said);
     json_decref(modules);
     return status;
@@ -255,10 +261,10 @@ plsh_status plsh_convert_copy_learned(const char *folder, const char *out, plsh_
 
 /* What lies beside weights. */
 static const char *const beside[] = {
-    "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
-    "vocab.json",      "special_tokens_map.json", "merges.txt",     "vocab.txt",
-    "tokenizer.model", "chat_template.jinja",     PLSH_SLOPES_FILE, "modules.json",
-    PLSH_POOLING_FILE,
+    "config.json",     "generation_config.json",  "tokenizer.json",  "tokenizer_config.json",
+    "vocab.json",      "special_tokens_map.json", "merges.txt",      "vocab.txt",
+    "tokenizer.model", "chat_template.jinja",     PLSH_SLOPES_FILE,  PLSH_MODULES_FILE,
+    PLSH_POOLING_FILE, PLSH_SENTENCE_FILE,        PLSH_PROMPTS_FILE,
 };
 
 static void remove_in(const char *folder, const char *name) {

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "convert/convert.h"
-#include "model/pooling.h"
+#include "model/modules.h"
 
 /* Writes <architecture>.<key>; the first failure ends it. */
 typedef struct gguf_writer {

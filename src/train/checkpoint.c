@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "formats/json.h"
 #include "formats/path.h"
-#include "model/pooling.h"
+#include "model/modules.h"
 #include "train/save.h"
 
 static const char state_name[] = "state.json", state_checksum[] = "checksum";
