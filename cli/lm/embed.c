@@ -342,6 +342,7 @@ static int save(const settings *given, work *w) {
         printf("%lld row%s of %lld from %lld token%s in %.4g s\n", (long long)w->row_count,
                w->row_count == 1 ? "" : "s", (long long)w->facts.columns, (long long)w->ids.count,
                w->ids.count == 1 ? "" : "s", w->seconds);
+        return CLI_DONE;
     }
     cli_json *json;
     plsh_error error;

@@ -95,6 +95,7 @@ static plsh_status open_sentence(plsh_sentence *s, const plsh_model *model, plsh
 
 plsh_status plsh_sentence_open(plsh_sentence **out, const plsh_model *model, plsh_pooling pooling,
                                plsh_error *error) {
+    *out = NULL;
     if (model->weights == NULL || model->config.family->causal)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s is not an encoder that was read from files; see BERT and JinaBERT",

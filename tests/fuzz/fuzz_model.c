@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     plsh_model *model;
     plsh_tokenizer *tokenizer;
     plsh_model_ends ends;
-    plsh_pooling pooling;
+    plsh_sentence *sentence;
     model_files_write(&files, data, size);
     const plsh_model_options options = {.adapter = files.has_adapter ? files.adapter : NULL,
                                         .threads = 1};
@@ -20,7 +20,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         plsh_model_checksum(model);
         if (plsh_model_end_tokens(model, &ends, NULL) == PLSH_STATUS_OK)
             fail_if(ends.count < 0 || ends.count > PLSH_MODEL_ENDS_MOST);
-        plsh_model_pooling(model, &pooling, NULL);
+        const plsh_status opened = plsh_sentence_open(&sentence, model, PLSH_POOLING_COUNT, NULL);
+        fail_if((opened == PLSH_STATUS_OK) != (sentence != NULL));
+        plsh_sentence_close(sentence);
     }
     plsh_model_close(model);
     plsh_tokenizer_open(&tokenizer, files.model, NULL);
