@@ -229,12 +229,10 @@ static int fill_table(const work *w, cli_table **table) {
 }
 
 static int print_json(const settings *given, const work *w, const cli_table *table) {
-    cli_json *json;
-    plsh_error error;
     const plsh_attention *a = &w->arrays.attention;
     const double bound = w->certificate != NULL ? w->run.report.error_bound : NAN;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "method", plsh_method_names()[given->attend.method]);
     cli_json_integer(json, "queries", a->queries);
     cli_json_integer(json, "keys", a->keys);
@@ -252,13 +250,8 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
         cli_json_number(json, "waited", w->run.waited);
     }
     cli_json_text(json, "isa", plsh_plan_isa(w->plan));
-    int code = cli_table_json(table, json, "heads", &error) == PLSH_STATUS_OK
-                   ? CLI_DONE
-                   : cli_fail_error(&error);
-    cli_json_end(json);
-    if (code == CLI_DONE) code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    cli_table_json(table, json, "heads");
+    return cli_document_end(json);
 }
 
 static int report(const settings *given, const work *w) {

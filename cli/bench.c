@@ -473,7 +473,6 @@ static int measure(const settings *options, session *all) {
 }
 
 static int print_result(const settings *options, cli_table *table, double roof) {
-    plsh_error error;
     if (!options->common.json) {
         if (bench_roof_core() == NULL)
             printf("roof: unknown (no OpenBLAS here)\n");
@@ -482,16 +481,12 @@ static int print_result(const settings *options, cli_table *table, double roof) 
                    bench_roof_core());
         return cli_print_table(table);
     }
-    cli_json *json;
-    if (cli_json_create(&json, &error)) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_number(json, "roof_gflops", roof);
     cli_json_text(json, "roof_core", bench_roof_core());
-    int code = cli_table_json(table, json, "rows", &error) ? cli_fail_error(&error) : CLI_DONE;
-    cli_json_end(json);
-    if (code == CLI_DONE) code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    cli_table_json(table, json, "rows");
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

@@ -206,10 +206,8 @@ static int write_files(draw_work *drawing) {
 }
 
 static int print_json(const draw_work *drawing, const settings *given) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_integer(json, "n", drawing->n);
     cli_json_integer(json, "heads", (int64_t)drawing->heads);
     cli_json_integer(json, "samples", drawing->samples);
@@ -233,10 +231,7 @@ static int print_json(const draw_work *drawing, const settings *given) {
         cli_json_end(json);
     }
     cli_json_end(json);
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static const cli_column columns[] = {

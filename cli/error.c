@@ -288,10 +288,8 @@ static void add_row(const work *w, size_t layer, size_t i, size_t s, cli_table *
 }
 
 static int print_json(const settings *given, const work *w, const cli_table *table) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
 #if PLSH_WITH_LM
     if (w->capture.count > 0) cli_json_text(json, "attention", w->capture.said);
 #endif
@@ -299,13 +297,8 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     cli_partitions_json(&given->problem.partitions, json);
     cli_json_boolean(json, "causal", given->problem.inputs.causal);
     cli_json_integer(json, "reps", w->reps);
-    int code = cli_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
-                   ? CLI_DONE
-                   : cli_fail_error(&error);
-    cli_json_end(json);
-    if (code == CLI_DONE) code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    cli_table_json(table, json, "rows");
+    return cli_document_end(json);
 }
 
 static int report(const settings *given, const work *w) {

@@ -66,24 +66,19 @@ static int run(const void *given) {
         {"compiler", compiler(), 0},
         {"openblas", bench_blas_config(), 0},
     };
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = options->common.json ? cli_document_begin() : NULL;
+    if (options->common.json && json == NULL) return CLI_FAILED;
     for (size_t i = 0; i < CLI_COUNT(facts); i++) {
-        if (facts[i].number != 0)
+        if (json != NULL && facts[i].number != 0)
             cli_json_integer(json, facts[i].key, facts[i].number);
-        else
+        else if (json != NULL)
             cli_json_text(json, facts[i].key, facts[i].text);
-        if (options->common.json) continue;
-        printf("%-14s ", facts[i].key);
-        facts[i].number != 0 ? printf("%lld\n", (long long)facts[i].number)
-                             : printf("%s\n", facts[i].text != NULL ? facts[i].text : "-");
+        else if (facts[i].number != 0)
+            printf("%-14s %lld\n", facts[i].key, (long long)facts[i].number);
+        else
+            printf("%-14s %s\n", facts[i].key, facts[i].text != NULL ? facts[i].text : "-");
     }
-    cli_json_end(json);
-    int code = options->common.json ? cli_print_json(json) : CLI_DONE;
-    cli_json_free(json);
-    return code;
+    return json != NULL ? cli_document_end(json) : CLI_DONE;
 }
 
 const cli_command cli_command_info = {

@@ -107,13 +107,25 @@ static int print(const char *text, size_t length) {
     return CLI_DONE;
 }
 
-int cli_print_json(cli_json *json) {
+cli_json *cli_document_begin(void) {
+    cli_json *json;
+    plsh_error error;
+    if (cli_json_create(&json, &error) != PLSH_STATUS_OK)
+        cli_fail_error(&error);
+    else
+        cli_json_begin_object(json, NULL);
+    return json;
+}
+
+int cli_document_end(cli_json *json) {
     const char *text;
     size_t length;
     plsh_error error;
-    if (cli_json_finish(json, &text, &length, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return print(text, length);
+    cli_json_end(json);
+    plsh_status status = cli_json_finish(json, &text, &length, &error);
+    int code = status == PLSH_STATUS_OK ? print(text, length) : cli_fail_error(&error);
+    cli_json_free(json);
+    return code;
 }
 
 int cli_print_table(cli_table *table) {

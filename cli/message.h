@@ -32,8 +32,12 @@ int cli_fail_error(const plsh_error *error);
 /* A remark on stderr, unless --quiet. */
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints the finished document or table; CLI_DONE, or CLI_FAILED after a message. */
-int cli_print_json(cli_json *json);
+/* The result as JSON: a document whose outermost object is open, NULL after a message; the end
+ * closes the object, prints the document and frees it: CLI_DONE, or CLI_FAILED after a message. */
+cli_json *cli_document_begin(void);
+int cli_document_end(cli_json *json);
+
+/* Prints the table; CLI_DONE, or CLI_FAILED after a message. */
 int cli_print_table(cli_table *table);
 
 /* Ends stdout: a full disk there must not pass for success. Returns `code`, or CLI_FAILED. */

@@ -429,10 +429,8 @@ static void print_paper(const norms_work *work) {
 }
 
 static int print_json(const settings *given, const norms_work *work) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_integer(json, "n", work->n);
     cli_json_integer(json, "reps", work->reps);
     cli_partitions_json(&given->partitions, json);
@@ -450,10 +448,7 @@ static int print_json(const settings *given, const norms_work *work) {
     }
     cli_json_end(json);
     if (given->norms.paper) json_paper(work, json);
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int print_table(const settings *given, const norms_work *work) {

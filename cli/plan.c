@@ -110,22 +110,15 @@ static int add_rows(const settings *given, const cli_decay_list *decays, cli_tab
 }
 
 static int print_json(const settings *given, const cli_table *table) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_integer(json, "n", given->plan.n);
     cli_json_number(json, "error", given->plan.error);
     cli_json_number(json, "delta", given->plan.delta);
     cli_partitions_json(&given->partitions, json);
     cli_json_boolean(json, "causal", given->plan.causal);
-    int code = cli_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
-                   ? CLI_DONE
-                   : cli_fail_error(&error);
-    cli_json_end(json);
-    if (code == CLI_DONE) code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    cli_table_json(table, json, "rows");
+    return cli_document_end(json);
 }
 
 static int run(const void *options) {

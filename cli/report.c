@@ -205,18 +205,11 @@ static const char *find_experiments(char found[PATH_MAX + 64]) {
 }
 
 static int print_json(const char *path, const cli_table *table) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "out", path);
-    int code = cli_table_json(table, json, "rows", &error) == PLSH_STATUS_OK
-                   ? CLI_DONE
-                   : cli_fail_error(&error);
-    cli_json_end(json);
-    if (code == CLI_DONE) code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    cli_table_json(table, json, "rows");
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

@@ -80,17 +80,12 @@ static bool show(void *begun, size_t done, size_t total) {
 }
 
 static int print_json(const plsh_converted *converted) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_integer(json, "tensors", (int64_t)converted->tensors);
     cli_json_integer(json, "bytes", (int64_t)converted->bytes);
     cli_json_integer(json, "as_f16", (int64_t)converted->as_f16);
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

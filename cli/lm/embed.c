@@ -344,10 +344,8 @@ static int save(const settings *given, work *w) {
                w->ids.count == 1 ? "" : "s", w->seconds);
         return CLI_DONE;
     }
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_text(json, "pooling", plsh_pooling_names()[w->facts.pooling]);
@@ -358,10 +356,7 @@ static int save(const settings *given, work *w) {
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "seconds", w->seconds);
     cli_json_integer(json, "peak_bytes", cli_peak_bytes());
-    cli_json_end(json);
-    code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

@@ -187,8 +187,6 @@ static int save(const settings *given, work *w) {
 static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
     const cli_spread_cost cost = cli_spread_costs(&w->model);
-    cli_json *json;
-    plsh_error error;
     if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
         cli_say("%s: the loss is not finite", given->lm.model.model);
     if (!given->lm.common.json) {
@@ -199,18 +197,15 @@ static int report(const settings *given, const work *w) {
         putchar('\n');
         return CLI_DONE;
     }
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "loss", loss);
     cli_json_number(json, "seconds", w->seconds);
     cli_spread_costs_json(&cost, json);
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

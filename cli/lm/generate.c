@@ -353,8 +353,6 @@ static int report(const settings *given, const work *w) {
     const double prompt = rate((double)w->prefilled, w->prefill);
     const double made = rate((double)w->made.count, w->decode);
     const size_t bytes = plsh_session_cache_bytes(w->session);
-    cli_json *json;
-    plsh_error error;
     if (!given->lm.common.json) {
         printf("\n");
         cli_note(
@@ -367,8 +365,8 @@ static int report(const settings *given, const work *w) {
                      cli_option_given("seed") ? "" : ", the default");
         return CLI_DONE;
     }
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_text(json, "text", w->text.bytes != NULL ? w->text.bytes : "");
@@ -384,10 +382,7 @@ static int report(const settings *given, const work *w) {
     cli_json_integer(json, "cache_bytes", (int64_t)bytes);
     cli_json_integer(json, "peak_bytes", cli_peak_bytes());
     cli_json_boolean(json, "interrupted", interrupted != 0);
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

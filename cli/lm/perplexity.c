@@ -318,24 +318,15 @@ static int print_tables(const settings *given, const tables *from, const cli_spr
 
 static int print(const settings *given, const cli_model *model, const tables *from) {
     const cli_spread_cost cost = cli_spread_costs(model);
-    cli_json *json;
-    plsh_error error;
     if (!given->lm.common.json) return print_tables(given, from, &cost);
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", model->said);
-    int code = CLI_DONE;
-    if (cli_table_json(from->contexts, json, "rows", &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
-    if (code == CLI_DONE && given->perplexity.by_position > 0 &&
-        cli_table_json(from->positions, json, "positions", &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
+    cli_table_json(from->contexts, json, "rows");
+    if (given->perplexity.by_position > 0) cli_table_json(from->positions, json, "positions");
     cli_spread_costs_json(&cost, json);
-    cli_json_end(json);
-    if (code == CLI_DONE) code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int run(const void *given) {

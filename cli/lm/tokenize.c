@@ -92,10 +92,8 @@ static void json_token(cli_json *json, const plsh_tokenizer *tokenizer, int32_t 
 }
 
 static int print_ids_json(const plsh_tokenizer *tokenizer, const plsh_token_ids *ids, bool tokens) {
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < ids->count; i++) cli_json_integer(json, NULL, ids->ids[i]);
     cli_json_end(json);
@@ -104,10 +102,7 @@ static int print_ids_json(const plsh_tokenizer *tokenizer, const plsh_token_ids 
         for (size_t i = 0; i < ids->count; i++) json_token(json, tokenizer, ids->ids[i]);
         cli_json_end(json);
     }
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static void print_ids(const plsh_tokenizer *tokenizer, const plsh_token_ids *ids, bool tokens) {
@@ -182,15 +177,10 @@ static int print_text(const settings *given, const plsh_token_text *text) {
         if (text->length > 0) cli_write_text(stdout, text->bytes, text->length, true);
         return CLI_DONE;
     }
-    cli_json *json;
-    plsh_error error;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    cli_json_begin_object(json, NULL);
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return CLI_FAILED;
     cli_json_bytes(json, "text", text->bytes != NULL ? text->bytes : "", text->length);
-    cli_json_end(json);
-    int code = cli_print_json(json);
-    cli_json_free(json);
-    return code;
+    return cli_document_end(json);
 }
 
 static int decode(const settings *given, const plsh_tokenizer *tokenizer, const char *input,

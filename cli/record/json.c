@@ -146,6 +146,10 @@ void cli_json_bytes(cli_json *json, const char *key, const char *bytes, size_t l
     put_bytes(json, bytes, length);
 }
 
+void cli_json_fail(cli_json *json, const plsh_error *error) {
+    if (json->text.failure.status == PLSH_STATUS_OK) json->text.failure = *error;
+}
+
 plsh_status cli_json_finish(cli_json *json, const char **text, size_t *length, plsh_error *error) {
     if (json->depth != 0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "json: %d begins have no end", json->depth);

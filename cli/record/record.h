@@ -32,6 +32,9 @@ void cli_json_text(cli_json *json, const char *key, const char *value);
 /* The same for text of `length` bytes, zero bytes too. */
 void cli_json_bytes(cli_json *json, const char *key, const char *bytes, size_t length);
 
+/* The document has failed: the call that hands out the text reports it. */
+void cli_json_fail(cli_json *json, const plsh_error *error);
+
 /* The document so far, zero-terminated, with a final newline once every begin has its end
  * (an error otherwise). It belongs to `json` and lives until the next call on it. */
 plsh_status cli_json_finish(cli_json *json, const char **text, size_t *length, plsh_error *error);
@@ -77,8 +80,7 @@ void cli_table_add(cli_table *table, const cli_cell *cells);
  * `table` and lives until the next call on it. */
 plsh_status cli_table_text(cli_table *table, const char **text, size_t *length, plsh_error *error);
 
-/* The rows as an array of objects named `key`. */
-plsh_status cli_table_json(const cli_table *table, cli_json *json, const char *key,
-                           plsh_error *error);
+/* Adds the rows as an array of objects named `key`. A failure of the table is the document's. */
+void cli_table_json(const cli_table *table, cli_json *json, const char *key);
 
 #endif

@@ -161,10 +161,12 @@ static void json_cell(const cli_table *table, size_t row, size_t c, cli_json *js
     }
 }
 
-plsh_status cli_table_json(const cli_table *table, cli_json *json, const char *key,
-                           plsh_error *error) {
-    plsh_status status = plsh_text_status(&table->words, error);
-    if (status != PLSH_STATUS_OK) return status;
+void cli_table_json(const cli_table *table, cli_json *json, const char *key) {
+    plsh_error error;
+    if (plsh_text_status(&table->words, &error) != PLSH_STATUS_OK) {
+        cli_json_fail(json, &error);
+        return;
+    }
     cli_json_begin_array(json, key);
     for (size_t row = 0; row < table->rows; row++) {
         cli_json_begin_object(json, NULL);
@@ -172,5 +174,4 @@ plsh_status cli_table_json(const cli_table *table, cli_json *json, const char *k
         cli_json_end(json);
     }
     cli_json_end(json);
-    return PLSH_STATUS_OK;
 }
