@@ -1,6 +1,8 @@
 """The cache: token by token as in one pass, forks, undo, files, what is refused."""
 
 import contextlib
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -120,3 +122,21 @@ def test_two_threads_at_once(rng):
             refused += 1
     thread.join()
     assert refused > 0 and len(cache) == 6001
+
+
+@pytest.mark.parametrize("method, options", [
+    ("exact", {}), ("plsh", {"samples": 8, "seed": 3}), ("window", {"window": 20}),
+    ("exact", {"sigma": None, "decay": plsh.kerple_log(1.0, 0.5), "undo": 7}),
+])
+def test_pickled_and_copied(rng, method, options):
+    """What comes back goes on as the cache itself does, and the two are apart."""
+    q, k, v = arrays(rng)
+    cache = plsh.Cache(4, 24, kv_heads=2, **{"sigma": SIGMA, "method": method, **options})
+    feed(cache, q, k, v, [100])
+    others = [pickle.loads(pickle.dumps(cache)), copy.copy(cache), copy.deepcopy(cache)]
+    wanted = feed(cache, q, k, v, [150])
+    for other in others:
+        assert len(other) == 100 and other.methods == cache.methods
+        np.testing.assert_array_equal(feed(other, q, k, v, [150]), wanted)
+    assert "Cache of 150 tokens: heads=4, kv_heads=2, head_dim=24" in repr(cache)
+    assert f"method={method!r}" in repr(cache)

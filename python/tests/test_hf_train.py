@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import plsh.hf  # noqa: E402
-from alibi_models import FAMILIES, ids, tiny, with_plsh  # noqa: E402
+from alibi_models import FAMILIES, ids, padded, tiny, with_plsh  # noqa: E402
 
 plsh.hf.register()
 
@@ -114,3 +114,22 @@ def test_two_processes():
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
         out, _ = run.communicate(timeout=300)
     assert run.returncode == 0 and out.count("equal") == 2, out
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_on_the_left(family):
+    """Loss and gradients are the model's own where no label is predicted from a row of padding."""
+    lengths = (24, 10, 17)
+    tokens, mask = padded("left", lengths)
+    labels = tokens.masked_fill(mask == 0, -100)
+    for b, length in enumerate(lengths):
+        labels[b, 24 - length] = -100  # the first token, which the row before it would predict
+    own = tiny(family)
+    found = []
+    for model in (own, with_plsh(own)):
+        loss = model(tokens, attention_mask=mask, labels=labels, use_cache=False).loss
+        model.zero_grad()
+        loss.backward()
+        found.append([loss.detach(), *(p.grad for p in model.parameters())])
+    for x, y in zip(*found):
+        torch.testing.assert_close(y, x, rtol=0, atol=2e-5 * float(x.abs().max()))

@@ -1,5 +1,8 @@
 """Partitions: consistent answers, the mean mask, labels."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -58,3 +61,15 @@ def test_what_is_refused():
         plsh.Partition(4.0, samples=0)
     with pytest.raises(IndexError, match="sample=20"):
         plsh.Partition(4.0).block(20, 0)
+
+
+def test_pickled():
+    labels = np.arange(20, dtype=np.int32).reshape(2, 10) // 3
+    for partition in (plsh.Partition(8.0, samples=5, scheme="cuts", design="iid", seed=9, head=2),
+                      plsh.Partition("kerple-log:1,0.5"), plsh.Partition(4.0, labels=labels)):
+        for other in (pickle.loads(pickle.dumps(partition)), copy.deepcopy(partition)):
+            np.testing.assert_array_equal(other.labels(10), partition.labels(10))
+            assert repr(other) == repr(partition)
+    assert repr(plsh.Partition(4.0, labels=labels)) == \
+        f"Partition({plsh.alibi(4.0)!r}, labels=<int32 [2, 10]>, head=0)"
+    assert eval(repr(plsh.Partition(8.0, seed=9)), {**vars(plsh)}).seed == 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from typing import Any, Literal, Optional, Union
 
@@ -51,6 +52,11 @@ class Cache:
         path: Union[str, os.PathLike[str], None] = None,
     ) -> None:
         """`path` reads the tokens from a file that :meth:`save` wrote, with the same options."""
+        self._options: dict[str, Any] = {
+            "kv_heads": kv_heads, "value_dim": value_dim, "sigma": sigma, "slopes": slopes,
+            "decay": decay, "method": method, "scale": scale, "eps": eps, "window": window,
+            "block": block, "scheme": scheme, "design": design, "samples": samples, "seed": seed,
+            "dtype": dtype, "undo": undo, "threads": threads, "isa": isa}
         if dtype not in DTYPES:
             raise ValueError(f"dtype={dtype!r}: is one of {', '.join(DTYPES)}")
         check_numbers(True, scale, eps, samples, seed, threads)
@@ -79,6 +85,26 @@ class Cache:
 
     def _own(self, pointer: Any) -> None:
         self.pointer = ffi.gc(pointer, lib.plsh_cache_destroy)
+
+    def __repr__(self) -> str:
+        method = self._options["method"]
+        return (f"<Cache of {len(self)} tokens: heads={self.heads}, kv_heads={self.kv_heads}, "
+                f"head_dim={self.head_dim}, value_dim={self.value_dim}, method={method!r}, "
+                f"dtype={self.dtype!r}, {self.nbytes} bytes>")
+
+    def __copy__(self) -> Cache:
+        return self.fork()
+
+    def __deepcopy__(self, _: Any) -> Cache:
+        return self.fork()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the file that :meth:`save` writes, and the options."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cache")
+            self.save(path)
+            with open(path, "rb") as file:
+                return _load, (self.heads, self.head_dim, self._options, file.read())
 
     def __len__(self) -> int:
         """Tokens so far, forgotten ones included."""
@@ -177,3 +203,12 @@ class Cache:
         """Writes the cache to a file, whole or not at all; Cache(..., path=...) reads it."""
         error = ffi.new("plsh_error *")
         check(lib.plsh_cache_save(self.pointer, os.fsencode(path), error), error)
+
+
+def _load(heads: int, head_dim: int, options: dict[str, Any], data: bytes) -> Cache:
+    """A cache from what :meth:`Cache.__reduce__` gave."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "cache")
+        with open(path, "wb") as file:
+            file.write(data)
+        return Cache(heads, head_dim, path=path, **options)

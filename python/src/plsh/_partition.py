@@ -73,7 +73,15 @@ class Partition:
         error = ffi.new("plsh_error *")
         check(lib.plsh_partition_check(self._set, error), error)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        drawn = (self.samples, self.scheme, self.design, self.seed) if self._labels is None else \
+            (None,) * 4
+        return _make, (self.decay, *drawn, self.head, self._labels)
+
     def __repr__(self) -> str:
+        if self._labels is not None:
+            return (f"Partition({self.decay!r}, labels=<int32 {list(self._labels.shape)}>, "
+                    f"head={self.head})")
         return (f"Partition({self.decay!r}, samples={self.samples}, scheme={self.scheme!r}, "
                 f"design={self.design!r}, seed={self.seed}, head={self.head})")
 
@@ -177,6 +185,13 @@ class Partition:
         for row in self.labels(n):
             total += row[:, None] == row[None, :]
         return total / self.samples
+
+
+def _make(decay: Decay, samples: Any, scheme: Any, design: Any, seed: Any, head: int,
+          labels: Any) -> Partition:
+    """A partition from what :meth:`Partition.__reduce__` gave."""
+    return Partition(decay, samples, scheme=scheme, design=design, seed=seed, head=head,
+                     labels=labels)
 
 
 def check_labels(labels: npt.NDArray[np.int32], dimensions: int) -> tuple[int, ...]:

@@ -60,6 +60,11 @@ class Cache:
         self.sequences: list[Sequence_] = []
         self._bytes: dict[tuple[int, int], int] = {}  # of workspace, by sequences and tokens
 
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={x!r}" for name, x in self.options.items()
+                          if x is not None and (name, x) != ("undo", 0))
+        return f"<Cache of {len(self.sequences)} sequences, {len(self)} tokens: {given}>"
+
     def __len__(self) -> int:
         """Tokens of the longest sequence so far, forgotten ones included."""
         return max(map(len, self.sequences), default=0)
