@@ -112,15 +112,17 @@ static void test_config_is_compared(void **state) {
     config.head_dim = 4;
     refuse(&config, PLSH_STATUS_INVALID, "head_dim");
     config = small_config(), config.dtype = PLSH_DTYPE_FLOAT16;
-    refuse(&config, PLSH_STATUS_INVALID, "dtype");
+    refuse(&config, PLSH_STATUS_INVALID, "its dtype is float32, the config's is float16");
     config = small_config(), config.undo = 1;
     refuse(&config, PLSH_STATUS_INVALID, "undo");
     config = small_config(), heads[0].partition.seed = 2;
-    refuse(&config, PLSH_STATUS_INVALID, "seed of head 0");
+    refuse(&config, PLSH_STATUS_INVALID, "its seed of head 0 is 1, the config's is 2");
     config = small_config(), heads[1].window = 31;
     refuse(&config, PLSH_STATUS_INVALID, "window of head 1");
     config = small_config(), heads[1].partition.decay.a = 5;
-    refuse(&config, PLSH_STATUS_INVALID, "decay a of head 1");
+    refuse(&config, PLSH_STATUS_INVALID, "its decay a of head 1 is 4, the config's is 5");
+    config = small_config(), heads[0].method = PLSH_METHOD_EXACT;
+    refuse(&config, PLSH_STATUS_INVALID, "its method of head 0 is plsh, the config's is exact");
     config = small_config(), heads[1].block = 9; /* a window head does not look at it */
     plsh_error error;
     plsh_cache *cache;

@@ -115,6 +115,46 @@ static plsh_status make_records(const plsh_cache_setup *setup, record **out, pls
     return PLSH_STATUS_OK;
 }
 
+/* The name of an enum's value; the value of a file may be none of them. */
+static void show_name(const char *const *names, uint64_t value, char *text, size_t size) {
+    uint64_t count = 0;
+    while (names[count] != NULL) count++;
+    if (value < count)
+        snprintf(text, size, "%s", names[value]);
+    else
+        snprintf(text, size, "%llu", (unsigned long long)value);
+}
+
+/* A record's value as a reader knows it; false for digests, which say nothing. */
+static bool show_value(const record *r, char *text, size_t size) {
+    static const char *const numbers[] = {"scale", "eps", "decay a", "decay b", "decay limit"};
+    static const struct {
+        const char *name;
+        const char *const *(*names)(void);
+    } words[] = {{"method", plsh_method_names},
+                 {"decay", plsh_decay_names},
+                 {"scheme", plsh_scheme_names},
+                 {"design", plsh_design_names}};
+    if (strcmp(r->name, "decay table") == 0 || strcmp(r->name, "labels") == 0) return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(r->name, words[i].name) != 0) continue;
+        show_name(words[i].names(), r->value, text, size);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (strcmp(r->name, numbers[i]) != 0) continue;
+        double number;
+        memcpy(&number, &r->value, sizeof number);
+        snprintf(text, size, "%.17g", number);
+        return true;
+    }
+    if (strcmp(r->name, "dtype") == 0 && r->value <= PLSH_DTYPE_BFLOAT16)
+        snprintf(text, size, "%s", plsh_dtype_name((plsh_dtype)r->value));
+    else
+        snprintf(text, size, "%llu", (unsigned long long)r->value);
+    return true;
+}
+
 static plsh_status compare_records(const plsh_cache_setup *setup, const record *ours,
                                    const char *file, const char *path, plsh_error *error) {
     for (size_t i = 0; i < record_count(setup); i++) {
@@ -128,10 +168,13 @@ static plsh_status compare_records(const plsh_cache_setup *setup, const record *
             return plsh_fail(error, PLSH_STATUS_FORMAT,
                              "%.100s: no %s%s where it belongs; this is not a whole cache file",
                              path, ours[i].name, head);
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "%.100s: its %s%s is not that of the config (%llx there, %llx here)", path,
-                         ours[i].name, head, (unsigned long long)theirs.value,
-                         (unsigned long long)ours[i].value);
+        char there[32], here[32];
+        if (!show_value(&theirs, there, sizeof there) || !show_value(&ours[i], here, sizeof here))
+            return plsh_fail(error, PLSH_STATUS_INVALID,
+                             "%.100s: its %s%s: not the same entries as in the config", path,
+                             ours[i].name, head);
+        return plsh_fail(error, PLSH_STATUS_INVALID, "%.100s: its %s%s is %s, the config's is %s",
+                         path, ours[i].name, head, there, here);
     }
     return PLSH_STATUS_OK;
 }
