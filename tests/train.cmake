@@ -4,6 +4,17 @@ if(plsh_has_lm AND PLSH_BUILD_CLI)
     add_test(NAME train-killed COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/train/kill_test.py"
         "$<TARGET_FILE:plsh>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py")
     set_tests_properties(train-killed PROPERTIES TIMEOUT 300)
+    # Every call that changes a file fails in turn, or the process is killed there; a few of them in the
+    # suite, all with --all. Sanitizers have their own calls before all others.
+    if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT PLSH_SANITIZE)
+        add_library(plsh_fault MODULE train/fault.c)
+        target_compile_definitions(plsh_fault PRIVATE _GNU_SOURCE)
+        set_target_properties(plsh_fault PROPERTIES C_VISIBILITY_PRESET default)
+        target_link_libraries(plsh_fault PRIVATE ${CMAKE_DL_LIBS})
+        add_test(NAME train-faults COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/train/fault_test.py"
+            "$<TARGET_FILE:plsh>" "$<TARGET_FILE:plsh_fault>" "${CMAKE_CURRENT_SOURCE_DIR}/support/write_model.py")
+        set_tests_properties(train-faults PROPERTIES TIMEOUT 600)
+    endif()
     # The scripts of the tables, a few short steps each.
     foreach(experiment table-scratch table-lora streaming full-scale) # sanitizers see the same code in other tests
         add_test(NAME experiment-${experiment} COMMAND

@@ -439,21 +439,26 @@ static int resume(work *w) {
     return CLI_DONE;
 }
 
+static plsh_status write_checkpoint(work *w, plsh_error *error) {
+    if (w->saved == w->state.step) return PLSH_STATUS_OK;
+    plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, w->given->data.out, error);
+    if (status == PLSH_STATUS_OK) w->saved = w->state.step;
+    return status;
+}
+
+/* A run that was killed between the two has its last checkpoint, and too many before it. */
 static int save(work *w) {
-    const char *out = w->given->data.out;
+    const bool before = w->saved >= 0;
     plsh_error error;
-    if (w->saved == w->state.step) return CLI_DONE;
     int code = cli_ranks_agree(cli_train_log_sync(&w->log, &w->state.log_bytes));
     if (code != CLI_DONE) return code;
-    plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, out, &error);
+    plsh_status status = write_checkpoint(w, &error);
     if (status == PLSH_STATUS_OK && cli_rank() == 0)
-        status = plsh_checkpoint_prune(out, w->state.step, w->given->records.keep, &error);
-    if (status != PLSH_STATUS_OK)
-        return cli_fail("%s; %s", error.message,
-                        w->saved >= 0 ? "the checkpoint before is whole"
-                                      : "there is no checkpoint before");
-    w->saved = w->state.step;
-    return CLI_DONE;
+        status = plsh_checkpoint_prune(w->given->data.out, w->state.step, w->given->records.keep,
+                                       &error);
+    if (status == PLSH_STATUS_OK) return CLI_DONE;
+    return cli_fail("%s; %s", error.message,
+                    before ? "the checkpoint before is whole" : "there is no checkpoint before");
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -634,7 +639,7 @@ static int finish(work *w, bool finished_before, double seconds) {
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
     if (code == CLI_DONE && cli_rank() == 0) code = cli_model_remember(&w->model, out);
-    if (code == CLI_DONE && cli_rank() == 0) cli_train_folder_finish(&w->folder);
+    if (code == CLI_DONE && cli_rank() == 0) code = cli_train_folder_finish(&w->folder);
     if (code == CLI_DONE) plot(w);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;

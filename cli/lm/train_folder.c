@@ -176,9 +176,13 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
     return make_fresh(f, given);
 }
 
-void cli_train_folder_finish(const cli_train_folder *f) {
+int cli_train_folder_finish(const cli_train_folder *f) {
     char path[CLI_TRAIN_PATH];
-    if (cli_train_path(path, f->path, initial_name) == CLI_DONE) plsh_folder_remove(path, NULL);
+    plsh_error error;
+    int code = cli_train_path(path, f->path, initial_name);
+    if (code == CLI_DONE && plsh_folder_remove(path, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    return code;
 }
 
 /* Tokens stay, which may have taken long to make, and with them the folder. */

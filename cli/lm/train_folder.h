@@ -28,7 +28,7 @@ int cli_train_folder_open(cli_train_folder *folder, const cli_train_settings *gi
 int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder);
 
 /* The trained model is in the folder: what it began with is removed. */
-void cli_train_folder_finish(const cli_train_folder *folder);
+int cli_train_folder_finish(const cli_train_folder *folder);
 
 /* Lets others in; what a run made that never made a step is removed. */
 void cli_train_folder_close(cli_train_folder *folder);
