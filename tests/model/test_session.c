@@ -314,7 +314,7 @@ static void test_bad_steps(void **state) {
     int32_t bad[] = {1, VOCABULARY, -1};
     plsh_step step = {.ids = bad, .count = 2};
     assert_fails(plsh_session_step(session, &step, &error), PLSH_STATUS_INVALID,
-                 "token 1 is 64; 0 to 63");
+                 "token 1 is 64; this model has 0 to 63");
     step = (plsh_step){.ids = bad, .count = 0};
     assert_fails(plsh_session_step(session, &step, &error), PLSH_STATUS_INVALID, "0 tokens");
     assert_int_equal(plsh_session_length(session), 0);
