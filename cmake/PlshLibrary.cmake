@@ -12,7 +12,7 @@ plsh_sources(plsh_base_sources base)
 # The other libraries have copies of base, but one pool of threads, that of libplsh.
 set(plsh_thread_source "${PROJECT_SOURCE_DIR}/src/base/thread.c")
 list(REMOVE_ITEM plsh_base_sources "${plsh_thread_source}")
-plsh_sources(plsh_sources decay partition head theory attention/counting attention/plan
+plsh_sources(plsh_sources decay partition head shard theory attention/counting attention/plan
              attention/forward attention/sampled attention/certificate attention/run
              attention/backward attention/cache)
 file(GLOB plsh_kernel_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/attention/kernels/*.c")

@@ -14,6 +14,7 @@
 #include "plsh/head.h"
 #include "plsh/io.h"
 #include "plsh/partition.h"
+#include "plsh/shard.h"
 #include "plsh/status.h"
 #include "plsh/theory.h"
 #include "plsh/thread.h"

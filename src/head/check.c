@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "head/bound.h"
 
 /* Times log2 e it is still a float. */
 static const double SCALE_MAX = 1e38;
@@ -194,7 +195,7 @@ plsh_status plsh_check_shape(plsh_shape *shape, plsh_error *error) {
 
 plsh_head plsh_check_head(const plsh_shape *shape, int64_t h) {
     plsh_head head = shape->head[shape->head_count == 1 ? 0 : h];
-    if (head.eps == 0.0) head.eps = 0x1p-24;
+    if (head.eps == 0.0) head.eps = PLSH_BOUND_EPS;
     if (head.window > PLSH_POSITIONS) head.window = PLSH_POSITIONS;
     if (head.block > PLSH_POSITIONS) head.block = PLSH_POSITIONS;
     return head;

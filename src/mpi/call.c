@@ -26,7 +26,7 @@ static void move_rows(const plsh_mpi_plan *plan, float *whole, float *part, int6
  * first key. */
 static plsh_attention_dropout dropout_of(const plsh_mpi_plan *plan, plsh_attention_dropout dropout,
                                          const plsh_mpi_unit *unit, const plsh_mpi_part *part) {
-    dropout.head += unit->head;
+    dropout.head += unit->shard->head;
     dropout.query += part->queries.begin - (plan->whole.keys - plan->whole.queries);
     dropout.key += part->keys.begin;
     return dropout;
@@ -47,16 +47,16 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
     plsh_mpi_plan *plan = call->plan;
     const plsh_attention *a = &plan->whole;
     const int64_t all = plsh_block_size(plsh_mpi_own_queries(plan));
-    const size_t rows = (size_t)(unit->heads * plsh_block_size(part->queries));
+    const size_t rows = (size_t)(unit->shard->heads * plsh_block_size(part->queries));
     const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(a->dtype);
     const ptrdiff_t o_size = (ptrdiff_t)plsh_dtype_size(a->o_dtype);
     float *lse = part->lse, *bound = call->forward->certificate;
-    if (!lse && call->forward->lse) lse = call->forward->lse + unit->head * all;
+    if (!lse && call->forward->lse) lse = call->forward->lse + unit->shard->head * all;
     if (!part->certifies) bound = NULL;
-    if (bound) bound += unit->head * all;
+    if (bound) bound += unit->shard->head * all;
     const bool is_part = plsh_block_size(part->queries) != all;
     plsh_forward arrays = {.q = (const char *)call->q +
-                                place(plan, a->q, unit->head, part->queries.begin) * size,
+                                place(plan, a->q, unit->shard->head, part->queries.begin) * size,
                            .k = part->k,
                            .v = part->v,
                            .lse = lse && is_part ? plan->scratch : lse,
@@ -66,16 +66,17 @@ static void forward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_m
     if (part->o)
         arrays.o = part->o + place(plan, a->o, 0, part->queries.begin);
     else
-        arrays.o =
-            (char *)call->forward->o + place(plan, a->o, unit->head, part->queries.begin) * o_size;
+        arrays.o = (char *)call->forward->o +
+                   place(plan, a->o, unit->shard->head, part->queries.begin) * o_size;
     plsh_report report = {0};
     plsh_error error;
     const plsh_status status =
         plsh_plan_forward(part->plan, &arrays, plan->workspace, &report, &error);
     note(call, status, &error, &report);
-    if (lse && is_part) move_rows(plan, lse, plan->scratch, unit->heads, part->queries, true);
+    if (lse && is_part)
+        move_rows(plan, lse, plan->scratch, unit->shard->heads, part->queries, true);
     if (bound && is_part)
-        move_rows(plan, bound, plan->scratch + rows, unit->heads, part->queries, true);
+        move_rows(plan, bound, plan->scratch + rows, unit->shard->heads, part->queries, true);
 }
 
 static void backward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_mpi_part *part,
@@ -85,12 +86,12 @@ static void backward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_
     const plsh_attention *a = &plan->whole;
     const int64_t all = plsh_block_size(plsh_mpi_own_queries(plan));
     const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(a->dtype);
-    const ptrdiff_t q = place(plan, a->q, unit->head, part->queries.begin);
-    const ptrdiff_t o = place(plan, a->o, unit->head, part->queries.begin);
+    const ptrdiff_t q = place(plan, a->q, unit->shard->head, part->queries.begin);
+    const ptrdiff_t o = place(plan, a->o, unit->shard->head, part->queries.begin);
     const bool is_part = plsh_block_size(part->queries) != all;
-    float *lse = (float *)b->lse + unit->head * all;
-    double *d_decay = (double *)(void *)(plan->scratch + 2 * unit->heads * all);
-    if (is_part) move_rows(plan, lse, plan->scratch, unit->heads, part->queries, false);
+    float *lse = (float *)b->lse + unit->shard->head * all;
+    double *d_decay = (double *)(void *)(plan->scratch + 2 * unit->shard->heads * all);
+    if (is_part) move_rows(plan, lse, plan->scratch, unit->shard->heads, part->queries, false);
     plsh_backward arrays = {.q = (const char *)call->q + q * size,
                             .k = part->k,
                             .v = part->v,
@@ -110,8 +111,8 @@ static void backward(plsh_mpi_call *call, const plsh_mpi_unit *unit, const plsh_
     const plsh_status status =
         plsh_plan_backward(part->plan, &arrays, plan->workspace, &report, &error);
     note(call, status, &error, &report);
-    for (int64_t i = 0; call->d_decay && i < 2 * unit->heads; i++)
-        call->d_decay[2 * unit->head + i] += d_decay[i];
+    for (int64_t i = 0; call->d_decay && i < 2 * unit->shard->heads; i++)
+        call->d_decay[2 * unit->shard->head + i] += d_decay[i];
 }
 
 void plsh_mpi_call_attend(plsh_mpi_call *call, const plsh_mpi_unit *unit,

@@ -7,17 +7,17 @@
 static plsh_block rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                             const plsh_mpi_far *far, int rank) {
     if (rank == plan->rank) return (plsh_block){0, 0};
-    const plsh_block rows = plsh_block_common(far->keys, plan->rows[rank]);
-    return far->outlier ? rows : plsh_block_common(rows, unit->need[plan->rank]);
+    const plsh_block rows = plsh_block_common(far->keys, plan->shard->rows[rank]);
+    return far->outlier ? rows : plsh_block_common(rows, unit->shard->need[plan->rank]);
 }
 
 /* The own rows that `rank` needs: a stretch (which = 0), and outlier which - 1. */
 static plsh_block rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank,
                           int which) {
     if (rank == plan->rank) return (plsh_block){0, 0};
-    if (which == 0) return plsh_block_common(unit->need[rank], plsh_mpi_own_rows(plan));
-    const plsh_mpi_outlier *tile = &unit->outlier[which - 1];
-    const bool goes = tile->rank == plan->rank && (unit->fetches[rank] >> (which - 1) & 1);
+    if (which == 0) return plsh_block_common(unit->shard->need[rank], plsh_mpi_own_rows(plan));
+    const plsh_shard_outlier *tile = &unit->shard->outlier[which - 1];
+    const bool goes = tile->part == plan->rank && (unit->shard->fetches[rank] >> (which - 1) & 1);
     return goes ? tile->rows : (plsh_block){0, 0};
 }
 
@@ -34,7 +34,7 @@ static plsh_mpi_rows own_gradients(const plsh_mpi_call *call, const plsh_mpi_uni
 static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, plsh_block rows,
                               float **at) {
     const plsh_mpi_plan *plan = call->plan;
-    const int64_t count = plsh_block_size(rows) * unit->kv_heads;
+    const int64_t count = plsh_block_size(rows) * unit->shard->kv_heads;
     float *d_k = *at, *d_v = d_k + count * plan->whole.head_dim;
     *at = d_v + count * plan->whole.value_dim;
     return plsh_mpi_rows_gradients(plan, rows, call->backward->d_k ? d_k : NULL,
@@ -58,11 +58,11 @@ plsh_status plsh_mpi_halo_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh
     if (status || !call->backward) return status;
     int64_t rows = 0;
     for (int r = 0; r < plan->ranks; r++)
-        for (int i = 0; i <= unit->outliers; i++)
+        for (int i = 0; i <= unit->shard->outliers; i++)
             rows += plsh_block_size(rows_to(plan, unit, r, i));
     const int64_t columns = plan->whole.head_dim + plan->whole.value_dim;
     return plsh_mpi_grow(&unit->returned, &unit->returned_size,
-                         (size_t)(rows * unit->kv_heads * columns) * sizeof(float),
+                         (size_t)(rows * unit->shard->kv_heads * columns) * sizeof(float),
                          "gradients from other ranks", error);
 }
 
@@ -88,7 +88,7 @@ static plsh_status receive_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit, p
     float *at = unit->returned;
     unit->returns_begin = plan->request_count;
     for (int r = 0; call->backward && r < plan->ranks; r++) {
-        for (int i = 0; !status && i <= unit->outliers; i++) {
+        for (int i = 0; !status && i <= unit->shard->outliers; i++) {
             const plsh_block block = rows_to(plan, unit, r, i);
             const plsh_mpi_rows rows = returned(call, unit, block, &at);
             status = plsh_mpi_receive(plan, unit, &rows, block, r, error);
@@ -104,7 +104,7 @@ plsh_status plsh_mpi_halo_begin(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_e
     plsh_status status = receive_rows(call, unit, error);
     if (!status) status = receive_gradients(call, unit, error);
     for (int r = 0; r < plan->ranks; r++)
-        for (int i = 0; !status && i <= unit->outliers; i++)
+        for (int i = 0; !status && i <= unit->shard->outliers; i++)
             status = plsh_mpi_send(plan, unit, &own, rows_to(plan, unit, r, i), r, error);
     return status;
 }
@@ -113,10 +113,10 @@ void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit) {
     const plsh_mpi_plan *plan = call->plan;
     const plsh_mpi_rows own = plsh_mpi_rows_own(plan, unit, call->k, call->v);
     const plsh_mpi_merge merge = plsh_mpi_merge_of(call, unit);
-    plsh_mpi_part part = {.queries = unit->near,
+    plsh_mpi_part part = {.queries = unit->shard->near,
                           .keys = plsh_mpi_own_rows(plan),
                           .plan = unit->own,
-                          .some_keys = is_merged(unit, unit->near),
+                          .some_keys = is_merged(unit, unit->shard->near),
                           .certifies = true,
                           .k = own.k,
                           .v = own.v,
@@ -126,7 +126,7 @@ void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit) {
         const plsh_mpi_rows gradients = own_gradients(call, unit);
         part.d_k = (float *)(void *)gradients.k;
         part.d_v = (float *)(void *)gradients.v;
-        if (unit->first && plsh_block_size(unit->near) == 0)
+        if (unit->first && plsh_block_size(unit->shard->near) == 0)
             plsh_mpi_rows_clear(plan, unit, &gradients, part.keys);
     }
     plsh_mpi_call_attend(call, unit, &part);
@@ -188,7 +188,7 @@ plsh_status plsh_mpi_halo_end(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_err
     const plsh_mpi_rows own = own_gradients(call, unit);
     float *at = unit->returned;
     for (int r = 0; !status && r < plan->ranks; r++) {
-        for (int i = 0; i <= unit->outliers; i++) {
+        for (int i = 0; i <= unit->shard->outliers; i++) {
             const plsh_block block = rows_to(plan, unit, r, i);
             const plsh_mpi_rows rows = returned(call, unit, block, &at);
             plsh_mpi_rows_add(plan, unit, &own, &rows, block);

@@ -30,24 +30,25 @@ static plsh_mpi_merge lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *un
     const plsh_mpi_plan *plan = call->plan;
     const plsh_attention *a = &plan->whole;
     const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
-    const bool several = unit->rotates || unit->fetches[plan->rank];
+    const bool several = unit->shard->rotates || unit->shard->fetches[plan->rank];
     plsh_mpi_merge merge = {0};
     if (!several && !plsh_mpi_unit_merges(plan, unit)) return merge;
     if (call->backward) {
-        merge.d_q = rows_of(call->backward->d_q, row_at(a->q, unit->head, 0));
+        merge.d_q = rows_of(call->backward->d_q, row_at(a->q, unit->shard->head, 0));
         if (several)
-            merge.part = plsh_arena_floats(parts, span(plan, a->q, unit->heads, a->head_dim));
+            merge.part =
+                plsh_arena_floats(parts, span(plan, a->q, unit->shard->heads, a->head_dim));
         return merge;
     }
     float *o = call->forward->o, *lse = call->forward->lse;
     if (a->o_dtype != PLSH_DTYPE_FLOAT32)
         o = plsh_arena_floats(sums, span(plan, a->o, a->heads, a->value_dim));
-    merge.o = rows_of(o, row_at(a->o, unit->head, 0));
+    merge.o = rows_of(o, row_at(a->o, unit->shard->head, 0));
     if (!several) return merge;
     if (!lse) lse = plsh_arena_floats(sums, (size_t)(a->heads * queries));
-    merge.lse = rows_of(lse, unit->head * queries);
-    merge.part = plsh_arena_floats(parts, span(plan, a->o, unit->heads, a->value_dim));
-    merge.part_lse = plsh_arena_floats(parts, (size_t)(unit->heads * queries));
+    merge.lse = rows_of(lse, unit->shard->head * queries);
+    merge.part = plsh_arena_floats(parts, span(plan, a->o, unit->shard->heads, a->value_dim));
+    merge.part_lse = plsh_arena_floats(parts, (size_t)(unit->shard->heads * queries));
     return merge;
 }
 
@@ -122,8 +123,8 @@ void plsh_mpi_merge_part(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
     enum { LEAST = 64 }; /* rows of a chunk */
     merging m = {call, merge, queries};
     if (call->backward && !merge->d_q) return;
-    plsh_thread_rows(call->plan->whole.threads, unit->heads * plsh_block_size(queries), LEAST,
-                     merge_rows, &m);
+    plsh_thread_rows(call->plan->whole.threads, unit->shard->heads * plsh_block_size(queries),
+                     LEAST, merge_rows, &m);
 }
 
 void plsh_mpi_merge_finish(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
@@ -131,9 +132,9 @@ void plsh_mpi_merge_finish(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
     const plsh_attention *a = &call->plan->whole;
     const int64_t queries = plsh_block_size(plsh_mpi_own_queries(call->plan));
     if (a->o_dtype == PLSH_DTYPE_FLOAT32 || !merge->o) return;
-    for (int64_t i = 0; i < unit->heads * queries; i++) {
+    for (int64_t i = 0; i < unit->shard->heads * queries; i++) {
         const ptrdiff_t from = row_at(a->o, i / queries, i % queries);
-        const ptrdiff_t to = row_at(a->o, unit->head + i / queries, i % queries);
+        const ptrdiff_t to = row_at(a->o, unit->shard->head + i / queries, i % queries);
         for (int64_t x = 0; x < a->value_dim; x++)
             plsh_dtype_store(a->o_dtype, call->forward->o, to + x, merge->o[from + x]);
     }

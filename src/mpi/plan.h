@@ -1,8 +1,8 @@
 /* mpi: a plan over ranks: who holds which rows, who needs which, and the calls that come of it.
  *
  *     agree      one rank's failure is all ranks' failure
- *     plan       heads in units, which rows of others they need, plans for the calls
- *     fades      the same for `exact`, from the norms of all ranks' keys (needs: the bounds)
+ *     plan       a shard (plsh/shard.h) tells who needs which rows; plans for the calls
+ *     fades      what `exact` needs: ranks exchange what the shard asks for
  *     transfer   rows of k and v to those who need them, gradients back
  *     halo       units that fetch a halo: near and far calls
  *     rotation   units that see everything, one rank's rows at a time
@@ -12,20 +12,8 @@
 #define PLSH_MPI_PLAN_H
 
 #include "plsh/mpi.h"
-
-typedef struct plsh_mpi_fades plsh_mpi_fades;
-
-/* How many tiles of keys a rank may fetch one by one, and those: the ones of largest norm of a kv
- * head, the same on all ranks but for `queries`. */
-enum { PLSH_MPI_OUTLIERS = 16 };
-
-typedef struct plsh_mpi_outlier {
-    plsh_block rows;
-    int64_t tile;
-    int rank; /* that has it */
-    float norm;
-    plsh_block queries; /* the own ones that fetch it */
-} plsh_mpi_outlier;
+#include "plsh/shard.h"
+#include "shard/range.h"
 
 /* Some queries of this rank with keys that are not all its own: rows [kv heads][keys][dim]. */
 typedef struct plsh_mpi_far {
@@ -35,21 +23,12 @@ typedef struct plsh_mpi_far {
     float *d_k, *d_v;
 } plsh_mpi_far;
 
-/* Heads that are treated alike: neighbours of one kv head, or all heads of several kv heads. */
+/* A unit of the shard, and its calls. */
 typedef struct plsh_mpi_unit {
-    bool rotates; /* dense and none: needs all that causality leaves */
-    bool fades;   /* exact: needs are found from the data */
-    bool asks;    /* so they are in this call, for a certificate too */
+    plsh_shard_unit *shard;
     bool first; /* of the units of its kv head, in the order that they run: halos, then rotations */
-    int64_t head, heads, kv_head, kv_heads;
-    plsh_block *reach;     /* [ranks], rows of k that the rank's queries see by the descriptor */
-    plsh_block *need;      /* [ranks], rows of k that they are to have in this call */
-    int64_t *fetches;      /* [ranks], and a bit for each outlier that they are to have, too */
-    plsh_block reach_near; /* of the own queries, those that see none but the own rows */
-    plsh_block near;       /* and those of this call */
-    plsh_mpi_outlier outlier[PLSH_MPI_OUTLIERS]; /* where it fades */
-    int outliers;
-    plsh_mpi_far far[2 + PLSH_MPI_OUTLIERS]; /* before and after `near`, or all queries; outliers */
+    plsh_mpi_far
+        far[2 + PLSH_SHARD_OUTLIERS]; /* before and after `near`, or all queries; outliers */
     int far_count;
     plsh_plan *own, *other, *dense; /* for calls on the own rows, on such as `far`, on outliers */
     plsh_block planned, dense_planned; /* the keys that `other` and `dense` are for */
@@ -69,16 +48,11 @@ typedef struct plsh_mpi_types {
 struct plsh_mpi_plan {
     MPI_Comm communicator;
     int rank, ranks;
-    plsh_attention whole; /* zeros replaced, but for the layouts, which are those of the own rows */
-    int64_t *offsets;     /* sequences + 1, where there are sequences */
-    plsh_head *head;      /* [heads], resolved */
+    plsh_shard *shard;    /* who holds which rows, and who needs which */
+    plsh_attention whole; /* its descriptor, but with the layouts of the own rows */
     plsh_plan *resolved;  /* of the whole: which method `auto` is, and why; else of no rows */
-    plsh_block *rows;     /* [ranks], of k and v */
-    plsh_block *queries;  /* [ranks], those of q in numbers of keys' rows */
     plsh_mpi_unit *unit;
     int64_t units;
-    plsh_block *blocks; /* the arrays of the units */
-    int64_t *fetches;
     plsh_mpi_types types;
     int64_t *query_offsets, *key_offsets; /* of the extent at hand */
     plsh_place *places;
@@ -90,51 +64,26 @@ struct plsh_mpi_plan {
     size_t scratch_size;
     char *parts, *sums; /* of calls that are merged: see merge.h; they grow */
     size_t parts_size, sums_size;
-    plsh_mpi_fades *fades_state; /* where a unit asks */
-    plsh_mpi_report *report;     /* of the call at hand */
-    plsh_traffic *traffic;       /* of all calls, where somebody counts it */
+    plsh_mpi_report *report; /* of the call at hand */
+    plsh_traffic *traffic;   /* of all calls, where somebody counts it */
 };
 
-static inline int64_t plsh_block_size(plsh_block block) {
-    return block.end > block.begin ? block.end - block.begin : 0;
-}
-
-static inline plsh_block plsh_block_common(plsh_block a, plsh_block b) {
-    const int64_t begin = a.begin > b.begin ? a.begin : b.begin;
-    const int64_t end = a.end < b.end ? a.end : b.end;
-    return (plsh_block){begin, end > begin ? end : begin};
-}
-
-/* The least range that holds both; an empty one holds nothing. */
-static inline plsh_block plsh_block_hull(plsh_block a, plsh_block b) {
-    if (plsh_block_size(a) == 0) return b;
-    if (plsh_block_size(b) == 0) return a;
-    return (plsh_block){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
-}
-
 static inline plsh_block plsh_mpi_own_rows(const plsh_mpi_plan *plan) {
-    return plan->rows[plan->rank];
+    return plan->shard->rows[plan->rank];
 }
 
 static inline plsh_block plsh_mpi_own_queries(const plsh_mpi_plan *plan) {
-    return plan->queries[plan->rank];
+    return plan->shard->queries[plan->rank];
 }
 
 /* May its heads' attention be a sum of parts? */
 static inline bool plsh_mpi_unit_merges(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit) {
-    return plan->ranks > 1 && (unit->rotates || unit->fades);
+    return plan->ranks > 1 && (unit->shard->rotates || unit->shard->fades);
 }
 
 /* Makes a buffer at least that large; what it held is gone. */
 plsh_status plsh_mpi_grow(void *buffer, size_t *size, size_t bytes, const char *what,
                           plsh_error *error);
-
-/* Which rows of k do the unit's heads see from these queries, by the descriptor? */
-plsh_status plsh_mpi_unit_reach(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                                plsh_block queries, plsh_block *keys, plsh_error *error);
-
-/* Its need and near are those of the descriptor. */
-void plsh_mpi_unit_reset(const plsh_mpi_plan *plan, plsh_mpi_unit *unit);
 
 /* The calls of a unit whose need and near are set: `far`, its buffer (with gradients for the
  * backward pass) and a plan for it. */

@@ -22,12 +22,12 @@ static int peer_after(const plsh_mpi_plan *plan, int turn) {
 
 /* The rows of turn t, and those that are sent then. */
 static plsh_block rows_of(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
-    const plsh_block need = unit->need[plan->rank];
-    return plsh_block_common(need, plan->rows[peer_before(plan, turn)]);
+    const plsh_block need = unit->shard->need[plan->rank];
+    return plsh_block_common(need, plan->shard->rows[peer_before(plan, turn)]);
 }
 
 static plsh_block rows_sent(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
-    return plsh_block_common(unit->need[peer_after(plan, turn)], plsh_mpi_own_rows(plan));
+    return plsh_block_common(unit->shard->need[peer_after(plan, turn)], plsh_mpi_own_rows(plan));
 }
 
 static int64_t most_rows(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, bool sent) {
@@ -44,7 +44,7 @@ static void lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *unit, buffer
                     plsh_arena *arena) {
     const plsh_mpi_plan *plan = call->plan;
     const plsh_attention *a = &plan->whole;
-    const size_t size = plsh_dtype_size(a->dtype), kv = (size_t)unit->kv_heads;
+    const size_t size = plsh_dtype_size(a->dtype), kv = (size_t)unit->shard->kv_heads;
     const size_t rows = kv * (size_t)most_rows(plan, unit, false);
     const size_t sent = kv * (size_t)most_rows(plan, unit, true);
     const size_t d = (size_t)a->head_dim, dv = (size_t)a->value_dim;
@@ -140,7 +140,7 @@ static plsh_status finish_gradients(rotation *w, int turn, int end, plsh_error *
 /* Do the own queries see rows of others? */
 static bool sees_others(const rotation *w) {
     const plsh_mpi_plan *plan = w->call->plan;
-    const plsh_block need = w->unit->need[plan->rank], own = plsh_mpi_own_rows(plan);
+    const plsh_block need = w->unit->shard->need[plan->rank], own = plsh_mpi_own_rows(plan);
     return need.begin < own.begin || need.end > own.end;
 }
 
@@ -231,11 +231,11 @@ static void certify(const rotation *w) {
     const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
     const float *o = w->merge.o;
     float *bound = w->call->forward->certificate;
-    for (int64_t i = 0; o && bound && i < w->unit->heads * queries; i++) {
+    for (int64_t i = 0; o && bound && i < w->unit->shard->heads * queries; i++) {
         const float *row = o + i / queries * layout.head_stride + i % queries * layout.row_stride;
         float trace = 0;
         for (int64_t x = 0; x < plan->whole.value_dim; x++) trace += row[x] - row[x];
-        bound[w->unit->head * queries + i] = trace;
+        bound[w->unit->shard->head * queries + i] = trace;
     }
 }
 
@@ -245,7 +245,7 @@ static rotation begin(plsh_mpi_call *call, plsh_mpi_unit *unit) {
                   .unit = unit,
                   .own = plsh_mpi_rows_own(plan, unit, call->k, call->v),
                   .first = plan->request_count,
-                  .slots = (int)(4 * unit->kv_heads)};
+                  .slots = (int)(4 * unit->shard->kv_heads)};
     plsh_arena arena = {.memory = unit->buffer};
     lay_out(call, unit, &w.b, &arena);
     w.merge = plsh_mpi_merge_of(call, unit);

@@ -136,9 +136,9 @@ static plsh_status prepare_units(plsh_mpi_call *call, bool asks, plsh_error *err
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t i = 0; !status && i < plan->units; i++) {
         plsh_mpi_unit *unit = &plan->unit[i];
-        if ((unit->asks || unit->fades) != asks) continue;
-        status = unit->rotates ? plsh_mpi_rotation_prepare(call, unit, error)
-                               : plsh_mpi_halo_prepare(call, unit, error);
+        if ((unit->shard->asks || unit->shard->fades) != asks) continue;
+        status = unit->shard->rotates ? plsh_mpi_rotation_prepare(call, unit, error)
+                                      : plsh_mpi_halo_prepare(call, unit, error);
     }
     return status;
 }
@@ -148,13 +148,13 @@ static int64_t count_messages(const plsh_mpi_plan *plan) {
     int64_t messages = 0;
     for (int64_t i = 0; i < plan->units; i++) {
         const plsh_mpi_unit *unit = &plan->unit[i];
-        int64_t transfers = unit->rotates ? 8 : 4 * (int64_t)plan->ranks + 4;
-        for (int64_t j = 0; j < (int64_t)plan->ranks * unit->outliers; j++) {
-            const int64_t r = j / unit->outliers, tile = j % unit->outliers;
-            const bool mine = r == plan->rank || unit->outlier[tile].rank == plan->rank;
-            if (mine && (unit->fetches[r] >> tile & 1)) transfers += 2;
+        int64_t transfers = unit->shard->rotates ? 8 : 4 * (int64_t)plan->ranks + 4;
+        for (int64_t j = 0; j < (int64_t)plan->ranks * unit->shard->outliers; j++) {
+            const int64_t r = j / unit->shard->outliers, tile = j % unit->shard->outliers;
+            const bool mine = r == plan->rank || unit->shard->outlier[tile].part == plan->rank;
+            if (mine && (unit->shard->fetches[r] >> tile & 1)) transfers += 2;
         }
-        messages += 2 * unit->kv_heads * transfers;
+        messages += 2 * unit->shard->kv_heads * transfers;
     }
     return messages;
 }
@@ -163,10 +163,10 @@ static int64_t count_messages(const plsh_mpi_plan *plan) {
 static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     int64_t heads = 0;
+    plsh_shard_reset(plan->shard);
     for (int64_t i = 0; i < plan->units; i++) {
-        plsh_mpi_unit *unit = &plan->unit[i];
-        plsh_mpi_unit_reset(plan, unit);
-        heads = unit->heads > heads ? unit->heads : heads;
+        const plsh_mpi_unit *unit = &plan->unit[i];
+        heads = unit->shard->heads > heads ? unit->shard->heads : heads;
     }
     plsh_status status = prepare_units(call, false, error);
     if (!status) status = plsh_mpi_requests_reserve(plan, count_messages(plan), error);
@@ -189,11 +189,11 @@ static plsh_status agree(plsh_mpi_plan *plan, plsh_status mine, plsh_error *erro
 static plsh_status ask(plsh_mpi_call *call, bool certificate, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     bool asks = certificate;
-    for (int64_t i = 0; i < plan->units; i++) asks |= plan->unit[i].fades;
+    for (int64_t i = 0; i < plan->units; i++) asks |= plan->unit[i].shard->fades;
     if (!asks) return PLSH_STATUS_OK;
     if (plan->ranks == 1) return agree(plan, prepare_units(call, true, error), error);
     plsh_status status = PLSH_STATUS_OK;
-    if (certificate) status = agree(plan, plsh_mpi_fades_make(plan, error), error);
+    if (certificate) status = agree(plan, plsh_shard_prepare(plan->shard, error), error);
     if (!status) status = plsh_mpi_fades_find(call, certificate, error);
     if (status) return status;
     plsh_status mine = prepare_units(call, true, error);
@@ -206,15 +206,17 @@ static plsh_status run_units(plsh_mpi_call *call, plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     plan->request_count = 0;
     for (int64_t i = 0; !status && i < plan->units; i++)
-        if (!plan->unit[i].rotates) status = plsh_mpi_halo_begin(call, &plan->unit[i], error);
+        if (!plan->unit[i].shard->rotates)
+            status = plsh_mpi_halo_begin(call, &plan->unit[i], error);
     for (int64_t i = 0; !status && i < plan->units; i++)
-        if (!plan->unit[i].rotates) plsh_mpi_halo_near(call, &plan->unit[i]);
+        if (!plan->unit[i].shard->rotates) plsh_mpi_halo_near(call, &plan->unit[i]);
     for (int64_t i = 0; !status && i < plan->units; i++)
-        if (!plan->unit[i].rotates) status = plsh_mpi_halo_far(call, &plan->unit[i], error);
+        if (!plan->unit[i].shard->rotates) status = plsh_mpi_halo_far(call, &plan->unit[i], error);
     for (int64_t i = 0; !status && i < plan->units; i++)
-        if (plan->unit[i].rotates) status = plsh_mpi_rotation_run(call, &plan->unit[i], error);
+        if (plan->unit[i].shard->rotates)
+            status = plsh_mpi_rotation_run(call, &plan->unit[i], error);
     for (int64_t i = 0; !status && i < plan->units; i++)
-        if (!plan->unit[i].rotates) status = plsh_mpi_halo_end(call, &plan->unit[i], error);
+        if (!plan->unit[i].shard->rotates) status = plsh_mpi_halo_end(call, &plan->unit[i], error);
     if (!status) status = plsh_mpi_wait(plan, 0, plan->request_count, error);
     return status;
 }
@@ -250,7 +252,8 @@ static plsh_status run(plsh_mpi_call *call, plsh_status found, plsh_mpi_asked *a
     plsh_mpi_merge_release(plan);
     if (status) return status;
     if (call->status) *error = call->error;
-    if (!call->status && certificate && plan->ranks > 1) plsh_mpi_fades_certify(call);
+    if (!call->status && certificate && plan->ranks > 1)
+        plsh_shard_certify(plan->shard, call->forward->certificate);
     return agree(plan, call->status, error);
 }
 

@@ -60,8 +60,8 @@ static plsh_mpi_rows own_rows(const plsh_mpi_plan *plan, const plsh_mpi_unit *un
                           .k_row = a->k.row_stride * size,
                           .v_row = a->v.row_stride * size,
                           .first = plsh_mpi_own_rows(plan).begin};
-    if (k) rows.k = (char *)k + unit->kv_head * rows.k_head;
-    if (v) rows.v = (char *)v + unit->kv_head * rows.v_head;
+    if (k) rows.k = (char *)k + unit->shard->kv_head * rows.k_head;
+    if (v) rows.v = (char *)v + unit->shard->kv_head * rows.v_head;
     return rows;
 }
 
@@ -116,7 +116,7 @@ void plsh_mpi_rows_copy(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                         const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_block block) {
     const size_t size = plsh_dtype_size(plan->whole.dtype);
     const size_t k = (size_t)plan->whole.head_dim * size, v = (size_t)plan->whole.value_dim * size;
-    for (int64_t kv = 0; kv < unit->kv_heads; kv++) {
+    for (int64_t kv = 0; kv < unit->shard->kv_heads; kv++) {
         for (int64_t row = block.begin; row < block.end; row++) {
             memcpy(k_at(to, kv, row), k_at(from, kv, row), k);
             memcpy(v_at(to, kv, row), v_at(from, kv, row), v);
@@ -133,7 +133,7 @@ static void add(char *to, const char *from, int64_t count) {
 void plsh_mpi_rows_add(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                        const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_block block) {
     const int64_t d = plan->whole.head_dim, dv = plan->whole.value_dim;
-    for (int64_t kv = 0; kv < unit->kv_heads; kv++) {
+    for (int64_t kv = 0; kv < unit->shard->kv_heads; kv++) {
         for (int64_t row = block.begin; row < block.end; row++) {
             if (to->k) add(k_at(to, kv, row), k_at(from, kv, row), d);
             if (to->v) add(v_at(to, kv, row), v_at(from, kv, row), dv);
@@ -144,7 +144,7 @@ void plsh_mpi_rows_add(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 void plsh_mpi_rows_clear(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                          const plsh_mpi_rows *rows, plsh_block block) {
     const size_t k = (size_t)plan->whole.head_dim, v = (size_t)plan->whole.value_dim;
-    for (int64_t kv = 0; kv < unit->kv_heads; kv++) {
+    for (int64_t kv = 0; kv < unit->shard->kv_heads; kv++) {
         for (int64_t row = block.begin; row < block.end; row++) {
             if (rows->k) memset(k_at(rows, kv, row), 0, k * sizeof(float));
             if (rows->v) memset(v_at(rows, kv, row), 0, v * sizeof(float));
@@ -206,7 +206,7 @@ static plsh_status post_rows(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
     plsh_status status = PLSH_STATUS_OK;
     const int64_t count = plsh_block_size(block);
     const int tag = rows->gradients ? TAG_GRADIENTS : 0;
-    for (int64_t kv = 0; !status && count > 0 && kv < unit->kv_heads; kv++) {
+    for (int64_t kv = 0; !status && count > 0 && kv < unit->shard->kv_heads; kv++) {
         if (rows->k) {
             char *at = k_at(rows, kv, block.begin);
             const message m = {at, rows->k_type, tag + TAG_K, peer, count, sends};

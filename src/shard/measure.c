@@ -1,18 +1,15 @@
-/* mpi: what `exact` has to fetch. */
-#include "mpi/fades.h"
+/* shard: what parts tell each other of their keys, and what a certificate adds for the rest. */
+#include "shard/state.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "mpi/agree.h"
-#include "mpi/needs.h"
 
 /* A tile of keys has at least 128 rows, and there are not many more than 32768 of them: a norm of
- * each goes to every rank. */
+ * each goes to every part. */
 enum { TILE_ROWS = 128, TILES_MOST = 32768, CENTRE_ROWS = 64 };
 
 static plsh_status allocate(void *out, int64_t count, size_t size, plsh_error *error) {
@@ -21,247 +18,230 @@ static plsh_status allocate(void *out, int64_t count, size_t size, plsh_error *e
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-static plsh_status make_tiles(const plsh_mpi_plan *plan, plsh_mpi_fades *f, plsh_error *error) {
-    const int ranks = plan->ranks;
+static plsh_status make_tiles(const plsh_shard *shard, plsh_shard_state *f, plsh_error *error) {
+    const int parts = shard->parts;
     f->tile_rows = TILE_ROWS;
-    while (plan->whole.keys / f->tile_rows > TILES_MOST) f->tile_rows *= 2;
-    plsh_status status = allocate(&f->first_tile, ranks + 1, sizeof(int64_t), error);
-    if (!status) status = allocate(&f->counts, ranks, sizeof(int), error);
-    if (!status) status = allocate(&f->places, ranks, sizeof(int), error);
+    while (shard->whole.keys / f->tile_rows > TILES_MOST) f->tile_rows *= 2;
+    plsh_status status = allocate(&f->first_tile, parts + 1, sizeof(int64_t), error);
+    if (!status) status = allocate(&f->exchange.norm_counts, parts, sizeof(int), error);
+    if (!status) status = allocate(&f->exchange.norm_places, parts, sizeof(int), error);
     if (status) return status;
-    for (int r = 0; r < ranks; r++) {
-        const int64_t tiles = (plsh_block_size(plan->rows[r]) + f->tile_rows - 1) / f->tile_rows;
+    for (int r = 0; r < parts; r++) {
+        const int64_t tiles = (plsh_block_size(shard->rows[r]) + f->tile_rows - 1) / f->tile_rows;
         f->first_tile[r + 1] = f->first_tile[r] + tiles;
-        f->counts[r] = (int)(tiles * plan->whole.kv_heads);
-        f->places[r] = (int)(f->first_tile[r] * plan->whole.kv_heads);
+        f->exchange.norm_counts[r] = (int)(tiles * shard->whole.kv_heads);
+        f->exchange.norm_places[r] = (int)(f->first_tile[r] * shard->whole.kv_heads);
     }
-    const int64_t all = f->first_tile[ranks];
+    const int64_t all = f->first_tile[parts];
     status = allocate(&f->tile_begin, all + 1, sizeof(int64_t), error);
-    for (int r = 0; !status && r < ranks; r++)
+    for (int r = 0; !status && r < parts; r++)
         for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++)
-            f->tile_begin[t] = plan->rows[r].begin + (t - f->first_tile[r]) * f->tile_rows;
-    if (!status) f->tile_begin[all] = plan->whole.keys;
+            f->tile_begin[t] = shard->rows[r].begin + (t - f->first_tile[r]) * f->tile_rows;
+    if (!status) f->tile_begin[all] = shard->whole.keys;
     return status;
 }
 
 /* The own queries in blocks, none of which lies in two sequences. */
-static plsh_status make_blocks(const plsh_mpi_plan *plan, plsh_mpi_fades *f, plsh_error *error) {
-    const plsh_attention *a = &plan->whole;
-    const plsh_block queries = plsh_mpi_own_queries(plan);
+static plsh_status make_blocks(const plsh_shard *shard, plsh_shard_state *f, plsh_error *error) {
+    const plsh_attention *a = &shard->whole;
+    const plsh_block queries = plsh_shard_own_queries(shard);
     const int64_t single[2] = {0, a->keys}, sequences = a->sequences ? a->sequences : 1;
-    const int64_t *offset = a->sequences ? plan->offsets : single;
-    const int64_t most = plsh_block_size(queries) / PLSH_MPI_BLOCK_ROWS + sequences + 1;
+    const int64_t *offset = a->sequences ? shard->whole.key_offsets : single;
+    const int64_t most = plsh_block_size(queries) / PLSH_SHARD_BLOCK_ROWS + sequences + 1;
     plsh_status status = allocate(&f->block, most, sizeof *f->block, error);
     for (int64_t x = 0; !status && x < sequences; x++) {
         const plsh_block sequence = {offset[x], offset[x + 1]};
-        const plsh_block part = plsh_block_common(queries, sequence);
-        for (int64_t i = part.begin; i < part.end; i += PLSH_MPI_BLOCK_ROWS) {
-            const int64_t end = i + PLSH_MPI_BLOCK_ROWS;
-            f->block[f->blocks++] = (plsh_mpi_block){.rows = {i, end < part.end ? end : part.end},
-                                                     .sequence = sequence};
+        const plsh_block own = plsh_block_common(queries, sequence);
+        for (int64_t i = own.begin; i < own.end; i += PLSH_SHARD_BLOCK_ROWS) {
+            const int64_t end = i + PLSH_SHARD_BLOCK_ROWS;
+            f->block[f->blocks++] = (plsh_shard_block){.rows = {i, end < own.end ? end : own.end},
+                                                       .sequence = sequence};
         }
     }
     if (!status) status = allocate(&f->most, a->heads * f->blocks, sizeof *f->most, error);
     return status;
 }
 
-plsh_status plsh_mpi_fades_make(plsh_mpi_plan *plan, plsh_error *error) {
-    if (plan->fades_state) return PLSH_STATUS_OK;
-    const plsh_attention *a = &plan->whole;
+plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error) {
+    if (shard->exchange) return PLSH_STATUS_OK;
+    const plsh_attention *a = &shard->whole;
     const int64_t kv = a->kv_heads;
-    plsh_mpi_fades *f;
-    plsh_status status = allocate(&f, 1, sizeof *f, error);
-    if (status) return status;
-    status = make_tiles(plan, f, error);
-    if (!status) status = make_blocks(plan, f, error);
-    const int64_t tiles = status ? 0 : f->first_tile[plan->ranks];
-    if (!status) status = allocate(&f->centre, kv * a->head_dim, sizeof(float), error);
-    if (!status) status = allocate(&f->own_norms, kv * tiles, sizeof(float), error);
-    if (!status) status = allocate(&f->norms, kv * tiles, sizeof(float), error);
+    plsh_shard_state *f = shard->state;
+    plsh_shard_exchange *x = &f->exchange;
+    plsh_status status = make_tiles(shard, f, error);
+    if (!status) status = make_blocks(shard, f, error);
+    const int64_t tiles = status ? 0 : f->first_tile[shard->parts];
+    x->centre_count = kv * a->head_dim;
+    x->range_count = 2 * kv * a->value_dim;
+    if (!status) status = allocate(&x->centre, x->centre_count, sizeof(float), error);
+    if (!status) status = allocate(&x->own_norms, kv * tiles, sizeof(float), error);
+    if (!status) status = allocate(&x->norms, kv * tiles, sizeof(float), error);
     if (!status) status = allocate(&f->before, tiles, sizeof(float), error);
     if (!status) status = allocate(&f->after, tiles, sizeof(float), error);
-    const int64_t ranges = 2 * kv * a->value_dim;
-    if (!status) status = allocate(&f->own_ranges, ranges, sizeof(float), error);
-    if (!status) status = allocate(&f->ranges, ranges * plan->ranks, sizeof(float), error);
-    if (!status) status = allocate(&f->own_needs, plan->units, sizeof(plsh_mpi_need), error);
-    if (!status)
-        status = allocate(&f->needs, plan->units * plan->ranks, sizeof(plsh_mpi_need), error);
-    if (status)
-        plsh_mpi_fades_free(f);
-    else
-        plan->fades_state = f;
-    return status;
+    if (!status) status = allocate(&x->own_ranges, x->range_count, sizeof(float), error);
+    if (!status) status = allocate(&x->ranges, x->range_count * shard->parts, sizeof(float), error);
+    if (!status) status = allocate(&x->own_needs, shard->units, sizeof *x->own_needs, error);
+    if (!status) status = allocate(&x->needs, shard->units * shard->parts, sizeof *x->needs, error);
+    if (status) {
+        plsh_shard_state_clear(f);
+        return status;
+    }
+    while (x->root < shard->parts - 1 && plsh_block_size(shard->rows[x->root]) == 0) x->root++;
+    shard->exchange = x;
+    return PLSH_STATUS_OK;
 }
 
-void plsh_mpi_fades_free(plsh_mpi_fades *f) {
-    if (!f) return;
-    void *arrays[] = {f->first_tile, f->counts,     f->places, f->tile_begin, f->block,
-                      f->most,       f->centre,     f->norms,  f->own_norms,  f->before,
-                      f->after,      f->own_ranges, f->ranges, f->own_needs,  f->needs};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) plsh_release(arrays[i]);
-    plsh_release(f);
+void plsh_shard_state_clear(plsh_shard_state *f) {
+    plsh_shard_exchange *x = &f->exchange;
+    void **arrays[] = {(void **)&f->first_tile, (void **)&f->tile_begin,  (void **)&f->block,
+                       (void **)&f->most,       (void **)&f->before,      (void **)&f->after,
+                       (void **)&x->centre,     (void **)&x->norms,       (void **)&x->own_norms,
+                       (void **)&x->own_ranges, (void **)&x->ranges,      (void **)&x->own_needs,
+                       (void **)&x->needs,      (void **)&x->norm_counts, (void **)&x->norm_places};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        plsh_release(*arrays[i]);
+        *arrays[i] = NULL;
+    }
+    f->blocks = 0;
 }
 
 /* ---- Summaries of keys ----------------------------------------------------------------------- */
 
-static plsh_status exchange(plsh_mpi_call *call, int code, int64_t bytes, double begin,
-                            plsh_error *error) {
-    plsh_mpi_book_wait(call->plan, begin);
-    plsh_mpi_book_bytes(call->plan, bytes * (call->plan->ranks - 1));
-    return plsh_mpi_try(code, "exchanging summaries of keys", error);
+static plsh_layout layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
+    if (layout.head_stride == 0 && layout.row_stride == 0) return (plsh_layout){rows * dim, dim};
+    return layout;
 }
 
-/* Any point would do; the mean of some keys of the first rank that has rows is near those of all,
- * for a score's part q.c is the same for all keys of a row. From 128 rows
- * on the first is not among them: a key of large norm, which often is there, would move the mean.
- */
-static plsh_status share_centre(plsh_mpi_call *call, plsh_error *error) {
-    plsh_mpi_plan *plan = call->plan;
-    plsh_mpi_fades *f = plan->fades_state;
-    const plsh_attention *a = &plan->whole;
-    int root = 0;
-    while (root < plan->ranks - 1 && plsh_block_size(plan->rows[root]) == 0) root++;
-    const int64_t rows = plsh_block_size(plan->rows[root]);
+/* Any point would do; the mean of some keys of the first part that has rows is near those of all,
+ * for a score's part q.c is the same for all keys of a row. From 128 rows on the first is not among
+ * them: a key of large norm, which often is there, would move the mean. */
+static void fill_centre(plsh_shard *shard) {
+    const plsh_attention *a = &shard->whole;
+    const plsh_shard_arrays *arrays = &shard->state->arrays;
+    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard));
     const int64_t count = rows < CENTRE_ROWS ? rows : CENTRE_ROWS, d = a->head_dim;
-    for (int64_t i = 0; root == plan->rank && i < a->kv_heads * d; i++) {
+    for (int64_t i = 0; i < a->kv_heads * d; i++) {
         double sum = 0;
         for (int64_t j = 0; j < count; j++) {
             const int64_t row = (2 * j + 1) * rows / (2 * count);
-            sum += (double)plsh_dtype_load(
-                a->dtype, call->k, i / d * a->k.head_stride + row * a->k.row_stride + i % d);
+            sum += (double)plsh_dtype_load(a->dtype, arrays->k,
+                                           i / d * arrays->k_layout.head_stride +
+                                               row * arrays->k_layout.row_stride + i % d);
         }
         const float mean = count ? (float)(sum / (double)count) : 0;
-        f->centre[i] = isfinite(mean) ? mean : 0;
+        shard->exchange->centre[i] = isfinite(mean) ? mean : 0;
     }
-    const double begin = MPI_Wtime();
-    const int64_t size = a->kv_heads * d;
-    const int code = MPI_Bcast(f->centre, (int)size, MPI_FLOAT, root, plan->communicator);
-    return exchange(call, code, root == plan->rank ? size * 4 : 0, begin, error);
 }
 
-/* The larger, and NaN once there is one. */
-static double larger(double a, double b) { return a >= b || a != a ? a : b; }
+void plsh_shard_begin(plsh_shard *shard, const plsh_shard_arrays *given) {
+    const plsh_attention *a = &shard->whole;
+    plsh_shard_arrays *arrays = &shard->state->arrays;
+    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard));
+    *arrays = *given;
+    arrays->q_layout =
+        layout_or(given->q_layout, plsh_block_size(plsh_shard_own_queries(shard)), a->head_dim);
+    arrays->k_layout = layout_or(given->k_layout, rows, a->head_dim);
+    arrays->v_layout = layout_or(given->v_layout, rows, a->value_dim);
+    if (shard->exchange->root == shard->part) fill_centre(shard);
+}
 
 /* The largest |k - c| of some own rows, rounded up. */
-static float largest_norm(const plsh_mpi_call *call, int64_t kv, int64_t first, int64_t end) {
-    const plsh_attention *a = &call->plan->whole;
-    const float *centre = call->plan->fades_state->centre + kv * a->head_dim;
+static float largest_norm(const plsh_shard *shard, int64_t kv, int64_t first, int64_t end) {
+    const plsh_attention *a = &shard->whole;
+    const plsh_shard_arrays *arrays = &shard->state->arrays;
+    const float *centre = shard->exchange->centre + kv * a->head_dim;
     double most = 0;
     for (int64_t i = first; i < end; i++) {
-        const ptrdiff_t at = kv * a->k.head_stride + i * a->k.row_stride;
-        most = larger(most, plsh_mpi_square(a->dtype, call->k, at, centre, a->head_dim));
+        const ptrdiff_t at = kv * arrays->k_layout.head_stride + i * arrays->k_layout.row_stride;
+        most = plsh_shard_larger(most,
+                                 plsh_shard_square(a->dtype, arrays->k, at, centre, a->head_dim));
     }
     return nextafterf((float)sqrt(most), INFINITY);
 }
 
 /* Tile i % tiles of kv head i / tiles, of the own ones. */
 static void find_norms(void *context, int64_t begin, int64_t end, int slot) {
-    const plsh_mpi_call *call = context;
-    const plsh_mpi_plan *plan = call->plan;
-    const plsh_mpi_fades *f = plan->fades_state;
-    const int64_t rows = plsh_block_size(plsh_mpi_own_rows(plan));
-    const int64_t tiles = f->first_tile[plan->rank + 1] - f->first_tile[plan->rank];
+    const plsh_shard *shard = context;
+    const plsh_shard_state *f = shard->state;
+    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard));
+    const int64_t tiles = f->first_tile[shard->part + 1] - f->first_tile[shard->part];
     (void)slot;
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i % tiles * f->tile_rows, next = first + f->tile_rows;
-        f->own_norms[i] = largest_norm(call, i / tiles, first, next < rows ? next : rows);
+        shard->exchange->own_norms[i] =
+            largest_norm(shard, i / tiles, first, next < rows ? next : rows);
     }
-}
-
-static plsh_status share_norms(plsh_mpi_call *call, plsh_error *error) {
-    plsh_mpi_plan *plan = call->plan;
-    plsh_mpi_fades *f = plan->fades_state;
-    const int64_t kv = plan->whole.kv_heads;
-    const int64_t tiles = f->first_tile[plan->rank + 1] - f->first_tile[plan->rank];
-    plsh_thread_rows(plan->whole.threads, kv * tiles, 1, find_norms, call);
-    const double begin = MPI_Wtime();
-    const int code = MPI_Allgatherv(f->own_norms, f->counts[plan->rank], MPI_FLOAT, f->norms,
-                                    f->counts, f->places, MPI_FLOAT, plan->communicator);
-    return exchange(call, code, kv * tiles * 4, begin, error);
 }
 
 /* Certificates: the range of every column of the own values. */
-static plsh_status share_ranges(plsh_mpi_call *call, plsh_error *error) {
-    plsh_mpi_plan *plan = call->plan;
-    plsh_mpi_fades *f = plan->fades_state;
-    const plsh_attention *a = &plan->whole;
-    const int64_t rows = plsh_block_size(plsh_mpi_own_rows(plan)), dv = a->value_dim;
-    const int64_t columns = a->kv_heads * dv;
-    for (int64_t i = 0; i < columns; i++) {
+static void fill_ranges(plsh_shard *shard) {
+    const plsh_attention *a = &shard->whole;
+    const plsh_shard_arrays *arrays = &shard->state->arrays;
+    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard)), dv = a->value_dim;
+    for (int64_t i = 0; i < a->kv_heads * dv; i++) {
         double low = INFINITY, high = -INFINITY;
         for (int64_t j = 0; j < rows; j++) {
-            const double v = (double)plsh_dtype_load(
-                a->dtype, call->v, i / dv * a->v.head_stride + j * a->v.row_stride + i % dv);
-            high = larger(high, v);
-            low = -larger(-low, -v);
+            const double v = (double)plsh_dtype_load(a->dtype, arrays->v,
+                                                     i / dv * arrays->v_layout.head_stride +
+                                                         j * arrays->v_layout.row_stride + i % dv);
+            high = plsh_shard_larger(high, v);
+            low = -plsh_shard_larger(-low, -v);
         }
-        f->own_ranges[2 * i] = (float)low;
-        f->own_ranges[2 * i + 1] = (float)high;
+        shard->exchange->own_ranges[2 * i] = (float)low;
+        shard->exchange->own_ranges[2 * i + 1] = (float)high;
     }
-    const double begin = MPI_Wtime();
-    const int count = (int)(2 * columns);
-    const int code = MPI_Allgather(f->own_ranges, count, MPI_FLOAT, f->ranges, count, MPI_FLOAT,
-                                   plan->communicator);
-    return exchange(call, code, (int64_t)count * 4, begin, error);
+}
+
+void plsh_shard_measure(plsh_shard *shard) {
+    plsh_shard_state *f = shard->state;
+    const int64_t tiles = f->first_tile[shard->part + 1] - f->first_tile[shard->part];
+    plsh_thread_rows(shard->whole.threads, shard->whole.kv_heads * tiles, 1, find_norms, shard);
+    if (f->arrays.v) fill_ranges(shard);
 }
 
 /* ---- Needs ---------------------------------------------------------------------------------- */
 
-/* Everybody's needs, which so far only each rank itself knows. */
-static plsh_status share_needs(plsh_mpi_call *call, plsh_error *error) {
-    plsh_mpi_plan *plan = call->plan;
-    plsh_mpi_fades *f = plan->fades_state;
-    int count = 0;
-    for (int64_t i = 0; i < plan->units; i++) {
-        const plsh_mpi_unit *unit = &plan->unit[i];
-        if (unit->asks)
-            f->own_needs[count++] =
-                (plsh_mpi_need){unit->need[plan->rank], unit->fetches[plan->rank]};
+void plsh_shard_find(plsh_shard *shard, bool certificate) {
+    plsh_shard_exchange *x = shard->exchange;
+    x->need_count = 0;
+    for (int64_t i = 0; i < shard->units; i++) {
+        plsh_shard_unit *unit = &shard->unit[i];
+        unit->asks = !unit->rotates && (unit->fades || certificate);
+        if (!unit->asks) continue;
+        plsh_shard_find_unit(shard, unit);
+        x->own_needs[x->need_count++] =
+            (plsh_shard_need){unit->need[shard->part], unit->fetches[shard->part]};
     }
-    const double begin = MPI_Wtime();
-    const int code = MPI_Allgather(f->own_needs, 3 * count, MPI_INT64_T, f->needs, 3 * count,
-                                   MPI_INT64_T, plan->communicator);
-    plsh_status status = exchange(call, code, count * (int64_t)sizeof(plsh_mpi_need), begin, error);
-    int at = 0;
-    for (int64_t i = 0; !status && i < plan->units; i++) {
-        if (!plan->unit[i].asks) continue;
-        for (int r = 0; r < plan->ranks; r++) {
-            plan->unit[i].need[r] = f->needs[r * count + at].rows;
-            plan->unit[i].fetches[r] = f->needs[r * count + at].outliers;
-        }
-        at++;
-    }
-    return status;
 }
 
-plsh_status plsh_mpi_fades_find(plsh_mpi_call *call, bool certificate, plsh_error *error) {
-    plsh_mpi_plan *plan = call->plan;
-    plsh_status status = share_centre(call, error);
-    if (!status) status = share_norms(call, error);
-    if (!status && certificate) status = share_ranges(call, error);
-    for (int64_t i = 0; !status && i < plan->units; i++) {
-        plsh_mpi_unit *unit = &plan->unit[i];
-        unit->asks = !unit->rotates && (unit->fades || certificate);
-        if (unit->asks) plsh_mpi_needs_find(call, unit);
+void plsh_shard_learn(plsh_shard *shard) {
+    const plsh_shard_exchange *x = shard->exchange;
+    int64_t at = 0;
+    for (int64_t i = 0; i < shard->units; i++) {
+        plsh_shard_unit *unit = &shard->unit[i];
+        for (int p = 0; unit->asks && p < shard->parts; p++) {
+            unit->need[p] = x->needs[p * x->need_count + at].rows;
+            unit->fetches[p] = x->needs[p * x->need_count + at].outliers;
+        }
+        at += unit->asks;
     }
-    return status ? status : share_needs(call, error);
 }
 
 /* ---- Certificates --------------------------------------------------------------------------- */
 
-/* The largest max - min of a column of the values that a row of this rank may see. */
-static double value_range(const plsh_mpi_plan *plan, int64_t kv) {
-    const plsh_mpi_fades *f = plan->fades_state;
-    const int64_t dv = plan->whole.value_dim, columns = plan->whole.kv_heads * dv;
-    const int last = plan->whole.causal ? plan->rank : plan->ranks - 1;
+/* The largest max - min of a column of the values that a row of this part may see. */
+static double value_range(const plsh_shard *shard, int64_t kv) {
+    const int64_t dv = shard->whole.value_dim, columns = shard->whole.kv_heads * dv;
+    const int last = shard->whole.causal ? shard->part : shard->parts - 1;
     double widest = 0;
     for (int64_t c = kv * dv; c < (kv + 1) * dv; c++) {
         double low = INFINITY, high = -INFINITY;
         for (int r = 0; r <= last; r++) {
-            low = -larger(-low, -(double)f->ranges[2 * (r * columns + c)]);
-            high = larger(high, (double)f->ranges[2 * (r * columns + c) + 1]);
+            low = -plsh_shard_larger(-low, -(double)shard->exchange->ranges[2 * (r * columns + c)]);
+            high =
+                plsh_shard_larger(high, (double)shard->exchange->ranges[2 * (r * columns + c) + 1]);
         }
-        widest = larger(widest, high - low);
+        widest = plsh_shard_larger(widest, high - low);
     }
     return widest;
 }
@@ -271,33 +251,33 @@ static double value_range(const plsh_mpi_plan *plan, int64_t kv) {
  * all of them at most eps of the row, and what is left out of a mean of values moves it by no more
  * than its share of their range:
  *     |o - o*| <= R sum r_p / (sum D_p + r_p) <= R eps. */
-static void certify_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h) {
-    const plsh_mpi_plan *plan = call->plan;
-    const plsh_mpi_fades *f = plan->fades_state;
-    const plsh_block own = plsh_mpi_own_queries(plan);
-    const int64_t kv = h / (plan->whole.heads / plan->whole.kv_heads);
-    const double range = value_range(plan, kv);
-    float *bound = call->forward->certificate + h * plsh_block_size(own);
-    plsh_mpi_needs_maxima(plan, unit, kv);
+static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
+                         float *certificate) {
+    const plsh_shard_state *f = shard->state;
+    const plsh_block own = plsh_shard_own_queries(shard);
+    const int64_t kv = h / (shard->whole.heads / shard->whole.kv_heads);
+    const double range = value_range(shard, kv);
+    float *bound = certificate + h * plsh_block_size(own);
+    plsh_shard_fill_maxima(shard, unit, kv);
     for (int64_t b = 0; b < f->blocks; b++) {
-        const double share = plsh_mpi_needs_rest(plan, unit, h, b);
-        const bool merged = plsh_mpi_needs_merged(plan, unit, b);
+        const double share = plsh_shard_rest(shard, unit, h, b);
+        const bool merged = plsh_shard_is_merged(shard, unit, b);
         if (share == 0 && !merged) continue; /* nothing left out, whatever the values */
         for (int64_t i = f->block[b].rows.begin; i < f->block[b].rows.end; i++) {
             float *at = &bound[i - own.begin];
             const double held =
-                merged ? larger((double)*at, range * plan->head[h].eps) : (double)*at;
+                merged ? plsh_shard_larger((double)*at, range * shard->whole.head[h].eps)
+                       : (double)*at;
             const double sum = held + range * (share > 1 ? 1 : share);
             *at = nextafterf((float)sum, INFINITY);
         }
     }
 }
 
-void plsh_mpi_fades_certify(plsh_mpi_call *call) {
-    const plsh_mpi_plan *plan = call->plan;
-    for (int64_t i = 0; i < plan->units; i++) {
-        const plsh_mpi_unit *unit = &plan->unit[i];
+void plsh_shard_certify(const plsh_shard *shard, float *certificate) {
+    for (int64_t i = 0; i < shard->units; i++) {
+        const plsh_shard_unit *unit = &shard->unit[i];
         for (int64_t h = 0; unit->asks && h < unit->heads; h++)
-            certify_head(call, unit, unit->head + h);
+            certify_head(shard, unit, unit->head + h, certificate);
     }
 }

@@ -1,5 +1,5 @@
-/* mpi: which rows of others a rank's queries need. */
-#include "mpi/needs.h"
+/* shard: which rows of others a part's queries need. */
+#include "shard/state.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 #include "base/clones.h"
 #include "base/dtype.h"
 #include "base/thread.h"
+#include "head/bound.h"
+#include "head/check.h"
 
 /* D is bounded by that many of a row's nearest keys on each side. */
 enum { NEAREST = 8 };
 
 typedef enum side { LEFT, RIGHT } side;
-
-static double larger(double a, double b) { return a >= b || a != a ? a : b; }
 
 /* ---- Norms --------------------------------------------------------------------------------- */
 
@@ -33,8 +33,8 @@ PLSH_CLONES static double square_of_floats(const float *x, const float *c, int64
     return all;
 }
 
-double plsh_mpi_square(plsh_dtype dtype, const void *from, ptrdiff_t at, const float *c,
-                       int64_t dim) {
+double plsh_shard_square(plsh_dtype dtype, const void *from, ptrdiff_t at, const float *c,
+                         int64_t dim) {
     if (dtype == PLSH_DTYPE_FLOAT32) return square_of_floats((const float *)from + at, c, dim);
     double sum = 0;
     for (int64_t i = 0; i < dim; i++) {
@@ -44,17 +44,17 @@ double plsh_mpi_square(plsh_dtype dtype, const void *from, ptrdiff_t at, const f
     return sum;
 }
 
-static float norm_of(const plsh_mpi_plan *plan, int64_t kv, int64_t tile, int rank) {
-    const plsh_mpi_fades *f = plan->fades_state;
+static float norm_of(const plsh_shard *shard, int64_t kv, int64_t tile, int rank) {
+    const plsh_shard_state *f = shard->state;
     const int64_t first = f->first_tile[rank], tiles = f->first_tile[rank + 1] - first;
-    return f->norms[first * plan->whole.kv_heads + kv * tiles + tile - first];
+    return f->exchange.norms[first * shard->whole.kv_heads + kv * tiles + tile - first];
 }
 
 /* The rows of other ranks before (after) the own ones, of the sequence that goes on here. */
-static plsh_block others(const plsh_mpi_plan *plan, plsh_block sequence, side where) {
-    const plsh_block own = plsh_mpi_own_rows(plan);
-    const plsh_block all = {0, plan->whole.keys};
-    if (plsh_block_size(own) == 0 || (where == RIGHT && plan->whole.causal))
+static plsh_block others(const plsh_shard *shard, plsh_block sequence, side where) {
+    const plsh_block own = plsh_shard_own_rows(shard);
+    const plsh_block all = {0, shard->whole.keys};
+    if (plsh_block_size(own) == 0 || (where == RIGHT && shard->whole.causal))
         return (plsh_block){0, 0};
     const plsh_block beside =
         where == LEFT ? (plsh_block){all.begin, own.begin} : (plsh_block){own.end, all.end};
@@ -65,42 +65,43 @@ static plsh_block others(const plsh_mpi_plan *plan, plsh_block sequence, side wh
 
 /* The tiles of largest norm of a unit that fades, the largest first, of equal ones the first. A
  * norm that is not finite is none: everything is fetched for it. */
-static void find_outliers(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
-    const plsh_mpi_fades *f = plan->fades_state;
+static void find_outliers(const plsh_shard *shard, plsh_shard_unit *unit) {
+    const plsh_shard_state *f = shard->state;
     unit->outliers = 0;
-    for (int r = 0; unit->fades && r < plan->ranks; r++) {
+    for (int r = 0; unit->fades && r < shard->parts; r++) {
         for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++) {
-            const float norm = norm_of(plan, unit->kv_head, t, r);
+            const float norm = norm_of(shard, unit->kv_head, t, r);
             int at = unit->outliers;
             while (at > 0 && norm > unit->outlier[at - 1].norm) at--;
-            if (!isfinite(norm) || at == PLSH_MPI_OUTLIERS) continue;
-            if (unit->outliers < PLSH_MPI_OUTLIERS) unit->outliers++;
+            if (!isfinite(norm) || at == PLSH_SHARD_OUTLIERS) continue;
+            if (unit->outliers < PLSH_SHARD_OUTLIERS) unit->outliers++;
             memmove(&unit->outlier[at + 1], &unit->outlier[at],
                     (size_t)(unit->outliers - 1 - at) * sizeof *unit->outlier);
-            unit->outlier[at] = (plsh_mpi_outlier){.rows = {f->tile_begin[t], f->tile_begin[t + 1]},
-                                                   .tile = t,
-                                                   .rank = r,
-                                                   .norm = norm};
+            unit->outlier[at] =
+                (plsh_shard_outlier){.rows = {f->tile_begin[t], f->tile_begin[t + 1]},
+                                     .tile = t,
+                                     .part = r,
+                                     .norm = norm};
         }
     }
 }
 
-static bool is_outlier(const plsh_mpi_unit *unit, int64_t tile) {
+static bool is_outlier(const plsh_shard_unit *unit, int64_t tile) {
     for (int i = 0; i < unit->outliers; i++)
         if (unit->outlier[i].tile == tile) return true;
     return false;
 }
 
 /* Does a block see outlier i as a part of its own? */
-static bool fetches(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int i, plsh_block rows) {
+static bool fetches(const plsh_shard *shard, const plsh_shard_unit *unit, int i, plsh_block rows) {
     const plsh_block queries = unit->outlier[i].queries;
-    return (unit->fetches[plan->rank] >> i & 1) && queries.begin <= rows.begin &&
+    return (unit->fetches[shard->part] >> i & 1) && queries.begin <= rows.begin &&
            rows.end <= queries.end;
 }
 
-bool plsh_mpi_needs_merged(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t b) {
+bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t b) {
     for (int i = 0; i < unit->outliers; i++)
-        if (fetches(plan, unit, i, plan->fades_state->block[b].rows)) return true;
+        if (fetches(shard, unit, i, shard->state->block[b].rows)) return true;
     return false;
 }
 
@@ -109,24 +110,26 @@ bool plsh_mpi_needs_merged(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 /* before[t]: the largest norm of a tile from the begin of the sequence that reaches into the own
  * rows to t, but for outliers. Where a tile belongs to two sequences it counts for both. after[t]
  * likewise. */
-void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t kv) {
-    plsh_mpi_fades *f = plan->fades_state;
+void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t kv) {
+    plsh_shard_state *f = shard->state;
     if (f->blocks == 0) return;
-    const plsh_block left = others(plan, f->block[0].sequence, LEFT);
-    const plsh_block right = others(plan, f->block[f->blocks - 1].sequence, RIGHT);
+    const plsh_block left = others(shard, f->block[0].sequence, LEFT);
+    const plsh_block right = others(shard, f->block[f->blocks - 1].sequence, RIGHT);
     double most = 0;
-    for (int r = 0; r < plan->rank; r++) {
+    for (int r = 0; r < shard->part; r++) {
         for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++) {
             if (f->tile_begin[t + 1] <= left.begin) continue;
-            if (!is_outlier(unit, t)) most = larger(most, (double)norm_of(plan, kv, t, r));
+            if (!is_outlier(unit, t))
+                most = plsh_shard_larger(most, (double)norm_of(shard, kv, t, r));
             f->before[t] = (float)most;
         }
     }
     most = 0;
-    for (int r = plan->ranks - 1; r > plan->rank; r--) {
+    for (int r = shard->parts - 1; r > shard->part; r--) {
         for (int64_t t = f->first_tile[r + 1] - 1; t >= f->first_tile[r]; t--) {
             if (f->tile_begin[t] >= right.end) continue;
-            if (!is_outlier(unit, t)) most = larger(most, (double)norm_of(plan, kv, t, r));
+            if (!is_outlier(unit, t))
+                most = plsh_shard_larger(most, (double)norm_of(shard, kv, t, r));
             f->after[t] = (float)most;
         }
     }
@@ -136,18 +139,18 @@ void plsh_mpi_needs_maxima(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 
 /* A block and one side of it, for one head. */
 typedef struct view {
-    const plsh_mpi_plan *plan;
+    const plsh_shard *shard;
     const plsh_decay *decay;
     plsh_block rows, others; /* of the block; of other ranks on that side */
     side where;
 } view;
 
-static view look(const plsh_mpi_plan *plan, int64_t h, int64_t b, side where) {
-    const plsh_mpi_block *block = &plan->fades_state->block[b];
-    return (view){.plan = plan,
-                  .decay = &plan->head[h].partition.decay,
+static view look(const plsh_shard *shard, int64_t h, int64_t b, side where) {
+    const plsh_shard_block *block = &shard->state->block[b];
+    return (view){.shard = shard,
+                  .decay = &shard->whole.head[h].partition.decay,
                   .rows = block->rows,
-                  .others = others(plan, block->sequence, where),
+                  .others = others(shard, block->sequence, where),
                   .where = where};
 }
 
@@ -161,8 +164,8 @@ static double log_decay(const view *v, int64_t t, int64_t count) {
 
 /* The log of what the rows before tile `tile` (on the right: from it on) weigh relative to the
  * block's rows, at most. tile: one past the last that is left out, or the first. */
-static double log_rest(const view *v, int64_t tile, plsh_mpi_most most) {
-    const plsh_mpi_fades *f = v->plan->fades_state;
+static double log_rest(const view *v, int64_t tile, plsh_shard_most most) {
+    const plsh_shard_state *f = v->shard->state;
     int64_t edge = f->tile_begin[tile], t, count;
     double norm;
     if (v->where == LEFT) {
@@ -182,7 +185,7 @@ static double log_rest(const view *v, int64_t tile, plsh_mpi_most most) {
 }
 
 /* The same of an outlier. */
-static double log_outlier(const view *v, const plsh_mpi_outlier *tile, plsh_mpi_most most) {
+static double log_outlier(const view *v, const plsh_shard_outlier *tile, plsh_shard_most most) {
     const plsh_block rows = plsh_block_common(tile->rows, v->others);
     const int64_t count = plsh_block_size(rows);
     if (count == 0) return -INFINITY;
@@ -191,22 +194,22 @@ static double log_outlier(const view *v, const plsh_mpi_outlier *tile, plsh_mpi_
     return most.gap + most.norm * (double)tile->norm + log_decay(v, t, count) + 1e-6;
 }
 
-/* What a side may leave out of a row, a quarter of eps or half of that where there are two: a 16th
- * of it are outliers, so that they hardly make stretches longer. */
+/* What a side may leave out of a row: a 16th of it are outliers, so that they hardly make ranges
+ * longer. */
 typedef struct limits {
     double log_rest, log_outlier;
 } limits;
 
-static limits limits_of(const plsh_mpi_plan *plan, int64_t h) {
-    const plsh_head *head = &plan->head[h];
-    const double eps = head->method == PLSH_METHOD_EXACT ? head->eps : 0x1p-24;
-    const double share = eps / (plan->whole.causal ? 4 : 8);
-    return (limits){log(share * 15 / 16), log(share / (16 * PLSH_MPI_OUTLIERS))};
+static limits limits_of(const plsh_shard *shard, int64_t h) {
+    const plsh_head *head = &shard->whole.head[h];
+    const double eps = head->method == PLSH_METHOD_EXACT ? head->eps : PLSH_BOUND_EPS;
+    const double share = plsh_bound_of(eps, PLSH_BOUND_ABSENT, shard->whole.causal ? 1 : 2);
+    return (limits){log(share * 15 / 16), log(share / (16 * PLSH_SHARD_OUTLIERS))};
 }
 
 /* The outliers that a block may not leave out, a bit for each. */
-static int64_t needed_outliers(const plsh_mpi_unit *unit, const view *left, const view *right,
-                               plsh_mpi_most most, double limit) {
+static int64_t needed_outliers(const plsh_shard_unit *unit, const view *left, const view *right,
+                               plsh_shard_most most, double limit) {
     int64_t needed = 0;
     for (int i = 0; i < unit->outliers; i++)
         if (!(log_outlier(left, &unit->outlier[i], most) <= limit &&
@@ -216,124 +219,118 @@ static int64_t needed_outliers(const plsh_mpi_unit *unit, const view *left, cons
 }
 
 /* The tile at which nothing of others is fetched. */
-static int64_t own_edge(const plsh_mpi_plan *plan, side where) {
-    const plsh_mpi_fades *f = plan->fades_state;
-    return where == LEFT ? f->first_tile[plan->rank] : f->first_tile[plan->rank + 1];
+static int64_t own_edge(const plsh_shard *shard, side where) {
+    const plsh_shard_state *f = shard->state;
+    return where == LEFT ? f->first_tile[shard->part] : f->first_tile[shard->part + 1];
 }
 
 /* ---- Blocks of queries ------------------------------------------------------------------------
  */
 
-static ptrdiff_t query_at(const plsh_mpi_plan *plan, int64_t h, int64_t row) {
-    const plsh_layout layout = plan->whole.q;
-    return h * layout.head_stride + (row - plsh_mpi_own_queries(plan).begin) * layout.row_stride;
+static ptrdiff_t query_at(const plsh_shard *shard, int64_t h, int64_t row) {
+    const plsh_layout layout = shard->state->arrays.q_layout;
+    return h * layout.head_stride + (row - plsh_shard_own_queries(shard).begin) * layout.row_stride;
 }
 
-static double dot(const plsh_mpi_call *call, int64_t h, int64_t query, int64_t key) {
-    const plsh_attention *a = &call->plan->whole;
+static double dot(const plsh_shard *shard, int64_t h, int64_t query, int64_t key) {
+    const plsh_attention *a = &shard->whole;
+    const plsh_shard_arrays *arrays = &shard->state->arrays;
     const int64_t kv = h / (a->heads / a->kv_heads);
-    const ptrdiff_t q = query_at(call->plan, h, query);
-    const ptrdiff_t k =
-        kv * a->k.head_stride + (key - plsh_mpi_own_rows(call->plan).begin) * a->k.row_stride;
+    const ptrdiff_t q = query_at(shard, h, query);
+    const ptrdiff_t k = kv * arrays->k_layout.head_stride +
+                        (key - plsh_shard_own_rows(shard).begin) * arrays->k_layout.row_stride;
     double sum = 0;
     for (int64_t x = 0; x < a->head_dim; x++)
-        sum += (double)plsh_dtype_load(a->dtype, call->q, q + x) *
-               (double)plsh_dtype_load(a->dtype, call->k, k + x);
+        sum += (double)plsh_dtype_load(a->dtype, arrays->q, q + x) *
+               (double)plsh_dtype_load(a->dtype, arrays->k, k + x);
     return sum;
 }
 
 /* log D of a row, at least. */
-static double log_least(const plsh_mpi_call *call, int64_t h, int64_t row, plsh_block sequence) {
-    const plsh_attention *a = &call->plan->whole;
+static double log_least(const plsh_shard *shard, int64_t h, int64_t row, plsh_block sequence) {
+    const plsh_attention *a = &shard->whole;
     const plsh_block nearest = {row - NEAREST + 1, a->causal ? row + 1 : row + NEAREST};
     const plsh_block keys =
-        plsh_block_common(nearest, plsh_block_common(sequence, plsh_mpi_own_rows(call->plan)));
+        plsh_block_common(nearest, plsh_block_common(sequence, plsh_shard_own_rows(shard)));
     double score[2 * NEAREST], most = -INFINITY, sum = 0;
     for (int64_t j = keys.begin; j < keys.end; j++) {
         const int64_t t = j < row ? row - j : j - row;
-        score[j - keys.begin] = a->scale * dot(call, h, row, j) +
-                                plsh_decay_log(&call->plan->head[h].partition.decay, t);
-        most = larger(most, score[j - keys.begin]);
+        score[j - keys.begin] = a->scale * dot(shard, h, row, j) +
+                                plsh_decay_log(&shard->whole.head[h].partition.decay, t);
+        most = plsh_shard_larger(most, score[j - keys.begin]);
     }
     for (int64_t j = keys.begin; j < keys.end; j++) sum += exp(score[j - keys.begin] - most);
     return most + log(sum);
 }
 
 /* scale q.c of a row. */
-static double along_centre(const plsh_mpi_call *call, int64_t h, int64_t row) {
-    const plsh_attention *a = &call->plan->whole;
+static double along_centre(const plsh_shard *shard, int64_t h, int64_t row) {
+    const plsh_attention *a = &shard->whole;
     const int64_t kv = h / (a->heads / a->kv_heads);
-    const float *centre = call->plan->fades_state->centre + kv * a->head_dim;
-    const ptrdiff_t at = query_at(call->plan, h, row);
+    const float *centre = shard->state->exchange.centre + kv * a->head_dim;
+    const ptrdiff_t at = query_at(shard, h, row);
     double sum = 0;
     for (int64_t x = 0; x < a->head_dim; x++)
-        sum += (double)plsh_dtype_load(a->dtype, call->q, at + x) * (double)centre[x];
+        sum +=
+            (double)plsh_dtype_load(a->dtype, shard->state->arrays.q, at + x) * (double)centre[x];
     return a->scale * sum;
 }
 
 /* The largest norm of an own key. */
-static double own_norm(const plsh_mpi_plan *plan, int64_t kv) {
-    const plsh_mpi_fades *f = plan->fades_state;
+static double own_norm(const plsh_shard *shard, int64_t kv) {
+    const plsh_shard_state *f = shard->state;
     double most = 0;
-    for (int64_t t = f->first_tile[plan->rank]; t < f->first_tile[plan->rank + 1]; t++)
-        most = larger(most, (double)norm_of(plan, kv, t, plan->rank));
+    for (int64_t t = f->first_tile[shard->part]; t < f->first_tile[shard->part + 1]; t++)
+        most = plsh_shard_larger(most, (double)norm_of(shard, kv, t, shard->part));
     return most;
 }
 
 /* D >= exp(scale q_i.k_i), so scale q.c - log D <= |scale q| max |k - c|: where that does, nobody
  * looks at single keys. */
-static plsh_mpi_most measure(const plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h,
-                             int64_t b, double norm_of_keys) {
-    const plsh_mpi_plan *plan = call->plan;
-    const plsh_mpi_block *block = &plan->fades_state->block[b];
-    const view left = look(plan, h, b, LEFT), right = look(plan, h, b, RIGHT);
-    const limits limit = limits_of(plan, h);
-    plsh_mpi_most most = {0, 0};
+static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
+                               int64_t b, double norm_of_keys) {
+    const plsh_shard_block *block = &shard->state->block[b];
+    const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
+    const limits limit = limits_of(shard, h);
+    plsh_shard_most most = {0, 0};
     double square = 0;
     if (plsh_block_size(left.others) == 0 && plsh_block_size(right.others) == 0) return most;
     for (int64_t i = block->rows.begin; i < block->rows.end; i++)
-        square = larger(square, plsh_mpi_square(plan->whole.dtype, call->q, query_at(plan, h, i),
-                                                NULL, plan->whole.head_dim));
-    most.norm = fabs(plan->whole.scale) * sqrt(square);
+        square = plsh_shard_larger(
+            square, plsh_shard_square(shard->whole.dtype, shard->state->arrays.q,
+                                      query_at(shard, h, i), NULL, shard->whole.head_dim));
+    most.norm = fabs(shard->whole.scale) * sqrt(square);
     most.gap = most.norm * norm_of_keys;
-    if (log_rest(&left, own_edge(plan, LEFT), most) <= limit.log_rest &&
-        log_rest(&right, own_edge(plan, RIGHT), most) <= limit.log_rest &&
+    if (log_rest(&left, own_edge(shard, LEFT), most) <= limit.log_rest &&
+        log_rest(&right, own_edge(shard, RIGHT), most) <= limit.log_rest &&
         needed_outliers(unit, &left, &right, most, limit.log_outlier) == 0)
         return most;
     most.gap = -INFINITY;
     for (int64_t i = block->rows.begin; i < block->rows.end; i++)
-        most.gap =
-            larger(most.gap, along_centre(call, h, i) - log_least(call, h, i, block->sequence));
+        most.gap = plsh_shard_larger(most.gap, along_centre(shard, h, i) -
+                                                   log_least(shard, h, i, block->sequence));
     return most;
 }
 
 /* ---- Units ---------------------------------------------------------------------------------- */
-
-/* Does the head look at its decay, or its certificate? */
-static bool has_decay(const plsh_head *head) {
-    const plsh_decay *decay = &head->partition.decay;
-    plsh_error unused;
-    const bool unset = decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
-    return !unset && plsh_decay_check(decay, &unused) == PLSH_STATUS_OK;
-}
 
 /* What a unit needs: tiles from `left` to the own ones, and from those to `right`; outliers. */
 typedef struct wants {
     int64_t left, right, outliers;
 } wants;
 
-static void want(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t h, int64_t b,
+static void want(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, int64_t b,
                  wants *w) {
-    const limits limit = limits_of(plan, h);
-    const plsh_mpi_fades *f = plan->fades_state;
-    plsh_mpi_block *block = &f->block[b];
-    const plsh_mpi_most most = f->most[h * f->blocks + b];
-    const view left = look(plan, h, b, LEFT), right = look(plan, h, b, RIGHT);
-    if (!(log_rest(&left, own_edge(plan, LEFT), most) <= limit.log_rest)) {
+    const limits limit = limits_of(shard, h);
+    const plsh_shard_state *f = shard->state;
+    plsh_shard_block *block = &f->block[b];
+    const plsh_shard_most most = f->most[h * f->blocks + b];
+    const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
+    if (!(log_rest(&left, own_edge(shard, LEFT), most) <= limit.log_rest)) {
         while (!(log_rest(&left, w->left, most) <= limit.log_rest)) w->left--;
         block->looks_left = true;
     }
-    if (!(log_rest(&right, own_edge(plan, RIGHT), most) <= limit.log_rest)) {
+    if (!(log_rest(&right, own_edge(shard, RIGHT), most) <= limit.log_rest)) {
         while (!(log_rest(&right, w->right, most) <= limit.log_rest)) w->right++;
         block->looks_right = true;
     }
@@ -342,135 +339,132 @@ static void want(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t h
 }
 
 typedef struct measuring {
-    const plsh_mpi_call *call;
-    const plsh_mpi_unit *unit;
+    const plsh_shard *shard;
+    const plsh_shard_unit *unit;
     int64_t head;
     double norm;
 } measuring;
 
 static void measure_block(void *context, int64_t b, int slot) {
     const measuring *m = context;
-    const plsh_mpi_fades *f = m->call->plan->fades_state;
+    const plsh_shard_state *f = m->shard->state;
     (void)slot;
-    f->most[m->head * f->blocks + b] = measure(m->call, m->unit, m->head, b, m->norm);
+    f->most[m->head * f->blocks + b] = measure(m->shard, m->unit, m->head, b, m->norm);
 }
 
-static void want_head(plsh_mpi_call *call, const plsh_mpi_unit *unit, int64_t h, wants *w) {
-    plsh_mpi_plan *plan = call->plan;
-    plsh_mpi_fades *f = plan->fades_state;
-    const int64_t kv = h / (plan->whole.heads / plan->whole.kv_heads);
-    measuring m = {call, unit, h, own_norm(plan, kv)};
-    plsh_mpi_needs_maxima(plan, unit, kv);
-    plsh_thread_run(plan->whole.threads, f->blocks, measure_block, &m);
-    for (int64_t b = 0; b < f->blocks; b++) want(plan, unit, h, b, w);
+static void want_head(plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, wants *w) {
+    plsh_shard_state *f = shard->state;
+    const int64_t kv = h / (shard->whole.heads / shard->whole.kv_heads);
+    measuring m = {shard, unit, h, own_norm(shard, kv)};
+    plsh_shard_fill_maxima(shard, unit, kv);
+    plsh_thread_run(shard->whole.threads, f->blocks, measure_block, &m);
+    for (int64_t b = 0; b < f->blocks; b++) want(shard, unit, h, b, w);
 }
 
 /* An outlier next to the stretch, or not far from it for its length, makes it longer: a few more
  * rows are cheaper than a part of its own. */
-static void join_outliers(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, wants *w) {
-    const plsh_mpi_fades *f = plan->fades_state;
-    const plsh_block own = plsh_mpi_own_rows(plan);
+static void join_outliers(const plsh_shard *shard, const plsh_shard_unit *unit, wants *w) {
+    const plsh_shard_state *f = shard->state;
+    const plsh_block own = plsh_shard_own_rows(shard);
     for (bool again = true; again;) {
         again = false;
         const int64_t begin = f->tile_begin[w->left], end = f->tile_begin[w->right];
         for (int i = 0; i < unit->outliers && !again; i++) {
-            const plsh_mpi_outlier *tile = &unit->outlier[i];
+            const plsh_shard_outlier *tile = &unit->outlier[i];
             const bool before = tile->tile < w->left, after = tile->tile >= w->right;
             const int64_t between = before ? begin - tile->rows.end : tile->rows.begin - end;
             const int64_t stretch = before ? own.begin - begin : end - own.end;
             again = (w->outliers >> i & 1) && (before || after) &&
-                    between <= f->tile_rows + stretch / 4;
+                    (shard->one_range || between <= f->tile_rows + stretch / 4);
             if (again && before) w->left = tile->tile;
             if (again && after) w->right = tile->tile + 1;
         }
     }
 }
 
-/* Which queries see none but the own rows in their first call, and which see an outlier? */
-static void find_queries(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, const wants *w) {
-    const plsh_mpi_fades *f = plan->fades_state;
+/* Which queries see none but the own rows in their first shard, and which see an outlier? */
+static void find_queries(const plsh_shard *shard, plsh_shard_unit *unit, const wants *w) {
+    const plsh_shard_state *f = shard->state;
     int64_t before = 0, after = 0; /* the outliers in the stretch */
     for (int i = 0; i < unit->outliers; i++) {
         const int64_t tile = unit->outlier[i].tile;
-        before |= (int64_t)(w->left <= tile && tile < own_edge(plan, LEFT)) << i;
-        after |= (int64_t)(own_edge(plan, RIGHT) <= tile && tile < w->right) << i;
+        before |= (int64_t)(w->left <= tile && tile < own_edge(shard, LEFT)) << i;
+        after |= (int64_t)(own_edge(shard, RIGHT) <= tile && tile < w->right) << i;
     }
-    unit->fetches[plan->rank] = w->outliers & ~(before | after);
-    unit->near = plsh_mpi_own_queries(plan);
+    unit->fetches[shard->part] = w->outliers & ~(before | after);
+    unit->near = plsh_shard_own_queries(shard);
     for (int64_t b = 0; b < f->blocks; b++) {
-        const plsh_mpi_block *block = &f->block[b];
+        const plsh_shard_block *block = &f->block[b];
         if ((block->looks_left || (block->outliers & before)) && block->rows.end > unit->near.begin)
             unit->near.begin = block->rows.end;
         if ((block->looks_right || (block->outliers & after)) && block->rows.begin < unit->near.end)
             unit->near.end = block->rows.begin;
         for (int i = 0; i < unit->outliers; i++)
-            if ((unit->fetches[plan->rank] & block->outliers) >> i & 1)
+            if ((unit->fetches[shard->part] & block->outliers) >> i & 1)
                 unit->outlier[i].queries = plsh_block_hull(unit->outlier[i].queries, block->rows);
     }
 }
 
-void plsh_mpi_needs_find(plsh_mpi_call *call, plsh_mpi_unit *unit) {
-    plsh_mpi_plan *plan = call->plan;
-    const plsh_mpi_fades *f = plan->fades_state;
-    const plsh_block queries = plsh_mpi_own_queries(plan), rows = plsh_mpi_own_rows(plan);
-    plsh_block *need = &unit->need[plan->rank];
+void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit) {
+    const plsh_shard_state *f = shard->state;
+    const plsh_block queries = plsh_shard_own_queries(shard), rows = plsh_shard_own_rows(shard);
+    plsh_block *need = &unit->need[shard->part];
     *need = (plsh_block){rows.begin, rows.begin};
     unit->near = (plsh_block){queries.begin, queries.begin};
-    unit->fetches[plan->rank] = 0;
-    find_outliers(plan, unit);
+    unit->fetches[shard->part] = 0;
+    find_outliers(shard, unit);
     if (f->blocks == 0) return;
-    wants w = {own_edge(plan, LEFT), own_edge(plan, RIGHT), 0};
+    wants w = {own_edge(shard, LEFT), own_edge(shard, RIGHT), 0};
     for (int64_t b = 0; b < f->blocks; b++) {
         f->block[b].looks_left = f->block[b].looks_right = false;
         f->block[b].outliers = 0;
     }
     for (int64_t h = unit->head; h < unit->head + unit->heads; h++)
-        if (has_decay(&plan->head[h])) want_head(call, unit, h, &w);
-    join_outliers(plan, unit, &w);
-    find_queries(plan, unit, &w);
-    const plsh_block left = others(plan, f->block[0].sequence, LEFT);
-    const plsh_block right = others(plan, f->block[f->blocks - 1].sequence, RIGHT);
+        if (plsh_head_knows_decay(&shard->whole.head[h])) want_head(shard, unit, h, &w);
+    join_outliers(shard, unit, &w);
+    find_queries(shard, unit, &w);
+    const plsh_block left = others(shard, f->block[0].sequence, LEFT);
+    const plsh_block right = others(shard, f->block[f->blocks - 1].sequence, RIGHT);
     *need = rows;
-    if (w.left < own_edge(plan, LEFT))
+    if (w.left < own_edge(shard, LEFT))
         need->begin = f->tile_begin[w.left] > left.begin ? f->tile_begin[w.left] : left.begin;
-    if (w.right > own_edge(plan, RIGHT))
+    if (w.right > own_edge(shard, RIGHT))
         need->end = f->tile_begin[w.right] < right.end ? f->tile_begin[w.right] : right.end;
-    if (plan->whole.causal) need->end = queries.end;
+    if (shard->whole.causal) need->end = queries.end;
     if (unit->fades) return;
-    *need = plsh_block_hull(*need, unit->reach[plan->rank]);
+    *need = plsh_block_hull(*need, unit->reach[shard->part]);
     unit->near = plsh_block_common(unit->near, unit->reach_near);
 }
 
 /* Outliers of one side that a block has not seen, tiles first .. end - 1 being those that it has.
  */
-static double rest_of_outliers(const view *v, const plsh_mpi_unit *unit, int64_t first, int64_t end,
-                               plsh_mpi_most most) {
+static double rest_of_outliers(const view *v, const plsh_shard_unit *unit, int64_t first,
+                               int64_t end, plsh_shard_most most) {
     double share = 0;
     for (int i = 0; i < unit->outliers; i++) {
-        const plsh_mpi_outlier *tile = &unit->outlier[i];
+        const plsh_shard_outlier *tile = &unit->outlier[i];
         if (first <= tile->tile && tile->tile < end) continue;
-        if (!fetches(v->plan, unit, i, v->rows)) share += exp(log_outlier(v, tile, most));
+        if (!fetches(v->shard, unit, i, v->rows)) share += exp(log_outlier(v, tile, most));
     }
     return share;
 }
 
-double plsh_mpi_needs_rest(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int64_t h,
-                           int64_t b) {
-    const plsh_mpi_fades *f = plan->fades_state;
-    const plsh_mpi_most most = f->most[h * f->blocks + b];
-    const plsh_block rows = f->block[b].rows, need = unit->need[plan->rank];
+double plsh_shard_rest(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, int64_t b) {
+    const plsh_shard_state *f = shard->state;
+    const plsh_shard_most most = f->most[h * f->blocks + b];
+    const plsh_block rows = f->block[b].rows, need = unit->need[shard->part];
     double share = 0;
-    if (!has_decay(&plan->head[h])) return 0; /* its certificate is NaN, or 0 */
+    if (!plsh_head_knows_decay(&shard->whole.head[h])) return 0; /* its certificate is NaN, or 0 */
     const bool far = plsh_block_size(unit->near) == 0;
-    const view left = look(plan, h, b, LEFT), right = look(plan, h, b, RIGHT);
-    int64_t first = own_edge(plan, LEFT), end = own_edge(plan, RIGHT);
+    const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
+    int64_t first = own_edge(shard, LEFT), end = own_edge(shard, RIGHT);
     bool all_left = false, all_right = false; /* has it seen everything there? */
     if (far || rows.begin < unit->near.begin) {
         while (first > 0 && f->tile_begin[first - 1] >= need.begin) first--;
         all_left = need.begin <= left.others.begin;
     }
     if (far || rows.begin >= unit->near.end) {
-        while (end < f->first_tile[plan->ranks] && f->tile_begin[end + 1] <= need.end) end++;
+        while (end < f->first_tile[shard->parts] && f->tile_begin[end + 1] <= need.end) end++;
         all_right = need.end >= right.others.end;
     }
     if (!all_left)

@@ -1,11 +1,14 @@
 /* attention/cache: how far an `exact` query has to look.
  *
- * With the sum l 2^m of the keys seen so far, what is left may weigh eps l 2^m in all. Half of that
- * is for stopping: the keys of the pages [0, P) weigh at most the sum over a few groups of pages of
- * 2^(|q| longest key of the group) sum k(t). The groups double with the distance, so that one huge
- * key far back (every model has some near position 0) spoils only the bound of its own group, which
- * the decay has long made small. The other half is for single pages, skipped by norm or box. */
+ * With the sum l 2^m of the keys seen so far, what is left may weigh eps l 2^m in all
+ * (head/bound.h). Before it stops: the keys of the pages [0, P) weigh at most the sum over a few
+ * groups of pages of 2^(|q| longest key of the group) sum k(t). The groups double with the
+ * distance, so that one huge key far back (every model has some near position 0) spoils only the
+ * bound of its own group, which the decay has long made small. Single pages are skipped by norm or
+ * box. */
 #include "attention/cache/exact.h"
+
+#include "head/bound.h"
 
 #include <math.h>
 
@@ -18,9 +21,11 @@ void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layou
     query->from = page > 0 ? (page - 1) * PLSH_PAGE_KEYS : 0;
 }
 
-/* log2 of what the row may leave out: (eps / 2) l 2^m. NaN where the sum is: nothing then. */
+/* log2 of what the row may leave out to stop, and by pages, which have as much. NaN where the sum
+ * is: nothing then. */
 static double budget_log2(const plsh_cache_query *query) {
-    return (double)query->m + log2((double)query->l * query->mask_row.mask->head.eps / 2);
+    return (double)query->m + log2((double)query->l * plsh_bound_of(query->mask_row.mask->head.eps,
+                                                                    PLSH_BOUND_OLDER, 1));
 }
 
 /* log2 of a bound of the keys of the pages begin..end-1, none longer than `longest`. */

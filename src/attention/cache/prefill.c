@@ -6,7 +6,7 @@
  * plsh_plan_forward on arrays, to the bit.
  *
  * A plan summarises all keys of `exact` heads. Behind a long text it is made for the newest keys
- * alone: those before them may weigh eps / 2 of every row, and the plan leaves out the other half.
+ * alone: those before them and the plan have a share of eps each (head/bound.h).
  * The numbers are then those of a plan over these keys. */
 #include "attention/cache/prefill.h"
 
@@ -15,6 +15,7 @@
 #include "attention/run/forward.h"
 #include "base/arena.h"
 #include "base/dtype.h"
+#include "head/bound.h"
 
 #include <math.h>
 
@@ -57,7 +58,8 @@ static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens,
         .mask_row = {&setup->mask[head], &cache->mask_state[head], NULL, position, -1},
         .norm = sqrt(q_square) * (1 + 1e-6)};
     const double rounding = query.norm * (sqrt(k_square) * 0x1p-8 + 1e-6);
-    const double budget = own - rounding + log2(setup->mask[head].head.eps / 2);
+    const double budget =
+        own - rounding + log2(plsh_bound_of(setup->mask[head].head.eps, PLSH_BOUND_OLDER, 1));
     return plsh_cache_exact_first_page(&query, &cache->store[kv], end, budget);
 }
 
@@ -109,7 +111,7 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
     plsh_head *head = memory;
     for (int64_t h = 0; h < setup->heads; h++) {
         head[h] = setup->mask[h].head;
-        if (first_page > 0) head[h].eps /= 2;
+        if (first_page > 0) head[h].eps = plsh_bound_of(head[h].eps, PLSH_BOUND_CHUNK, 1);
     }
     plsh_attention attention = {.heads = setup->heads,
                                 .kv_heads = setup->kv_heads,

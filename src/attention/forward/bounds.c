@@ -1,16 +1,14 @@
 /* attention: what `exact` may leave out.
  *
- * A piece of keys weighs, for query i, at most 2^u times the sum of k over its distances, where u
- * bounds the score: q.mean + |q_i| |k - mean|max, or the maximum over the piece's box, or over the
- * ball around its centre. What is left out is charged against eps times the row's sum so far, which
- * only grows: half of eps to pieces that their box excludes, or their weights once they are known,
- * a quarter to those that their norm alone excludes, a quarter to the rest beyond the point where
- * the walk stops. NaN satisfies no comparison, so it leaves out nothing. */
+ * head/bound.h has the inequality and the shares of eps. Scores are measured from q.mean, the mean
+ * being that of a few keys of the sequence. Charges are compared with eps times the row's sum so
+ * far, which only grows. */
 #include <math.h>
 #include <string.h>
 
 #include "attention/forward/bounds.h"
 #include "base/memory.h"
+#include "head/bound.h"
 
 enum { PIECES = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
 typedef enum side { LEFT, RIGHT } side;
@@ -85,9 +83,9 @@ static float worst_row(const plsh_tile *tile, int g, int rows, float norm) {
     return worst;
 }
 
-/* A quarter of eps, for both sides together where there are two. */
-static float log_quarter(const plsh_tile *tile) {
-    return tile->head->log_eps - (tile->plan->shape.causal ? 2.0f : 3.0f);
+/* log2 of a share of eps, for one side. */
+static float log_share(const plsh_tile *tile, plsh_bound_share share) {
+    return plsh_bound_log2_of(tile->head->log_eps, share, tile->plan->shape.causal ? 1 : 2);
 }
 
 /* Charges 2^log to every row of group g, for what norms alone leave out. Only certificates ask. */
@@ -98,7 +96,7 @@ static void charge_group(plsh_tile *tile, int g, float log) {
 static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
     row_state state = fill_shift(tile, g, where);
     float rest = plsh_decay_sums_rest(&tile->head->sums, distance),
-          limit = log_quarter(tile) - rest;
+          limit = log_share(tile, PLSH_BOUND_REST) - rest;
     float worst = state.most_norm * norm - state.least_shift;
     if (!(worst <= limit)) worst = worst_row(tile, g, state.rows, norm);
     if (!(worst <= limit)) return false;
@@ -125,7 +123,7 @@ static bool charge(plsh_tile *tile, int g, int rows, int i) {
     int group = tile->kernel->group;
     float *left_out = tile->exact.left_out + (ptrdiff_t)g * group;
     const float *e = tile->exact.piece + (ptrdiff_t)i * group;
-    const float budget = 0.5f * (float)tile->head->head.eps;
+    const float budget = (float)plsh_bound_of(tile->head->head.eps, PLSH_BOUND_PIECES, 1);
     bool fits = true;
     for (int r = 0; r < rows; r++) fits &= left_out[r] + e[r] <= budget;
     for (int r = 0; fits && r < rows; r++) left_out[r] += e[r];
@@ -148,7 +146,7 @@ bool plsh_bounds_spare(plsh_tile *tile, int g, int64_t first, int count, const f
     if (t < 1) return false; /* the diagonal */
     const float beyond = exp2f(plsh_decay_sums_rest(&tile->head->sums, t) -
                                plsh_decay_sums_some(&tile->head->sums, t, count));
-    const float budget = 0.5f * (float)tile->head->head.eps;
+    const float budget = (float)plsh_bound_of(tile->head->head.eps, PLSH_BOUND_PIECES, 1);
     for (int r = 0; r < rows; r++) {
         e[r] = ((now[r] - l[r]) + (now_low[r] - l_low[r])) * (1.0f + 0x1p-20f) / l[r];
         if (!(tile->alpha[r] == 1.0f && left_out[r] + e[r] * beyond <= budget)) return false;
@@ -166,11 +164,13 @@ static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float 
     int64_t x = tile->sequence;
     float pieces = (float)(tile->plan->first_piece[x + 1] - tile->plan->first_piece[x]);
     float most = state.most_norm * norm - state.least_shift + bias;
-    if (most <= log_quarter(tile) - log2f(pieces)) {
+    if (most <= log_share(tile, PLSH_BOUND_NORMS) - log2f(pieces)) {
         charge_group(tile, g, most);
         return LEAVE_OUT;
     }
-    return bias - state.least_shift > tile->head->log_eps - 1.0f ? KEEP : LOOK;
+    return bias - state.least_shift > plsh_bound_log2_of(tile->head->log_eps, PLSH_BOUND_PIECES, 1)
+               ? KEEP
+               : LOOK;
 }
 
 /* Decides about pieces of the sequence, all on one side of group g. */

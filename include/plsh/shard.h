@@ -1,0 +1,182 @@
+/* plsh/shard.h - which rows of others does a part of a text need?
+ *
+ * For programs that spread the rows of one long text (or of several packed ones) over processes and
+ * move rows themselves. plsh/mpi.h and plsh.torch.context_parallel are built on it. Nothing here
+ * sends anything.
+ *
+ * Part p of a text holds the rows splits[p] .. splits[p+1] - 1 of q, k and v. Heads that are
+ * treated alike are a unit. What a unit needs of k and v besides the part's own rows:
+ *
+ * - dense, none: everything that causality leaves (`rotates`: take one part's rows at a time, and
+ *   merge the results by their log-sum-exps)
+ * - window, fixed, plsh, masks, mean: `reach`, known from the description alone
+ * - exact: `need`, found from the data, as follows (`fades`)
+ *
+ * Keys k_j of the rows [begin, e) that a part does not have weigh, for its query i, at most
+ *
+ *     exp(scale q_i.c + |scale q_i| M(e)) (k(t) + k(t+1) + ...),      M(e) = max |k_j - c|,
+ *
+ * where t is the distance of row e - 1, and c is one point for all parts, near the mean of the
+ * keys. M is known from the norms of all parts' tiles of keys. It is compared with what the row
+ * weighs at least,
+ *
+ *     D_i >= sum of exp(scale q_i.k_j) k(|i-j|) over its nearest own keys j.
+ *
+ * One key of large norm far away (the first of a text, that every query looks at) would fetch all
+ * rows up to it. So M leaves out the few tiles of largest norm of a kv head, the outliers; tile T
+ * of n rows, whose nearest one is at distance t, is bounded by itself,
+ *
+ *     exp(scale q_i.c + |scale q_i| M_T) (k(t) + ... + k(t+n-1)),     M_T = max of T's |k_j - c|.
+ *
+ * Rows are fetched tile by tile, in one range, until the rest is at most 15/16 of eps / 4 of every
+ * row (both sides together). Of the outliers beyond, each that may weigh more than its share of the
+ * last 16th is fetched, too. The calls on the rows that are there have the rest of eps
+ * (plsh_shard_eps). NaN satisfies no comparison, so it fetches everything.
+ *
+ * A call, on every part (collectives in brackets are the caller's):
+ *
+ *     plsh_shard_create(&options, &shard, &error)          // once
+ *     plsh_shard_prepare(shard, &error)                    // once, if a unit fades
+ *     plsh_shard_exchange *x = shard->exchange;
+ *     plsh_shard_begin(shard, &arrays)                     // centre, if this part is x->root
+ *     [broadcast x->centre from x->root]
+ *     plsh_shard_measure(shard)                            // x->own_norms
+ *     [gather x->own_norms of all parts into x->norms]
+ *     plsh_shard_find(shard, false)                        // x->own_needs
+ *     [gather x->own_needs of all parts into x->needs]
+ *     plsh_shard_learn(shard)                              // unit[i].need and fetches of all parts
+ *
+ * A shard belongs to one thread at a time. */
+#ifndef PLSH_SHARD_H
+#define PLSH_SHARD_H
+
+#include "plsh/head.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PLSH_SHARD_OUTLIERS = 16 };
+
+/* A tile of keys that is fetched by itself: one of largest norm of its kv head. The same on all
+ * parts, but for `queries`. */
+typedef struct plsh_shard_outlier {
+    plsh_block rows;
+    int64_t tile;
+    int part; /* that has it */
+    float norm;
+    plsh_block queries; /* the own ones that see it */
+} plsh_shard_outlier;
+
+/* Heads that are treated alike: neighbours of one kv head, or all heads of several kv heads. */
+typedef struct plsh_shard_unit {
+    bool rotates; /* dense and none: needs all that causality leaves */
+    bool fades;   /* exact: needs are found from the data */
+    bool asks;    /* so they are in this call, for a certificate too */
+    int64_t head, heads, kv_head, kv_heads;
+    plsh_block *reach;     /* [parts], rows of k that the part's queries see by the descriptor */
+    plsh_block *need;      /* [parts], rows of k that they are to have in this call */
+    int64_t *fetches;      /* [parts], and a bit for each outlier that they are to have, too */
+    plsh_block reach_near; /* of the own queries, those that see none but the own rows */
+    plsh_block near;       /* and those of this call */
+    plsh_shard_outlier outlier[PLSH_SHARD_OUTLIERS]; /* where it fades */
+    int outliers;
+} plsh_shard_unit;
+
+/* What a part tells the others of a unit that asks: its need and fetches. */
+typedef struct plsh_shard_need {
+    plsh_block rows;
+    int64_t outliers;
+} plsh_shard_need;
+
+/* What parts tell each other. The memory is the shard's. */
+typedef struct plsh_shard_exchange {
+    int root;                           /* the part that has the centre */
+    int64_t centre_count;               /* kv_heads * head_dim */
+    float *centre;                      /* near the mean of the keys */
+    int *norm_counts, *norm_places;     /* [parts], of their norms, and where they begin */
+    float *own_norms, *norms;           /* [kv_heads][tiles of the part]; of all parts in order */
+    int64_t range_count;                /* 2 kv_heads * value_dim */
+    float *own_ranges, *ranges;         /* certificates: the range of each column of v */
+    int64_t need_count;                 /* units that ask */
+    plsh_shard_need *own_needs, *needs; /* of these; of all parts in order */
+} plsh_shard_exchange;
+
+typedef struct plsh_shard_options {
+    /* The whole text, but for its layouts, which nobody looks at. Queries are all the keys (offsets
+     * of packed sequences are equal); or, where there is a single sequence, the last of them.
+     * `places` is NULL, no head is `auto` (plsh_plan_head tells what it stands for). */
+    const plsh_attention *whole;
+    const int64_t *splits; /* parts + 1 rows from 0 to keys, not falling; NULL: plsh_shard_split */
+    int parts, part;
+    /* Units have one kv head each, and `need` is all that they fetch: an outlier that matters makes
+     * it longer. For callers that attend to one range of rows. */
+    bool one_range;
+} plsh_shard_options;
+
+/* Read only. */
+typedef struct plsh_shard {
+    int parts, part;
+    bool one_range;
+    plsh_attention whole; /* zeros replaced, one head per head; pointers to copies */
+    plsh_block *rows;     /* [parts], of k and v */
+    plsh_block *queries;  /* [parts], those of q in numbers of keys' rows */
+    plsh_shard_unit *unit;
+    int64_t units;
+    plsh_shard_exchange *exchange; /* after plsh_shard_prepare */
+    struct plsh_shard_state *state;
+} plsh_shard;
+
+/* The first row of a part (0 <= part <= parts) where rows are spread evenly: floor(rows part /
+ * parts). */
+PLSH_API int64_t plsh_shard_split(int64_t rows, int parts, int part);
+
+/* Everything is copied, but for decay tables and labels, which must outlive the shard. */
+PLSH_API plsh_status plsh_shard_create(const plsh_shard_options *options, plsh_shard **shard,
+                                       plsh_error *error);
+PLSH_API void plsh_shard_destroy(plsh_shard *shard); /* NULL is fine */
+
+/* Which rows of k do the unit's heads see from these queries, by the descriptor? */
+PLSH_API plsh_status plsh_shard_reach(const plsh_shard *shard, const plsh_shard_unit *unit,
+                                      plsh_block queries, plsh_block *keys, plsh_error *error);
+
+/* need and near of all units are those of the descriptor: before a call, if there was one. */
+PLSH_API void plsh_shard_reset(plsh_shard *shard);
+
+/* The eps of calls on the rows that a part holds; 0 stands for 2^-24. */
+PLSH_API double plsh_shard_eps(double eps, int parts);
+
+/* ---- Needs that depend on the data -------------------------------------------- */
+
+/* The part's own rows; layouts of zeros are [heads, own rows, dim] without gaps. v is for
+ * certificates only. */
+typedef struct plsh_shard_arrays {
+    const void *q, *k, *v;
+    plsh_layout q_layout, k_layout, v_layout;
+} plsh_shard_arrays;
+
+/* The memory for it, once. */
+PLSH_API plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error);
+
+/* Keeps the arrays until plsh_shard_find is over; fills in the centre, on the root alone. */
+PLSH_API void plsh_shard_begin(plsh_shard *shard, const plsh_shard_arrays *arrays);
+
+/* Fills in own_norms, and own_ranges if v is there. */
+PLSH_API void plsh_shard_measure(plsh_shard *shard);
+
+/* Sets asks, near, outliers, and need and fetches of this part, of the units that fade, or, for a
+ * certificate, of all that do not rotate; and own_needs. */
+PLSH_API void plsh_shard_find(plsh_shard *shard, bool certificate);
+
+/* Takes need and fetches of all parts from `needs`. */
+PLSH_API void plsh_shard_learn(plsh_shard *shard);
+
+/* Adds to a certificate [heads, own queries] of the calls what the rows that were not fetched may
+ * have weighed. */
+PLSH_API void plsh_shard_certify(const plsh_shard *shard, float *certificate);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
