@@ -1,5 +1,8 @@
 """plsh.hf.Cache: chosen by generate, the same tokens as without a cache, what is refused."""
 
+import copy
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -154,3 +157,20 @@ def test_torch_cache():
         cache.step(q[:1], k[:1], v[:1])
     with pytest.raises(ValueError, match="k: 60 tokens"):
         cache.step(q[:, :, :1], k, v)
+
+
+def test_pickled_and_copied():
+    """Caches of torch and of transformers go on as before where they come back."""
+    x, y = ([torch.randn(2, 4, n, 8) for _ in range(3)] for n in (10, 1))
+    cache = plsh.torch.Cache(method="plsh", samples=4)
+    cache.step(*x)
+    assert repr(cache) == "<Cache of 2 sequences, 10 tokens: method='plsh', samples=4>"
+    others = [pickle.loads(pickle.dumps(cache)), copy.deepcopy(cache)]
+    wanted = cache.step(*y)
+    assert all(torch.equal(other.step(*y), wanted) for other in others)
+    model, cache = with_plsh(tiny("bloom")), plsh.hf.Cache()
+    with torch.no_grad():
+        model(ids(1, 10), past_key_values=cache)
+        caches = [cache, pickle.loads(pickle.dumps(cache)), copy.deepcopy(cache)]
+        wanted, *found = [model(ids(1, 1), past_key_values=z).logits for z in caches]
+    assert all(torch.equal(z, wanted) for z in found)
