@@ -8,9 +8,11 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-/* A tile of keys has at least 128 rows, and there are not many more than 32768 of them: a norm of
- * each goes to every part. */
+/* A tile of keys has at least so many rows, and there are not many more than 32768 of them: a norm
+ * of each goes to every part. */
 enum { TILE_ROWS = 128, TILES_MOST = 32768, CENTRE_ROWS = 64 };
+/* Where outliers are not fetched one by one, tiles are finer. */
+enum { ONE_RANGE_TILE_ROWS = 64 };
 
 static plsh_status allocate(void *out, int64_t count, size_t size, plsh_error *error) {
     return plsh_allocate((void **)out, (size_t)count, size, "summaries of keys", error);
@@ -20,7 +22,7 @@ static plsh_status allocate(void *out, int64_t count, size_t size, plsh_error *e
 
 static plsh_status make_tiles(const plsh_shard *shard, plsh_shard_state *f, plsh_error *error) {
     const int parts = shard->parts;
-    f->tile_rows = TILE_ROWS;
+    f->tile_rows = shard->one_range ? ONE_RANGE_TILE_ROWS : TILE_ROWS;
     while (shard->whole.keys / f->tile_rows > TILES_MOST) f->tile_rows *= 2;
     plsh_status status = allocate(&f->first_tile, parts + 1, sizeof(int64_t), error);
     if (!status) status = allocate(&f->exchange.norm_counts, parts, sizeof(int), error);

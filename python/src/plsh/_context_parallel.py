@@ -2,21 +2,21 @@
 
 What a rank needs of the others' keys follows from the heads: the window, the block of `fixed`, the
 union of the blocks of a sampled head (a partition is a function of its seed) are known without
-asking; for `exact` the ranks exchange summaries of their keys first (plsh._remote_keys). These keys,
+asking; for `exact` the ranks exchange the norms of their keys first (plsh/shard.h). These keys,
 the halo, are fetched once, head by head as far as each reaches, and kept for the backward pass, which
 sends their gradients back. `dense` and `none` see everything: their keys go round in a ring, and
 the results of the blocks are merged by their log-sum-exps.
 
 All ranks make the same calls in the same order. One call is: a small all-gather of shapes and options
-(`Ranks.settle`), for `exact` one of summaries, one more small one that says that everyone is ready,
-then the rows.
+(`Ranks.settle`), for `exact` one of centres and one of norms, one more small one that says that
+everyone is ready, then the rows.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union, cast, overload
 
 import numpy as np
 import torch
@@ -187,22 +187,27 @@ def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters
 
 def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
     """Finds out what is needed, and takes the memory for it; an error becomes one of all ranks."""
-    error: Optional[Exception] = None
+    errors: list[Exception] = []
     q, k, v = (x.detach() for x in (asked.q, asked.k, asked.v))
-    if sharded.has_exact:
+    shards = sharded.layout.shards if sharded.has_exact else ()
+
+    def attempt(run: Callable[[], Any], otherwise: Any) -> Any:
         try:
-            summary = sharded.summary(k)
+            return otherwise if errors else run()
         except Exception as failed:  # told to all ranks by settle
-            error, summary = failed, sharded.no_summary(k)
-        summaries = sharded.ranks.gather(summary)
-    try:
-        if sharded.has_exact and error is None:
-            sharded.seek(q, k, summaries)
-        ready = sharded.prepare(q, k, v)
-    except Exception as failed:  # the same
-        error = error or failed
-    sharded.learn(sharded.ranks.settle(error, sharded.needs()))
-    return ready
+            errors.append(failed)
+            return otherwise
+
+    if shards:
+        nothing = sharded.no_summary(len(shards), shards[0].centre_width)
+        centres = sharded.ranks.gather(
+            attempt(lambda: sharded.centres(q, k), nothing))[shards[0].root]
+        nothing = sharded.no_summary(len(shards), shards[0].norm_width)
+        norms = sharded.ranks.gather(attempt(lambda: sharded.norms(q, k, centres), nothing))
+        attempt(lambda: sharded.seek(q, k, centres, norms), None)
+    ready = attempt(lambda: sharded.prepare(q, k, v), None)
+    sharded.learn(sharded.ranks.settle(errors[0] if errors else None, sharded.needs()))
+    return cast(Ready, ready)
 
 
 @overload
@@ -260,9 +265,9 @@ def context_parallel(
     table = ranks.settle(error, header)
     offsets = _check_tables(table, asked.keys)
     _, batch, heads, kv_heads, dim, value_dim, *_ = header
-    layout = lay_out(offsets, whole(batch, heads, offsets[-1], dim),
-                      whole(batch, kv_heads, offsets[-1], dim),
-                      whole(batch, kv_heads, offsets[-1], value_dim), asked.settings, asked.options)
+    layout = lay_out(offsets, ranks.rank, whole(batch, heads, offsets[-1], dim),
+                     whole(batch, kv_heads, offsets[-1], dim),
+                     whole(batch, kv_heads, offsets[-1], value_dim), asked.settings, asked.options)
     sharded = Sharded(ranks, layout, asked.settings)
     ready = _get_ready(sharded, asked)
     if asked.recorded:

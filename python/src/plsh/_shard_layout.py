@@ -1,19 +1,114 @@
-"""Which rows of other ranks the heads of a sharded sequence need, from shapes and options alone."""
+"""Which rows of other ranks the heads of a sharded sequence need: plsh/shard.h, for a batch."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from plsh._library import check, ffi, lib
-from plsh._plan import Array, Call, Options, Settings, head_array
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Edges", "Layout", "Part", "Span", "join", "lay_out", "meet", "whole"]
+from plsh._library import check, ffi, lib
+from plsh._plan import Array, Call, Options, Settings, head_array, layout
+
+__all__ = ["Edges", "Layout", "Part", "Rows", "Shard", "Span", "join", "lay_out", "meet", "whole"]
 
 Span = tuple[int, int]
 Edges = tuple[tuple[int, ...], ...]
+Floats = npt.NDArray[np.float32]
+
+
+class Rows(NamedTuple):
+    """The rows of q or k of one batch entry, [heads, rows, dim]: where they are, and how they lie."""
+
+    address: int
+    array: Array
+
+
+class Shard:
+    """A plsh_shard: one rank's part of one batch entry. Threads take turns."""
+
+    def __init__(self, offsets: Sequence[int], rank: int, q: Array, k: Array, v: Array,
+                 settings: Settings, options: Options, edges: Sequence[int]) -> None:
+        n = offsets[-1]
+        head, self._keep = head_array(options, q.heads, 1, None)
+        inner = [x for x in edges if 0 < x < n]
+        rows = ffi.new("int64_t[]", [0, *inner, n]) if inner else ffi.NULL
+        attention = ffi.new("plsh_attention *", {
+            "heads": q.heads, "kv_heads": k.heads, "queries": n, "keys": n, "head_dim": q.dim,
+            "value_dim": v.dim, "sequences": len(inner) + 1 if inner else 0, "query_offsets": rows,
+            "key_offsets": rows, "causal": settings.causal, "scale": settings.scale,
+            "dtype": settings.dtype, "head": head, "head_count": q.heads,
+            "threads": settings.threads})
+        splits = ffi.new("int64_t[]", offsets)
+        asked = ffi.new("plsh_shard_options *", {
+            "whole": attention, "splits": splits, "parts": len(offsets) - 1, "part": rank,
+            "one_range": True})
+        error, made = ffi.new("plsh_error *"), ffi.new("plsh_shard **")
+        check(lib.plsh_shard_create(asked, made, error), error)
+        self._shard = ffi.gc(made[0], lib.plsh_shard_destroy)
+        self.units = [self._shard.unit[i] for i in range(self._shard.units)]
+        if any(x.fades for x in self.units):
+            check(lib.plsh_shard_prepare(self._shard, error), error)
+        self._lock, self._exchange = threading.Lock(), self._shard.exchange
+
+    @property
+    def root(self) -> int:
+        """The rank whose centre all ranks take."""
+        return int(self._exchange.root)
+
+    @property
+    def centre_width(self) -> int:
+        """Numbers of a centre."""
+        return int(self._exchange.centre_count)
+
+    @property
+    def norm_width(self) -> int:
+        """Numbers of a rank's norms, at most."""
+        return max(self._exchange.norm_counts[0:self._shard.parts])
+
+    def centre(self, q: Rows, k: Rows) -> Floats:
+        """A point near the keys; of the root alone."""
+        with self._lock:
+            self._begin(q, k)
+            return self._floats("centre", self.centre_width).copy()
+
+    def norms(self, q: Rows, k: Rows, centre: Floats) -> Floats:
+        """How far this rank's keys are from the centre."""
+        with self._lock:
+            self._begin(q, k)
+            self._floats("centre", self.centre_width)[:] = centre
+            lib.plsh_shard_measure(self._shard)
+            own = self._exchange.norm_counts[self._shard.part]
+            return self._floats("own_norms", own).copy()
+
+    def needs(self, q: Rows, k: Rows, centre: Floats, norms: Floats) -> list[Span]:
+        """The keys that this rank's rows need, by unit; norms are [ranks, norm_width]."""
+        with self._lock:
+            self._begin(q, k)
+            x, parts = self._exchange, self._shard.parts
+            self._floats("centre", self.centre_width)[:] = centre
+            counts = x.norm_counts[0:parts]
+            self._floats("norms", sum(counts))[:] = np.concatenate(
+                [norms[p, :counts[p]] for p in range(parts)])
+            lib.plsh_shard_find(self._shard, False)
+            found = [unit.need[self._shard.part] for unit in self.units]
+            return [(rows.begin, rows.end) for rows in found]
+
+    def _begin(self, q: Rows, k: Rows) -> None:
+        lib.plsh_shard_reset(self._shard)
+        lib.plsh_shard_begin(self._shard, ffi.new("plsh_shard_arrays *", {
+            "q": ffi.cast("void *", q.address), "k": ffi.cast("void *", k.address),
+            "q_layout": layout("q", q.array, q.array.heads),
+            "k_layout": layout("k", k.array, k.array.heads)}))
+
+    def _floats(self, name: str, count: int) -> Floats:
+        """An array of the exchange, where it lies."""
+        if not count:
+            return np.empty(0, dtype=np.float32)
+        return np.frombuffer(ffi.buffer(getattr(self._exchange, name), 4 * count), dtype=np.float32)
 
 
 class Part(NamedTuple):
@@ -22,17 +117,18 @@ class Part(NamedTuple):
     heads: Span
     kv_heads: Span
     ring: bool
-    exact: tuple[int, ...]  # heads whose reach depends on the data
-    reach: tuple[Span, ...]  # keys that the rows of each rank need; of the other heads, if any
+    exact: bool  # which keys depends on the data
+    reach: tuple[Span, ...]  # keys that the rows of each rank need; of exact and the ring, the own
+    unit: int  # its number in the shards; of the first, where units were joined
 
 
 class Layout(NamedTuple):
-    """What follows from the shapes and options, the same on every rank."""
+    """What follows from the shapes and options, the same on every rank but for the shards."""
 
     offsets: tuple[int, ...]  # rank r has the rows offsets[r] .. offsets[r+1]-1
     parts: tuple[Part, ...]
-    limits: tuple[Span, ...]  # keys in the sequences of each rank's rows
     options: Options  # "auto" resolved
+    shards: tuple[Shard, ...]  # of each batch entry
 
     def rows(self, rank: int) -> Span:
         return self.offsets[rank], self.offsets[rank + 1]
@@ -45,41 +141,6 @@ def join(a: Span, b: Span) -> Span:
 def meet(a: Span, b: Span) -> Span:
     begin = max(a[0], b[0])
     return begin, max(begin, min(a[1], b[1]))
-
-
-def _ends(rows: Span, edges: Sequence[int], n: int) -> Iterator[tuple[Span, Span]]:
-    """The first and the last sequence that rows lie in, each with the rows that do."""
-    bounds = [0, *(x for x in edges if 0 < x < n), n]
-    for row in (rows[0], rows[1] - 1):
-        i = bisect_right(bounds, row) - 1
-        sequence = bounds[i], bounds[i + 1]
-        yield sequence, meet(rows, sequence)
-
-
-def _limits(rows: Span, edges: Edges, n: int, causal: bool) -> Span:
-    """The keys that rows may see, whatever the heads are."""
-    found = rows
-    for inner in edges or ((),):
-        for sequence, _ in _ends(rows, inner, n):
-            found = join(found, sequence)
-    return (found[0], rows[1]) if causal else found
-
-
-def _reach(head: Any, rows: Span, edges: Edges, n: int, causal: bool) -> Span:
-    """The same of one head, a plsh_head, that does not depend on the data."""
-    found = rows
-    for inner in edges or ((),):
-        for (first, last), mine in _ends(rows, inner, n):
-            queries = mine[0] - first, mine[1] - first
-            begin, end = _ask_reach(head, causal, last - first, queries)
-            found = join(found, (first + begin, first + end))
-    return found
-
-
-def _ask_reach(head: Any, causal: bool, length: int, queries: Span) -> Span:
-    keys, error = ffi.new("plsh_block *"), ffi.new("plsh_error *")
-    check(lib.plsh_head_reach(ffi.addressof(head), causal, length, queries, keys, error), error)
-    return keys.begin, keys.end
 
 
 def whole(batch: int, heads: int, rows: int, dim: int) -> Array:
@@ -98,14 +159,13 @@ def _resolve(options: Options, q: Array, k: Array, v: Array, settings: Settings)
                             window=tuple(plan.window(h) for h in range(heads)))
 
 
-def _split_heads(heads: int, kv_heads: int, rings: Sequence[bool]) -> Iterator[tuple[Span, Span]]:
-    """Runs of heads that share a kv head and the way to it."""
-    group = heads // kv_heads
-    begin = 0
-    for h in range(1, heads + 1):
-        if h == heads or h % group == 0 or rings[h] != rings[begin]:
-            yield (begin, h), (begin // group, begin // group + 1)
-            begin = h
+def _reach(units: Sequence[Any], rank: int, rows: Span) -> Span:
+    """The keys that a rank's rows see, in any of the batch entries."""
+    if units[0].rotates or units[0].fades or rows[0] == rows[1]:
+        return rows
+    for unit in units:
+        rows = join(rows, (unit.reach[rank].begin, unit.reach[rank].end))
+    return rows
 
 
 def _merge_parts(parts: Sequence[Part], group: int) -> tuple[Part, ...]:
@@ -124,26 +184,18 @@ def _merge_parts(parts: Sequence[Part], group: int) -> tuple[Part, ...]:
 
 
 @lru_cache(maxsize=64)
-def lay_out(offsets: tuple[int, ...], q: Array, k: Array, v: Array, settings: Settings,
-             options: Options) -> Layout:
+def lay_out(offsets: tuple[int, ...], rank: int, q: Array, k: Array, v: Array, settings: Settings,
+            options: Options) -> Layout:
     """The layout of a call; q, k and v are whole."""
-    n, size, causal = offsets[-1], len(offsets) - 1, settings.causal
     options = _resolve(options, q, k, v, settings)
-    array, _keep = head_array(options, q.heads, 1, None)
-    for h in range(q.heads):
-        _ask_reach(array[h], causal, 0, (0, 0))  # checks the head
-    rings = [x in ("dense", "none") for x in options.method]
+    made = {edges: Shard(offsets, rank, q, k, v, settings, options, edges)
+            for edges in settings.edges or ((),)}
+    shards = tuple(made[edges] for edges in settings.edges or ((),) * q.batch)
     parts = []
-    for heads, kv_heads in _split_heads(q.heads, k.heads, rings):
-        exact = tuple(h for h in range(*heads) if options.method[h] == "exact")
-        reach = []
-        for rank in range(size):
-            rows = found = offsets[rank], offsets[rank + 1]
-            if rows[0] < rows[1] and not rings[heads[0]]:
-                for h in sorted(set(range(*heads)) - set(exact)):
-                    found = join(found, _reach(array[h], rows, settings.edges, n, causal))
-            reach.append(found)
-        parts.append(Part(heads, kv_heads, rings[heads[0]], exact, tuple(reach)))
-    limits = tuple(_limits(rows, settings.edges, n, causal) if rows[0] < rows[1] else rows
-                   for rows in zip(offsets, offsets[1:]))
-    return Layout(offsets, _merge_parts(parts, q.heads // k.heads), limits, options)
+    for i, units in enumerate(zip(*(shard.units for shard in made.values()))):
+        unit = units[0]
+        reach = tuple(_reach(units, r, rows) for r, rows in enumerate(zip(offsets, offsets[1:])))
+        parts.append(Part((unit.head, unit.head + unit.heads),
+                          (unit.kv_head, unit.kv_head + unit.kv_heads), unit.rotates, unit.fades,
+                          reach, i))
+    return Layout(offsets, _merge_parts(parts, q.heads // k.heads), options, shards)

@@ -11,11 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plsh._decay import Decay, alibi
-from plsh._plan import Call, Options, Settings, cached_call
+from plsh._library import lib
+from plsh._plan import Call, Settings, cached_call
 from plsh._ranks import Ranks
-from plsh._remote_keys import SHARE, Seeker, summary_of, summary_width
-from plsh._shard_layout import Layout, Part, Span, join, meet
+from plsh._shard_layout import Layout, Part, Rows, Span, join, meet
 from plsh._torch_options import describe, floats_as, new_outputs
 
 __all__ = ["Ready", "Saved", "Sharded"]
@@ -45,13 +44,10 @@ class Saved(NamedTuple):
     d_decay: Optional[npt.NDArray[np.float64]]  # [heads, 2], added to
 
 
-def _eps(options: Options) -> float:
-    return options.eps or 2.0**-24
-
-
-def _decay(options: Options, h: int) -> Decay:
-    decay = options.decay[h if len(options.decay) > 1 else 0]
-    return decay if isinstance(decay, Decay) else alibi(decay)
+def _entry(x: Tensor, b: int) -> Rows:
+    """One batch entry of q or k."""
+    entry = x[b:b + 1]
+    return Rows(entry.data_ptr(), describe("x", entry.shape, entry.stride(), x.dtype))
 
 
 def _heads(x: Tensor, heads: Span) -> Tensor:
@@ -93,7 +89,8 @@ class Sharded:
         every = self.layout.options
         options = every._replace(
             method=of(every.method), decay=of(every.decay), window=of(every.window),
-            block=of(every.block), eps=_eps(every) * SHARE, first_head=part.heads[0])
+            block=of(every.block), eps=lib.plsh_shard_eps(every.eps, self.ranks.size),
+            first_head=part.heads[0])
         settings = self.settings._replace(place=(self.rows[0], first_key), some_keys=part.ring)
         qa, ka, va, oa = (describe(name, x.shape, x.stride(), x.dtype)
                           for name, x in zip("qkvo", (q, k, v, o)))
@@ -130,29 +127,36 @@ class Sharded:
 
     # -- halos --
 
-    def summary(self, k: Tensor) -> Tensor:
-        """What the exact heads of other ranks have to know about this one's keys."""
-        return summary_of(k, self._summary_width(k))
+    def no_summary(self, batch: int, width: int) -> Tensor:
+        """In the place of centres or norms, where there are none."""
+        return torch.zeros((batch, width), dtype=torch.float32)
 
-    def no_summary(self, k: Tensor) -> Tensor:
-        """One in its place."""
-        return k.new_zeros((k.shape[1], k.shape[0], self._summary_width(k)), dtype=torch.float32)
+    def centres(self, q: Tensor, k: Tensor) -> Tensor:
+        """[batch, width] of the root; others have the same shape."""
+        shards = self.layout.shards
+        found = self.no_summary(len(shards), shards[0].centre_width)
+        for b, shard in enumerate(shards if shards[0].root == self.ranks.rank else ()):
+            found[b] = torch.from_numpy(shard.centre(_entry(q, b), _entry(k, b)))
+        return found
 
-    def _summary_width(self, k: Tensor) -> int:
-        sizes = [b - a for a, b in zip(self.layout.offsets, self.layout.offsets[1:])]
-        return summary_width(sizes, k.shape[3])
+    def norms(self, q: Tensor, k: Tensor, centres: Tensor) -> Tensor:
+        """[batch, width]: what the exact heads of other ranks have to know about this one's keys."""
+        shards = self.layout.shards
+        found = self.no_summary(len(shards), shards[0].norm_width)
+        for b, shard in enumerate(shards):
+            own = shard.norms(_entry(q, b), _entry(k, b), centres[b].numpy())
+            found[b, :len(own)] = torch.from_numpy(own)
+        return found
 
-    def seek(self, q: Tensor, k: Tensor, summaries: Tensor) -> None:
-        """Sets what the exact heads of this rank need."""
+    def seek(self, q: Tensor, k: Tensor, centres: Tensor, norms: Tensor) -> None:
+        """Sets what the exact heads of this rank need; norms are those of all ranks."""
         me = self.ranks.rank
-        scale = self.settings.scale or q.shape[3] ** -0.5
-        seeker = Seeker(self.layout.offsets, me, self.layout.limits[me], self.settings.causal, scale,
-                        _eps(self.layout.options), summaries)
-        for i, part in enumerate(self.halo):
-            kv = part.kv_heads[0]
-            for h in part.exact:
-                span = seeker.span(q[:, h], k[:, kv], kv, _decay(self.layout.options, h))
-                self.ranges[i][me] = join(self.ranges[i][me], span)
+        for b, shard in enumerate(self.layout.shards):
+            found = shard.needs(_entry(q, b), _entry(k, b), centres[b].numpy(),
+                                norms[:, b].numpy())
+            for i, part in enumerate(self.halo):
+                if part.exact:
+                    self.ranges[i][me] = join(self.ranges[i][me], found[part.unit])
 
     def needs(self) -> list[int]:
         """What they need: two numbers per part of them."""
