@@ -67,7 +67,7 @@ class Shard:
     @property
     def norm_width(self) -> int:
         """Numbers of a rank's norms, at most."""
-        return max(self._exchange.norm_counts[0:self._shard.parts])
+        return max(map(int, self._exchange.norm_counts[0:self._shard.parts]))
 
     def centre(self, q: Rows, k: Rows) -> Floats:
         """A point near the keys; of the root alone."""
