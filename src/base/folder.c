@@ -34,8 +34,8 @@ static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(
 
 /* Can this file system not do it, or may this process not? */
 static bool cannot_sync(int number) {
-    return number == EINVAL || number == ENOTSUP || number == EOPNOTSUPP || number == EROFS ||
-           number == EACCES || number == EPERM;
+    return number == EINVAL || number == ENOTSUP || number == EROFS || number == EACCES ||
+           number == EPERM;
 }
 
 plsh_status plsh_folder_sync_entry(const char *path, plsh_error *error) {
