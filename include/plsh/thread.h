@@ -47,9 +47,9 @@ PLSH_API const char *plsh_thread_default_source(void);
 typedef void (*plsh_thread_function)(void *context, int64_t chunk, int slot);
 
 /* Runs the chunks 0 to chunks - 1 on up to `threads` threads (plsh_thread_count of it) and returns
- * when all are done. They are claimed in ascending order. From inside a chunk a job runs on the
- * thread that asks for it, with slot 0. A chunk must not fork a child that returns from it, end its
- * thread, or leave by longjmp. */
+ * when all are done, in no order. From inside a chunk a job runs on the thread that asks for it,
+ * with slot 0. A chunk must not fork a child that returns from it, end its thread, or leave by
+ * longjmp. */
 PLSH_API void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function,
                               void *context);
 
