@@ -99,7 +99,7 @@ typedef struct plsh_bounds {
     double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
     double spectral_expectation; /* at least E||L* - M~|| */
     double max;                  /* exceeded by ||L* - M~||_max with probability at most delta, */
-    bool max_certain;            /* or never: stratified sets of binning and integer */
+    bool max_certain;            /* or never: stratified sets of binning and integer, and 1 */
     double largest_block;        /* exceeded by b_max with probability at most delta */
 } plsh_bounds;
 
@@ -165,7 +165,8 @@ PLSH_API plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, i
                                            plsh_error *error);
 
 /* Delta_P = min(||P||_{2,inf} row_error(delta / 2), max_error(delta / 2)): with probability 1 -
- * delta sum_j P_ij |L*_ij - M~_ij| is at most that in every row, for every instance at once. */
+ * delta sum_j P_ij |L*_ij - M~_ij| is at most that in every row, for every instance at once. For s
+ * independent draws (PLSH_DESIGN_IID) of ALiBi; of stratified ones no such bound is known. */
 PLSH_API double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm);
 
 /* ||T* - T~*||_max <= min(Delta_P / beta, 1) range, range the largest max - min of a column of V

@@ -161,7 +161,10 @@ plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
     const double sigma = set->decay.a;
     *bounds = (plsh_bounds){NAN, NAN, plsh_max_certain(set), false, NAN};
     bounds->max_certain = !isnan(bounds->max);
-    if (independent) bounds->max = plsh_max_error(n, set->samples, delta);
+    if (independent) { /* no entry of either is outside of 0 .. 1 */
+        bounds->max = fmin(1, plsh_max_error(n, set->samples, delta));
+        bounds->max_certain = bounds->max >= 1 || n == 1;
+    }
     if (independent && alibi) {
         bounds->spectral = plsh_spectral_error_integral(n, sigma, set->samples, delta);
         bounds->spectral_expectation = plsh_spectral_expectation_integral(n, sigma, set->samples);

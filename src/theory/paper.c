@@ -38,6 +38,9 @@ int64_t plsh_paper_spectral_samples(int64_t n, double sigma, double eps, double 
     return plsh_samples_round(l * (16 * ratio * ratio + 4 * ratio));
 }
 
+/* Theorem 2.1 leaves the constant of the mean open. Its tail for both signs is Pr[||X|| > level(l)]
+ * <= 2n e^-l, so ||X|| is at most level(ln 2n + U) in distribution, U exponential with mean 1; and
+ * level is concave in l, so E||X|| <= level(ln 2n + 1) by Jensen's inequality. */
 double plsh_paper_spectral_expectation(int64_t n, double sigma, int64_t s) {
     double psi = plsh_paper_psi(sigma);
     if (n < 1 || s < 1 || isnan(psi)) return NAN;
