@@ -11,6 +11,7 @@
 #ifndef PLSH_LINEAR_LINEAR_H
 #define PLSH_LINEAR_LINEAR_H
 
+#include "base/matrix.h"
 #include "plsh/weights.h"
 
 typedef struct plsh_linear {
@@ -27,17 +28,6 @@ typedef struct plsh_linear_engine {
     int threads;
     void *workspace;
 } plsh_linear_engine;
-
-/* A matrix: `stride` floats from row to row. */
-typedef struct plsh_matrix {
-    float *data;
-    ptrdiff_t stride;
-} plsh_matrix;
-
-typedef struct plsh_const_matrix {
-    const float *data;
-    ptrdiff_t stride;
-} plsh_const_matrix;
 
 /* The kernels of an instruction set by name; NULL: PLSH_ISA, or else the best. */
 plsh_status plsh_linear_kernels_choose(const struct plsh_linear_kernels **out, const char *isa,

@@ -34,20 +34,19 @@ typedef struct plsh_backward_tile {
     float *packed_do; /* [groups][dv][group], times the scale */
     float *sum_q;     /* [groups][group][columns of d] */
     plsh_stretches q_stretches;
-    float *p, *ds;   /* [groups][PLSH_TILE_KEYS][group] */
-    float *log2_lse; /* [groups][group], +inf for rows that are not there */
-    float *lse_low;  /* [groups][group], what it lacks after rounding */
-    float *delta;    /* [groups][group], times the scale */
-    float *residue;  /* [groups][group], the sum of dS */
-    float *one;      /* [group] */
-    float *rest;     /* [group], what P lacks after a softmax */
-    float *k_row;    /* [d] */
-    float *centre;   /* [d], of some keys */
-    float *q_wide;   /* [rows][d], for halves */
-    float *slope[2]; /* of the step: d log k by a, by b, as the bias */
-    bool sloped;     /* they are filled in */
-    const float *q_rows;
-    ptrdiff_t q_stride;
+    float *p, *ds;       /* [groups][PLSH_TILE_KEYS][group] */
+    float *log2_lse;     /* [groups][group], +inf for rows that are not there */
+    float *lse_low;      /* [groups][group], what it lacks after rounding */
+    float *delta;        /* [groups][group], times the scale */
+    float *residue;      /* [groups][group], the sum of dS */
+    float *one;          /* [group] */
+    float *rest;         /* [group], what P lacks after a softmax */
+    float *k_row;        /* [d] */
+    float *centre;       /* [d], of some keys */
+    float *q_wide;       /* [rows][d], for halves */
+    float *slope[2];     /* of the step: d log k by a, by b, as the bias */
+    bool sloped;         /* they are filled in */
+    plsh_const_matrix q; /* the tile's queries as float32 */
 
     float *gathered; /* [PLSH_TILE_KEYS][d or dv], sums for keys that are not contiguous */
 

@@ -40,16 +40,12 @@ void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_
 /* Are dP and dS asked for, or P alone? */
 static bool needs_ds(const plsh_backward_tile *b) { return b->d_q || b->d_k || b->learns; }
 
-static int group_rows(const plsh_tile *tile, int g) {
-    return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
-}
-
 static void pack_gradient(plsh_backward_tile *b, int g) {
     const plsh_attention *shape = &b->tile.plan->shape;
     int group = b->tile.kernel->group, dv = (int)shape->value_dim;
     ptrdiff_t first = (ptrdiff_t)g * group, stride = shape->o.row_stride;
-    b->tile.kernel->pack(group, b->packed_do + first * dv, b->d_o + first * stride,
-                         PLSH_DTYPE_FLOAT32, stride, group_rows(&b->tile, g), dv,
+    const plsh_stored_rows from = {b->d_o + first * stride, PLSH_DTYPE_FLOAT32, stride};
+    b->tile.kernel->pack(b->packed_do + first * dv, from, plsh_tile_group_rows(&b->tile, g), dv,
                          (float)shape->scale);
 }
 
@@ -57,10 +53,9 @@ void plsh_backward_set_delta(plsh_backward_tile *b, int g, const float *o, ptrdi
     const plsh_kernels *kernel = b->tile.kernel;
     int group = kernel->group, dv = (int)b->tile.plan->shape.value_dim;
     if (!needs_ds(b)) return;
-    kernel->pack(group, b->packed_o, o, PLSH_DTYPE_FLOAT32, stride, group_rows(&b->tile, g), dv,
-                 1.0f);
-    kernel->dots(group, b->delta + g * group, b->packed_do + (ptrdiff_t)g * group * dv, b->packed_o,
-                 dv);
+    kernel->pack(b->packed_o, (plsh_stored_rows){o, PLSH_DTYPE_FLOAT32, stride},
+                 plsh_tile_group_rows(&b->tile, g), dv, 1.0f);
+    kernel->dots(b->delta + g * group, b->packed_do + (ptrdiff_t)g * group * dv, b->packed_o, dv);
 }
 
 void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse) {
@@ -72,13 +67,13 @@ void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse) {
 static void load_queries(plsh_backward_tile *b) {
     const plsh_attention *shape = &b->tile.plan->shape;
     int d = (int)shape->head_dim;
-    b->q_rows = (const float *)(const void *)b->tile.q;
-    b->q_stride = shape->q.row_stride;
-    if (shape->dtype == PLSH_DTYPE_FLOAT32) return;
-    b->tile.kernel->widen(b->tile.kernel->group, b->q_wide, d, b->tile.q, shape->dtype,
-                          shape->q.row_stride, b->tile.rows, d);
-    b->q_rows = b->q_wide;
-    b->q_stride = d;
+    if (shape->dtype == PLSH_DTYPE_FLOAT32) {
+        b->q = (plsh_const_matrix){(const float *)(const void *)b->tile.q, shape->q.row_stride};
+        return;
+    }
+    const plsh_stored_rows from = {b->tile.q, shape->dtype, shape->q.row_stride};
+    b->tile.kernel->widen((plsh_matrix){b->q_wide, d}, from, b->tile.rows, d);
+    b->q = (plsh_const_matrix){b->q_wide, d};
 }
 
 static void begin(plsh_tile *tile) {
@@ -150,7 +145,7 @@ static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, c
     if (!b->sloped) fill_slopes(b);
     ptrdiff_t at = tile->count - 1 - (first - tile->first) + (ptrdiff_t)g * tile->kernel->group;
     for (int i = 0; i < 2; i++) {
-        b->d_decay[i] += tile->kernel->correlate(tile->kernel->group, ds, b->slope[i] + at, count);
+        b->d_decay[i] += tile->kernel->correlate(ds, b->slope[i] + at, count);
     }
 }
 
@@ -176,41 +171,51 @@ static void multiply(float *to, const float *by, int count) {
     for (int i = 0; by && i < count; i++) to[i] *= by[i];
 }
 
-/* What a visit does with its scores, p: weights as `how` says, then everything but dK and dV. */
-static void turn_back(plsh_backward_tile *b, int g, int64_t first, int count,
-                      const plsh_tile_run *run, const float *w, const int32_t *row, plsh_weigh how,
-                      const float *lse) {
-    plsh_tile *tile = &b->tile;
-    const plsh_kernels *kernel = tile->kernel;
-    int group = kernel->group, d = (int)tile->plan->shape.head_dim;
-    int dv = (int)tile->plan->shape.value_dim;
-    ptrdiff_t lane = (ptrdiff_t)g * group, key = first - tile->first;
-    float *p = b->p + (lane * PLSH_TILE_KEYS + key * group);
-    float *ds = needs_ds(b) ? b->ds + (lane * PLSH_TILE_KEYS + key * group) : NULL;
-    const float *z = find_drop(tile, g, first, count);
-    if (ds) {
-        kernel->scores(group, ds, tile->top, b->packed_do + lane * dv, run->v, tile->v_stride,
-                       count, dv, NULL, false);
-        multiply(ds, z, count * group);
-    }
-    kernel->gradient(group, p, ds, w, row, how, lse, b->lse_low + lane, b->delta + lane,
-                     b->residue + lane, count);
-    multiply(p, z, count * group); /* for dV */
-    if (b->d_q) {
-        bool plain = !run->masked || kernel->all_finite(group, run->k, PLSH_DTYPE_FLOAT32,
-                                                        tile->k_stride, count, d);
-        float *sum = b->sum_q + lane * plsh_kernels_columns(d);
-        (plain ? kernel->accumulate : kernel->accumulate_masked)(
-            group, sum, b->one, ds, run->k, tile->k_stride, count, d, run->rows, run->masked, NULL);
-        plsh_stretches_step(&b->q_stretches, g, sum, NULL);
-    }
-    if (b->learns) add_slopes(b, g, first, count, ds);
-    for (int j = 0; j < count; j++) b->visited[key + j] |= UINT32_C(1) << g;
-}
-
-static float *scores_of(plsh_backward_tile *b, int g, int64_t first) {
+static float *scores_of(const plsh_backward_tile *b, int g, int64_t first) {
     int group = b->tile.kernel->group;
     return b->p + ((ptrdiff_t)g * PLSH_TILE_KEYS + (first - b->tile.first)) * group;
+}
+
+/* How the scores of a run become P, see plsh_weigh. */
+typedef struct weighing {
+    plsh_weigh how;
+    plsh_pair_weights weights; /* PLSH_WEIGH_MASKED only */
+    const float *lse;          /* of the group's rows */
+} weighing;
+
+/* dQ += dS K. */
+static void add_query_gradient(plsh_backward_tile *b, const plsh_tile_run *run, const float *ds) {
+    const plsh_kernels *kernel = b->tile.kernel;
+    const plsh_stored_rows keys = {run->k.row, PLSH_DTYPE_FLOAT32, run->k.stride};
+    bool plain = !run->masked || kernel->all_finite(keys, run->k.count, run->k.dim);
+    float *sum = b->sum_q + (ptrdiff_t)run->g * kernel->group * plsh_kernels_columns(run->k.dim);
+    (plain ? kernel->accumulate : kernel->accumulate_masked)(
+        (plsh_accumulator){sum, b->one, run->rows}, ds, run->k, run->masked, NULL);
+    plsh_stretches_step(&b->q_stretches, run->g, sum, NULL);
+}
+
+/* The backward pass of one run, whose scores are in b->p: P and dS, and everything but dK and dV.
+ */
+static void differentiate(plsh_backward_tile *b, const plsh_tile_run *run, weighing w) {
+    plsh_tile *tile = &b->tile;
+    const plsh_kernels *kernel = tile->kernel;
+    const int group = kernel->group, g = run->g, count = run->k.count;
+    const ptrdiff_t lane = (ptrdiff_t)g * group, key = run->first - tile->first;
+    float *p = scores_of(b, g, run->first);
+    float *ds = needs_ds(b) ? b->ds + (p - b->p) : NULL;
+    const float *z = find_drop(tile, g, run->first, count);
+    if (ds) {
+        kernel->scores(ds, tile->top, b->packed_do + lane * run->v.dim, run->v,
+                       (plsh_score_bias){0});
+        multiply(ds, z, count * group);
+    }
+    kernel->gradient(
+        p, ds, count, w.how, w.weights,
+        (plsh_gradient_rows){w.lse, b->lse_low + lane, b->delta + lane, b->residue + lane});
+    multiply(p, z, count * group); /* for dV */
+    if (b->d_q) add_query_gradient(b, run, ds);
+    if (b->learns) add_slopes(b, g, run->first, count, ds);
+    for (int j = 0; j < count; j++) b->visited[key + j] |= UINT32_C(1) << g;
 }
 
 static void visit(plsh_tile *tile, int g, int64_t first, int count) {
@@ -218,48 +223,55 @@ static void visit(plsh_tile *tile, int g, int64_t first, int count) {
     float *p = scores_of(b, g, first);
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, p);
     if (tile->head->head.method != PLSH_METHOD_EXACT) {
-        turn_back(b, g, first, count, &run, NULL, NULL, PLSH_WEIGH_PLAIN,
-                  b->log2_lse + (ptrdiff_t)g * tile->kernel->group);
+        const float *lse = b->log2_lse + (ptrdiff_t)g * tile->kernel->group;
+        differentiate(b, &run, (weighing){.how = PLSH_WEIGH_PLAIN, .lse = lse});
         return;
     }
     if (!plsh_tile_weigh(tile, g, first, count, p)) return;
     find_rest(b, g);
-    turn_back(b, g, first, count, &run, NULL, NULL, PLSH_WEIGH_READY, b->rest);
+    differentiate(b, &run, (weighing){.how = PLSH_WEIGH_READY, .lse = b->rest});
 }
 
-static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
-                           const int32_t *row) {
+static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
+                           plsh_pair_weights weights) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
-    int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
-    ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
-    plsh_tile_run run = {.k = tile->k_rows + at * tile->k_stride,
-                         .v = tile->v_rows + at * tile->v_stride,
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
+    plsh_tile_run run = {.g = g,
+                         .first = first,
+                         .k = plsh_tile_keys(tile, first, count),
+                         .v = plsh_tile_values(tile, first, count),
                          .masked = true,
-                         .rows = group_rows(tile, g)};
-    tile->kernel->scores(group, scores_of(b, g, first), tile->top, tile->packed + lane * d, run.k,
-                         tile->k_stride, count, d, NULL, false);
+                         .rows = plsh_tile_group_rows(tile, g)};
+    tile->kernel->scores(scores_of(b, g, first), tile->top, tile->packed + lane * run.k.dim, run.k,
+                         (plsh_score_bias){0});
     tile->pairs += (int64_t)run.rows * count;
-    turn_back(b, g, first, count, &run, w, row, PLSH_WEIGH_MASKED, b->log2_lse + lane);
+    differentiate(b, &run, (weighing){PLSH_WEIGH_MASKED, weights, b->log2_lse + lane});
 }
 
-/* One of the two products of add_keys: rows of out += A^T rows of b. Gathered keys get theirs one
- * by one. */
-static void add_product(plsh_backward_tile *b, float *out, ptrdiff_t out_stride, const float *a,
-                        const float *rows, ptrdiff_t stride, int key, int count, int queries,
-                        int d) {
+/* One of the two products of add_keys: out[key][x] += sum over queries of a[key][query]
+ * b[query][x], x < d. */
+typedef struct key_product {
+    plsh_matrix out; /* the user's, from the first key of the sequence on */
+    const float *a;  /* P or dS of the first key and query */
+    plsh_const_matrix b;
+    int queries, d;
+} key_product;
+
+/* Gathered keys are not contiguous in `out`: their sums are computed apart and added one by one. */
+static void add_product(plsh_backward_tile *b, const key_product *p, int key, int count) {
     const plsh_tile *tile = &b->tile;
     const plsh_kernels *kernel = tile->kernel;
-    ptrdiff_t a_stride = (ptrdiff_t)PLSH_TILE_KEYS * kernel->group;
+    const plsh_const_matrix a = {p->a, (ptrdiff_t)PLSH_TILE_KEYS * kernel->group};
     if (!b->scattered) {
-        kernel->spread(kernel->group, out + (tile->first + key) * out_stride, out_stride, a,
-                       a_stride, rows, stride, count, queries, d);
+        float *to = p->out.data + (tile->first + key) * p->out.stride;
+        kernel->spread((plsh_matrix){to, p->out.stride}, a, p->b, count, p->queries, p->d);
         return;
     }
-    memset(b->gathered, 0, sizeof(float) * (size_t)(count * d));
-    kernel->spread(kernel->group, b->gathered, d, a, a_stride, rows, stride, count, queries, d);
+    memset(b->gathered, 0, sizeof(float) * (size_t)(count * p->d));
+    kernel->spread((plsh_matrix){b->gathered, p->d}, a, p->b, count, p->queries, p->d);
     for (int j = 0; j < count; j++) {
-        float *to = out + tile->sampled->key_gathered[key + j] * out_stride;
-        for (int x = 0; x < d; x++) to[x] += b->gathered[(ptrdiff_t)j * d + x];
+        float *to = p->out.data + tile->sampled->key_gathered[key + j] * p->out.stride;
+        for (int x = 0; x < p->d; x++) to[x] += b->gathered[(ptrdiff_t)j * p->d + x];
     }
 }
 
@@ -268,16 +280,24 @@ static void add_keys(plsh_backward_tile *b, int g, int end, int key, int count) 
     const plsh_tile *tile = &b->tile;
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, first = g * group;
-    int rows = end * group < tile->rows ? end * group - first : tile->rows - first;
+    int queries = end * group < tile->rows ? end * group - first : tile->rows - first;
     ptrdiff_t from = (ptrdiff_t)first * PLSH_TILE_KEYS + (ptrdiff_t)key * group;
     if (b->d_v) {
-        add_product(b, b->d_v, shape->v.row_stride, b->p + from,
-                    b->d_o + first * shape->o.row_stride, shape->o.row_stride, key, count, rows,
-                    (int)shape->value_dim);
+        const ptrdiff_t stride = shape->o.row_stride;
+        const key_product product = {.out = {b->d_v, shape->v.row_stride},
+                                     .a = b->p + from,
+                                     .b = {b->d_o + first * stride, stride},
+                                     .queries = queries,
+                                     .d = (int)shape->value_dim};
+        add_product(b, &product, key, count);
     }
     if (b->d_k) {
-        add_product(b, b->d_k, shape->k.row_stride, b->ds + from, b->q_rows + first * b->q_stride,
-                    b->q_stride, key, count, rows, (int)shape->head_dim);
+        const key_product product = {.out = {b->d_k, shape->k.row_stride},
+                                     .a = b->ds + from,
+                                     .b = {b->q.data + first * b->q.stride, b->q.stride},
+                                     .queries = queries,
+                                     .d = (int)shape->head_dim};
+        add_product(b, &product, key, count);
     }
 }
 
@@ -318,15 +338,15 @@ enum { CENTRE_KEYS = 16 };
 static void find_centre(plsh_backward_tile *b, int g) {
     const plsh_tile *tile = &b->tile;
     const plsh_attention *shape = &tile->plan->shape;
-    int group = tile->kernel->group, d = (int)shape->head_dim, count = 0;
+    int d = (int)shape->head_dim, count = 0;
     int64_t last = plsh_tile_group_begin(tile, g), first;
     if (last >= tile->keys) last = tile->keys - 1;
     first = last - CENTRE_KEYS + 1;
     memset(b->centre, 0, sizeof(float) * (size_t)d);
     for (int64_t i = first < 0 ? 0 : first; i <= last; i++) {
-        const char *k = plsh_row_source_at(&tile->k, i);
-        if (!tile->kernel->all_finite(group, k, shape->dtype, d, 1, d)) continue;
-        tile->kernel->widen(group, b->k_row, d, k, shape->dtype, d, 1, d);
+        const plsh_stored_rows k = {plsh_row_source_at(&tile->k, i), shape->dtype, d};
+        if (!tile->kernel->all_finite(k, 1, d)) continue;
+        tile->kernel->widen((plsh_matrix){b->k_row, d}, k, 1, d);
         for (int x = 0; x < d; x++) b->centre[x] += b->k_row[x];
         count++;
     }
@@ -349,12 +369,12 @@ static void finish(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, d = (int)shape->head_dim;
     for (int g = 0; b->d_q && g < tile->groups; g++) {
-        int rows = group_rows(tile, g);
+        int rows = plsh_tile_group_rows(tile, g);
         ptrdiff_t first = (ptrdiff_t)g * group;
         plsh_stretches_end(&b->q_stretches, g, b->sum_q + first * plsh_kernels_columns(d), NULL);
         if (!b->some_keys) settle(b, g, rows);
-        tile->kernel->finish(group, b->d_q + first * shape->q.row_stride, shape->q.row_stride,
-                             b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);
+        const plsh_matrix out = {b->d_q + first * shape->q.row_stride, shape->q.row_stride};
+        tile->kernel->finish(out, b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);
     }
     for (int i = 0; i < 2; i++) b->d_decay[i] /= shape->scale;
 }

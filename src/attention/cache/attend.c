@@ -135,11 +135,13 @@ static int64_t attend_page(const plsh_cache_page_layout *layout, const plsh_cach
             b++;
         size_t at = (size_t)ranges[a].from * layout->element;
         int keys = ranges[a].to - ranges[a].from;
-        layout->kernels->attend[layout->dtype](
-            scratch->active + a, b - a,
-            plsh_cache_page_at(page, layout->keys) + at * (size_t)layout->d,
-            plsh_cache_page_at(page, layout->values) + at * (size_t)layout->dv, keys,
-            (int)layout->d, (int)layout->dv);
+        const plsh_decode_page part = {
+            .k = plsh_cache_page_at(page, layout->keys) + at * (size_t)layout->d,
+            .v = plsh_cache_page_at(page, layout->values) + at * (size_t)layout->dv,
+            .keys = keys,
+            .d = (int)layout->d,
+            .dv = (int)layout->dv};
+        layout->kernels->attend[layout->dtype](scratch->active + a, b - a, part);
         pairs += (int64_t)keys * (b - a);
     }
     return pairs;

@@ -103,6 +103,19 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
     }
 }
 
+/* The sums E+ and E- of the group whose first row is `lane`. */
+static plsh_softmax_state over_state(const plsh_tile *tile, ptrdiff_t lane) {
+    const plsh_certificate_sums *gap = tile->gap;
+    return (plsh_softmax_state){gap->over_m + lane, gap->over_l + lane, gap->over_low + lane,
+                                tile->alpha};
+}
+
+static plsh_softmax_state under_state(const plsh_tile *tile, ptrdiff_t lane) {
+    const plsh_certificate_sums *gap = tile->gap;
+    return (plsh_softmax_state){gap->under_m + lane, gap->under_l + lane, gap->under_low + lane,
+                                tile->alpha};
+}
+
 /* Adds A |L - M| of group g and the keys first .. first + count - 1 of the step, whose bias is that
  * of the decay alone. */
 static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
@@ -119,8 +132,8 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
     for (int i = 1 - count; i < rows; i++)
         decay[i] =
             (float)plsh_decay_value(&tile->head->head.partition.decay, llabs(position + i - first));
-    kernel->scores(group, tile->s, tile->top, tile->packed + lane * d,
-                   tile->k_rows + at * tile->k_stride, tile->k_stride, count, d, NULL, false);
+    kernel->scores(tile->s, tile->top, tile->packed + lane * d, plsh_tile_keys(tile, first, count),
+                   (plsh_score_bias){0});
     for (int r = 0; r < group; r++) top_over[r] = top_under[r] = -INFINITY;
     for (int j = 0; j < count; j++) {
         const int64_t hidden = tile->plan->shape.causal ? first + j - position : 0;
@@ -131,10 +144,8 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
                        .group = group};
         split_key(&key, tile->s + j * group, gap->s + j * group, top_over, top_under);
     }
-    kernel->softmax(group, tile->s, top_over, gap->over_m + lane, gap->over_l + lane,
-                    gap->over_low + lane, tile->alpha, count);
-    kernel->softmax(group, gap->s, top_under, gap->under_m + lane, gap->under_l + lane,
-                    gap->under_low + lane, tile->alpha, count);
+    kernel->softmax(tile->s, count, top_over, over_state(tile, lane));
+    kernel->softmax(gap->s, count, top_under, under_state(tile, lane));
 }
 
 /* The same for all keys of [begin, end), step by step. */
@@ -157,10 +168,9 @@ static void add_missing(plsh_tile *tile, int g, int64_t window) {
     const int64_t t = plsh_tile_group_begin(tile, g) - tile->first;
     for (int64_t i = 1 - tile->count; window > 0 && i < group; i++)
         if (llabs(t + i) < window) bias[i] = -INFINITY;
-    kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, tile->k_rows, tile->k_stride,
-                   tile->count, d, bias, true);
-    kernel->softmax(group, tile->s, tile->top, tile->gap->under_m + lane, tile->gap->under_l + lane,
-                    tile->gap->under_low + lane, tile->alpha, tile->count);
+    kernel->scores(tile->s, tile->top, tile->packed + lane * d,
+                   plsh_tile_keys(tile, tile->first, tile->count), (plsh_score_bias){bias, true});
+    kernel->softmax(tile->s, tile->count, tile->top, under_state(tile, lane));
 }
 
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
@@ -319,10 +329,10 @@ static double measured_share(const plsh_tile *tile, int r) {
 }
 
 static bool is_row_finite(const plsh_tile *tile, int r) {
-    const plsh_tile_output output = plsh_tile_output_of(tile);
+    const plsh_matrix output = plsh_tile_output_of(tile);
     bool finite = isfinite(tile->m[r]) && isfinite(tile->l[r]);
     for (int64_t c = 0; finite && c < tile->plan->shape.value_dim; c++)
-        finite = isfinite(output.row[r * output.stride + c]);
+        finite = isfinite(output.data[r * output.stride + c]);
     return finite;
 }
 

@@ -30,7 +30,8 @@ void plsh_bounds_begin(plsh_tile *tile) {
         const float *q = tile->packed + (ptrdiff_t)g * group * d;
         float *norm = tile->exact.q_norm + (ptrdiff_t)g * group;
         float *along = tile->exact.q_mean + (ptrdiff_t)g * group;
-        tile->kernel->scores(group, along, largest, q, mean, d, 1, d, NULL, false);
+        tile->kernel->scores(along, largest, q, (plsh_key_rows){mean, d, 1, d},
+                             (plsh_score_bias){0});
         for (int x = 0; x < d; x++) {
             for (int r = 0; r < group; r++) norm[r] += q[x * group + r] * q[x * group + r];
         }
@@ -196,11 +197,16 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         last = look[i] ? i : last;
     }
     if (last < 0) return;
-    tile->kernel->bounds(group, tile->exact.piece, tile->packed + (ptrdiff_t)g * group * d,
-                         summary->box + (base + first) * 2 * d, summary->norm + base + first,
-                         summary->radius + base + first, bias + first,
-                         tile->exact.q_norm + (ptrdiff_t)g * group, tile->exact.shift,
-                         last - first + 1, (int)d);
+    const plsh_piece_boxes boxes = {.box = summary->box + (base + first) * 2 * d,
+                                    .norm = summary->norm + base + first,
+                                    .radius = summary->radius + base + first,
+                                    .bias = bias + first,
+                                    .count = last - first + 1,
+                                    .d = (int)d};
+    const plsh_bounded_queries queries = {.packed = tile->packed + (ptrdiff_t)g * group * d,
+                                          .norm = tile->exact.q_norm + (ptrdiff_t)g * group,
+                                          .shift = tile->exact.shift};
+    tile->kernel->bounds(tile->exact.piece, boxes, queries);
     for (int i = first; i <= last; i++) {
         if (look[i]) keep[i] = !charge(tile, g, state.rows, i - first);
     }

@@ -13,21 +13,21 @@ void plsh_row_source_copy(const plsh_row_source *source, const plsh_kernels *ker
     while (count > 0) {
         int64_t piece = in_one_piece(source, first);
         int rows = piece < count ? (int)piece : count;
-        kernel->widen(kernel->group, to, source->dim, plsh_row_source_at(source, first),
-                      source->dtype, source->stride, rows, source->dim);
+        plsh_stored_rows from = {plsh_row_source_at(source, first), source->dtype, source->stride};
+        kernel->widen((plsh_matrix){to, source->dim}, from, rows, source->dim);
         first += rows, count -= rows, to += (ptrdiff_t)rows * source->dim;
     }
 }
 
-const float *plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
-                                  int64_t first, int count, float *wide, ptrdiff_t *stride) {
+plsh_key_rows plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
+                                   int64_t first, int count, float *wide) {
     if (source->dtype == PLSH_DTYPE_FLOAT32 && count <= in_one_piece(source, first)) {
-        *stride = source->stride;
-        return (const float *)(const void *)plsh_row_source_at(source, first);
+        const char *row = plsh_row_source_at(source, first);
+        return (plsh_key_rows){(const float *)(const void *)row, source->stride, count,
+                               source->dim};
     }
     plsh_row_source_copy(source, kernel, first, count, wide);
-    *stride = source->dim;
-    return wide;
+    return (plsh_key_rows){wide, source->dim, count, source->dim};
 }
 
 static const char *head_of(const void *array, const plsh_layout *layout, int64_t head,

@@ -28,10 +28,9 @@ static inline const char *plsh_row_source_at(const plsh_row_source *source, int6
 void plsh_row_source_copy(const plsh_row_source *source, const plsh_kernels *kernel, int64_t first,
                           int count, float *to);
 
-/* The same rows in place where they lie so, as float32 in one piece, otherwise copied to `wide`.
- * *stride: floats from one to the next. */
-const float *plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
-                                  int64_t first, int count, float *wide, ptrdiff_t *stride);
+/* The same rows in place where they are float32 and contiguous, otherwise copied to `wide`. */
+plsh_key_rows plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
+                                   int64_t first, int count, float *wide);
 
 /* K and V in pages: [kv_heads] each. */
 typedef struct plsh_pages {

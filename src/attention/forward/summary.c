@@ -32,9 +32,8 @@ static void summarise_mean(const plsh_plan *plan, const plsh_summary *summary,
     bool finite = true;
     memset(mean, 0, (size_t)d * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
-        ptrdiff_t unused;
         int64_t row = begin + (2 * i + 1) * keys / (2 * count);
-        const float *key = plsh_row_source_take(k, plan->kernel, row, 1, wide, &unused);
+        const float *key = plsh_row_source_take(k, plan->kernel, row, 1, wide).row;
         for (int64_t x = 0; x < d; x++) mean[x] += key[x] / (float)count;
     }
     for (int64_t x = 0; x < d; x++) finite &= isfinite(mean[x]);
@@ -49,12 +48,10 @@ static void summarise_piece(const plsh_plan *plan, const plsh_summary *summary,
     int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
     int64_t left = plan->key_offset[sequence + 1] - first;
     int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
-    ptrdiff_t stride;
-    const float *keys = plsh_row_source_take(k, plan->kernel, first, rows, wide, &stride);
+    const plsh_key_rows keys = plsh_row_source_take(k, plan->kernel, first, rows, wide);
     float unused[2 * PLSH_DIM_MAX], square[2];
     float *box = summary->box ? summary->box + piece * 2 * d : unused;
-    plan->kernel->box(plan->kernel->group, box, square, keys, stride, summary->mean + sequence * d,
-                      rows, (int)d);
+    plan->kernel->box(box, square, keys, summary->mean + sequence * d);
     /* A sum of d squares is off by at most d 2^-24 of itself, and so is q's. */
     const float slack = 1.0f + (float)d * 0x1p-22f;
     summary->norm[piece] = sqrtf(square[0]) * slack;
@@ -84,8 +81,7 @@ static void summarise_values(const plsh_plan *plan, const plsh_summary *summary,
         high[c] = -INFINITY;
     }
     for (int64_t j = begin; j < end; j++) {
-        ptrdiff_t unused;
-        const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide, &unused);
+        const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide).row;
         widest = larger(widest, widen_ranges(row, dim, low, high));
         summary->v_half_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
             widest * (1.0f + 0x1p-22f);

@@ -33,7 +33,7 @@ void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena)
     tile->k_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * d : 0);
     tile->v_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * dv : 0);
     tile->pairs = 0;
-    tile->ahead = (plsh_ahead){0};
+    tile->prefetch = (plsh_prefetch){0};
 }
 
 void plsh_tile_pack(plsh_tile *tile) {
@@ -46,8 +46,9 @@ void plsh_tile_pack(plsh_tile *tile) {
         int left = tile->rows - g * group;
         const char *from = tile->q + (ptrdiff_t)g * group * shape->q.row_stride *
                                          (ptrdiff_t)plsh_dtype_size(shape->dtype);
-        kernel->pack(group, tile->packed + (ptrdiff_t)g * group * d, from, shape->dtype,
-                     shape->q.row_stride, left < group ? left : group, d, factor);
+        kernel->pack(tile->packed + (ptrdiff_t)g * group * d,
+                     (plsh_stored_rows){from, shape->dtype, shape->q.row_stride},
+                     left < group ? left : group, d, factor);
     }
 }
 
@@ -67,7 +68,7 @@ void plsh_tile_begin(plsh_tile *tile) {
     plsh_tile_reset(tile);
 }
 
-void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
+void plsh_tile_prefetch(plsh_tile *tile, int64_t key) {
     const plsh_attention *shape = &tile->plan->shape;
     const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype), back = tile->rows;
     const ptrdiff_t d = shape->head_dim * size, dv = shape->value_dim * size;
@@ -75,13 +76,13 @@ void plsh_tile_look_ahead(plsh_tile *tile, int64_t key) {
     const ptrdiff_t q = shape->q.row_stride * size, o = shape->o.row_stride * o_size;
     const ptrdiff_t k = shape->k.row_stride * size, v = shape->v.row_stride * size;
     const int64_t from = key < back ? 0 : key - back;
-    tile->ahead.next = tile->ahead.end = 0;
+    tile->prefetch.next = tile->prefetch.end = 0;
     if (tile->row < back || !tile->o_out || tile->pages) return; /* backward has its own order */
-    tile->ahead = (plsh_ahead){{{tile->q - back * q, q, d},
-                                {tile->o_out - back * o, o, shape->value_dim * o_size},
-                                {plsh_row_source_at(&tile->k, from), k, d},
-                                {plsh_row_source_at(&tile->v, from), v, dv}},
-                               .end = PLSH_AHEAD_ARRAYS * tile->rows};
+    tile->prefetch = (plsh_prefetch){{{tile->q - back * q, q, d},
+                                      {tile->o_out - back * o, o, shape->value_dim * o_size},
+                                      {plsh_row_source_at(&tile->k, from), k, d},
+                                      {plsh_row_source_at(&tile->v, from), v, dv}},
+                                     .end = PLSH_PREFETCH_ARRAYS * tile->rows};
 }
 
 /* bias[i] for t = t0 + i = query - key, before causality and window. */
@@ -125,10 +126,8 @@ void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
     tile->first = first;
     tile->count = count;
     tile->gathered = NULL;
-    tile->k_rows =
-        plsh_row_source_take(&tile->k, tile->kernel, first, count, tile->k_wide, &tile->k_stride);
-    tile->v_rows =
-        plsh_row_source_take(&tile->v, tile->kernel, first, count, tile->v_wide, &tile->v_stride);
+    tile->k_step = plsh_row_source_take(&tile->k, tile->kernel, first, count, tile->k_wide);
+    tile->v_step = plsh_row_source_take(&tile->v, tile->kernel, first, count, tile->v_wide);
     if (with_bias) fill_bias(tile);
 }
 
@@ -158,18 +157,19 @@ static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
 
 plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const plsh_kernels *kernel = tile->kernel;
-    int group = kernel->group, d = (int)tile->plan->shape.head_dim;
-    ptrdiff_t at = first - tile->first;
-    plsh_tile_run run = {.k = tile->k_rows + at * tile->k_stride,
-                         .v = tile->v_rows + at * tile->v_stride,
+    const ptrdiff_t lane = (ptrdiff_t)g * kernel->group;
+    plsh_tile_run run = {.g = g,
+                         .first = first,
+                         .k = plsh_tile_keys(tile, first, count),
+                         .v = plsh_tile_values(tile, first, count),
                          .masked = is_masked(tile, g, first, count),
-                         .rows =
-                             (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g))};
-    /* bias[r - j] is the entry of (position + g group + r) - (first + j). */
-    const float *bias = tile->bias + tile->count - 1 - at + (ptrdiff_t)g * group;
-    bool biased = run.masked || plsh_head_has_decay(&tile->head->head);
-    kernel->scores(group, s, tile->top, tile->packed + (ptrdiff_t)g * group * d, run.k,
-                   tile->k_stride, count, d, biased ? bias : NULL, run.masked);
+                         .rows = plsh_tile_group_rows(tile, g)};
+    plsh_score_bias bias = {.masks = run.masked};
+    if (run.masked || plsh_head_has_decay(&tile->head->head)) {
+        /* at[r - j] is the entry of (position + g group + r) - (first + j). */
+        bias.at = tile->bias + tile->count - 1 - (first - tile->first) + lane;
+    }
+    kernel->scores(s, tile->top, tile->packed + lane * run.k.dim, run.k, bias);
     tile->pairs += run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
     return run;
 }
@@ -181,26 +181,24 @@ static void raise_top(plsh_tile *tile) {
 }
 
 bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s) {
-    const int group = tile->kernel->group;
-    const size_t size = sizeof(float) * (size_t)group;
+    const size_t size = sizeof(float) * (size_t)tile->kernel->group;
     const bool exact = tile->head->head.method == PLSH_METHOD_EXACT;
-    float *l = tile->l + (ptrdiff_t)g * group, *l_low = tile->l_low + (ptrdiff_t)g * group;
+    const plsh_softmax_state state = plsh_tile_softmax(tile, g);
     float old[PLSH_GROUP_MAX], old_low[PLSH_GROUP_MAX];
     if (exact) {
-        memcpy(old, l, size);
-        memcpy(old_low, l_low, size);
+        memcpy(old, state.l, size);
+        memcpy(old_low, state.l_low, size);
     }
     raise_top(tile);
-    tile->kernel->softmax(group, s, tile->top, tile->m + (ptrdiff_t)g * group, l, l_low,
-                          tile->alpha, count);
+    tile->kernel->softmax(s, count, tile->top, state);
     if (!exact || !plsh_bounds_spare(tile, g, first, count, old, old_low)) return true;
-    memcpy(l, old, size);
-    memcpy(l_low, old_low, size);
+    memcpy(state.l, old, size);
+    memcpy(state.l_low, old_low, size);
     return false;
 }
 
 void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a) {
-    const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
+    const int rows = plsh_tile_group_rows(tile, g);
     const int32_t *keys = tile->gathered ? tile->gathered + (first - tile->first) : NULL;
     plsh_drop_multiply(&tile->drop, tile->kernel, a, (int64_t)g * tile->kernel->group, rows, keys,
                        first, count);
@@ -213,24 +211,22 @@ static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count
         begin =
             plsh_tile_group_begin(tile, g) + 1 > begin ? plsh_tile_group_begin(tile, g) + 1 : begin;
     }
-    return tile->kernel->all_finite(
-        tile->kernel->group, tile->v_rows + (begin - tile->first) * tile->v_stride,
-        PLSH_DTYPE_FLOAT32, tile->v_stride, (int)(end - begin), (int)tile->plan->shape.value_dim);
+    const plsh_key_rows v = plsh_tile_values(tile, begin, (int)(end - begin));
+    return tile->kernel->all_finite((plsh_stored_rows){v.row, PLSH_DTYPE_FLOAT32, v.stride},
+                                    v.count, v.dim);
 }
 
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count) {
     const plsh_kernels *kernel = tile->kernel;
-    int group = kernel->group, dv = (int)tile->plan->shape.value_dim;
-    const ptrdiff_t lane = (ptrdiff_t)g * group;
-    float *m = tile->m + lane, *o = tile->o + lane * plsh_kernels_columns(dv);
+    const ptrdiff_t lane = (ptrdiff_t)g * kernel->group;
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, tile->s);
     if (!plsh_tile_weigh(tile, g, first, count, tile->s)) return;
     if (tile->drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->s);
     bool plain = !run.masked || masked_finite(tile, g, first, count);
-    (plain ? kernel->accumulate : kernel->accumulate_masked)(group, o, tile->alpha, tile->s, run.v,
-                                                             tile->v_stride, count, dv, run.rows,
-                                                             run.masked, &tile->ahead);
-    plsh_stretches_step(&tile->o_stretches, g, o, m);
+    float *o = tile->o + lane * plsh_kernels_columns(run.v.dim);
+    (plain ? kernel->accumulate : kernel->accumulate_masked)(
+        (plsh_accumulator){o, tile->alpha, run.rows}, tile->s, run.v, run.masked, &tile->prefetch);
+    plsh_stretches_step(&tile->o_stretches, g, o, tile->m + lane);
 }
 
 void plsh_tile_join(plsh_tile *tile) {
@@ -242,51 +238,47 @@ void plsh_tile_join(plsh_tile *tile) {
     }
 }
 
-void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
-                              const int32_t *row) {
-    const plsh_attention *shape = &tile->plan->shape;
+void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
+                              plsh_pair_weights weights) {
     const plsh_kernels *kernel = tile->kernel;
-    const int group = kernel->group, d = (int)shape->head_dim, dv = (int)shape->value_dim;
-    const int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
-    const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
-    const float *k = tile->k_rows + at * tile->k_stride, *v = tile->v_rows + at * tile->v_stride;
-    float *o = tile->o + lane * plsh_kernels_columns(dv), *m = tile->m + lane;
-    kernel->scores(group, tile->s, tile->top, tile->packed + lane * d, k, tile->k_stride, count, d,
-                   NULL, false);
-    if (tile->guarded) kernel->mask(group, tile->s, tile->top, w, row, count);
+    const int rows = plsh_tile_group_rows(tile, g);
+    const ptrdiff_t lane = (ptrdiff_t)g * kernel->group;
+    const plsh_key_rows k = plsh_tile_keys(tile, first, count);
+    const plsh_key_rows v = plsh_tile_values(tile, first, count);
+    float *o = tile->o + lane * plsh_kernels_columns(v.dim);
+    kernel->scores(tile->s, tile->top, tile->packed + lane * k.dim, k, (plsh_score_bias){0});
+    if (tile->guarded) kernel->mask(tile->s, count, tile->top, weights);
     raise_top(tile);
-    kernel->softmax_weighted(group, tile->s, tile->top, w, row, m, tile->l + lane,
-                             tile->l_low + lane, tile->alpha, count);
+    kernel->softmax_weighted(tile->s, count, tile->top, weights, plsh_tile_softmax(tile, g));
     if (tile->drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->s);
     (tile->guarded ? kernel->accumulate_masked : kernel->accumulate)(
-        group, o, tile->alpha, tile->s, v, tile->v_stride, count, dv, rows, true, &tile->ahead);
-    plsh_stretches_step(&tile->o_stretches, g, o, m);
+        (plsh_accumulator){o, tile->alpha, rows}, tile->s, v, true, &tile->prefetch);
+    plsh_stretches_step(&tile->o_stretches, g, o, tile->m + lane);
     tile->pairs += (int64_t)rows * count;
 }
 
-plsh_tile_output plsh_tile_output_of(const plsh_tile *tile) {
+plsh_matrix plsh_tile_output_of(const plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     if (shape->o_dtype == PLSH_DTYPE_FLOAT32)
-        return (plsh_tile_output){(float *)(void *)tile->o_out, shape->o.row_stride};
-    return (plsh_tile_output){tile->o, plsh_kernels_columns((int)shape->value_dim)};
+        return (plsh_matrix){(float *)(void *)tile->o_out, shape->o.row_stride};
+    return (plsh_matrix){tile->o, plsh_kernels_columns((int)shape->value_dim)};
 }
 
-static void narrow_output(const plsh_tile *tile, plsh_tile_output from) {
+static void narrow_output(const plsh_tile *tile, plsh_matrix from) {
     const plsh_attention *shape = &tile->plan->shape;
     const ptrdiff_t bytes = shape->o.row_stride * (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
     for (int r = 0; r < tile->rows; r++)
         plsh_kernels_narrow(tile->kernel, shape->o_dtype, tile->o_out + r * bytes,
-                            from.row + r * from.stride, shape->value_dim);
+                            from.data + r * from.stride, shape->value_dim);
 }
 
 bool plsh_tile_overflowed(const plsh_tile *tile) {
     const int dv = (int)tile->plan->shape.value_dim;
-    const plsh_tile_output output = plsh_tile_output_of(tile);
-    if (tile->kernel->all_finite(tile->kernel->group, output.row, PLSH_DTYPE_FLOAT32, output.stride,
-                                 tile->rows, dv))
-        return false;
+    const plsh_matrix output = plsh_tile_output_of(tile);
+    const plsh_stored_rows rows = {output.data, PLSH_DTYPE_FLOAT32, output.stride};
+    if (tile->kernel->all_finite(rows, tile->rows, dv)) return false;
     for (int r = 0; r < tile->rows; r++)
-        if (plsh_headroom_is_needed(output.row + r * output.stride, dv, tile->m[r], tile->l[r]))
+        if (plsh_headroom_is_needed(output.data + r * output.stride, dv, tile->m[r], tile->l[r]))
             return true;
     return false;
 }
@@ -305,17 +297,17 @@ static void mend_output(const plsh_tile *tile) {
 void plsh_tile_finish(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, dv = (int)shape->value_dim;
-    const plsh_tile_output output = plsh_tile_output_of(tile);
+    const plsh_matrix output = plsh_tile_output_of(tile);
     plsh_tile_join(tile);
     if (tile->headroom > 0.0f) {
         mend_output(tile);
         return;
     }
     for (int g = 0; g < tile->groups; g++) {
-        int rows = (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
         ptrdiff_t first = (ptrdiff_t)g * group;
-        tile->kernel->finish(group, output.row + first * output.stride, output.stride,
-                             tile->o + first * plsh_kernels_columns(dv), tile->l + first, rows, dv);
+        tile->kernel->finish((plsh_matrix){output.data + first * output.stride, output.stride},
+                             tile->o + first * plsh_kernels_columns(dv), tile->l + first,
+                             plsh_tile_group_rows(tile, g), dv);
     }
     if (shape->o_dtype != PLSH_DTYPE_FLOAT32) narrow_output(tile, output);
     for (int r = 0; tile->lse_out && r < tile->rows; r++) {

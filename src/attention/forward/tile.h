@@ -23,9 +23,9 @@ typedef struct plsh_tile_pass {
     void (*begin)(plsh_tile *tile);
     /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
     void (*visit)(plsh_tile *tile, int g, int64_t first, int count);
-    /* The same under weights: those of key j are w[row[j] * group + r]. */
-    void (*visit_weighted)(plsh_tile *tile, int g, int64_t first, int count, const float *w,
-                           const int32_t *row);
+    /* The same under weights, those of the keys from `first` on. */
+    void (*visit_weighted)(plsh_tile *tile, int g, int64_t first, int count,
+                           plsh_pair_weights weights);
     /* A step is over; only keys before `left` and from `right` on may still come. May be NULL. */
     void (*step)(plsh_tile *tile, int64_t left, int64_t right);
     void (*finish)(plsh_tile *tile);
@@ -74,9 +74,8 @@ struct plsh_tile {
     /* The step at hand: keys first .. first + count - 1 of the sequence. */
     int64_t first;
     int count;
-    const int32_t *gathered; /* or these keys, which need not be contiguous; otherwise NULL */
-    const float *k_rows, *v_rows;
-    ptrdiff_t k_stride, v_stride;
+    const int32_t *gathered;      /* or these keys, which need not be contiguous; otherwise NULL */
+    plsh_key_rows k_step, v_step; /* their rows as float32, see plsh_tile_keys */
     float *bias;        /* [groups * group + PLSH_TILE_KEYS], of every difference of positions */
     float *s;           /* [PLSH_TILE_KEYS][group] */
     float *top, *alpha; /* [group] */
@@ -86,10 +85,10 @@ struct plsh_tile {
     struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
     struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
 
-    plsh_ahead ahead; /* what the tile before this one will want, see plsh_tile_look_ahead */
-    bool guarded;     /* keys of weight 0 may be large, or not finite */
-    float headroom;   /* 0, or PLSH_HEADROOM in a second run that mends the output */
-    int64_t pairs;    /* scored, over all tiles of the thread */
+    plsh_prefetch prefetch; /* see plsh_tile_prefetch */
+    bool guarded;           /* keys of weight 0 may be large, or not finite */
+    float headroom;         /* 0, or PLSH_HEADROOM in a second run that mends the output */
+    int64_t pairs;          /* scored, over all tiles of the thread */
 };
 
 /* plsh_tile_begin, plsh_tile_visit, and so on. */
@@ -109,13 +108,15 @@ void plsh_tile_join(plsh_tile *tile);
  * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
 
-/* The tile that comes next is the one before: has its queries and output, and the rows before
- * `key`, the first of this one, fetched while this one is busy. */
-void plsh_tile_look_ahead(plsh_tile *tile, int64_t key);
+/* Tiles run in descending order. Lets `accumulate` prefetch q and o of the preceding tile, and as
+ * many rows of K and V before `key`, the first key of this tile. */
+void plsh_tile_prefetch(plsh_tile *tile, int64_t key);
 
-/* Some keys of the step at hand, for one group. */
+/* One group against some keys of the step at hand. */
 typedef struct plsh_tile_run {
-    const float *k, *v;
+    int g;
+    int64_t first; /* key */
+    plsh_key_rows k, v;
     bool masked; /* causality or the window mask some of the pairs */
     int rows;    /* of the group */
 } plsh_tile_run;
@@ -133,9 +134,9 @@ void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, floa
 /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
 void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
 
-/* The same under weights: those of key j are w[row[j] * group + r]. */
-void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count, const float *w,
-                              const int32_t *row);
+/* The same under weights, those of the keys from `first` on. */
+void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
+                              plsh_pair_weights weights);
 
 /* Output rows and lse written; with headroom, output rows mended. */
 void plsh_tile_finish(plsh_tile *tile);
@@ -145,11 +146,25 @@ bool plsh_tile_overflowed(const plsh_tile *tile);
 
 /* Where finished rows are as float32: in the user's array, or, where that is narrower, in the place
  * of the sums. */
-typedef struct plsh_tile_output {
-    float *row;
-    ptrdiff_t stride;
-} plsh_tile_output;
-plsh_tile_output plsh_tile_output_of(const plsh_tile *tile);
+plsh_matrix plsh_tile_output_of(const plsh_tile *tile);
+
+/* K rows, and V rows, of the keys first .. first + count - 1 of the step at hand. */
+static inline plsh_key_rows plsh_tile_keys(const plsh_tile *tile, int64_t first, int count) {
+    const plsh_key_rows step = tile->k_step;
+    return (plsh_key_rows){step.row + (first - tile->first) * step.stride, step.stride, count,
+                           step.dim};
+}
+static inline plsh_key_rows plsh_tile_values(const plsh_tile *tile, int64_t first, int count) {
+    const plsh_key_rows step = tile->v_step;
+    return (plsh_key_rows){step.row + (first - tile->first) * step.stride, step.stride, count,
+                           step.dim};
+}
+
+/* The running softmax of group g. */
+static inline plsh_softmax_state plsh_tile_softmax(const plsh_tile *tile, int g) {
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
+    return (plsh_softmax_state){tile->m + lane, tile->l + lane, tile->l_low + lane, tile->alpha};
+}
 
 /* Position of the first query of group g, and one past its last. */
 static inline int64_t plsh_tile_group_begin(const plsh_tile *tile, int g) {
@@ -158,6 +173,11 @@ static inline int64_t plsh_tile_group_begin(const plsh_tile *tile, int g) {
 static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
     int64_t end = plsh_tile_group_begin(tile, g + 1), last = tile->position + tile->rows;
     return end < last ? end : last;
+}
+
+/* Queries of group g. */
+static inline int plsh_tile_group_rows(const plsh_tile *tile, int g) {
+    return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
 }
 
 #endif

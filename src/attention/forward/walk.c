@@ -90,7 +90,7 @@ void plsh_walk_run(plsh_tile *tile) {
         tile->pass->finish(tile);
         return;
     }
-    plsh_tile_look_ahead(tile, w.keys.begin);
+    plsh_tile_prefetch(tile, w.keys.begin);
     for (int g = 0; g < tile->groups; g++) {
         w.open[g] = tile->plan->shape.causal ? LEFT : LEFT | RIGHT;
     }

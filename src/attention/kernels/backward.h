@@ -4,26 +4,25 @@
 
 /* ---- P and dS ------------------------------------------------------------------------------- */
 
-INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, float *dp,
-                          const float *w, const int32_t *row, const float *lse, const float *low,
-                          const float *delta, float *sum, int keys) {
-    /* Taken off P, it changes none above 2^-76 and makes the least ones 0: below the normal range,
-     * where dS = P (..) would fall, arithmetic is slow. */
+INLINE void gradient_pairs(const plsh_weigh how, const bool with_dp, float *s, float *dp, int keys,
+                           plsh_pair_weights weights, plsh_gradient_rows rows) {
+    /* Subtracted from P, it changes none above 2^-76 and makes the least ones 0: dS = P (..) would
+     * be denormal for them, where arithmetic is slow. */
     const vector zero = v_set(0.0f), least = v_set(0x1p-100f);
     for (int g = 0; g < GROUP_VECTORS; g++) {
-        const vector top = v_load(lse + g * LANES), rest = v_load(low + g * LANES);
-        const vector middle = with_dp ? v_load(delta + g * LANES) : zero;
+        const vector top = v_load(rows.lse + g * LANES), rest = v_load(rows.low + g * LANES);
+        const vector middle = with_dp ? v_load(rows.delta + g * LANES) : zero;
         vector total = zero;
         for (int j = 0; j < keys; j++) {
             ptrdiff_t at = (ptrdiff_t)j * GROUP + g * LANES;
             vector p = v_load(s + at);
-            if (weigh == PLSH_WEIGH_READY) {
+            if (how == PLSH_WEIGH_READY) {
                 p = p * top;
             } else {
                 p = v_exp2((p - top) - rest);
             }
-            if (weigh == PLSH_WEIGH_MASKED) {
-                vector weight = v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
+            if (how == PLSH_WEIGH_MASKED) {
+                vector weight = weight_at(weights, j, g);
                 p = v_if_equal(weight, zero, zero, weight * p);
             }
             p = v_max(zero, p - least);
@@ -33,20 +32,18 @@ INLINE void gradient_rows(const plsh_weigh weigh, const bool with_dp, float *s, 
             v_store(dp + at, ds);
             total = total + ds;
         }
-        if (with_dp) v_store(sum + g * LANES, v_load(sum + g * LANES) + total);
+        if (with_dp) v_store(rows.sum + g * LANES, v_load(rows.sum + g * LANES) + total);
     }
 }
 
-static void gradient(int group, float *s, float *dp, const float *w, const int32_t *row,
-                     plsh_weigh weigh, const float *lse, const float *low, const float *delta,
-                     float *sum, int keys) {
-    (void)group;
+static void gradient(float *s, float *dp, int keys, plsh_weigh how, plsh_pair_weights weights,
+                     plsh_gradient_rows rows) {
 #define GRADIENT(kind)                                                                             \
-    if (weigh == (kind)) {                                                                         \
+    if (how == (kind)) {                                                                           \
         if (dp) {                                                                                  \
-            gradient_rows(kind, true, s, dp, w, row, lse, low, delta, sum, keys);                  \
+            gradient_pairs(kind, true, s, dp, keys, weights, rows);                                \
         } else {                                                                                   \
-            gradient_rows(kind, false, s, dp, w, row, lse, low, delta, sum, keys);                 \
+            gradient_pairs(kind, false, s, dp, keys, weights, rows);                               \
         }                                                                                          \
     }
     GRADIENT(PLSH_WEIGH_PLAIN)
@@ -55,9 +52,9 @@ static void gradient(int group, float *s, float *dp, const float *w, const int32
 #undef GRADIENT
 }
 
-/* In the order of the scores, so that a row that sees one key alone, o = v, has dP = delta. */
-static void dots(int group, float *to, const float *a, const float *b, int d) {
-    (void)group;
+/* Summed in the order of the scores: a row that sees only one key has o = v, and then dP = delta to
+ * the bit. */
+static void dots(float *to, const float *a, const float *b, int d) {
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
         vector sum = v_set(0.0f);
         for (int x = 0; x < d; x++) {
@@ -70,31 +67,38 @@ static void dots(int group, float *to, const float *a, const float *b, int d) {
 
 /* ---- out += A B ----------------------------------------------------------------------------- */
 
-/* R keys by C vectors of columns. partial: of the last vector only `tail` lanes exist. */
-INLINE void spread_block(const int R, const int C, const bool partial, float *out,
-                         ptrdiff_t out_stride, const float *a, ptrdiff_t a_stride, const float *b,
-                         ptrdiff_t b_stride, int queries, int tail) {
+/* Some keys (rows of out and of A), all queries (columns of A, rows of B), some columns of out and
+ * of B, `d` of them from the block's first on. */
+typedef struct spread_block {
+    plsh_matrix out;
+    plsh_const_matrix a, b; /* a: a row per group, as in the table */
+    int queries, d;
+} spread_block;
+
+/* R keys by C vectors of columns. partial: the last vector has only the lanes that d leaves. */
+INLINE void spread_columns(const int R, const int C, const bool partial, spread_block m) {
+    const int tail = m.d - (C - 1) * LANES;
     vector sum[ROW_BLOCK][COLUMN_BLOCK];
     UNROLL for (int j = 0; j < R; j++) {
         UNROLL for (int c = 0; c < C; c++) sum[j][c] = v_set(0.0f);
     }
-    for (; queries > 0; queries -= GROUP, a += a_stride) {
-        int count = queries < GROUP ? queries : GROUP;
-        for (int q = 0; q < count; q++, b += b_stride) {
+    for (; m.queries > 0; m.queries -= GROUP, m.a.data += m.a.stride) {
+        int count = m.queries < GROUP ? m.queries : GROUP;
+        for (int q = 0; q < count; q++, m.b.data += m.b.stride) {
             vector row[COLUMN_BLOCK];
             UNROLL for (int c = 0; c < C; c++) {
-                row[c] = partial && c == C - 1 ? v_load_first(b + c * LANES, tail)
-                                               : v_load(b + c * LANES);
+                const float *at = m.b.data + c * LANES;
+                row[c] = partial && c == C - 1 ? v_load_first(at, tail) : v_load(at);
             }
             UNROLL for (int j = 0; j < R; j++) {
-                vector weight = v_set(a[j * GROUP + q]);
+                vector weight = v_set(m.a.data[j * GROUP + q]);
                 UNROLL for (int c = 0; c < C; c++) sum[j][c] = v_fma(weight, row[c], sum[j][c]);
             }
         }
     }
     UNROLL for (int j = 0; j < R; j++) {
         UNROLL for (int c = 0; c < C; c++) {
-            float *to = out + j * out_stride + c * LANES;
+            float *to = m.out.data + j * m.out.stride + c * LANES;
             if (partial && c == C - 1) {
                 v_store_first(to, tail, v_load_first(to, tail) + sum[j][c]);
             } else {
@@ -104,15 +108,14 @@ INLINE void spread_block(const int R, const int C, const bool partial, float *ou
     }
 }
 
-/* All keys of a strip of columns: the strip of B stays in the first cache. */
-INLINE void spread_strip(const int C, const bool partial, float *out, ptrdiff_t out_stride,
-                         const float *a, ptrdiff_t a_stride, const float *b, ptrdiff_t b_stride,
-                         int keys, int queries, int tail) {
+/* All keys for one strip of columns: the strip of B stays in the first-level cache. */
+INLINE void spread_strip(const int C, const bool partial, spread_block m, int keys) {
     int j = 0;
 #define SPREAD_ROWS(R)                                                                             \
     for (; j + (R) <= keys; j += (R)) {                                                            \
-        spread_block(R, C, partial, out + j * out_stride, out_stride, a + (ptrdiff_t)j * GROUP,    \
-                     a_stride, b, b_stride, queries, tail);                                        \
+        spread_columns(R, C, partial, m);                                                          \
+        m.out.data += (R)*m.out.stride;                                                            \
+        m.a.data += (R)*GROUP;                                                                     \
     }
     SPREAD_ROWS(ROW_BLOCK)
     SPREAD_ROWS(2)
@@ -121,25 +124,20 @@ INLINE void spread_strip(const int C, const bool partial, float *out, ptrdiff_t 
 }
 
 /* Strips as in accumulate. */
-static void spread(int group, float *out, ptrdiff_t out_stride, const float *a, ptrdiff_t a_stride,
-                   const float *b, ptrdiff_t b_stride, int keys, int queries, int d) {
-    (void)group;
+static void spread(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys, int queries,
+                   int d) {
     const int vectors = (d + LANES - 1) / LANES;
     const int strips = (vectors + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
-    for (int i = 0, c = 0; i < strips; i++) {
-        int width = vectors / strips + (i < vectors % strips);
-        int tail = d - (c + width - 1) * LANES;
-        float *to = out + c * LANES;
-        const float *from = b + c * LANES;
+    spread_block m = {out, a, b, queries, d};
+    for (int i = 0; i < strips; i++) {
+        const int width = vectors / strips + (i < vectors % strips);
         switch (width) {
 #define STRIP(C)                                                                                   \
     case C:                                                                                        \
-        if (C <= COLUMN_BLOCK && tail >= LANES) {                                                  \
-            spread_strip(C <= COLUMN_BLOCK ? C : 1, false, to, out_stride, a, a_stride, from,      \
-                         b_stride, keys, queries, LANES);                                          \
+        if (C <= COLUMN_BLOCK && m.d >= C * LANES) {                                               \
+            spread_strip(C <= COLUMN_BLOCK ? C : 1, false, m, keys);                               \
         } else if (C <= COLUMN_BLOCK) {                                                            \
-            spread_strip(C <= COLUMN_BLOCK ? C : 1, true, to, out_stride, a, a_stride, from,       \
-                         b_stride, keys, queries, tail);                                           \
+            spread_strip(C <= COLUMN_BLOCK ? C : 1, true, m, keys);                                \
         }                                                                                          \
         break;
             STRIP(1)
@@ -149,14 +147,15 @@ static void spread(int group, float *out, ptrdiff_t out_stride, const float *a, 
 #undef STRIP
         default: break;
         }
-        c += width;
+        m.out.data += width * LANES;
+        m.b.data += width * LANES;
+        m.d -= width * LANES;
     }
 }
 
 /* ---- dS against a function of the distance -------------------------------------------------- */
 
-static double correlate(int group, const float *ds, const float *table, int keys) {
-    (void)group;
+static double correlate(const float *ds, const float *table, int keys) {
     vector sum[GROUP_VECTORS];
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) sum[g] = v_set(0.0f);
     for (int j = 0; j < keys; j++) {

@@ -21,6 +21,13 @@ typedef struct plsh_decode_row {
     float alpha;    /* scratch */
 } plsh_decode_row;
 
+/* Stored keys and values, in rows without gaps. */
+typedef struct plsh_decode_page {
+    const void *k, *v; /* [keys][d] and [keys][dv] */
+    int keys;          /* 1 .. PLSH_DECODE_KEYS */
+    int d, dv;
+} plsh_decode_page;
+
 /* Elements from one row to the next: the widest vector divides it. */
 static inline int64_t plsh_decode_columns(int64_t dim) { return (dim + 15) & ~INT64_C(15); }
 

@@ -26,16 +26,26 @@ INLINE int line_elements(plsh_dtype dtype) {
     return dtype == PLSH_DTYPE_FLOAT32 ? LINE / 4 : LINE / 2;
 }
 
-/* The line AHEAD of element `at`; past the end of a page it does no harm. */
-INLINE void fetch_ahead(const void *from, plsh_dtype dtype, ptrdiff_t at) {
-    const ptrdiff_t bytes = dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2;
-    __builtin_prefetch((const char *)from + at * bytes + AHEAD);
+/* Rows of K or V as they are stored, without gaps; dtype is a constant everywhere. */
+typedef struct stored {
+    const void *data;
+    plsh_dtype dtype;
+    int dim;
+} stored;
+
+/* Prefetches the line AHEAD of column x of row j; past the end of a page it does no harm. */
+INLINE void fetch_ahead(stored from, int j, int x) {
+    const ptrdiff_t bytes = from.dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2;
+    const ptrdiff_t at = j * (ptrdiff_t)from.dim + x;
+    __builtin_prefetch((const char *)from.data + at * bytes + AHEAD);
 }
 
-INLINE vector load_stored(const void *from, plsh_dtype dtype, ptrdiff_t at) {
-    if (dtype == PLSH_DTYPE_FLOAT32) return v_load((const float *)from + at);
-    if (dtype == PLSH_DTYPE_FLOAT16) return v_load_half((const uint16_t *)from + at);
-    return v_load_bfloat((const uint16_t *)from + at);
+/* LANES elements of row j from column x on. */
+INLINE vector load_stored(stored from, int j, int x) {
+    const ptrdiff_t at = j * (ptrdiff_t)from.dim + x;
+    if (from.dtype == PLSH_DTYPE_FLOAT32) return v_load((const float *)from.data + at);
+    if (from.dtype == PLSH_DTYPE_FLOAT16) return v_load_half((const uint16_t *)from.data + at);
+    return v_load_bfloat((const uint16_t *)from.data + at);
 }
 
 /* dot[.][j ...]. */
@@ -43,24 +53,22 @@ INLINE float (*column_of(float (*dot)[PLSH_DECODE_KEYS], int j))[PLSH_DECODE_KEY
     return (float(*)[PLSH_DECODE_KEYS])(dot[0] + j);
 }
 
-/* dot[r][j] = q_r . k_j for R rows and J keys (1, or a multiple of 4). */
+/* dot[r][i] = q_r . k_(j + i) for R rows and J keys (1, or a multiple of 4). */
 INLINE void dot_block(const int R, const int J, float (*dot)[PLSH_DECODE_KEYS],
-                      plsh_decode_row *const *rows, const void *k, plsh_dtype dtype, ptrdiff_t at,
-                      int d) {
+                      plsh_decode_row *const *rows, stored k, int j) {
     vector sum[DECODE_ROWS][MOST_KEYS];
     UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int j = 0; j < J; j++) sum[r][j] = v_set(0.0f);
+        UNROLL for (int i = 0; i < J; i++) sum[r][i] = v_set(0.0f);
     }
-    for (int x = 0; x < d; x += LANES) {
+    for (int x = 0; x < k.dim; x += LANES) {
         vector key[MOST_KEYS];
-        if (x % line_elements(dtype) == 0) {
-            UNROLL for (int j = 0; j < J; j++) fetch_ahead(k, dtype, at + j * (ptrdiff_t)d + x);
+        if (x % line_elements(k.dtype) == 0) {
+            UNROLL for (int i = 0; i < J; i++) fetch_ahead(k, j + i, x);
         }
-        UNROLL for (int j = 0; j < J; j++) key[j] =
-            load_stored(k, dtype, at + j * (ptrdiff_t)d + x);
+        UNROLL for (int i = 0; i < J; i++) key[i] = load_stored(k, j + i, x);
         UNROLL for (int r = 0; r < R; r++) {
             vector q = v_load(rows[r]->q + x);
-            UNROLL for (int j = 0; j < J; j++) sum[r][j] = v_fma(q, key[j], sum[r][j]);
+            UNROLL for (int i = 0; i < J; i++) sum[r][i] = v_fma(q, key[i], sum[r][i]);
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
@@ -69,36 +77,35 @@ INLINE void dot_block(const int R, const int J, float (*dot)[PLSH_DECODE_KEYS],
             v_sum4(only, sum[r][0], v_set(0.0f), v_set(0.0f), v_set(0.0f));
             dot[r][0] = only[0];
         }
-        UNROLL for (int j = 0; j + 4 <= J; j += 4) {
-            v_sum4(dot[r] + j, sum[r][j], sum[r][j + 1], sum[r][j + 2], sum[r][j + 3]);
+        UNROLL for (int i = 0; i + 4 <= J; i += 4) {
+            v_sum4(dot[r] + i, sum[r][i], sum[r][i + 1], sum[r][i + 2], sum[r][i + 3]);
         }
     }
 }
 
 /* The same for any number of rows. */
 INLINE void dot_rows(const int J, float (*dot)[PLSH_DECODE_KEYS], plsh_decode_row *const *rows,
-                     int count, const void *k, plsh_dtype dtype, int j, int d) {
-    const ptrdiff_t at = j * (ptrdiff_t)d;
+                     int count, stored k, int j) {
     int r = 0;
     for (; r + DECODE_ROWS <= count; r += DECODE_ROWS)
-        dot_block(DECODE_ROWS, J, column_of(dot + r, j), rows + r, k, dtype, at, d);
+        dot_block(DECODE_ROWS, J, column_of(dot + r, j), rows + r, k, j);
     if (DECODE_ROWS > 2 && r + 2 <= count) {
-        dot_block(2, J, column_of(dot + r, j), rows + r, k, dtype, at, d);
+        dot_block(2, J, column_of(dot + r, j), rows + r, k, j);
         r += 2;
     }
-    if (DECODE_ROWS > 1 && r < count)
-        dot_block(1, J, column_of(dot + r, j), rows + r, k, dtype, at, d);
+    if (DECODE_ROWS > 1 && r < count) dot_block(1, J, column_of(dot + r, j), rows + r, k, j);
 }
 
-/* Keys outside, rows inside: memory is read all the time, not only for the first rows. */
+/* Keys in the outer loop, rows in the inner one: so memory is read all the time, not only for the
+ * first rows. */
 INLINE void dot_keys(float (*dot)[PLSH_DECODE_KEYS], plsh_decode_row *const *rows, int count,
-                     const void *k, plsh_dtype dtype, int keys, int d) {
+                     stored k, int keys) {
     int j = 0;
     if (count == 1)
         for (; j + MOST_KEYS <= keys; j += MOST_KEYS)
-            dot_block(1, MOST_KEYS, column_of(dot, j), rows, k, dtype, j * (ptrdiff_t)d, d);
-    for (; j + 4 <= keys; j += 4) dot_rows(4, dot, rows, count, k, dtype, j, d);
-    for (; j < keys; j++) dot_rows(1, dot, rows, count, k, dtype, j, d);
+            dot_block(1, MOST_KEYS, column_of(dot, j), rows, k, j);
+    for (; j + 4 <= keys; j += 4) dot_rows(4, dot, rows, count, k, j);
+    for (; j < keys; j++) dot_rows(1, dot, rows, count, k, j);
 }
 
 INLINE float largest_lane(vector x) {
@@ -141,30 +148,32 @@ INLINE void softmax_row(plsh_decode_row *row, float *dot, int keys) {
     row->l = row->alpha * row->l + total[0];
 }
 
-/* o += p V over the keys from..to-1 for R rows and C vectors of columns, summed from zero and added
- * once; before the first, o = alpha o. */
-INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, const void *v,
-                        plsh_dtype dtype, int column, int from, int to, int dv) {
+/* The keys begin .. end - 1. */
+typedef struct key_part {
+    int begin, end;
+} key_part;
+
+/* o += p V over some keys for R rows and C vectors of columns from `column` on, summed from zero
+ * and added once; before the first key, o = alpha o. */
+INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, stored v,
+                        int column, key_part keys) {
     vector sum[DECODE_ROWS][MOST_COLUMNS];
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_set(0.0f);
     }
-    for (int j = from; j < to; j++) {
+    for (int j = keys.begin; j < keys.end; j++) {
         vector value[MOST_COLUMNS];
         UNROLL for (int c = 0; c < C; c++) {
-            if (c * LANES % line_elements(dtype) == 0)
-                fetch_ahead(v, dtype, j * (ptrdiff_t)dv + column + c * LANES);
+            if (c * LANES % line_elements(v.dtype) == 0) fetch_ahead(v, j, column + c * LANES);
         }
-        UNROLL for (int c = 0; c < C; c++) {
-            value[c] = load_stored(v, dtype, j * (ptrdiff_t)dv + column + c * LANES);
-        }
+        UNROLL for (int c = 0; c < C; c++) value[c] = load_stored(v, j, column + c * LANES);
         UNROLL for (int r = 0; r < R; r++) {
             vector p = v_set(rows[r]->s[j]);
             UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_fma(p, value[c], sum[r][c]);
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
-        vector alpha = v_set(from == 0 ? rows[r]->alpha : 1.0f);
+        vector alpha = v_set(keys.begin == 0 ? rows[r]->alpha : 1.0f);
         UNROLL for (int c = 0; c < C; c++) {
             float *o = rows[r]->o + column + c * LANES;
             v_store(o, v_fma(alpha, v_load(o), sum[r][c]));
@@ -172,62 +181,55 @@ INLINE void value_block(const int R, const int C, plsh_decode_row *const *rows, 
     }
 }
 
-INLINE void value_rows(const int R, plsh_decode_row *const *rows, const void *v, plsh_dtype dtype,
-                       int from, int to, int dv) {
+INLINE void value_rows(const int R, plsh_decode_row *const *rows, stored v, key_part keys) {
     const int C = R == 1 ? MOST_COLUMNS : DECODE_COLUMNS * DECODE_ROWS / R;
     const int wide = C > MOST_COLUMNS ? MOST_COLUMNS : C;
     int c = 0;
-    for (; c + wide * LANES <= dv; c += wide * LANES) {
-        value_block(R, wide, rows, v, dtype, c, from, to, dv);
-    }
+    for (; c + wide * LANES <= v.dim; c += wide * LANES) value_block(R, wide, rows, v, c, keys);
     if (wide > 4) {
-        for (; c + 4 * LANES <= dv; c += 4 * LANES)
-            value_block(R, 4, rows, v, dtype, c, from, to, dv);
+        for (; c + 4 * LANES <= v.dim; c += 4 * LANES) value_block(R, 4, rows, v, c, keys);
     }
-    for (; c < dv; c += LANES) value_block(R, 1, rows, v, dtype, c, from, to, dv);
+    for (; c < v.dim; c += LANES) value_block(R, 1, rows, v, c, keys);
 }
 
 /* VALUE_KEYS at a time for all rows, a single row all at once. */
-INLINE void value_keys(plsh_decode_row *const *rows, int count, const void *v, plsh_dtype dtype,
-                       int keys, int dv) {
+INLINE void value_keys(plsh_decode_row *const *rows, int count, stored v, int keys) {
     const int step = count == 1 ? keys : VALUE_KEYS;
-    for (int from = 0, to; from < keys; from = to) {
-        to = from + step < keys ? from + step : keys;
+    for (key_part part = {0, 0}; part.begin < keys; part.begin = part.end) {
+        part.end = part.begin + step < keys ? part.begin + step : keys;
         int r = 0;
         for (; r + DECODE_ROWS <= count; r += DECODE_ROWS)
-            value_rows(DECODE_ROWS, rows + r, v, dtype, from, to, dv);
+            value_rows(DECODE_ROWS, rows + r, v, part);
         if (DECODE_ROWS > 2 && r + 2 <= count) {
-            value_rows(2, rows + r, v, dtype, from, to, dv);
+            value_rows(2, rows + r, v, part);
             r += 2;
         }
-        if (DECODE_ROWS > 1 && r < count) value_rows(1, rows + r, v, dtype, from, to, dv);
+        if (DECODE_ROWS > 1 && r < count) value_rows(1, rows + r, v, part);
     }
 }
 
-INLINE void attend_rows(plsh_decode_row *const *rows, int count, const void *k, const void *v,
-                        plsh_dtype dtype, int keys, int d, int dv) {
+INLINE void attend_rows(const plsh_dtype dtype, plsh_decode_row *const *rows, int count,
+                        plsh_decode_page page) {
+    const stored k = {page.k, dtype, page.d}, v = {page.v, dtype, page.dv};
     float dot[TOGETHER][PLSH_DECODE_KEYS];
     for (int r = 0, most; r < count; r += most) {
         most = count - r < TOGETHER ? count - r : TOGETHER;
-        dot_keys(dot, rows + r, most, k, dtype, keys, d);
-        for (int i = 0; i < most; i++) softmax_row(rows[r + i], dot[i], keys);
-        value_keys(rows + r, most, v, dtype, keys, dv);
+        dot_keys(dot, rows + r, most, k, page.keys);
+        for (int i = 0; i < most; i++) softmax_row(rows[r + i], dot[i], page.keys);
+        value_keys(rows + r, most, v, page.keys);
     }
 }
 
-static void attend_float(plsh_decode_row *const *rows, int count, const void *k, const void *v,
-                         int keys, int d, int dv) {
-    attend_rows(rows, count, k, v, PLSH_DTYPE_FLOAT32, keys, d, dv);
+static void attend_float(plsh_decode_row *const *rows, int count, plsh_decode_page page) {
+    attend_rows(PLSH_DTYPE_FLOAT32, rows, count, page);
 }
 
-static void attend_half(plsh_decode_row *const *rows, int count, const void *k, const void *v,
-                        int keys, int d, int dv) {
-    attend_rows(rows, count, k, v, PLSH_DTYPE_FLOAT16, keys, d, dv);
+static void attend_half(plsh_decode_row *const *rows, int count, plsh_decode_page page) {
+    attend_rows(PLSH_DTYPE_FLOAT16, rows, count, page);
 }
 
-static void attend_bfloat(plsh_decode_row *const *rows, int count, const void *k, const void *v,
-                          int keys, int d, int dv) {
-    attend_rows(rows, count, k, v, PLSH_DTYPE_BFLOAT16, keys, d, dv);
+static void attend_bfloat(plsh_decode_row *const *rows, int count, plsh_decode_page page) {
+    attend_rows(PLSH_DTYPE_BFLOAT16, rows, count, page);
 }
 
 #define ATTEND                                                                                     \

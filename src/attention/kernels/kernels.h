@@ -1,7 +1,7 @@
 /* attention: the kernels, one table of them per instruction set.
  *
- * Queries sit in the lanes. A group is `group` queries of one head; its scores are computed
- * transposed, S[key][query], so that everything a softmax does is lane-wise:
+ * Queries sit in the lanes. A group is `group` queries of one head, a constant of the table. Its
+ * scores are computed transposed, S[key][query], so that everything a softmax does is lane-wise:
  *
  *     pack        Q rows                      -> packed [d][group], times a factor
  *     scores      packed, K rows, bias        -> S [keys][group], its maximum per query
@@ -16,18 +16,18 @@
  *     spread      dV += P dO,  dK += dS Q     rows of keys
  *     correlate   sum of dS times d log k(t)  for the gradient of a decay
  *
- * S and the bias are in units of log2: 2^S is the weight. Pointers into the user's arrays (from,
- * k, v, out) need only the alignment of their elements, and nothing beyond the last element is
- * touched. packed, s, p, o, m, l, alpha, top are the engine's own: 64-byte aligned, rows of
- * `group` floats, those of O of plsh_kernels_columns(dv).
- *
- * Every tile function takes the group of its table first; the reference works for any, so that
- * the tests can hold the others against it. */
+ * S and the bias are in units of log2: 2^S is the weight. Views of the user's arrays
+ * (plsh_stored_rows, plsh_key_rows, matrices) need only the alignment of their elements, and
+ * nothing beyond the last element is touched. All other arrays are the engine's own: 64-byte
+ * aligned, [group] per query, [keys][group] per pair (s, p, dp, ds), rows of
+ * plsh_kernels_columns(dv) floats for O. Small structs go by value: the compiler then keeps their
+ * fields in registers. */
 #ifndef PLSH_ATTENTION_KERNELS_H
 #define PLSH_ATTENTION_KERNELS_H
 
 #include "attention/kernels/decode.h"
 #include "base/dtype.h"
+#include "base/matrix.h"
 #include "plsh/attention.h"
 
 enum { PLSH_GROUP_MAX = 48 }; /* the largest group of any table */
@@ -36,124 +36,174 @@ enum { PLSH_GROUP_MAX = 48 }; /* the largest group of any table */
  * s - m is -inf and not NaN for a masked key. */
 #define PLSH_SOFTMAX_START (-3.40282347e+38f)
 
-/* What `gradient` makes P of. */
+/* ---- Operands ------------------------------------------------------------------------------- */
+
+/* Rows of the user's element type: element x of row r is number r * stride + x of `data`. */
+typedef struct plsh_stored_rows {
+    const void *data;
+    plsh_dtype dtype;
+    ptrdiff_t stride;
+} plsh_stored_rows;
+
+/* The K rows or V rows of some keys: key j is row[j * stride .. + dim), j < count. */
+typedef struct plsh_key_rows {
+    const float *row;
+    ptrdiff_t stride;
+    int count, dim;
+} plsh_key_rows;
+
+/* What is added to the score of query r and key j: at[r - j], log2 of the decay of their distance.
+ * at = NULL adds nothing; otherwise at[1 - keys .. group - 1] is read. */
+typedef struct plsh_score_bias {
+    const float *at;
+    bool masks; /* some entries are -inf: their scores are -inf whatever q and k hold, NaN included
+                 */
+} plsh_score_bias;
+
+/* Weights of pairs: w[row[j] * group + r] >= 0 for query r and key j. Keys may share a row. */
+typedef struct plsh_pair_weights {
+    const float *w;
+    const int32_t *row;
+} plsh_pair_weights;
+
+/* The running softmax of a group, [group] each. Start with m = PLSH_SOFTMAX_START, l = l_low = 0.
+ */
+typedef struct plsh_softmax_state {
+    float *m;     /* the largest score so far */
+    float *l;     /* the sum of w 2^(score - m) */
+    float *l_low; /* what l lacks after rounding */
+    float *alpha; /* output of a step: 2^(old m - new m), the factor of sums under the old m */
+} plsh_softmax_state;
+
+/* Sums over keys: o[r * plsh_kernels_columns(dv) + c] = alpha[r] o + ..., for r < rows. A kernel
+ * may compute the rows up to the end of the group, too. */
+typedef struct plsh_accumulator {
+    float *o;
+    const float *alpha;
+    int rows;
+} plsh_accumulator;
+
+/* How `gradient` computes P from s. */
 typedef enum plsh_weigh {
-    PLSH_WEIGH_PLAIN,  /* 2^(s - lse - low), low being what lse lacks to be exact */
-    PLSH_WEIGH_MASKED, /* w 2^(s - lse - low), 0 where w is 0; rows of w as softmax_weighted's */
-    PLSH_WEIGH_READY   /* s lse: s has been through the softmax, and lse is the rest */
+    PLSH_WEIGH_PLAIN,  /* P = 2^(s - lse - low) */
+    PLSH_WEIGH_MASKED, /* P = w 2^(s - lse - low), 0 where w is 0 */
+    PLSH_WEIGH_READY   /* P = s lse: s is 2^(score - m) already, and lse holds 2^(m - lse) */
 } plsh_weigh;
 
-/* Rows of the user's arrays that will be wanted soon. All at once they would only fill the queue to
- * memory; accumulate asks for a few with each of its blocks. Row i of them is row i / arrays of
- * array i % arrays. */
-enum { PLSH_AHEAD_ARRAYS = 4 }; /* q, k, v, o */
-typedef struct plsh_ahead {
+/* The constants of a group's rows in `gradient`, [group] each, and the sums of its dS. */
+typedef struct plsh_gradient_rows {
+    const float *lse, *low; /* low: what lse lacks after rounding */
+    const float *delta;     /* dO . O */
+    float *sum;             /* sum[r] += the dS of row r */
+} plsh_gradient_rows;
+
+/* Boxes around pieces of K - mean, see `box`. */
+typedef struct plsh_piece_boxes {
+    const float *box;           /* [count][2 d]: centre, then half width */
+    const float *norm, *radius; /* [count]: the largest |k - mean|, and |k - mean - centre| */
+    const float *bias;          /* [count]: log2 of the sum of the decay over the piece */
+    int count, d;
+} plsh_piece_boxes;
+
+/* Queries whose scores are bounded. */
+typedef struct plsh_bounded_queries {
+    const float *packed; /* [d][group] */
+    const float *norm;   /* [group]: |q| */
+    const float *shift;  /* [group]: what the bounds are relative to, in log2 */
+} plsh_bounded_queries;
+
+/* Rows of the user's arrays that the next tile reads. Prefetching all of them at once would fill
+ * the queue to memory, so accumulate prefetches a few with each of its blocks. Row i of them is row
+ * i / arrays of array i % arrays. */
+enum { PLSH_PREFETCH_ARRAYS = 4 }; /* q, k, v, o */
+typedef struct plsh_prefetch {
     struct {
         const char *first;
         ptrdiff_t stride, bytes;
-    } array[PLSH_AHEAD_ARRAYS];
+    } array[PLSH_PREFETCH_ARRAYS];
     int next, end;
-} plsh_ahead;
+} plsh_prefetch;
 
-/* Keys that accumulate sums from zero, and adds at once: a key must not be rounded to the digits of
- * all keys before. Of n like terms, one by one, n / 2 ulps may be lost. 64 cost nothing, 32 cost
- * 2 %. */
+/* accumulate sums this many keys from zero, then adds the sum to O: adding key by key to a long sum
+ * may lose n / 2 ulps over n like terms. 64 costs nothing, 32 costs 2 %. */
 enum { PLSH_SUM_KEYS = 64 };
+
+/* ---- The table ------------------------------------------------------------------------------ */
 
 typedef struct plsh_kernels {
     const char *name;
     int group; /* queries per group, a multiple of the lanes */
 
-    /* to[x * group + r] = factor * from[r * stride + x], r < rows; zero for rows <= r < group. */
-    void (*pack)(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
-                 int rows, int d, float factor);
+    /* to[x * group + r] = factor * element x of row r, r < rows; zero for rows <= r < group. */
+    void (*pack)(float *to, plsh_stored_rows from, int rows, int d, float factor);
 
-    /* to[r * to_stride + x] = from[r * stride + x] as float32. */
-    void (*widen)(int group, float *to, ptrdiff_t to_stride, const void *from, plsh_dtype dtype,
-                  ptrdiff_t stride, int rows, int d);
+    /* Row r of `to` = row r of `from` as float32, r < rows, d elements each. */
+    void (*widen)(plsh_matrix to, plsh_stored_rows from, int rows, int d);
 
-    /* s[j * group + r] = sum_x packed[x][r] k[j * stride + x] + bias[r - j], j < keys;
-     * top[r] = max over j (-inf for no keys). bias may be NULL for zeros; otherwise
-     * bias[1 - keys .. group - 1] is read. masked: where the bias is -inf, s is -inf whatever
-     * q and k hold, NaN included. */
-    void (*scores)(int group, float *s, float *top, const float *packed, const float *k,
-                   ptrdiff_t stride, int keys, int d, const float *bias, bool masked);
+    /* s[j * group + r] = sum_x packed[x][r] k_j[x] + the bias; top[r] = max over j (-inf for no
+     * keys). */
+    void (*scores)(float *s, float *top, const float *packed, plsh_key_rows k,
+                   plsh_score_bias bias);
 
-    /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s; l_low is what
-     * l lacks after rounding. Start with m = PLSH_SOFTMAX_START, l = l_low = 0. A key with s = -inf
-     * has weight 0 exactly, and no weight is a denormal. */
-    void (*softmax)(int group, float *s, const float *top, float *m, float *l, float *l_low,
-                    float *alpha, int keys);
+    /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s. A key with
+     * s = -inf has weight 0 exactly, and no weight is a denormal. */
+    void (*softmax)(float *s, int keys, const float *top, plsh_softmax_state state);
 
-    /* The same with weights: s = w 2^(s - m'). The weights of key j are w[row[j] * group + r] >= 0;
-     * one of weight 0 is still in top, so its score may hide the others', and its NaN is one. */
-    void (*softmax_weighted)(int group, float *s, const float *top, const float *w,
-                             const int32_t *row, float *m, float *l, float *l_low, float *alpha,
-                             int keys);
+    /* The same with weights: s = w 2^(s - m'). The score of a key of weight 0 is still in top: it
+     * may underflow the others, and its NaN spreads. */
+    void (*softmax_weighted)(float *s, int keys, const float *top, plsh_pair_weights weights,
+                             plsh_softmax_state state);
 
-    /* Keys of weight 0 count for nothing: their s becomes -inf, and top the maximum of the rest. */
-    void (*mask)(int group, float *s, float *top, const float *w, const int32_t *row, int keys);
+    /* Excludes the keys of weight 0: their s becomes -inf, and top the maximum of the rest. */
+    void (*mask)(float *s, int keys, float *top, plsh_pair_weights weights);
 
-    /* o[r * columns + c] = alpha[r] o + sum_j p[j * group + r] v[j * stride + c], c < dv, for
-     * r < rows at least and all of the group at most, PLSH_SUM_KEYS at a time. ragged: p is likely
-     * to be 0 for some rows and the first or last keys, which is then looked for. ahead may be
-     * NULL. */
-    void (*accumulate)(int group, float *o, const float *alpha, const float *p, const float *v,
-                       ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
-                       plsh_ahead *ahead);
+    /* o = alpha o + sum_j p[j * group + r] v_j, PLSH_SUM_KEYS at a time. ragged: p is likely to be
+     * 0 for some rows and the first or last keys, so it is worth searching for such keys.
+     * prefetch may be NULL. */
+    void (*accumulate)(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
+                       plsh_prefetch *prefetch);
 
     /* The same where p = 0 takes nothing from v, not even NaN: for tiles that are partly masked
      * and whose v is not finite. */
-    void (*accumulate_masked)(int group, float *o, const float *alpha, const float *p,
-                              const float *v, ptrdiff_t stride, int keys, int dv, int rows,
-                              bool ragged, plsh_ahead *ahead);
+    void (*accumulate_masked)(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
+                              plsh_prefetch *prefetch);
 
-    /* out[r * stride + c] = o[r * columns + c] / l[r], or 0 for a row that saw nothing (l = 0). */
-    void (*finish)(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
-                   int rows, int dv);
+    /* out[r][c] = o[r * columns + c] / l[r], or 0 for a row that saw no key (l = 0). */
+    void (*finish)(plsh_matrix out, const float *o, const float *l, int rows, int dv);
 
-    /* Is from[r * stride + x] finite for all r < rows, x < d? */
-    bool (*all_finite)(int group, const void *from, plsh_dtype dtype, ptrdiff_t stride, int rows,
-                       int d);
+    /* Are the first d elements of the rows r < rows finite? */
+    bool (*all_finite)(plsh_stored_rows from, int rows, int d);
 
-    /* The box of some rows of K - mean: box[x] its centre, box[d + x] its half width, in which
-     * every fl(k[r * stride + x] - mean[x]) lies; square[0] the largest |k_r - mean|^2, square[1]
-     * the largest squared distance from the centre. NaN anywhere makes both NaN. */
-    void (*box)(int group, float *box, float square[2], const float *k, ptrdiff_t stride,
-                const float *mean, int rows, int d);
+    /* The box of the rows of K - mean: box[x] its centre, box[d + x] its half width, in which
+     * every fl(k_r[x] - mean[x]) lies; square[0] the largest |k_r - mean|^2, square[1] the largest
+     * squared distance from the centre. NaN anywhere makes both NaN. */
+    void (*box)(float *box, float square[2], plsh_key_rows k, const float *mean);
 
-    /* The softmax again, and its gradient: P of `weigh` in place of s, and dp = P (dp - delta) =
-     * dS, 0 where P is 0, as it is below 2^-100; sum[r] += the dS of row r. dp may be NULL for
-     * none. */
-    void (*gradient)(int group, float *s, float *dp, const float *w, const int32_t *row,
-                     plsh_weigh weigh, const float *lse, const float *low, const float *delta,
-                     float *sum, int keys);
+    /* Upper bounds of the weights of the keys in boxes:
+     *     e[t * group + r] = 2^(u + bias[t] - shift[r]), cut off at 2^100,
+     *     u = min(q_r.centre + min(|q_r|.width, |q_r| radius[t]), |q_r| norm[t])
+     * u is rounded up. NaN anywhere gives NaN. */
+    void (*bounds)(float *e, plsh_piece_boxes boxes, plsh_bounded_queries queries);
+
+    /* Repeats the softmax and takes its gradient: P in place of s, and dp = P (dp - delta) = dS, 0
+     * where P is 0, as it is below 2^-100. dp may be NULL: then only P is computed. */
+    void (*gradient)(float *s, float *dp, int keys, plsh_weigh how, plsh_pair_weights weights,
+                     plsh_gradient_rows rows);
 
     /* to[r] = sum_x a[x * group + r] b[x * group + r], x < d: delta, from packed dO and O. */
-    void (*dots)(int group, float *to, const float *a, const float *b, int d);
+    void (*dots)(float *to, const float *a, const float *b, int d);
 
-    /* out[j * out_stride + c] += sum_q A[j][q] b[q * b_stride + c], j < keys, q < queries, c < d,
-     * where A[j][q] = a[(q / group) * a_stride + j * group + q % group]: the groups one after the
-     * other. out and b are the user's. */
-    void (*spread)(int group, float *out, ptrdiff_t out_stride, const float *a, ptrdiff_t a_stride,
-                   const float *b, ptrdiff_t b_stride, int keys, int queries, int d);
+    /* out[j][c] += sum_q A[j][q] b[q][c], j < keys, q < queries, c < d. Row i of `a` has group i:
+     * A[j][q] = a.data[(q / group) * a.stride + j * group + q % group]. */
+    void (*spread)(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys, int queries,
+                   int d);
 
     /* sum over j < keys and the group's r of ds[j * group + r] table[r - j]. */
-    double (*correlate)(int group, const float *ds, const float *table, int keys);
+    double (*correlate)(const float *ds, const float *table, int keys);
 
-    /* What the keys of some boxes weigh at most, box after box from `boxes`, [tiles][2 d]:
-     *     e[t * group + r] = 2^(u + bias[t] - shift[r]), cut off at 2^100,
-     *     u = min(q_r.centre + min(|q_r|.width, q_norm[r] radius[t]), q_norm[r] k_norm[t])
-     * u is rounded up. NaN anywhere gives NaN. */
-    void (*bounds)(int group, float *e, const float *packed, const float *boxes,
-                   const float *k_norm, const float *radius, const float *bias, const float *q_norm,
-                   const float *shift, int tiles, int d);
-
-    /* Decoding: adds keys (1..PLSH_DECODE_KEYS) keys to every row's (m, l, o). A key whose weight
-     * in s is -inf counts for nothing, whatever q and k hold. By storage: index it with the
-     * plsh_dtype. */
-    void (*attend[3])(plsh_decode_row *const *rows, int count, const void *k, const void *v,
-                      int keys, int d, int dv);
+    /* Decoding: adds the keys of a page to (m, l, o) of `count` rows. A key whose weight in s is
+     * -inf counts for nothing, whatever q and k hold. By storage: index it with the plsh_dtype. */
+    void (*attend[3])(plsh_decode_row *const *rows, int count, plsh_decode_page page);
 
     /* to[0..count) = from, rounded to nearest even; see plsh_kernels_narrow. */
     void (*narrow_half)(uint16_t *to, const float *from, int64_t count);

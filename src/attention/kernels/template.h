@@ -40,9 +40,7 @@ INLINE vector load_elements(const void *from, plsh_dtype dtype, ptrdiff_t at, in
     return dtype == PLSH_DTYPE_FLOAT16 ? v_load_half(p) : v_load_bfloat(p);
 }
 
-static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdiff_t stride,
-                 int rows, int d, float factor) {
-    (void)group;
+static void pack(float *to, plsh_stored_rows from, int rows, int d, float factor) {
     const vector f = v_set(factor);
     for (int first = 0; first < GROUP; first += LANES) {
         int have = rows - first < 0 ? 0 : rows - first;
@@ -50,8 +48,8 @@ static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdi
             int count = d - x < LANES ? d - x : LANES;
             vector block[LANES];
             for (int r = 0; r < LANES; r++) {
-                block[r] = r < have ? load_elements(from, dtype, (first + r) * stride + x, count)
-                                    : v_set(0.0f);
+                const ptrdiff_t at = (first + r) * from.stride + x;
+                block[r] = r < have ? load_elements(from.data, from.dtype, at, count) : v_set(0.0f);
             }
             v_transpose(block);
             for (int i = 0; i < count; i++) {
@@ -61,39 +59,37 @@ static void pack(int group, float *to, const void *from, plsh_dtype dtype, ptrdi
     }
 }
 
-static void widen(int group, float *to, ptrdiff_t to_stride, const void *from, plsh_dtype dtype,
-                  ptrdiff_t stride, int rows, int d) {
-    (void)group;
+static void widen(plsh_matrix to, plsh_stored_rows from, int rows, int d) {
     for (int r = 0; r < rows; r++) {
+        const ptrdiff_t at = r * from.stride;
+        float *row = to.data + r * to.stride;
         int x = 0;
         for (; x + LANES <= d; x += LANES) {
-            v_store(to + r * to_stride + x, load_elements(from, dtype, r * stride + x, LANES));
+            v_store(row + x, load_elements(from.data, from.dtype, at + x, LANES));
         }
         if (x < d) {
-            v_store_first(to + r * to_stride + x, d - x,
-                          load_elements(from, dtype, r * stride + x, d - x));
+            v_store_first(row + x, d - x, load_elements(from.data, from.dtype, at + x, d - x));
         }
     }
 }
 
 /* 0 * x is 0 for a finite x and NaN for every other. */
-static bool all_finite(int group, const void *from, plsh_dtype dtype, ptrdiff_t stride, int rows,
-                       int d) {
-    (void)group;
+static bool all_finite(plsh_stored_rows from, int rows, int d) {
     enum { SUMS = 4 }; /* as many as it takes to hide the latency of a sum */
     const vector zero = v_set(0.0f);
     vector sum[SUMS];
     UNROLL for (int i = 0; i < SUMS; i++) sum[i] = zero;
     for (int r = 0; r < rows; r++) {
-        ptrdiff_t at = r * stride, end = at + d;
+        ptrdiff_t at = r * from.stride, end = at + d;
         for (; at + SUMS * LANES <= end; at += SUMS * LANES) {
             UNROLL for (int i = 0; i < SUMS; i++) {
-                sum[i] = v_fma(zero, load_elements(from, dtype, at + i * LANES, LANES), sum[i]);
+                sum[i] = v_fma(zero, load_elements(from.data, from.dtype, at + i * LANES, LANES),
+                               sum[i]);
             }
         }
         for (; at < end; at += LANES) {
             int count = end - at < LANES ? (int)(end - at) : LANES;
-            sum[0] = v_fma(zero, load_elements(from, dtype, at, count), sum[0]);
+            sum[0] = v_fma(zero, load_elements(from.data, from.dtype, at, count), sum[0]);
         }
     }
     float lane[LANES], total = 0.0f;
@@ -105,21 +101,21 @@ static bool all_finite(int group, const void *from, plsh_dtype dtype, ptrdiff_t 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
 /* R keys against the group: R * GROUP_VECTORS sums in registers. */
-INLINE void score_block(const int R, float *s, float *top, const float *packed, const float *k,
-                        ptrdiff_t stride, int d, const float *bias, bool masked) {
+INLINE void score_block(const int R, float *s, float *top, const float *packed, plsh_key_rows k,
+                        plsh_score_bias bias) {
     vector sum[KEY_BLOCK][GROUP_VECTORS];
     UNROLL for (int j = 0; j < R; j++) {
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
-            sum[j][g] = bias ? v_load(bias + g * LANES - j) : v_set(0.0f);
+            sum[j][g] = bias.at ? v_load(bias.at + g * LANES - j) : v_set(0.0f);
         }
     }
-    for (int x = 0; x < d; x++) {
+    for (int x = 0; x < k.dim; x++) {
         vector q[GROUP_VECTORS];
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
             q[g] = v_load(packed + (ptrdiff_t)x * GROUP + g * LANES);
         }
         UNROLL for (int j = 0; j < R; j++) {
-            vector key = v_set(k[j * stride + x]);
+            vector key = v_set(k.row[j * k.stride + x]);
             UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
                 sum[j][g] = v_fma(q[g], key, sum[j][g]);
             }
@@ -129,8 +125,9 @@ INLINE void score_block(const int R, float *s, float *top, const float *packed, 
         vector best = v_load(top + g * LANES);
         UNROLL for (int j = 0; j < R; j++) {
             vector y = sum[j][g];
-            if (masked) {
-                y = v_if_equal(v_load(bias + g * LANES - j), v_set(-INFINITY), v_set(-INFINITY), y);
+            if (bias.masks) {
+                y = v_if_equal(v_load(bias.at + g * LANES - j), v_set(-INFINITY), v_set(-INFINITY),
+                               y);
             }
             v_store(s + j * GROUP + g * LANES, y);
             best = v_max(best, y);
@@ -139,23 +136,20 @@ INLINE void score_block(const int R, float *s, float *top, const float *packed, 
     }
 }
 
-static void scores(int group, float *s, float *top, const float *packed, const float *k,
-                   ptrdiff_t stride, int keys, int d, const float *bias, bool masked) {
-    (void)group;
-    masked = masked && bias;
+static void scores(float *s, float *top, const float *packed, plsh_key_rows k,
+                   plsh_score_bias bias) {
+    bias.masks = bias.masks && bias.at;
     for (int g = 0; g < GROUP; g++) top[g] = -INFINITY;
-    for (; keys >= KEY_BLOCK; keys -= KEY_BLOCK) {
-        score_block(KEY_BLOCK, s, top, packed, k, stride, d, bias, masked);
+    for (; k.count >= KEY_BLOCK; k.count -= KEY_BLOCK) {
+        score_block(KEY_BLOCK, s, top, packed, k, bias);
         s += KEY_BLOCK * GROUP;
-        k += KEY_BLOCK * stride;
-        if (bias) bias -= KEY_BLOCK;
+        k.row += KEY_BLOCK * k.stride;
+        if (bias.at) bias.at -= KEY_BLOCK;
     }
-    switch (keys) {
+    switch (k.count) {
 #define REMAINDER(R)                                                                               \
     case R:                                                                                        \
-        if (R < KEY_BLOCK) {                                                                       \
-            score_block(R < KEY_BLOCK ? R : 1, s, top, packed, k, stride, d, bias, masked);        \
-        }                                                                                          \
+        if (R < KEY_BLOCK) score_block(R < KEY_BLOCK ? R : 1, s, top, packed, k, bias);            \
         break;
         REMAINDER(1)
         REMAINDER(2)
@@ -171,13 +165,13 @@ static void scores(int group, float *s, float *top, const float *packed, const f
 
 /* ---- Softmax -------------------------------------------------------------------------------- */
 
-/* The new maximum, and what it does to sums taken under the old one. */
-INLINE void advance_maximum(vector *m_new, const float *top, float *m, float *alpha) {
+/* m' = max(m, top), and alpha = 2^(m - m'), which takes sums relative to m to m'. */
+INLINE void advance_maximum(vector *m_new, const float *top, plsh_softmax_state state) {
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
-        vector before = v_load(m + g * LANES);
+        vector before = v_load(state.m + g * LANES);
         m_new[g] = v_max(before, v_load(top + g * LANES));
-        v_store(alpha + g * LANES, v_exp2(before - m_new[g]));
-        v_store(m + g * LANES, m_new[g]);
+        v_store(state.alpha + g * LANES, v_exp2(before - m_new[g]));
+        v_store(state.m + g * LANES, m_new[g]);
     }
 }
 
@@ -189,12 +183,15 @@ INLINE void add_compensated(float *l, float *l_low, vector alpha, vector sum) {
     v_store(l_low, all - (after - kept));
 }
 
-INLINE void softmax_rows(const bool weighted, float *s, const float *top, const float *w,
-                         const int32_t *row, float *m, float *l, float *l_low, float *alpha,
-                         int keys) {
+INLINE vector weight_at(plsh_pair_weights weights, int j, int g) {
+    return v_load(weights.w + (ptrdiff_t)weights.row[j] * GROUP + g * LANES);
+}
+
+INLINE void softmax_rows(const bool weighted, float *s, int keys, const float *top,
+                         plsh_pair_weights weights, plsh_softmax_state state) {
     enum { SUMMED = 16 }; /* keys from zero: a sum of 128 like terms may be off by 64 ulps */
     vector m_new[GROUP_VECTORS], sum[GROUP_VECTORS], total[GROUP_VECTORS];
-    advance_maximum(m_new, top, m, alpha);
+    advance_maximum(m_new, top, state);
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = v_set(0.0f);
     for (int j = 0; j < keys;) {
         const int end = j + SUMMED < keys ? j + SUMMED : keys;
@@ -203,7 +200,7 @@ INLINE void softmax_rows(const bool weighted, float *s, const float *top, const 
             UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
                 float *at = s + (ptrdiff_t)j * GROUP + g * LANES;
                 vector p = v_exp2(v_load(at) - m_new[g]);
-                if (weighted) p = p * v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
+                if (weighted) p = p * weight_at(weights, j, g);
                 v_store(at, p);
                 sum[g] = sum[g] + p;
             }
@@ -211,33 +208,28 @@ INLINE void softmax_rows(const bool weighted, float *s, const float *top, const 
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = total[g] + sum[g];
     }
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
-        add_compensated(l + g * LANES, l_low + g * LANES, v_load(alpha + g * LANES), total[g]);
+        add_compensated(state.l + g * LANES, state.l_low + g * LANES,
+                        v_load(state.alpha + g * LANES), total[g]);
     }
 }
 
-static void softmax(int group, float *s, const float *top, float *m, float *l, float *l_low,
-                    float *alpha, int keys) {
-    (void)group;
-    softmax_rows(false, s, top, NULL, NULL, m, l, l_low, alpha, keys);
+static void softmax(float *s, int keys, const float *top, plsh_softmax_state state) {
+    softmax_rows(false, s, keys, top, (plsh_pair_weights){0}, state);
 }
 
-static void softmax_weighted(int group, float *s, const float *top, const float *w,
-                             const int32_t *row, float *m, float *l, float *l_low, float *alpha,
-                             int keys) {
-    (void)group;
-    softmax_rows(true, s, top, w, row, m, l, l_low, alpha, keys);
+static void softmax_weighted(float *s, int keys, const float *top, plsh_pair_weights weights,
+                             plsh_softmax_state state) {
+    softmax_rows(true, s, keys, top, weights, state);
 }
 
-static void mask(int group, float *s, float *top, const float *w, const int32_t *row, int keys) {
-    (void)group;
+static void mask(float *s, int keys, float *top, plsh_pair_weights weights) {
     const vector nothing = v_set(-INFINITY), zero = v_set(0.0f);
     vector best[GROUP_VECTORS];
     UNROLL for (int g = 0; g < GROUP_VECTORS; g++) best[g] = nothing;
     for (int j = 0; j < keys; j++) {
         UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
             float *at = s + (ptrdiff_t)j * GROUP + g * LANES;
-            vector weight = v_load(w + (ptrdiff_t)row[j] * GROUP + g * LANES);
-            vector y = v_if_equal(weight, zero, nothing, v_load(at));
+            vector y = v_if_equal(weight_at(weights, j, g), zero, nothing, v_load(at));
             v_store(at, y);
             best[g] = v_max(best[g], y);
         }
@@ -247,32 +239,40 @@ static void mask(int group, float *s, float *top, const float *w, const int32_t 
 
 /* ---- O = alpha O + P^T V -------------------------------------------------------------------- */
 
-/* ROW_BLOCK rows by C vectors of columns, summed from zero and added once. partial: of the last
- * vector only `tail` lanes exist. */
-INLINE void accumulate_block(const int C, const bool partial, float *o, ptrdiff_t columns,
-                             const float *alpha, const float *p, const float *v, ptrdiff_t stride,
-                             int keys, int tail) {
+/* ROW_BLOCK rows of O, some columns of V, and the keys that the two share. */
+typedef struct accumulate_block {
+    float *o;
+    ptrdiff_t columns;  /* floats from one row of O to the next */
+    const float *alpha; /* of the rows */
+    const float *p;     /* of the rows, [keys][GROUP] */
+    plsh_key_rows v;    /* its `dim` columns from the block's first on */
+} accumulate_block;
+
+/* C vectors of columns, summed from zero and added once. partial: the last vector has only the
+ * lanes that v.dim leaves for it. */
+INLINE void accumulate_columns(const int C, const bool partial, accumulate_block b) {
+    const int tail = b.v.dim - (C - 1) * LANES;
     vector sum[ROW_BLOCK][COLUMN_BLOCK];
     UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
         UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_set(0.0f);
     }
-    for (int j = 0; j < keys; j++) {
+    for (int j = 0; j < b.v.count; j++) {
         vector row[COLUMN_BLOCK];
         UNROLL for (int c = 0; c < C; c++) {
-            row[c] =
-                partial && c == C - 1 ? v_load_first(v + c * LANES, tail) : v_load(v + c * LANES);
+            const float *at = b.v.row + c * LANES;
+            row[c] = partial && c == C - 1 ? v_load_first(at, tail) : v_load(at);
         }
         UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
-            vector weight = v_set(p[r]);
+            vector weight = v_set(b.p[r]);
             UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_fma(weight, row[c], sum[r][c]);
         }
-        p += GROUP;
-        v += stride;
+        b.p += GROUP;
+        b.v.row += b.v.stride;
     }
     UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
-        vector a = v_set(alpha[r]);
+        vector a = v_set(b.alpha[r]);
         UNROLL for (int c = 0; c < C; c++) {
-            float *to = o + r * columns + c * LANES;
+            float *to = b.o + r * b.columns + c * LANES;
             v_store(to, v_fma(a, v_load(to), sum[r][c]));
         }
     }
@@ -297,54 +297,53 @@ INLINE key_run trim(const float *p, int keys) {
     return run;
 }
 
-/* The next few rows. With each block of 6 x 16, 2 to 6 rows are within 1 % of each other. */
-INLINE void look_ahead(plsh_ahead *ahead) {
+/* Prefetches the next few rows. With each block of 6 x 16, 2 to 6 rows are within 1 % of each
+ * other. */
+INLINE void prefetch_rows(plsh_prefetch *next) {
     enum { ROWS = 4 };
-    for (int i = 0; ahead && i < ROWS && ahead->next < ahead->end; i++, ahead->next++) {
-        const int a = ahead->next % PLSH_AHEAD_ARRAYS;
+    for (int i = 0; next && i < ROWS && next->next < next->end; i++, next->next++) {
+        const int a = next->next % PLSH_PREFETCH_ARRAYS;
         const char *row =
-            ahead->array[a].first + ahead->next / PLSH_AHEAD_ARRAYS * ahead->array[a].stride;
-        for (ptrdiff_t x = 0; x < ahead->array[a].bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
+            next->array[a].first + next->next / PLSH_PREFETCH_ARRAYS * next->array[a].stride;
+        for (ptrdiff_t x = 0; x < next->array[a].bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
     }
 }
 
-/* All rows of a strip of columns: the strip of V stays in the first cache. */
-INLINE void accumulate_strip(const int C, const bool partial, float *o, ptrdiff_t columns,
-                             const float *alpha, const float *p, const float *v, ptrdiff_t stride,
-                             const key_run *run, int rows, int tail, plsh_ahead *ahead) {
+/* The blocks of all rows for one strip of columns: the strip of V stays in the first-level cache.
+ * run: the keys of each block. */
+INLINE void accumulate_strip(const int C, const bool partial, accumulate_block first, int rows,
+                             const key_run *run, plsh_prefetch *prefetch) {
     for (int r = 0; r < rows; r += ROW_BLOCK, run++) {
-        look_ahead(ahead);
-        accumulate_block(C, partial, o + r * columns, columns, alpha + r,
-                         p + (ptrdiff_t)run->begin * GROUP + r, v + run->begin * stride, stride,
-                         run->end - run->begin, tail);
+        prefetch_rows(prefetch);
+        accumulate_block b = first;
+        b.o += r * first.columns;
+        b.alpha += r;
+        b.p += (ptrdiff_t)run->begin * GROUP + r;
+        b.v.row += run->begin * first.v.stride;
+        b.v.count = run->end - run->begin;
+        accumulate_columns(C, partial, b);
     }
 }
 
 /* The vectors of a row are cut into strips as equal as can be: 5 into 3 + 2, not 4 + 1, which
  * would leave the second with too few sums to keep the multipliers busy. */
-static void accumulate_keys(float *o, const float *alpha, const float *p, const float *v,
-                            ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
-                            plsh_ahead *ahead) {
-    const int columns = plsh_kernels_columns(dv);
-    const int vectors = (dv + LANES - 1) / LANES;
+static void accumulate_keys(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
+                            plsh_prefetch *prefetch) {
+    const int vectors = (v.dim + LANES - 1) / LANES;
     const int strips = (vectors + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
     key_run run[GROUP / ROW_BLOCK];
-    for (int r = 0; r < rows; r += ROW_BLOCK)
-        run[r / ROW_BLOCK] = ragged ? trim(p + r, keys) : (key_run){0, keys};
-    for (int i = 0, c = 0; i < strips; i++) {
-        int width = vectors / strips + (i < vectors % strips);
-        int tail = dv - (c + width - 1) * LANES;
-        const float *at = v + c * LANES;
-        float *to = o + c * LANES;
+    for (int r = 0; r < sums.rows; r += ROW_BLOCK)
+        run[r / ROW_BLOCK] = ragged ? trim(p + r, v.count) : (key_run){0, v.count};
+    accumulate_block b = {sums.o, plsh_kernels_columns(v.dim), sums.alpha, p, v};
+    for (int i = 0; i < strips; i++) {
+        const int width = vectors / strips + (i < vectors % strips);
         switch (width) {
 #define STRIP(C)                                                                                   \
     case C:                                                                                        \
-        if (C <= COLUMN_BLOCK && tail >= LANES) {                                                  \
-            accumulate_strip(C <= COLUMN_BLOCK ? C : 1, false, to, columns, alpha, p, at, stride,  \
-                             run, rows, LANES, ahead);                                             \
+        if (C <= COLUMN_BLOCK && b.v.dim >= C * LANES) {                                           \
+            accumulate_strip(C <= COLUMN_BLOCK ? C : 1, false, b, sums.rows, run, prefetch);       \
         } else if (C <= COLUMN_BLOCK) {                                                            \
-            accumulate_strip(C <= COLUMN_BLOCK ? C : 1, true, to, columns, alpha, p, at, stride,   \
-                             run, rows, tail, ahead);                                              \
+            accumulate_strip(C <= COLUMN_BLOCK ? C : 1, true, b, sums.rows, run, prefetch);        \
         }                                                                                          \
         break;
             STRIP(1)
@@ -354,71 +353,77 @@ static void accumulate_keys(float *o, const float *alpha, const float *p, const 
 #undef STRIP
         default: break;
         }
-        c += width;
+        b.o += width * LANES;
+        b.v.row += width * LANES;
+        b.v.dim -= width * LANES;
     }
 }
 
-static void accumulate(int group, float *o, const float *alpha, const float *p, const float *v,
-                       ptrdiff_t stride, int keys, int dv, int rows, bool ragged,
-                       plsh_ahead *ahead) {
-    (void)group;
+static void accumulate(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
+                       plsh_prefetch *prefetch) {
     float one[GROUP];
     for (int r = 0; r < GROUP; r++) one[r] = 1.0f;
+    const int keys = v.count;
     int done = 0;
     do {
-        int count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
-        accumulate_keys(o, done ? one : alpha, p + (ptrdiff_t)done * GROUP, v + done * stride,
-                        stride, count, dv, rows, ragged, ahead);
-        done += count;
+        v.count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
+        accumulate_keys(sums, p, v, ragged, prefetch);
+        done += v.count;
+        p += (ptrdiff_t)v.count * GROUP;
+        v.row += v.count * v.stride;
+        sums.alpha = one;
     } while (done < keys);
 }
 
 /* Key after key and fused, as above, so that the bits agree. */
-INLINE vector sum_masked(const float *p, const float *v, ptrdiff_t stride, int keys, int count) {
+INLINE vector sum_masked(const float *p, plsh_key_rows v, int count) {
     vector sum = v_set(0.0f);
-    for (int j = 0; j < keys; j++) {
+    for (int j = 0; j < v.count; j++) {
         float weight = p[(ptrdiff_t)j * GROUP];
         if (weight == 0.0f) continue;
-        vector row = load_elements(v, PLSH_DTYPE_FLOAT32, j * stride, count);
+        vector row = load_elements(v.row, PLSH_DTYPE_FLOAT32, j * v.stride, count);
         sum = v_fma(v_set(weight), row, sum);
     }
     return sum;
 }
 
-static void accumulate_masked(int group, float *o, const float *alpha, const float *p,
-                              const float *v, ptrdiff_t stride, int keys, int dv, int rows,
-                              bool ragged, plsh_ahead *ahead) {
-    (void)group;
+/* o[0 .. count), count at most LANES, of one row. */
+INLINE void accumulate_masked_row(float *o, float alpha, const float *p, plsh_key_rows v,
+                                  int count) {
+    const int keys = v.count;
+    vector all = v_load(o), by = v_set(alpha);
+    int done = 0;
+    do {
+        v.count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
+        all = v_fma(by, all, sum_masked(p, v, count));
+        by = v_set(1.0f);
+        done += v.count;
+        p += (ptrdiff_t)v.count * GROUP;
+        v.row += v.count * v.stride;
+    } while (done < keys);
+    v_store(o, all);
+}
+
+static void accumulate_masked(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
+                              plsh_prefetch *prefetch) {
     (void)ragged;
-    (void)ahead;
-    const int columns = plsh_kernels_columns(dv);
-    for (int r = 0; r < rows; r++) {
-        for (int c = 0; c < dv; c += LANES) {
-            const int width = dv - c < LANES ? dv - c : LANES;
-            float *to = o + (ptrdiff_t)r * columns + c;
-            vector all = v_load(to), by = v_set(alpha[r]);
-            int done = 0;
-            do {
-                int count = keys - done < PLSH_SUM_KEYS ? keys - done : PLSH_SUM_KEYS;
-                all = v_fma(by, all,
-                            sum_masked(p + (ptrdiff_t)done * GROUP + r, v + done * stride + c,
-                                       stride, count, width));
-                by = v_set(1.0f);
-                done += count;
-            } while (done < keys);
-            v_store(to, all);
+    (void)prefetch;
+    const int columns = plsh_kernels_columns(v.dim), dv = v.dim;
+    for (int r = 0; r < sums.rows; r++) {
+        plsh_key_rows at = v;
+        for (int c = 0; c < dv; c += LANES, at.row += LANES) {
+            accumulate_masked_row(sums.o + (ptrdiff_t)r * columns + c, sums.alpha[r], p + r, at,
+                                  dv - c < LANES ? dv - c : LANES);
         }
     }
 }
 
-static void finish(int group, float *out, ptrdiff_t stride, const float *o, const float *l,
-                   int rows, int dv) {
-    (void)group;
+static void finish(plsh_matrix out, const float *o, const float *l, int rows, int dv) {
     const int columns = plsh_kernels_columns(dv);
     for (int r = 0; r < rows; r++) {
         const vector inverse = v_set(l[r] == 0.0f ? 0.0f : 1.0f / l[r]);
         const float *from = o + (ptrdiff_t)r * columns;
-        float *to = out + r * stride;
+        float *to = out.data + r * out.stride;
         int c = 0;
         for (; c + LANES <= dv; c += LANES) v_store(to + c, inverse * v_load(from + c));
         if (c < dv) v_store_first(to + c, dv - c, inverse * v_load(from + c));

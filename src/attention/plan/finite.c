@@ -14,9 +14,9 @@ typedef struct array {
     int dim;
 } array;
 
-static const char *row_at(const array *a, int64_t index) {
+static plsh_stored_rows row_at(const array *a, int64_t index) {
     int64_t at = index / a->rows * a->layout.head_stride + index % a->rows * a->layout.row_stride;
-    return a->data + at * (int64_t)plsh_dtype_size(a->dtype);
+    return (plsh_stored_rows){a->data + at * (int64_t)plsh_dtype_size(a->dtype), a->dtype, a->dim};
 }
 
 typedef struct search {
@@ -31,9 +31,7 @@ static void look_at_rows(void *context, int64_t first, int64_t end, int slot) {
     const array *a = s->a;
     int64_t bad = atomic_load_explicit(&s->bad, memory_order_relaxed), i = first;
     (void)slot;
-    while (i < end && i < bad &&
-           kernel->all_finite(kernel->group, row_at(a, i), a->dtype, a->dim, 1, a->dim))
-        i++;
+    while (i < end && i < bad && kernel->all_finite(row_at(a, i), 1, a->dim)) i++;
     while (i < end && i < bad && !atomic_compare_exchange_weak(&s->bad, &bad, i)) continue;
 }
 
@@ -60,11 +58,7 @@ plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays,
         int64_t bad = first_bad(plan, a);
         if (bad == a->heads * a->rows) continue;
         int column = 0;
-        const char *row = row_at(a, bad);
-        while (
-            plan->kernel->all_finite(plan->kernel->group, row, a->dtype, a->dim, 1, column + 1)) {
-            column++;
-        }
+        while (plan->kernel->all_finite(row_at(a, bad), 1, column + 1)) column++;
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
                          "%s is not finite at head %lld, row %lld, column %d", a->name,
                          (long long)(bad / a->rows), (long long)(bad % a->rows), column);

@@ -70,7 +70,7 @@ void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws
     const int stride = PLSH_TILE_KEYS * tile->kernel->group;
     plsh_counts *counts = plsh_sampled_count(tile, first_draw, draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
-    if (first_draw == 0) plsh_tile_look_ahead(tile, keys.begin);
+    if (first_draw == 0) plsh_tile_prefetch(tile, keys.begin);
     for (int64_t first = keys.begin, end; first < keys.end; first = end) {
         end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
         plsh_tile_load(tile, first, (int)(end - first), false);
@@ -81,9 +81,10 @@ void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             if (from >= to) continue;
-            tile->pass->visit_weighted(tile, g, from, (int)(to - from),
-                                       tile->sampled->w + g * stride,
-                                       tile->sampled->w_row + g * PLSH_TILE_KEYS + (from - first));
+            const plsh_pair_weights weights = {tile->sampled->w + g * stride,
+                                               tile->sampled->w_row + g * PLSH_TILE_KEYS +
+                                                   (from - first)};
+            tile->pass->visit_weighted(tile, g, from, (int)(to - from), weights);
         }
         if (tile->pass->step) tile->pass->step(tile, 0, end < keys.end ? end : INT64_MAX);
     }
@@ -105,7 +106,8 @@ static void visit_gathered(gatherer *at) {
     tile->count = at->count;
     at->count = 0;
     if (tile->count == 0) return;
-    tile->pass->visit_weighted(tile, at->g, 0, tile->count, tile->sampled->w, tile->sampled->w_row);
+    const plsh_pair_weights weights = {tile->sampled->w, tile->sampled->w_row};
+    tile->pass->visit_weighted(tile, at->g, 0, tile->count, weights);
     if (tile->pass->step) tile->pass->step(tile, INT64_MAX, 0);
 }
 
@@ -145,10 +147,8 @@ void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
     const plsh_gathering *gathering = tile->head->gathering;
     tile->first = 0;
     tile->gathered = tile->sampled->key_gathered;
-    tile->k_rows = tile->sampled->k_gathered;
-    tile->v_rows = tile->sampled->v_gathered;
-    tile->k_stride = tile->plan->shape.head_dim;
-    tile->v_stride = tile->plan->shape.value_dim;
+    tile->k_step = (plsh_key_rows){tile->sampled->k_gathered, tile->k.dim, 0, tile->k.dim};
+    tile->v_step = (plsh_key_rows){tile->sampled->v_gathered, tile->v.dim, 0, tile->v.dim};
     for (int g = 0; g < tile->groups; g++) {
         int64_t first = plsh_tile_group_begin(tile, g);
         gatherer at = {tile,
@@ -257,11 +257,9 @@ void plsh_sampled_run(plsh_tile *tile) {
         run(tile);
         return;
     }
-    const plsh_tile_output output = plsh_tile_output_of(tile);
-    if (run(tile) && tile->kernel->all_finite(tile->kernel->group, output.row, PLSH_DTYPE_FLOAT32,
-                                              output.stride, tile->rows, (int)shape->value_dim)) {
-        return;
-    }
+    const plsh_matrix output = plsh_tile_output_of(tile);
+    const plsh_stored_rows rows = {output.data, PLSH_DTYPE_FLOAT32, output.stride};
+    if (run(tile) && tile->kernel->all_finite(rows, tile->rows, (int)shape->value_dim)) return;
     tile->pairs = pairs;
     tile->guarded = true;
     run(tile);

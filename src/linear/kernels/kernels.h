@@ -2,6 +2,7 @@
 #ifndef PLSH_LINEAR_KERNELS_H
 #define PLSH_LINEAR_KERNELS_H
 
+#include "base/matrix.h"
 #include "plsh/weights.h"
 
 enum {
@@ -44,7 +45,7 @@ typedef struct plsh_linear_kernels {
     /* to[count] = the values; count is a whole number of blocks. */
     void (*widen[PLSH_WEIGHT_COMPUTED])(const void *from, float *to, int64_t count);
     void (*dot[PLSH_WEIGHT_COMPUTED])(const plsh_linear_dot *);
-    /* to[count][width] = from[rows][count] turned over, rows <= width; zeros behind the rows. */
+    /* to[count][width] = from[rows][count] transposed, rows <= width; zeros behind the rows. */
     void (*transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int count);
     void (*multiply)(const plsh_linear_product *);
 } plsh_linear_kernels;

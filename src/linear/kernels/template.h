@@ -191,73 +191,76 @@ enum { AHEAD = 1024 };
  * share what is read of W: 16 registers do not hold 4 x 4 sums. */
 enum { CHAINS = 2, PLAIN_CHAINS = 4, TOGETHER = PLSH_LINEAR_FEW_ROWS };
 
+/* One row of W against some vectors x: the vectors, and their sums so far. */
 typedef struct dot_sums {
+    plsh_const_matrix x;
+    plsh_const_matrix of_groups; /* the sums of the groups of x */
     vector lanes[TOGETHER][PLAIN_CHAINS];
     float rest[TOGETHER];
-    const float *of_groups; /* sums of the groups of x */
 } dot_sums;
 
-/* Group `at` of the row against R vectors. */
-INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums, const int chain,
-                      const uint8_t *block, const int g, const plsh_linear_dot *dot, const float *x,
-                      int64_t at) {
+/* Group `at` of the row against R vectors. It is number i of those that are unrolled: of the block,
+ * or, where a block is one group, block i. */
+INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums, const int i,
+                      const uint8_t *block, int64_t at) {
     weight_group group;
-    read_group(&group, type, block, g);
+    read_group(&group, type, block, is_super(type) ? i : 0);
     UNROLL for (int r = 0; r < R; r++) {
-        const float *xs = x + r * dot->x_stride + at * GROUP;
-        vector *sum = &sums->lanes[r][chain];
+        const float *xs = sums->x.data + r * sums->x.stride + at * GROUP;
+        vector *sum = &sums->lanes[r][i % CHAINS];
         vector p = group.q[0] * v_load(xs);
-        UNROLL for (int i = 1; i < PARTS; i++) {
-            if (type == PLSH_WEIGHT_Q6_K && i == PARTS / 2) {
+        UNROLL for (int part = 1; part < PARTS; part++) {
+            if (type == PLSH_WEIGHT_Q6_K && part == PARTS / 2) {
                 *sum = v_fma(v_set(group.scale[0]), p, *sum);
-                p = group.q[i] * v_load(xs + i * LANES);
+                p = group.q[part] * v_load(xs + part * LANES);
             } else {
-                p = v_fma(group.q[i], v_load(xs + i * LANES), p);
+                p = v_fma(group.q[part], v_load(xs + part * LANES), p);
             }
         }
         *sum = v_fma(v_set(group.scale[1]), p, *sum);
         if (has_offset(type)) {
-            sums->rest[r] += group.offset * sums->of_groups[r * dot->sums_stride + at];
+            sums->rest[r] += group.offset * sums->of_groups.data[r * sums->of_groups.stride + at];
         }
     }
 }
 
 INLINE void dot_groups(const plsh_weight_type type, const int R, dot_sums *sums, const uint8_t *row,
-                       const plsh_linear_dot *dot, const float *x) {
-    const int64_t groups = dot->in / GROUP;
+                       int64_t in) {
+    const int64_t groups = in / GROUP;
     const int step = is_super(type) ? 8 : CHAINS, bytes = block_bytes(type);
     int64_t at = 0;
     for (; at + step <= groups; at += step) {
         UNROLL for (int i = 0; i < step; i++) {
             const uint8_t *block = is_super(type) ? row : row + i * bytes;
             if (!is_super(type) || i % 2 == 0) __builtin_prefetch(block + AHEAD + i * 16);
-            dot_group(type, R, sums, i % CHAINS, block, is_super(type) ? i : 0, dot, x, at + i);
+            dot_group(type, R, sums, i, block, at + i);
         }
         row += is_super(type) ? bytes : step * bytes;
     }
-    if (at < groups) dot_group(type, R, sums, 0, row, 0, dot, x, at);
+    if (at < groups) dot_group(type, R, sums, 0, row, at);
 }
 
 /* The same for plain numbers, and what is left behind whole vectors. */
 INLINE void dot_plain(const plsh_weight_type type, const int R, dot_sums *sums, const uint8_t *row,
-                      const plsh_linear_dot *dot, const float *x) {
+                      int64_t in) {
+    const plsh_const_matrix x = sums->x;
     const int bytes = type == PLSH_WEIGHT_F32 ? 4 : 2;
     int64_t k = 0;
-    for (; k + PLAIN_CHAINS * LANES <= dot->in; k += PLAIN_CHAINS * LANES) {
+    for (; k + PLAIN_CHAINS * LANES <= in; k += PLAIN_CHAINS * LANES) {
         __builtin_prefetch(row + k * bytes + AHEAD);
         if (PLAIN_CHAINS * LANES * bytes > 64) __builtin_prefetch(row + k * bytes + AHEAD + 64);
         UNROLL for (int i = 0; i < PLAIN_CHAINS; i++) {
             vector w = load_plain(type, row, k + i * LANES);
             UNROLL for (int r = 0; r < R; r++) {
                 vector *sum = &sums->lanes[r][i];
-                *sum = v_fma(w, v_load(x + r * dot->x_stride + k + i * LANES), *sum);
+                *sum = v_fma(w, v_load(x.data + r * x.stride + k + i * LANES), *sum);
             }
         }
     }
-    for (; k < dot->in; k++) {
+    for (; k < in; k++) {
         float w;
         plsh_weight_kinds[type].widen(row + k * bytes, &w, 1);
-        UNROLL for (int r = 0; r < R; r++) sums->rest[r] += w * x[r * dot->x_stride + k];
+        UNROLL for (int r = 0; r < R; r++) sums->rest[r] += w * x.data[r * x.stride + k];
     }
 }
 
@@ -265,16 +268,16 @@ INLINE void dot_plain(const plsh_weight_type type, const int R, dot_sums *sums, 
 INLINE void dot_one(const plsh_weight_type type, const int R, const plsh_linear_dot *dot, int64_t o,
                     int r) {
     const uint8_t *row = (const uint8_t *)dot->weight + (size_t)o * dot->row_bytes;
-    const float *x = dot->x + r * dot->x_stride;
     const int chains = type <= PLSH_WEIGHT_BF16 ? PLAIN_CHAINS : CHAINS;
-    dot_sums sums = {.of_groups = dot->sums + r * dot->sums_stride};
+    dot_sums sums = {.x = {dot->x + r * dot->x_stride, dot->x_stride},
+                     .of_groups = {dot->sums + r * dot->sums_stride, dot->sums_stride}};
     UNROLL for (int i = 0; i < R; i++) {
         UNROLL for (int c = 0; c < chains; c++) sums.lanes[i][c] = v_set(0.0f);
     }
     if (type <= PLSH_WEIGHT_BF16)
-        dot_plain(type, R, &sums, row, dot, x);
+        dot_plain(type, R, &sums, row, dot->in);
     else
-        dot_groups(type, R, &sums, row, dot, x);
+        dot_groups(type, R, &sums, row, dot->in);
     UNROLL for (int i = 0; i < R; i++) {
         vector *lanes = sums.lanes[i], total = lanes[0] + lanes[1];
         if (chains == 4) total = total + (lanes[2] + lanes[3]);
@@ -322,46 +325,49 @@ static void transpose_panel(float *to, const float *from, ptrdiff_t stride, int 
     }
 }
 
-/* R rows against the whole width. `y` and `start` have room for the width. */
-INLINE void multiply_block(const int R, const bool by_rows, const float *a, ptrdiff_t a_stride,
-                           const float *panel, int64_t depth, const float *start,
-                           ptrdiff_t start_stride, float *y, ptrdiff_t y_stride) {
+/* The first R rows against the whole width: y and start have room for it. by_rows: a_step is 1,
+ * otherwise a_row is. */
+INLINE void multiply_block(const int R, const bool by_rows, plsh_linear_product p) {
     vector sum[BLOCK_ROWS][BLOCK_VECTORS];
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) sum[r][c] =
-            start ? v_load(start + r * start_stride + c * LANES) : v_set(0.0f);
+            p.start ? v_load(p.start + r * p.start_stride + c * LANES) : v_set(0.0f);
     }
-    for (int64_t k = 0; k < depth; k++) {
+    for (int64_t k = 0; k < p.depth; k++) {
         vector b[BLOCK_VECTORS];
-        UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) b[c] = v_load(panel + k * WIDTH + c * LANES);
+        UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) b[c] =
+            v_load(p.panel + k * WIDTH + c * LANES);
         UNROLL for (int r = 0; r < R; r++) {
-            vector x = v_set(by_rows ? a[r * a_stride + k] : a[k * a_stride + r]);
+            vector x = v_set(by_rows ? p.a[r * p.a_row + k] : p.a[k * p.a_step + r]);
             UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) sum[r][c] = v_fma(x, b[c], sum[r][c]);
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < BLOCK_VECTORS; c++)
-            v_store(y + r * y_stride + c * LANES, sum[r][c]);
+            v_store(p.y + r * p.y_stride + c * LANES, sum[r][c]);
     }
 }
 
-/* Any number of columns: those that do not fill the width go through a tile beside. */
-INLINE void multiply_rows(const int R, const bool by_rows, const plsh_linear_product *p,
+/* Rows m .. m + R - 1 of any number of columns: those that do not fill the width are computed in a
+ * tile of their own. */
+INLINE void multiply_rows(const int R, const bool by_rows, const plsh_linear_product *all,
                           int64_t m) {
-    const float *a = p->a + m * p->a_row;
-    const ptrdiff_t a_stride = by_rows ? p->a_row : p->a_step;
-    const float *start = p->start ? p->start + m * p->start_stride : NULL;
-    float *y = p->y + m * p->y_stride;
-    if (p->columns == WIDTH) {
-        multiply_block(R, by_rows, a, a_stride, p->panel, p->depth, start, p->start_stride, y,
-                       p->y_stride);
+    plsh_linear_product p = *all;
+    p.a += m * p.a_row;
+    p.y += m * p.y_stride;
+    if (p.start) p.start += m * p.start_stride;
+    if (p.columns == WIDTH) {
+        multiply_block(R, by_rows, p);
         return;
     }
     float tile[BLOCK_ROWS][WIDTH] = {{0.0f}};
-    const size_t bytes = (size_t)p->columns * sizeof(float);
-    for (int r = 0; start && r < R; r++) memcpy(tile[r], start + r * p->start_stride, bytes);
-    multiply_block(R, by_rows, a, a_stride, p->panel, p->depth, tile[0], WIDTH, tile[0], WIDTH);
-    for (int r = 0; r < R; r++) memcpy(y + r * p->y_stride, tile[r], bytes);
+    const size_t bytes = (size_t)p.columns * sizeof(float);
+    plsh_linear_product beside = p;
+    beside.start = beside.y = tile[0];
+    beside.start_stride = beside.y_stride = WIDTH;
+    for (int r = 0; p.start && r < R; r++) memcpy(tile[r], p.start + r * p.start_stride, bytes);
+    multiply_block(R, by_rows, beside);
+    for (int r = 0; r < R; r++) memcpy(p.y + r * p.y_stride, tile[r], bytes);
 }
 
 INLINE void multiply_any(const bool by_rows, const plsh_linear_product *p) {

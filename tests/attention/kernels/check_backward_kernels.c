@@ -41,8 +41,9 @@ static void check_gradient_of(int keys, float magnitude, plsh_weigh weigh, bool 
         if (weigh == PLSH_WEIGH_READY ? s[i] == 0.0f : p == 0.0 || x < -105.0)
             dp[i] = i % 2 ? NAN : INFINITY; /* takes nothing from it */
     }
-    tested.gradient(group, s, with_dp ? dp : NULL, weighted ? w : NULL, row, weigh, lse, low, delta,
-                    sum, keys);
+    tested.gradient(s, with_dp ? dp : NULL, keys, weigh,
+                    (plsh_pair_weights){weighted ? w : NULL, row},
+                    (plsh_gradient_rows){lse, low, delta, sum});
     for (size_t i = 0; i < count; i++) {
         /* s - lse is rounded once: half an ulp of it, times ln 2, in the weight. */
         double slack = (4.0 + 0.5 * magnitude * 6.0) * FLT_EPSILON;
@@ -88,9 +89,9 @@ static void check_dots(void) {
         float *s = malloc((size_t)(group * group) * 4), got[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
         fill(a, count);
         fill(rows, count);
-        tested.pack(group, b, rows, PLSH_DTYPE_FLOAT32, d, group, d, 1.0f);
-        tested.scores(group, s, top, a, rows, d, group, d, NULL, false);
-        tested.dots(group, got, a, b, d);
+        tested.pack(b, (plsh_stored_rows){rows, PLSH_DTYPE_FLOAT32, d}, group, d, 1.0f);
+        tested.scores(s, top, a, (plsh_key_rows){rows, d, group, d}, (plsh_score_bias){0});
+        tested.dots(got, a, b, d);
         for (int r = 0; r < group; r++) {
             CHECK(got[r] == s[r * group + r], "d %d row %d: %g, not %g", d, r, (double)got[r],
                   (double)s[r * group + r]);
@@ -113,9 +114,9 @@ static size_t extent(int rows, ptrdiff_t stride, int d) {
     return rows ? (size_t)((rows - 1) * stride + d) : 0;
 }
 
-/* out by `table` on guarded arrays; the largest error against expected. Gaps stay as they are. */
-static double run_spread(const plsh_kernels *table, const spread_case *c, const float *start,
-                         const float *a, const float *b, const double *expected) {
+/* out on guarded arrays; the largest error against expected. Gaps stay as they are. */
+static double run_spread(const spread_case *c, const float *start, const float *a, const float *b,
+                         const double *expected) {
     size_t out_count = extent(c->keys, c->out_stride, c->d);
     size_t b_count = extent(c->queries, c->b_stride, c->d);
     int groups = (c->queries + tested.group - 1) / tested.group;
@@ -126,8 +127,8 @@ static double run_spread(const plsh_kernels *table, const spread_case *c, const 
     memcpy(out, start, out_count * 4);
     memcpy(bg.at_end, b, b_count * 4);
     memcpy(ag.at_end, a, a_count * 4);
-    table->spread(tested.group, out, c->out_stride, ag.at_end, c->a_stride, bg.at_end, c->b_stride,
-                  c->keys, c->queries, c->d);
+    tested.spread((plsh_matrix){out, c->out_stride}, (plsh_const_matrix){ag.at_end, c->a_stride},
+                  (plsh_const_matrix){bg.at_end, c->b_stride}, c->keys, c->queries, c->d);
     double worst = 0.0;
     for (size_t i = 0; i < out_count; i++) {
         if ((ptrdiff_t)i % c->out_stride >= c->d) {
@@ -150,22 +151,26 @@ static void check_spread_of(const spread_case *c) {
     float *start = malloc((out_count + 1) * 4), *b = malloc((b_count + 1) * 4);
     float *a = malloc((a_count + 1) * 4);
     double *expected = malloc((out_count + 1) * sizeof(double)), largest = 0.0;
+    double yard = 0.0; /* the error of a plain loop in float32 */
     fill(start, out_count);
     fill(b, b_count);
     fill(a, a_count);
     for (int j = 0; j < c->keys; j++) {
         for (int x = 0; x < c->d; x++) {
             double sum = (double)start[j * c->out_stride + x];
+            float plain = 0.0f;
             for (int q = 0; q < c->queries; q++) {
-                sum += (double)a[q / group * c->a_stride + j * group + q % group] *
-                       (double)b[q * c->b_stride + x];
+                float weight = a[q / group * c->a_stride + j * group + q % group];
+                sum += (double)weight * (double)b[q * c->b_stride + x];
+                plain += weight * b[q * c->b_stride + x];
             }
+            plain += start[j * c->out_stride + x];
             expected[j * c->out_stride + x] = sum;
             largest = fmax(largest, fabs(sum));
+            yard = fmax(yard, fabs((double)plain - sum));
         }
     }
-    double yard = run_spread(&plain, c, start, a, b, expected);
-    double error = run_spread(&tested, c, start, a, b, expected);
+    double error = run_spread(c, start, a, b, expected);
     CHECK(error <= allowed(yard, largest), "keys %d queries %d d %d: error %g, plain %g", c->keys,
           c->queries, c->d, error, yard);
     free(start);
@@ -209,7 +214,7 @@ static void check_correlate(void) {
                 size += fabs(term);
             }
         }
-        double got = tested.correlate(group, ds, table + n - 1, n);
+        double got = tested.correlate(ds, table + n - 1, n);
         CHECK(fabs(got - sum) <= 2.0 * FLT_EPSILON * size, "keys %d: %g, not %g", n, got, sum);
         unguard(dg);
         unguard(tg);

@@ -39,11 +39,11 @@ static void check_moves_of(plsh_dtype dtype, int d, int rows, int pad, bool from
     guarded wide = guard(sizeof(float) * count, from_start);
     double *value = malloc(count * sizeof(double));
     for (size_t i = 0; i < count; i++) value[i] = put_element(from.at_end, dtype, i);
-    CHECK(tested.all_finite(tested.group, from.at_end, dtype, (ptrdiff_t)stride, rows, d),
-          "dtype %d d %d rows %d", dtype, d, rows);
+    const plsh_stored_rows stored = {from.at_end, dtype, (ptrdiff_t)stride};
+    CHECK(tested.all_finite(stored, rows, d), "dtype %d d %d rows %d", dtype, d, rows);
     float *to = packed.at_end, *widened = wide.at_end;
     if (rows <= tested.group) {
-        tested.pack(tested.group, to, from.at_end, dtype, (ptrdiff_t)stride, rows, d, 0.25f);
+        tested.pack(to, stored, rows, d, 0.25f);
         for (int r = 0; r < tested.group; r++) {
             for (int x = 0; x < d; x++) {
                 float expected =
@@ -54,8 +54,7 @@ static void check_moves_of(plsh_dtype dtype, int d, int rows, int pad, bool from
         }
     }
     for (size_t i = 0; i < count; i++) widened[i] = 77.0f;
-    tested.widen(tested.group, widened, (ptrdiff_t)stride, from.at_end, dtype, (ptrdiff_t)stride,
-                 rows, d);
+    tested.widen((plsh_matrix){widened, (ptrdiff_t)stride}, stored, rows, d);
     for (size_t i = 0; i < count; i++) {
         float expected = (int)(i % stride) < d ? (float)value[i] : 77.0f;
         CHECK(widened[i] == expected, "dtype %d d %d rows %d element %zu", dtype, d, rows, i);
@@ -85,8 +84,8 @@ static void check_finite_of(plsh_dtype dtype, int d, int at, uint32_t bits) {
     } else {
         ((uint16_t *)from.at_end)[at] = (uint16_t)bits;
     }
-    CHECK(!tested.all_finite(tested.group, from.at_end, dtype, d, 1, d), "dtype %d d %d at %d",
-          dtype, d, at);
+    CHECK(!tested.all_finite((plsh_stored_rows){from.at_end, dtype, d}, 1, d),
+          "dtype %d d %d at %d", dtype, d, at);
     unguard(from);
 }
 
@@ -109,9 +108,9 @@ typedef struct score_case {
     bool with_bias, masked, misaligned;
 } score_case;
 
-/* S by `table` on guarded arrays, compared with expected; the largest error. */
-static double run_scores(const plsh_kernels *table, const score_case *c, const float *packed,
-                         const float *k, const float *bias, const double *expected) {
+/* S on guarded arrays, compared with expected; the largest error. */
+static double run_scores(const score_case *c, const float *packed, const float *k,
+                         const float *bias, const double *expected) {
     int group = tested.group;
     size_t count = c->keys ? (size_t)((c->keys - 1) * c->stride + c->d) : 0;
     size_t bias_count = (size_t)(group + c->keys - 1);
@@ -120,8 +119,9 @@ static double run_scores(const plsh_kernels *table, const score_case *c, const f
     memcpy(kg.at_end, k, count * 4);
     memcpy(bg.at_end, bias, bias_count * 4);
     float top[PLSH_GROUP_MAX], *s = sg.at_end;
-    table->scores(group, s, top, packed, kg.at_end, c->stride, c->keys, c->d,
-                  c->with_bias ? (float *)bg.at_end + c->keys - 1 : NULL, c->masked);
+    tested.scores(
+        s, top, packed, (plsh_key_rows){kg.at_end, c->stride, c->keys, c->d},
+        (plsh_score_bias){c->with_bias ? (float *)bg.at_end + c->keys - 1 : NULL, c->masked});
     double worst = 0.0;
     for (int r = 0; r < group; r++) {
         float largest = -INFINITY;
@@ -151,6 +151,7 @@ static void check_scores_of(const score_case *c) {
     float *packed = malloc(((size_t)(c->d * group) + 1) * 4), *k = malloc(count * 4);
     float *bias = malloc(bias_count * 4);
     double *expected = malloc((size_t)(c->keys * group + 1) * sizeof(double)), largest = 0.0;
+    double yard = 0.0; /* the error of a plain loop in float32 */
     float *q = packed + c->misaligned;
     fill(q, (size_t)(c->d * group));
     fill(k, count);
@@ -160,14 +161,19 @@ static void check_scores_of(const score_case *c) {
     }
     for (int j = 0; j < c->keys; j++) {
         for (int r = 0; r < group; r++) {
-            double b = c->with_bias ? bias[r - j + c->keys - 1] : 0.0;
-            for (int x = 0; x < c->d; x++) b += (double)q[x * group + r] * k[j * c->stride + x];
+            float plain = c->with_bias ? bias[r - j + c->keys - 1] : 0.0f;
+            double b = (double)plain;
+            for (int x = 0; x < c->d; x++) {
+                b += (double)q[x * group + r] * k[j * c->stride + x];
+                plain += q[x * group + r] * k[j * c->stride + x];
+            }
             expected[j * group + r] = b;
-            if (isfinite(b)) largest = fmax(largest, fabs(b));
+            if (!isfinite(b)) continue;
+            largest = fmax(largest, fabs(b));
+            yard = fmax(yard, fabs((double)plain - b));
         }
     }
-    double yard = run_scores(&plain, c, q, k, bias, expected);
-    double error = run_scores(&tested, c, q, k, bias, expected);
+    double error = run_scores(c, q, k, bias, expected);
     CHECK(error <= allowed(yard, largest), "d %d keys %d: error %g, plain %g", c->d, c->keys, error,
           yard);
     free(packed);
@@ -202,7 +208,8 @@ static void check_scores_nan(void) {
     fill(k, KEYS * D);
     for (int i = 0; i < KEYS + group; i++) bias[i] = i - (KEYS - 1) < 0 ? -INFINITY : 0.0f;
     k[11 * D + 4] = NAN;
-    tested.scores(group, s, top, packed, k, D, KEYS, D, bias + KEYS - 1, true);
+    tested.scores(s, top, packed, (plsh_key_rows){k, D, KEYS, D},
+                  (plsh_score_bias){bias + KEYS - 1, true});
     for (int j = 0; j < KEYS; j++) {
         for (int r = 0; r < group; r++) {
             bool masked = r < j, spoilt = j == 11 && !masked;
@@ -227,7 +234,7 @@ static void check_exp2(void) {
             x[r] = s[r] = -(float)(step * group + r) * (130.0f / (40000.0f * (float)group));
             top[r] = m[r] = l[r] = 0.0f;
         }
-        tested.softmax(group, s, top, m, l, l_low, alpha, 1);
+        tested.softmax(s, 1, top, (plsh_softmax_state){m, l, l_low, alpha});
         for (int r = 0; r < group; r++) {
             double want = exp2((double)x[r]);
             if (x[r] >= -125.0f) worst = fmax(worst, fabs(s[r] - want) / want / FLT_EPSILON);
@@ -244,7 +251,7 @@ static void check_exp2(void) {
             s[r] = r % 2 ? special[i] : 0.0f;
             top[r] = m[r] = l[r] = 0.0f;
         }
-        tested.softmax(group, s, top, m, l, l_low, alpha, 1);
+        tested.softmax(s, 1, top, (plsh_softmax_state){m, l, l_low, alpha});
         for (int r = 0; r < group; r++) {
             bool right = r % 2 == 0          ? s[r] == 1.0f
                          : isnan(special[i]) ? isnan(s[r]) && isnan(l[r])
@@ -261,6 +268,7 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
     float *s = malloc((count + 1) * 4), *w = malloc((count + 1) * 4), *p = malloc((count + 1) * 4);
     float m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX], alpha[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
     float l_low[PLSH_GROUP_MAX] = {0};
+    const plsh_softmax_state sums = {m, l, l_low, alpha};
     int32_t *row = malloc(((size_t)keys + 1) * sizeof *row);
     for (int j = 0; j < keys; j++) row[j] = j / 2 * 2; /* every weight row serves two keys */
     for (size_t i = 0; i < count; i++) {
@@ -285,10 +293,10 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
             for (int j = 0; j < n; j++) top[r] = fmaxf(top[r], at[j * group + r]);
         }
         if (weighted) {
-            tested.mask(group, at, top, w, row + begin, n);
-            tested.softmax_weighted(group, at, top, w, row + begin, m, l, l_low, alpha, n);
+            tested.mask(at, n, top, (plsh_pair_weights){w, row + begin});
+            tested.softmax_weighted(at, n, top, (plsh_pair_weights){w, row + begin}, sums);
         } else {
-            tested.softmax(group, at, top, m, l, l_low, alpha, n);
+            tested.softmax(at, n, top, sums);
         }
     }
     for (int r = 0; r < group; r++) {
@@ -336,22 +344,23 @@ static void check_softmax(void) {
 
 /* ---- Accumulate, finish, box ---------------------------------------------------------------- */
 
-/* O by `table`, the largest error against expected. */
-static double run_accumulate(const plsh_kernels *table, int keys, int dv, ptrdiff_t stride,
-                             int rows, const float *start, const float *alpha, const float *p,
-                             const float *v, const double *expected) {
+/* O on guarded arrays: start = alpha start + p^T v; the largest error against expected. */
+static double run_accumulate(const float *start, const float *alpha, int rows, const float *p,
+                             plsh_key_rows v, const double *expected) {
+    const int keys = v.count, dv = v.dim;
+    const ptrdiff_t stride = v.stride;
     int group = tested.group, columns = plsh_kernels_columns(dv);
     size_t count = keys ? (size_t)((keys - 1) * stride + dv) : 0;
     guarded vg = guard(count * 4, false), pg = guard((size_t)(keys * group) * 4, false);
     guarded og = guard((size_t)(group * columns) * 4, false);
-    memcpy(vg.at_end, v, count * 4);
+    memcpy(vg.at_end, v.row, count * 4);
     memcpy(pg.at_end, p, (size_t)(keys * group) * 4);
     memcpy(og.at_end, start, (size_t)(group * columns) * 4);
     float *o = og.at_end;
-    plsh_ahead ahead = {.array = {[2] = {vg.at_end, stride * 4, dv * 4}}, .end = 6};
-    table->accumulate(group, o, alpha, pg.at_end, vg.at_end, stride, keys, dv, rows, keys % 2,
-                      &ahead);
-    CHECK(ahead.next >= 0 && ahead.next <= ahead.end, "%d rows of %d ahead", ahead.next, ahead.end);
+    plsh_prefetch next = {.array = {[2] = {vg.at_end, stride * 4, dv * 4}}, .end = 6};
+    tested.accumulate((plsh_accumulator){o, alpha, rows}, pg.at_end,
+                      (plsh_key_rows){vg.at_end, stride, keys, dv}, keys % 2, &next);
+    CHECK(next.next >= 0 && next.next <= next.end, "%d rows of %d", next.next, next.end);
     double worst = 0.0;
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < dv; c++) {
@@ -370,6 +379,7 @@ static void check_accumulate_of(int keys, int dv, ptrdiff_t stride, int rows) {
     float *start = malloc(cells * 4), *p = malloc((size_t)(keys * group + 1) * 4);
     float *v = malloc(count * 4), alpha[PLSH_GROUP_MAX];
     double *expected = malloc(cells * sizeof(double)), largest = 1.0;
+    double yard = 0.0; /* the error of a plain loop in float32 */
     fill(start, cells);
     fill(p, (size_t)(keys * group));
     fill(v, count);
@@ -382,13 +392,19 @@ static void check_accumulate_of(int keys, int dv, ptrdiff_t stride, int rows) {
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < dv; c++) {
             double sum = (double)alpha[r] * start[r * columns + c];
-            for (int j = 0; j < keys; j++) sum += (double)p[j * group + r] * v[j * stride + c];
+            float plain = 0.0f;
+            for (int j = 0; j < keys; j++) {
+                sum += (double)p[j * group + r] * v[j * stride + c];
+                plain += p[j * group + r] * v[j * stride + c];
+            }
+            plain += alpha[r] * start[r * columns + c];
             expected[r * columns + c] = sum;
             largest = fmax(largest, fabs(sum));
+            yard = fmax(yard, fabs((double)plain - sum));
         }
     }
-    double yard = run_accumulate(&plain, keys, dv, stride, rows, start, alpha, p, v, expected);
-    double error = run_accumulate(&tested, keys, dv, stride, rows, start, alpha, p, v, expected);
+    double error =
+        run_accumulate(start, alpha, rows, p, (plsh_key_rows){v, stride, keys, dv}, expected);
     CHECK(error <= allowed(yard, largest), "keys %d dv %d rows %d: error %g, plain %g", keys, dv,
           rows, error, yard);
     free(start);
@@ -416,7 +432,8 @@ static void check_accumulate_masked(void) {
     for (int i = 0; i < KEYS * DV; i++) v[i] = i / DV == 3 ? NAN : 2.0f;
     for (int i = 0; i < KEYS * group; i++) p[i] = i / group == 3 && i % group < 7 ? 0.0f : 1.0f;
     for (int r = 0; r < group; r++) alpha[r] = 1.0f;
-    tested.accumulate_masked(group, o, alpha, p, v, DV, KEYS, DV, group, false, NULL);
+    tested.accumulate_masked((plsh_accumulator){o, alpha, group}, p,
+                             (plsh_key_rows){v, DV, KEYS, DV}, false, NULL);
     for (int r = 0; r < group; r++) {
         for (int c = 0; c < DV; c++) {
             float y = o[r * columns + c];
@@ -436,7 +453,7 @@ static void check_finish(void) {
         fill(o, (size_t)(rows * columns));
         for (int r = 0; r < rows; r++) l[r] = r == 2 ? 0.0f : 0.5f + fabsf(normal());
         for (size_t j = 0; j < count; j++) out[j] = 77.0f;
-        tested.finish(tested.group, out, stride, o, l, rows, dv);
+        tested.finish((plsh_matrix){out, stride}, o, l, rows, dv);
         for (size_t j = 0; j < count; j++) {
             size_t r = j / (size_t)stride, c = j % (size_t)stride;
             double want = c >= (size_t)dv ? 77.0
@@ -460,7 +477,7 @@ static void check_box(void) {
         float *k = kg.at_end, *box = bg.at_end, *mean = mg.at_end, square[2];
         fill(k, (size_t)((rows - 1) * stride + d));
         fill(mean, (size_t)d);
-        tested.box(tested.group, box, square, k, stride, mean, rows, d);
+        tested.box(box, square, (plsh_key_rows){k, stride, rows, d}, mean);
         double norm = 0.0, radius = 0.0;
         for (int r = 0; r < rows; r++) {
             double size = 0.0, distance = 0.0;
@@ -486,7 +503,7 @@ static void check_box(void) {
                   "d %d column %d: %g +- %g for %g .. %g", d, x, c, w, low, high);
         }
         k[(rows / 2) * stride + d / 2] = NAN;
-        tested.box(tested.group, box, square, k, stride, mean, rows, d);
+        tested.box(box, square, (plsh_key_rows){k, stride, rows, d}, mean);
         CHECK(isnan(square[0]) && isnan(square[1]), "d %d rows %d", d, rows);
         unguard(kg);
         unguard(bg);
@@ -515,7 +532,9 @@ static void check_bounds_of(int tiles, int d) {
         norm[t] = t % 3 == 0 ? 0.3f : 10.0f * sqrtf((float)d);
         radius[t] = t % 3 == 1 ? 0.01f : 10.0f * sqrtf((float)d);
     }
-    tested.bounds(group, e, packed, boxes, norm, radius, bias, q_norm, shift, tiles, d);
+    const plsh_piece_boxes pieces = {boxes, norm, radius, bias, tiles, d};
+    const plsh_bounded_queries queries = {packed, q_norm, shift};
+    tested.bounds(e, pieces, queries);
     for (int t = 0; t < tiles; t++) {
         for (int r = 0; r < group; r++) {
             double middle = 0.0, width = 0.0, norms = (double)q_norm[r] * norm[t];
@@ -532,7 +551,7 @@ static void check_bounds_of(int tiles, int d) {
         }
     }
     norm[0] = radius[0] = NAN;
-    tested.bounds(group, e, packed, boxes, norm, radius, bias, q_norm, shift, tiles, d);
+    tested.bounds(e, pieces, queries);
     for (int r = 0; r < group; r++) CHECK(isnan(e[r]), "d %d row %d", d, r);
     free(packed);
     unguard(bg);
