@@ -15,10 +15,10 @@ build: build/CMakeCache.txt ## compile the library and the program; leaves build
 build/CMakeCache.txt:
 	@$(configure)
 
-run: dependencies build ## the quick figures: tables here, plots in build/run; MODEL=file: a model instead
+run: dependencies-run build ## the quick figures: tables here, plots in build/run; MODEL=file: a model instead
 	@$(if $(MODEL),scripts/run-model "$(MODEL)",scripts/run)
 
-test: dependencies ## the whole test suite; warnings of the compiler are errors
+test: dependencies-test ## the whole test suite; warnings of the compiler are errors
 	@$(configure) -DPLSH_BUILD_TESTS=ON -DPLSH_WERROR=ON >/dev/null
 	@cmake --build build -j $(JOBS)
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
@@ -27,20 +27,20 @@ test: dependencies ## the whole test suite; warnings of the compiler are errors
 bench: build ## speed and error of the methods side by side, on this machine
 	@build/plsh bench --causal --dim 64,128
 
-sanitize: dependencies ## the test suite under the address, undefined behaviour and thread sanitizers
+sanitize: dependencies-clang ## the test suite under the address, undefined behaviour and thread sanitizers
 	@scripts/test-preset sanitize
 	@scripts/test-preset thread
 
-clang: dependencies ## the test suite, compiled by clang
+clang: dependencies-clang ## the test suite, compiled by clang
 	@scripts/test-preset clang
 
-lint: build ## format, static analysis, shell scripts, the rules of the house
+lint: dependencies-lint build ## format, static analysis, shell scripts, the rules of the house
 	@scripts/lint
 
 format: ## format every C file
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
 
-experiments: dependencies build ## repeat every experiment of the paper (takes long)
+experiments: dependencies-experiments build ## repeat every experiment of the paper (takes long)
 	@for run in experiments/*/run; do echo "== $$run"; "$$run" || exit 1; done
 
 install: build ## install under PREFIX (default /usr/local)
@@ -49,8 +49,12 @@ install: build ## install under PREFIX (default /usr/local)
 clean: ## remove everything that was built
 	@rm -rf build build-*
 
+# The packages of one target; `make dependencies`: of all.
 dependencies:
 	@scripts/dependencies.sh
+
+dependencies-%:
+	@scripts/dependencies.sh $*
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'

@@ -30,3 +30,9 @@ if(NOT PLSH_SANITIZE)
     find_program(PLSH_PYTHON python3 REQUIRED)
     add_test(NAME bench-results COMMAND ${PLSH_PYTHON} "${PROJECT_SOURCE_DIR}/bench/results.py" --check)
 endif()
+
+# What a target installs, and `make run MODEL=file` without Python.
+if(NOT PLSH_SANITIZE AND TARGET plsh_lm_static AND PLSH_BUILD_CLI)
+    add_test(NAME scripts COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/support/check_scripts.sh"
+        "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/plsh")
+endif()
