@@ -80,7 +80,8 @@ static void check_tile(const test_case *c, plsh_counts *counts) {
     for (int64_t j = 0; j < width; j += KEY_TILE) {
         int keys = width - j < KEY_TILE ? (int)(width - j) : KEY_TILE;
         for (int i = 0; i < groups * stride; i++) w[i] = -1;
-        plsh_counts_fill(counts, range.begin + j, keys, factor, w, stride, row, KEY_TILE);
+        plsh_counts_fill(counts, range.begin + j, keys, factor,
+                         (plsh_counts_weights){w, stride, row, KEY_TILE});
         for (int g = 0; g < groups; g++)
             for (int x = 0; x < keys; x++)
                 check_row(c, w + g * stride + row[g * KEY_TILE + x] * c->group, expected, width,
@@ -234,7 +235,8 @@ static void test_single_draws(void **state) {
         plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
         plsh_block range = plsh_counts_range(counts, -1);
         assert_true(range.begin >= 0 && range.end == 216);
-        plsh_counts_fill(counts, range.begin, (int)(range.end - range.begin), 1, w, 0, row, 0);
+        plsh_counts_fill(counts, range.begin, (int)(range.end - range.begin), 1,
+                         (plsh_counts_weights){w, 0, row, 0});
         for (int64_t j = range.begin; j < range.end; j++)
             for (int r = 0; r < 16; r++) sum[j * 16 + r] += w[row[j - range.begin] * 16 + r];
     }

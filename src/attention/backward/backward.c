@@ -71,8 +71,7 @@ static void make_chains(const plsh_plan *plan, plsh_turns *turns) {
 }
 
 /* The tile of a turn: the heads of the group one after the other, the last tiles first. */
-static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *summaries,
-                        plsh_summary *summary) {
+static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *summaries) {
     plsh_tile *tile = &b->tile;
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
@@ -81,20 +80,20 @@ static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char
     while (index >= tiles_of(plan, h, x)) index -= tiles_of(plan, h++, x);
     plsh_forward inputs = {
         .q = arrays->q, .k = arrays->k, .v = arrays->v, .dropout = arrays->dropout};
-    plsh_tile_select(tile, &inputs, summaries, summary, h, x, tiles_of(plan, h, x) - 1 - index);
-    int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
+    plsh_tile_select(tile, &inputs, summaries, h, x, tiles_of(plan, h, x) - 1 - index);
+    int64_t row = plan->query_offset[x] + tile->at.row, first = plan->key_offset[x];
     ptrdiff_t q = h * shape->q.head_stride + row * shape->q.row_stride;
     ptrdiff_t o = h * shape->o.head_stride + row * shape->o.row_stride;
     ptrdiff_t k = kv * shape->k.head_stride + first * shape->k.row_stride;
     ptrdiff_t v = kv * shape->v.head_stride + first * shape->v.row_stride;
-    b->o = arrays->o + o;
-    b->d_o = arrays->d_o + o;
-    b->lse = arrays->lse + h * shape->queries + row;
-    b->d_q = arrays->d_q ? arrays->d_q + q : NULL;
-    b->d_k = arrays->d_k ? arrays->d_k + k : NULL;
-    b->d_v = arrays->d_v ? arrays->d_v + v : NULL;
-    b->some_keys = arrays->some_keys;
-    b->learns = arrays->d_decay && plsh_head_has_decay(&tile->head->head);
+    b->arrays.o = arrays->o + o;
+    b->arrays.d_o = arrays->d_o + o;
+    b->arrays.lse = arrays->lse + h * shape->queries + row;
+    b->arrays.d_q = arrays->d_q ? arrays->d_q + q : NULL;
+    b->arrays.d_k = arrays->d_k ? arrays->d_k + k : NULL;
+    b->arrays.d_v = arrays->d_v ? arrays->d_v + v : NULL;
+    b->arrays.some_keys = arrays->some_keys;
+    b->arrays.learns = arrays->d_decay && plsh_head_has_decay(&tile->at.head->head);
 }
 
 /* ---- The pass ------------------------------------------------------------------------------- */
@@ -145,16 +144,15 @@ static void sum_decays(const plsh_plan *plan, const plsh_turns *turns, const dou
 
 static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *summaries,
                      double *part) {
-    plsh_summary summary;
-    select_tile(b, arrays, summaries, &summary);
-    b->d_decay[0] = b->d_decay[1] = 0.0;
-    if (b->tile.rows > 0 && plsh_method_is_sampled(b->tile.head->head.method)) {
+    select_tile(b, arrays, summaries);
+    b->sums.d_decay[0] = b->sums.d_decay[1] = 0.0;
+    if (b->tile.at.rows > 0 && plsh_method_is_sampled(b->tile.at.head->head.method)) {
         plsh_backward_sample(b);
-    } else if (b->tile.rows > 0) {
-        plsh_walk_run(&b->tile);
+    } else if (b->tile.at.rows > 0) {
+        plsh_walk_tile(&b->tile);
     }
-    part[0] = b->d_decay[0];
-    part[1] = b->d_decay[1];
+    part[0] = b->sums.d_decay[0];
+    part[1] = b->sums.d_decay[1];
 }
 
 /* A pass of one plan. */
@@ -181,7 +179,7 @@ static plsh_backward_tile *tile_of(backward_call *call, int slot) {
 }
 
 static plsh_summary_buffers buffers_of(void *context, int slot) {
-    return (plsh_summary_buffers){.k = tile_of(context, slot)->tile.k_wide};
+    return (plsh_summary_buffers){.k = tile_of(context, slot)->tile.scratch.k_wide};
 }
 
 /* There are as many chunks as tiles: each takes one. */
@@ -195,7 +193,7 @@ static void run_turn(void *context, int64_t chunk, int slot) {
     plsh_turns_end(&call->at.turns, &b->turn);
 }
 
-static int64_t run(const plsh_plan *plan, const plsh_backward *arrays, char *workspace) {
+static int64_t run_backward(const plsh_plan *plan, const plsh_backward *arrays, char *workspace) {
     const plsh_forward inputs = {.q = arrays->q, .k = arrays->k, .v = arrays->v};
     backward_call call = {.plan = plan, .arrays = arrays};
     lay_out(&call.at, plan, workspace);
@@ -232,7 +230,7 @@ plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *array
     char *rest;
     if (!status) status = plsh_extent_fit(&call, arrays->extent, workspace, &rest, error);
     if (status) return status;
-    int64_t pairs = run(&call, arrays, rest);
+    int64_t pairs = run_backward(&call, arrays, rest);
     if (report) *report = (plsh_report){.pairs = pairs};
     return PLSH_STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* attention: one tile of queries on its way back.
+/* attention: the backward pass of one tile of queries.
  *
  *     S = Q K^T, P = 2^(S - lse), dP = dO V^T, dS = P (dP - delta), delta_i = dO_i.O_i
  *     dQ += dS K,  dK += dS^T Q,  dV += P^T dO
@@ -6,9 +6,11 @@
  * and with dropout dS = P (Z dP - delta), dV += (Z P)^T dO: delta, of the O that was made with Z,
  * is the sum of P Z dP then.
  *
- * Five products, each pair of (query, key) scored once, in the order of the forward walk. dO is
- * packed times the scale, so dS is scale dS and dQ, dK need no more. A step's S and dS are kept
- * for all groups of the tile, and added to dK and dV at its end, when it is the tile's turn. */
+ * Five products; each pair of (query, key) is scored once, in the order of the forward walk. dO
+ * is packed times the scale, so that the kernels compute scale dS, and dQ and dK need no further
+ * factor. P and dS of a step are kept for all groups of the tile, and added to dK and dV at its
+ * end, when it is the tile's turn (turns.h): so the sums have one order for any number of threads.
+ */
 #ifndef PLSH_ATTENTION_BACKWARD_H
 #define PLSH_ATTENTION_BACKWARD_H
 
@@ -16,43 +18,63 @@
 #include "attention/forward/tile.h"
 #include "attention/sampled/sampled.h"
 
+/* The user's arrays: d_k and d_v from the first row of the sequence on, all others from the first
+ * row of the tile on. */
+typedef struct plsh_backward_arrays {
+    const float *o, *lse, *d_o;
+    float *d_q, *d_k, *d_v; /* NULL where not asked for */
+    bool learns;            /* d_decay is asked for */
+    bool some_keys;         /* of those that o and lse are sums of: see plsh_backward */
+} plsh_backward_arrays;
+
+/* What is known of the tile's rows. */
+typedef struct plsh_backward_rows {
+    plsh_const_matrix q; /* the queries as float32 */
+    float *packed_do;    /* [groups][dv][group], times the scale */
+    float *log2_lse;     /* [groups][group], +inf for rows that do not exist */
+    float *lse_low;      /* [groups][group], what log2_lse lacks after rounding */
+    float *delta;        /* [groups][group], times the scale */
+} plsh_backward_rows;
+
+/* Sums over the keys visited so far. */
+typedef struct plsh_backward_sums {
+    float *q;                 /* [groups][group][columns of d], dQ */
+    plsh_stretches stretches; /* of q */
+    float *residue;           /* [groups][group], the sum of dS, 0 but for rounding */
+    double d_decay[2];        /* by a, by b */
+} plsh_backward_sums;
+
+/* The step at hand. */
+typedef struct plsh_backward_step {
+    float *p, *ds;                    /* [groups][PLSH_TILE_KEYS][group] */
+    uint32_t visited[PLSH_TILE_KEYS]; /* which groups visited the key, bit by bit */
+    float *slope[2];                  /* d log k by a, by b, indexed as the bias */
+    bool sloped;                      /* slope is filled in */
+} plsh_backward_step;
+
+/* Buffers that hold nothing from one visit to the next (q_wide: from one tile). */
+typedef struct plsh_backward_scratch {
+    float *packed_o; /* [dv][group] */
+    float *one;      /* [group], 1 everywhere */
+    float *rest;     /* [group], 2^(m - lse) */
+    float *k_row;    /* [d] */
+    float *centre;   /* [d], the mean of some keys */
+    float *q_wide;   /* [rows][d], for halves */
+    float *gathered; /* [PLSH_TILE_KEYS][d or dv], sums for keys that are not contiguous */
+} plsh_backward_scratch;
+
 typedef struct plsh_backward_tile {
     plsh_tile tile; /* first: walks know no more than that */
     plsh_sampled_buffers sampled;
     plsh_turns *turns;
     plsh_turn turn;
-
-    /* The user's arrays at the tile's first row, and for d_k, d_v at the sequence's. */
-    const float *o, *lse, *d_o;
-    float *d_q, *d_k, *d_v;
-    bool learns;       /* d_decay is asked for */
-    bool some_keys;    /* of those that o and lse are sums of: see plsh_backward */
-    double d_decay[2]; /* of the tile */
-
-    /* Buffers. */
-    float *packed_o;  /* [dv][group] */
-    float *packed_do; /* [groups][dv][group], times the scale */
-    float *sum_q;     /* [groups][group][columns of d] */
-    plsh_stretches q_stretches;
-    float *p, *ds;       /* [groups][PLSH_TILE_KEYS][group] */
-    float *log2_lse;     /* [groups][group], +inf for rows that are not there */
-    float *lse_low;      /* [groups][group], what it lacks after rounding */
-    float *delta;        /* [groups][group], times the scale */
-    float *residue;      /* [groups][group], the sum of dS */
-    float *one;          /* [group] */
-    float *rest;         /* [group], what P lacks after a softmax */
-    float *k_row;        /* [d] */
-    float *centre;       /* [d], of some keys */
-    float *q_wide;       /* [rows][d], for halves */
-    float *slope[2];     /* of the step: d log k by a, by b, as the bias */
-    bool sloped;         /* they are filled in */
-    plsh_const_matrix q; /* the tile's queries as float32 */
-
-    float *gathered; /* [PLSH_TILE_KEYS][d or dv], sums for keys that are not contiguous */
-
-    bool scattered;                   /* the steps are of gathered keys */
-    bool returns;                     /* the walk will come again: all keys are still before it */
-    uint32_t visited[PLSH_TILE_KEYS]; /* of the step: which groups, bit by bit */
+    plsh_backward_arrays arrays;
+    plsh_backward_rows rows;
+    plsh_backward_sums sums;
+    plsh_backward_step step;
+    plsh_backward_scratch scratch;
+    bool scattered; /* the steps are of gathered keys */
+    bool returns;   /* there will be further walks: any key may still come */
 } plsh_backward_tile;
 
 /* Takes the buffers. */

@@ -1,4 +1,4 @@
-/* attention: the sampled methods on their way back.
+/* attention: the backward pass of the sampled methods.
  *
  * plsh and masks have one gradient: P_ij = (count / s) 2^(S_ij - lse). mean is a mean of softmaxes,
  * one per draw, each with an lse and a delta of its own, which a forward pass over the draw finds
@@ -6,18 +6,19 @@
 #include <math.h>
 
 #include "attention/backward/backward.h"
+#include "attention/forward/pass.h"
 #include "attention/sampled/sampled.h"
 
 /* Moves lse so that P is divided by s. */
 static void divide_by_samples(plsh_backward_tile *b) {
-    double by = log2((double)b->tile.head->head.partition.samples);
-    for (int r = 0; r < b->tile.rows; r++) {
-        plsh_backward_set_lse(b, r, (double)b->lse[r] * 1.4426950408889634 + by);
+    double by = log2((double)b->tile.at.head->head.partition.samples);
+    for (int r = 0; r < b->tile.at.rows; r++) {
+        plsh_backward_set_lse(b, r, (double)b->arrays.lse[r] * 1.4426950408889634 + by);
     }
 }
 
 static void visit_draw(plsh_tile *tile, int64_t draw) {
-    if (tile->head->gathering) {
+    if (tile->at.head->gathering) {
         plsh_sampled_visit_gathered(tile, draw);
     } else {
         plsh_sampled_visit_draws(tile, draw, 1, 1.0f);
@@ -29,28 +30,29 @@ static void run_forward(plsh_backward_tile *b, int64_t draw) {
     plsh_tile *tile = &b->tile;
     int group = tile->kernel->group,
         columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
-    double samples = (double)tile->head->head.partition.samples;
+    double samples = (double)tile->at.head->head.partition.samples;
     int64_t pairs = tile->pairs;
-    tile->pass = &plsh_tile_pass_forward;
+    tile->pass = &plsh_forward_pass;
     tile->guarded = true;
     plsh_tile_reset(tile);
     visit_draw(tile, draw);
     plsh_tile_join(tile);
     tile->pass = &plsh_backward_pass;
     tile->pairs = pairs;
-    for (int r = 0; r < tile->rows; r++) {
-        plsh_backward_set_lse(b, r, (double)tile->m[r] + log2((double)tile->l[r] * samples));
+    for (int r = 0; r < tile->at.rows; r++) {
+        plsh_backward_set_lse(b, r,
+                              (double)tile->sums.m[r] + log2((double)tile->sums.l[r] * samples));
     }
-    for (int g = 0; g < tile->groups; g++) {
+    for (int g = 0; g < tile->at.groups; g++) {
         ptrdiff_t lane = (ptrdiff_t)g * group;
-        plsh_backward_set_delta(b, g, tile->o + lane * columns, columns);
-        for (int r = 0; r < group; r++) b->delta[lane + r] /= tile->l[lane + r];
+        plsh_backward_set_delta(b, g, tile->sums.o + lane * columns, columns);
+        for (int r = 0; r < group; r++) b->rows.delta[lane + r] /= tile->sums.l[lane + r];
     }
 }
 
 void plsh_backward_sample(plsh_backward_tile *b) {
     plsh_tile *tile = &b->tile;
-    const plsh_head_plan *head = tile->head;
+    const plsh_head_plan *head = tile->at.head;
     int64_t samples = head->head.partition.samples;
     bool mean = head->head.method == PLSH_METHOD_MEAN;
     tile->pass->begin(tile);

@@ -1,79 +1,86 @@
-/* attention: one tile of queries on its way back. */
+/* attention: the backward pass of one tile of queries. */
 #include "attention/backward/backward.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/forward/bounds.h"
+
 _Static_assert(PLSH_TILE_QUERIES <= 32 * 4, "a bit per group of at least four queries");
 
-void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
-    plsh_tile_layout(&tile->tile, plan, arena);
-    plsh_sampled_layout(&tile->sampled, plan, arena);
-    tile->tile.sampled = &tile->sampled;
+void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_arena *arena) {
+    plsh_tile_layout(&b->tile, plan, arena);
+    plsh_sampled_layout(&b->sampled, plan, arena);
+    b->tile.sampled = &b->sampled;
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     size_t group = (size_t)plan->kernel->group, rows = PLSH_TILE_QUERIES;
     bool halves = plan->shape.dtype != PLSH_DTYPE_FLOAT32;
-    tile->packed_o = plsh_arena_floats(arena, group * dv);
-    tile->packed_do = plsh_arena_floats(arena, rows * dv);
-    tile->sum_q = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)d));
-    plsh_stretches_layout(&tile->q_stretches, plan, plsh_kernels_columns((int)d), arena);
-    tile->p = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
-    tile->ds = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
-    tile->log2_lse = plsh_arena_floats(arena, rows);
-    tile->lse_low = plsh_arena_floats(arena, rows);
-    tile->residue = plsh_arena_floats(arena, rows);
-    tile->delta = plsh_arena_floats(arena, rows);
-    tile->one = plsh_arena_floats(arena, group);
-    tile->rest = plsh_arena_floats(arena, group);
-    tile->k_row = plsh_arena_floats(arena, d);
-    tile->centre = plsh_arena_floats(arena, d);
-    tile->q_wide = plsh_arena_floats(arena, halves ? rows * d : 0);
+    b->scratch.packed_o = plsh_arena_floats(arena, group * dv);
+    b->rows.packed_do = plsh_arena_floats(arena, rows * dv);
+    b->sums.q = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)d));
+    plsh_stretches_layout(&b->sums.stretches, plan, plsh_kernels_columns((int)d), arena);
+    b->step.p = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
+    b->step.ds = plsh_arena_floats(arena, rows * PLSH_TILE_KEYS);
+    b->rows.log2_lse = plsh_arena_floats(arena, rows);
+    b->rows.lse_low = plsh_arena_floats(arena, rows);
+    b->sums.residue = plsh_arena_floats(arena, rows);
+    b->rows.delta = plsh_arena_floats(arena, rows);
+    b->scratch.one = plsh_arena_floats(arena, group);
+    b->scratch.rest = plsh_arena_floats(arena, group);
+    b->scratch.k_row = plsh_arena_floats(arena, d);
+    b->scratch.centre = plsh_arena_floats(arena, d);
+    b->scratch.q_wide = plsh_arena_floats(arena, halves ? rows * d : 0);
     for (int i = 0; i < 2; i++) {
-        tile->slope[i] = plsh_arena_floats(arena, rows + PLSH_TILE_KEYS);
+        b->step.slope[i] = plsh_arena_floats(arena, rows + PLSH_TILE_KEYS);
     }
     bool gathers = false;
     for (int64_t h = 0; h < plan->shape.heads; h++) gathers |= plan->head[h].gathering != NULL;
-    tile->gathered = plsh_arena_floats(arena, gathers ? PLSH_TILE_KEYS * (d > dv ? d : dv) : 0);
+    b->scratch.gathered =
+        plsh_arena_floats(arena, gathers ? PLSH_TILE_KEYS * (d > dv ? d : dv) : 0);
 }
 
 /* Are dP and dS asked for, or P alone? */
-static bool needs_ds(const plsh_backward_tile *b) { return b->d_q || b->d_k || b->learns; }
+static bool needs_ds(const plsh_backward_tile *b) {
+    return b->arrays.d_q || b->arrays.d_k || b->arrays.learns;
+}
 
 static void pack_gradient(plsh_backward_tile *b, int g) {
     const plsh_attention *shape = &b->tile.plan->shape;
     int group = b->tile.kernel->group, dv = (int)shape->value_dim;
     ptrdiff_t first = (ptrdiff_t)g * group, stride = shape->o.row_stride;
-    const plsh_stored_rows from = {b->d_o + first * stride, PLSH_DTYPE_FLOAT32, stride};
-    b->tile.kernel->pack(b->packed_do + first * dv, from, plsh_tile_group_rows(&b->tile, g), dv,
-                         (float)shape->scale);
+    const plsh_stored_rows from = {b->arrays.d_o + first * stride, PLSH_DTYPE_FLOAT32, stride};
+    b->tile.kernel->pack(b->rows.packed_do + first * dv, from, plsh_tile_group_rows(&b->tile, g),
+                         dv, (float)shape->scale);
 }
 
 void plsh_backward_set_delta(plsh_backward_tile *b, int g, const float *o, ptrdiff_t stride) {
     const plsh_kernels *kernel = b->tile.kernel;
     int group = kernel->group, dv = (int)b->tile.plan->shape.value_dim;
     if (!needs_ds(b)) return;
-    kernel->pack(b->packed_o, (plsh_stored_rows){o, PLSH_DTYPE_FLOAT32, stride},
+    kernel->pack(b->scratch.packed_o, (plsh_stored_rows){o, PLSH_DTYPE_FLOAT32, stride},
                  plsh_tile_group_rows(&b->tile, g), dv, 1.0f);
-    kernel->dots(b->delta + g * group, b->packed_do + (ptrdiff_t)g * group * dv, b->packed_o, dv);
+    kernel->dots(b->rows.delta + g * group, b->rows.packed_do + (ptrdiff_t)g * group * dv,
+                 b->scratch.packed_o, dv);
 }
 
 void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse) {
-    bool seen = r < b->tile.rows && log2_lse != -INFINITY;
-    b->log2_lse[r] = seen ? (float)log2_lse : INFINITY;
-    b->lse_low[r] = seen ? (float)(log2_lse - (double)b->log2_lse[r]) : 0.0f;
+    bool seen = r < b->tile.at.rows && log2_lse != -INFINITY;
+    b->rows.log2_lse[r] = seen ? (float)log2_lse : INFINITY;
+    b->rows.lse_low[r] = seen ? (float)(log2_lse - (double)b->rows.log2_lse[r]) : 0.0f;
 }
 
 static void load_queries(plsh_backward_tile *b) {
     const plsh_attention *shape = &b->tile.plan->shape;
     int d = (int)shape->head_dim;
     if (shape->dtype == PLSH_DTYPE_FLOAT32) {
-        b->q = (plsh_const_matrix){(const float *)(const void *)b->tile.q, shape->q.row_stride};
+        b->rows.q =
+            (plsh_const_matrix){(const float *)(const void *)b->tile.arrays.q, shape->q.row_stride};
         return;
     }
-    const plsh_stored_rows from = {b->tile.q, shape->dtype, shape->q.row_stride};
-    b->tile.kernel->widen((plsh_matrix){b->q_wide, d}, from, b->tile.rows, d);
-    b->q = (plsh_const_matrix){b->q_wide, d};
+    const plsh_stored_rows from = {b->tile.arrays.q, shape->dtype, shape->q.row_stride};
+    b->tile.kernel->widen((plsh_matrix){b->scratch.q_wide, d}, from, b->tile.at.rows, d);
+    b->rows.q = (plsh_const_matrix){b->scratch.q_wide, d};
 }
 
 static void begin(plsh_tile *tile) {
@@ -82,40 +89,42 @@ static void begin(plsh_tile *tile) {
     int group = tile->kernel->group, columns = plsh_kernels_columns((int)shape->head_dim);
     plsh_tile_pack(tile);
     load_queries(b);
-    for (int r = 0; r < tile->groups * group; r++) {
-        plsh_backward_set_lse(b, r, r < tile->rows ? (double)b->lse[r] * 1.4426950408889634 : 0.0);
+    for (int r = 0; r < tile->at.groups * group; r++) {
+        plsh_backward_set_lse(
+            b, r, r < tile->at.rows ? (double)b->arrays.lse[r] * 1.4426950408889634 : 0.0);
     }
-    for (int g = 0; g < tile->groups; g++) {
+    for (int g = 0; g < tile->at.groups; g++) {
         pack_gradient(b, g);
-        plsh_backward_set_delta(b, g, b->o + g * group * shape->o.row_stride, shape->o.row_stride);
+        plsh_backward_set_delta(b, g, b->arrays.o + g * group * shape->o.row_stride,
+                                shape->o.row_stride);
     }
-    for (int r = 0; r < group; r++) b->one[r] = 1.0f;
-    memset(b->sum_q, 0, sizeof(float) * (size_t)(tile->groups * group * columns));
-    plsh_stretches_begin(&b->q_stretches);
-    memset(b->visited, 0, sizeof(b->visited));
-    b->sloped = b->scattered = b->returns = false;
-    for (int r = 0; r < tile->groups * group; r++) {
-        tile->m[r] = PLSH_SOFTMAX_START;
-        tile->l[r] = tile->l_low[r] = 0.0f;
-        b->residue[r] = 0.0f;
+    for (int r = 0; r < group; r++) b->scratch.one[r] = 1.0f;
+    memset(b->sums.q, 0, sizeof(float) * (size_t)(tile->at.groups * group * columns));
+    plsh_stretches_begin(&b->sums.stretches);
+    memset(b->step.visited, 0, sizeof(b->step.visited));
+    b->step.sloped = b->scattered = b->returns = false;
+    for (int r = 0; r < tile->at.groups * group; r++) {
+        tile->sums.m[r] = PLSH_SOFTMAX_START;
+        tile->sums.l[r] = tile->sums.l_low[r] = 0.0f;
+        b->sums.residue[r] = 0.0f;
     }
-    b->d_decay[0] = b->d_decay[1] = 0.0;
+    b->sums.d_decay[0] = b->sums.d_decay[1] = 0.0;
 }
 
 /* The derivatives of the step's log k, an entry per difference of positions as the bias has. */
 static void fill_slopes(plsh_backward_tile *b) {
     const plsh_tile *tile = &b->tile;
-    const plsh_decay *decay = &tile->head->head.partition.decay;
-    int count = tile->groups * tile->kernel->group + tile->count - 1;
-    int64_t t0 = tile->position - (tile->first + tile->count - 1);
+    const plsh_decay *decay = &tile->at.head->head.partition.decay;
+    int count = tile->at.groups * tile->kernel->group + tile->step.count - 1;
+    int64_t t0 = tile->at.position - (tile->step.first + tile->step.count - 1);
     for (int i = 0; i < count; i++) {
         int64_t t = t0 + i;
         double slope[2];
         plsh_decay_log_gradient(decay, t < 0 ? -t : t, slope);
-        b->slope[0][i] = (float)slope[0];
-        b->slope[1][i] = (float)slope[1];
+        b->step.slope[0][i] = (float)slope[0];
+        b->step.slope[1][i] = (float)slope[1];
     }
-    b->sloped = true;
+    b->step.sloped = true;
 }
 
 /* The same for gathered keys, which lie anywhere, pair by pair. */
@@ -128,10 +137,10 @@ static void add_scattered_slopes(plsh_backward_tile *b, int g, int count, const 
             const float x = ds[j * tile->kernel->group + r];
             double slope[2];
             if (x == 0.0f) continue;
-            plsh_decay_log_gradient(&tile->head->head.partition.decay, llabs(begin + r - key),
+            plsh_decay_log_gradient(&tile->at.head->head.partition.decay, llabs(begin + r - key),
                                     slope);
-            b->d_decay[0] += (double)x * slope[0];
-            b->d_decay[1] += (double)x * slope[1];
+            b->sums.d_decay[0] += (double)x * slope[0];
+            b->sums.d_decay[1] += (double)x * slope[1];
         }
     }
 }
@@ -142,10 +151,11 @@ static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, c
         add_scattered_slopes(b, g, count, ds);
         return;
     }
-    if (!b->sloped) fill_slopes(b);
-    ptrdiff_t at = tile->count - 1 - (first - tile->first) + (ptrdiff_t)g * tile->kernel->group;
+    if (!b->step.sloped) fill_slopes(b);
+    ptrdiff_t at =
+        tile->step.count - 1 - (first - tile->step.first) + (ptrdiff_t)g * tile->kernel->group;
     for (int i = 0; i < 2; i++) {
-        b->d_decay[i] += tile->kernel->correlate(ds, b->slope[i] + at, count);
+        b->sums.d_decay[i] += tile->kernel->correlate(ds, b->step.slope[i] + at, count);
     }
 }
 
@@ -155,16 +165,17 @@ static void find_rest(plsh_backward_tile *b, int g) {
     int group = b->tile.kernel->group;
     ptrdiff_t at = (ptrdiff_t)g * group;
     for (int r = 0; r < group; r++) {
-        b->rest[r] = exp2f((b->tile.m[at + r] - b->log2_lse[at + r]) - b->lse_low[at + r]);
+        b->scratch.rest[r] =
+            exp2f((b->tile.sums.m[at + r] - b->rows.log2_lse[at + r]) - b->rows.lse_low[at + r]);
     }
 }
 
 /* Z of dropout for group g and some keys, in the place of a forward pass' scores; NULL without. */
 static const float *find_drop(plsh_tile *tile, int g, int64_t first, int count) {
-    if (tile->drop.below == 0) return NULL;
-    for (int i = 0; i < count * tile->kernel->group; i++) tile->s[i] = 1.0f;
-    plsh_tile_drop(tile, g, first, count, tile->s);
-    return tile->s;
+    if (tile->at.drop.below == 0) return NULL;
+    for (int i = 0; i < count * tile->kernel->group; i++) tile->scratch.s[i] = 1.0f;
+    plsh_tile_drop(tile, g, first, count, tile->scratch.s);
+    return tile->scratch.s;
 }
 
 static void multiply(float *to, const float *by, int count) {
@@ -173,7 +184,7 @@ static void multiply(float *to, const float *by, int count) {
 
 static float *scores_of(const plsh_backward_tile *b, int g, int64_t first) {
     int group = b->tile.kernel->group;
-    return b->p + ((ptrdiff_t)g * PLSH_TILE_KEYS + (first - b->tile.first)) * group;
+    return b->step.p + ((ptrdiff_t)g * PLSH_TILE_KEYS + (first - b->tile.step.first)) * group;
 }
 
 /* How the scores of a run become P, see plsh_weigh. */
@@ -188,48 +199,49 @@ static void add_query_gradient(plsh_backward_tile *b, const plsh_tile_run *run, 
     const plsh_kernels *kernel = b->tile.kernel;
     const plsh_stored_rows keys = {run->k.row, PLSH_DTYPE_FLOAT32, run->k.stride};
     bool plain = !run->masked || kernel->all_finite(keys, run->k.count, run->k.dim);
-    float *sum = b->sum_q + (ptrdiff_t)run->g * kernel->group * plsh_kernels_columns(run->k.dim);
+    float *sum = b->sums.q + (ptrdiff_t)run->g * kernel->group * plsh_kernels_columns(run->k.dim);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(
-        (plsh_accumulator){sum, b->one, run->rows}, ds, run->k, run->masked, NULL);
-    plsh_stretches_step(&b->q_stretches, run->g, sum, NULL);
+        (plsh_accumulator){sum, b->scratch.one, run->rows}, ds, run->k, run->masked, NULL);
+    plsh_stretches_step(&b->sums.stretches, run->g, sum, NULL);
 }
 
-/* The backward pass of one run, whose scores are in b->p: P and dS, and everything but dK and dV.
+/* The backward pass of one run, whose scores are in b->step.p: P and dS, and everything but dK and
+ * dV.
  */
 static void differentiate(plsh_backward_tile *b, const plsh_tile_run *run, weighing w) {
     plsh_tile *tile = &b->tile;
     const plsh_kernels *kernel = tile->kernel;
     const int group = kernel->group, g = run->g, count = run->k.count;
-    const ptrdiff_t lane = (ptrdiff_t)g * group, key = run->first - tile->first;
+    const ptrdiff_t lane = (ptrdiff_t)g * group, key = run->first - tile->step.first;
     float *p = scores_of(b, g, run->first);
-    float *ds = needs_ds(b) ? b->ds + (p - b->p) : NULL;
+    float *ds = needs_ds(b) ? b->step.ds + (p - b->step.p) : NULL;
     const float *z = find_drop(tile, g, run->first, count);
     if (ds) {
-        kernel->scores(ds, tile->top, b->packed_do + lane * run->v.dim, run->v,
+        kernel->scores(ds, tile->scratch.top, b->rows.packed_do + lane * run->v.dim, run->v,
                        (plsh_score_bias){0});
         multiply(ds, z, count * group);
     }
-    kernel->gradient(
-        p, ds, count, w.how, w.weights,
-        (plsh_gradient_rows){w.lse, b->lse_low + lane, b->delta + lane, b->residue + lane});
+    kernel->gradient(p, ds, count, w.how, w.weights,
+                     (plsh_gradient_rows){w.lse, b->rows.lse_low + lane, b->rows.delta + lane,
+                                          b->sums.residue + lane});
     multiply(p, z, count * group); /* for dV */
-    if (b->d_q) add_query_gradient(b, run, ds);
-    if (b->learns) add_slopes(b, g, run->first, count, ds);
-    for (int j = 0; j < count; j++) b->visited[key + j] |= UINT32_C(1) << g;
+    if (b->arrays.d_q) add_query_gradient(b, run, ds);
+    if (b->arrays.learns) add_slopes(b, g, run->first, count, ds);
+    for (int j = 0; j < count; j++) b->step.visited[key + j] |= UINT32_C(1) << g;
 }
 
 static void visit(plsh_tile *tile, int g, int64_t first, int count) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     float *p = scores_of(b, g, first);
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, p);
-    if (tile->head->head.method != PLSH_METHOD_EXACT) {
-        const float *lse = b->log2_lse + (ptrdiff_t)g * tile->kernel->group;
+    if (tile->at.head->head.method != PLSH_METHOD_EXACT) {
+        const float *lse = b->rows.log2_lse + (ptrdiff_t)g * tile->kernel->group;
         differentiate(b, &run, (weighing){.how = PLSH_WEIGH_PLAIN, .lse = lse});
         return;
     }
-    if (!plsh_tile_weigh(tile, g, first, count, p)) return;
+    if (!plsh_bounds_weigh(tile, g, first, count, p)) return;
     find_rest(b, g);
-    differentiate(b, &run, (weighing){.how = PLSH_WEIGH_READY, .lse = b->rest});
+    differentiate(b, &run, (weighing){.how = PLSH_WEIGH_READY, .lse = b->scratch.rest});
 }
 
 static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
@@ -242,10 +254,10 @@ static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
                          .v = plsh_tile_values(tile, first, count),
                          .masked = true,
                          .rows = plsh_tile_group_rows(tile, g)};
-    tile->kernel->scores(scores_of(b, g, first), tile->top, tile->packed + lane * run.k.dim, run.k,
-                         (plsh_score_bias){0});
+    tile->kernel->scores(scores_of(b, g, first), tile->scratch.top, tile->packed + lane * run.k.dim,
+                         run.k, (plsh_score_bias){0});
     tile->pairs += (int64_t)run.rows * count;
-    differentiate(b, &run, (weighing){PLSH_WEIGH_MASKED, weights, b->log2_lse + lane});
+    differentiate(b, &run, (weighing){PLSH_WEIGH_MASKED, weights, b->rows.log2_lse + lane});
 }
 
 /* One of the two products of add_keys: out[key][x] += sum over queries of a[key][query]
@@ -263,15 +275,15 @@ static void add_product(plsh_backward_tile *b, const key_product *p, int key, in
     const plsh_kernels *kernel = tile->kernel;
     const plsh_const_matrix a = {p->a, (ptrdiff_t)PLSH_TILE_KEYS * kernel->group};
     if (!b->scattered) {
-        float *to = p->out.data + (tile->first + key) * p->out.stride;
+        float *to = p->out.data + (tile->step.first + key) * p->out.stride;
         kernel->spread((plsh_matrix){to, p->out.stride}, a, p->b, count, p->queries, p->d);
         return;
     }
-    memset(b->gathered, 0, sizeof(float) * (size_t)(count * p->d));
-    kernel->spread((plsh_matrix){b->gathered, p->d}, a, p->b, count, p->queries, p->d);
+    memset(b->scratch.gathered, 0, sizeof(float) * (size_t)(count * p->d));
+    kernel->spread((plsh_matrix){b->scratch.gathered, p->d}, a, p->b, count, p->queries, p->d);
     for (int j = 0; j < count; j++) {
         float *to = p->out.data + tile->sampled->key_gathered[key + j] * p->out.stride;
-        for (int x = 0; x < p->d; x++) to[x] += b->gathered[(ptrdiff_t)j * p->d + x];
+        for (int x = 0; x < p->d; x++) to[x] += b->scratch.gathered[(ptrdiff_t)j * p->d + x];
     }
 }
 
@@ -280,37 +292,38 @@ static void add_keys(plsh_backward_tile *b, int g, int end, int key, int count) 
     const plsh_tile *tile = &b->tile;
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, first = g * group;
-    int queries = end * group < tile->rows ? end * group - first : tile->rows - first;
+    int queries = end * group < tile->at.rows ? end * group - first : tile->at.rows - first;
     ptrdiff_t from = (ptrdiff_t)first * PLSH_TILE_KEYS + (ptrdiff_t)key * group;
-    if (b->d_v) {
+    if (b->arrays.d_v) {
         const ptrdiff_t stride = shape->o.row_stride;
-        const key_product product = {.out = {b->d_v, shape->v.row_stride},
-                                     .a = b->p + from,
-                                     .b = {b->d_o + first * stride, stride},
+        const key_product product = {.out = {b->arrays.d_v, shape->v.row_stride},
+                                     .a = b->step.p + from,
+                                     .b = {b->arrays.d_o + first * stride, stride},
                                      .queries = queries,
                                      .d = (int)shape->value_dim};
         add_product(b, &product, key, count);
     }
-    if (b->d_k) {
-        const key_product product = {.out = {b->d_k, shape->k.row_stride},
-                                     .a = b->ds + from,
-                                     .b = {b->q.data + first * b->q.stride, b->q.stride},
-                                     .queries = queries,
-                                     .d = (int)shape->head_dim};
+    if (b->arrays.d_k) {
+        const key_product product = {
+            .out = {b->arrays.d_k, shape->k.row_stride},
+            .a = b->step.ds + from,
+            .b = {b->rows.q.data + first * b->rows.q.stride, b->rows.q.stride},
+            .queries = queries,
+            .d = (int)shape->head_dim};
         add_product(b, &product, key, count);
     }
 }
 
 /* The keys of the step that were visited by the same groups go together. */
 static void add_step(plsh_backward_tile *b) {
-    const uint32_t *visited = b->visited;
-    for (int key = 0, count; key < b->tile.count; key += count) {
+    const uint32_t *visited = b->step.visited;
+    for (int key = 0, count; key < b->tile.step.count; key += count) {
         count = 1;
-        while (key + count < b->tile.count && visited[key + count] == visited[key]) count++;
-        for (int g = 0, end; g < b->tile.groups; g = end) {
+        while (key + count < b->tile.step.count && visited[key + count] == visited[key]) count++;
+        for (int g = 0, end; g < b->tile.at.groups; g = end) {
             end = g + 1;
             if (!(visited[key] >> g & 1)) continue;
-            while (end < b->tile.groups && (visited[key] >> end & 1)) end++;
+            while (end < b->tile.at.groups && (visited[key] >> end & 1)) end++;
             add_keys(b, g, end, key, count);
         }
     }
@@ -318,17 +331,17 @@ static void add_step(plsh_backward_tile *b) {
 
 static void step(plsh_tile *tile, int64_t left, int64_t right) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
-    int begin = 0, end = tile->count;
-    while (begin < end && !b->visited[begin]) begin++;
-    while (end > begin && !b->visited[end - 1]) end--;
-    if (begin < end && (b->d_k || b->d_v)) {
-        plsh_turns_wait(b->turns, &b->turn, b->scattered ? 0 : tile->first + begin,
-                        b->scattered ? tile->keys : tile->first + end);
+    int begin = 0, end = tile->step.count;
+    while (begin < end && !b->step.visited[begin]) begin++;
+    while (end > begin && !b->step.visited[end - 1]) end--;
+    if (begin < end && (b->arrays.d_k || b->arrays.d_v)) {
+        plsh_turns_wait(b->turns, &b->turn, b->scattered ? 0 : tile->step.first + begin,
+                        b->scattered ? tile->at.keys : tile->step.first + end);
         add_step(b);
     }
     if (!b->returns) plsh_turns_pass(b->turns, &b->turn, left, right);
-    memset(b->visited, 0, sizeof(b->visited));
-    b->sloped = false;
+    memset(b->step.visited, 0, sizeof(b->step.visited));
+    b->step.sloped = false;
 }
 
 enum { CENTRE_KEYS = 16 };
@@ -340,17 +353,17 @@ static void find_centre(plsh_backward_tile *b, int g) {
     const plsh_attention *shape = &tile->plan->shape;
     int d = (int)shape->head_dim, count = 0;
     int64_t last = plsh_tile_group_begin(tile, g), first;
-    if (last >= tile->keys) last = tile->keys - 1;
+    if (last >= tile->at.keys) last = tile->at.keys - 1;
     first = last - CENTRE_KEYS + 1;
-    memset(b->centre, 0, sizeof(float) * (size_t)d);
+    memset(b->scratch.centre, 0, sizeof(float) * (size_t)d);
     for (int64_t i = first < 0 ? 0 : first; i <= last; i++) {
-        const plsh_stored_rows k = {plsh_row_source_at(&tile->k, i), shape->dtype, d};
+        const plsh_stored_rows k = {plsh_row_source_at(&tile->arrays.k, i), shape->dtype, d};
         if (!tile->kernel->all_finite(k, 1, d)) continue;
-        tile->kernel->widen((plsh_matrix){b->k_row, d}, k, 1, d);
-        for (int x = 0; x < d; x++) b->centre[x] += b->k_row[x];
+        tile->kernel->widen((plsh_matrix){b->scratch.k_row, d}, k, 1, d);
+        for (int x = 0; x < d; x++) b->scratch.centre[x] += b->scratch.k_row[x];
         count++;
     }
-    for (int x = 0; x < d && count > 0; x++) b->centre[x] /= (float)count;
+    for (int x = 0; x < d && count > 0; x++) b->scratch.centre[x] /= (float)count;
 }
 
 /* The dS of a row sum to 0, so dQ = sum of dS (K - c) for any c. With what rounding leaves of that
@@ -359,8 +372,9 @@ static void settle(plsh_backward_tile *b, int g, int rows) {
     int group = b->tile.kernel->group, d = (int)b->tile.plan->shape.head_dim;
     find_centre(b, g);
     for (int r = g * group; r < g * group + rows; r++) {
-        float *row = b->sum_q + (ptrdiff_t)r * plsh_kernels_columns(d), residue = b->residue[r];
-        for (int x = 0; x < d; x++) row[x] -= residue * b->centre[x];
+        float *row = b->sums.q + (ptrdiff_t)r * plsh_kernels_columns(d),
+              residue = b->sums.residue[r];
+        for (int x = 0; x < d; x++) row[x] -= residue * b->scratch.centre[x];
     }
 }
 
@@ -368,15 +382,17 @@ static void finish(plsh_tile *tile) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     const plsh_attention *shape = &tile->plan->shape;
     int group = tile->kernel->group, d = (int)shape->head_dim;
-    for (int g = 0; b->d_q && g < tile->groups; g++) {
+    for (int g = 0; b->arrays.d_q && g < tile->at.groups; g++) {
         int rows = plsh_tile_group_rows(tile, g);
         ptrdiff_t first = (ptrdiff_t)g * group;
-        plsh_stretches_end(&b->q_stretches, g, b->sum_q + first * plsh_kernels_columns(d), NULL);
-        if (!b->some_keys) settle(b, g, rows);
-        const plsh_matrix out = {b->d_q + first * shape->q.row_stride, shape->q.row_stride};
-        tile->kernel->finish(out, b->sum_q + first * plsh_kernels_columns(d), b->one, rows, d);
+        plsh_stretches_end(&b->sums.stretches, g, b->sums.q + first * plsh_kernels_columns(d),
+                           NULL);
+        if (!b->arrays.some_keys) settle(b, g, rows);
+        const plsh_matrix out = {b->arrays.d_q + first * shape->q.row_stride, shape->q.row_stride};
+        tile->kernel->finish(out, b->sums.q + first * plsh_kernels_columns(d), b->scratch.one, rows,
+                             d);
     }
-    for (int i = 0; i < 2; i++) b->d_decay[i] /= shape->scale;
+    for (int i = 0; i < 2; i++) b->sums.d_decay[i] /= shape->scale;
 }
 
 const plsh_tile_pass plsh_backward_pass = {.begin = begin,

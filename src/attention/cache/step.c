@@ -184,8 +184,8 @@ static int64_t length_after(const batch *all, int64_t i) {
     return all->cache[i]->length + (all->append ? all->tokens[i].count : 0);
 }
 
-/* All memory that sequence i needs, but for prompts' workspaces. */
-static plsh_status prepare(batch *all, int64_t i, plsh_error *error) {
+/* Reserves all memory that sequence i needs, but for the workspaces of prompts. */
+static plsh_status reserve_sequence(batch *all, int64_t i, plsh_error *error) {
     plsh_cache *cache = all->cache[i];
     const plsh_tokens *tokens = cache->call.tokens = &all->tokens[i];
     plsh_status status = PLSH_STATUS_OK;
@@ -198,11 +198,11 @@ static plsh_status prepare(batch *all, int64_t i, plsh_error *error) {
     return plsh_cache_prefill_make(&cache->call.prefill, cache, tokens, length, first, error);
 }
 
-static plsh_status prepare_all(batch *all, plsh_error *error) {
+static plsh_status reserve_all(batch *all, plsh_error *error) {
     plsh_status status = open_workspace(&all->given, &all->tokens[0], error);
     if (status) return status;
     for (int64_t i = 0; i < all->count && !status; i++)
-        status = name_sequence(all, i, prepare(all, i, error), error);
+        status = name_sequence(all, i, reserve_sequence(all, i, error), error);
     for (int64_t i = 0; i < all->count && !status; i++)
         if (all->cache[i]->call.prefill.plan)
             status = name_sequence(all, i, place_prefill(all->cache[i], &all->given, error), error);
@@ -219,8 +219,8 @@ static void end_call(const batch *all, int64_t i) {
     plsh_cache_take_back(cache, cache->length);
 }
 
-/* Nothing fails any more. */
-static void run(const batch *all, plsh_report *report) {
+/* The call itself, after everything that can fail. */
+static void append_and_attend(const batch *all, plsh_report *report) {
     for (int64_t i = 0; i < all->count && all->append; i++) {
         if (!all->attend) plsh_cache_forget(all->cache[i]); /* the new ones may yet attend */
         plsh_cache_write(all->cache[i], &all->tokens[i]);
@@ -242,8 +242,8 @@ static plsh_status call(batch *all, plsh_report *report, plsh_error *error) {
     for (int64_t i = 0; i < all->count && !status; i++)
         status = name_sequence(all, i, check(all, i, error), error);
     bool begun = !status;
-    if (!status) status = prepare_all(all, error);
-    if (!status) run(all, report);
+    if (!status) status = reserve_all(all, error);
+    if (!status) append_and_attend(all, report);
     for (int64_t i = 0; i < all->count && begun; i++) end_call(all, i);
     while (entered-- > 0) plsh_cache_leave(all->cache[entered]);
     return status;

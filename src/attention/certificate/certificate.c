@@ -36,7 +36,7 @@ static int group_rows(const plsh_tile *tile, int g) {
 /* One past the last key that group g sees. */
 static int64_t keys_end(const plsh_tile *tile, int g) {
     const int64_t end = plsh_tile_group_end(tile, g);
-    return tile->plan->shape.causal && end < tile->keys ? end : tile->keys;
+    return tile->plan->shape.causal && end < tile->at.keys ? end : tile->at.keys;
 }
 
 /* log2 of 2^m l. */
@@ -57,11 +57,11 @@ typedef struct support {
 static const float *weights_of(const plsh_tile *tile, const support *m, int64_t position, int rows,
                                int64_t key, float *to) {
     const int group = tile->kernel->group;
-    if (m->w) return m->w + (ptrdiff_t)m->row[key - tile->first] * group;
+    if (m->w) return m->w + (ptrdiff_t)m->row[key - tile->step.first] * group;
     for (int r = 0; r < group; r++) to[r] = 1;
     for (int r = 0; m->labels && r < rows; r++)
-        to[r] = (float)plsh_partition_count(m->labels, tile->origin + position + r,
-                                            tile->origin + key) /
+        to[r] = (float)plsh_partition_count(m->labels, tile->at.origin + position + r,
+                                            tile->at.origin + key) /
                 (float)m->labels->samples;
     return to;
 }
@@ -107,13 +107,13 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
 static plsh_softmax_state over_state(const plsh_tile *tile, ptrdiff_t lane) {
     const plsh_certificate_sums *gap = tile->gap;
     return (plsh_softmax_state){gap->over_m + lane, gap->over_l + lane, gap->over_low + lane,
-                                tile->alpha};
+                                tile->scratch.alpha};
 }
 
 static plsh_softmax_state under_state(const plsh_tile *tile, ptrdiff_t lane) {
     const plsh_certificate_sums *gap = tile->gap;
     return (plsh_softmax_state){gap->under_m + lane, gap->under_l + lane, gap->under_low + lane,
-                                tile->alpha};
+                                tile->scratch.alpha};
 }
 
 /* Adds A |L - M| of group g and the keys first .. first + count - 1 of the step, whose bias is that
@@ -123,17 +123,17 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
     const plsh_certificate_sums *gap = tile->gap;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     const int rows = group_rows(tile, g);
-    const ptrdiff_t at = first - tile->first, lane = (ptrdiff_t)g * group;
-    const float *bias = tile->bias + tile->count - 1 - at + lane;
+    const ptrdiff_t at = first - tile->step.first, lane = (ptrdiff_t)g * group;
+    const float *bias = tile->step.bias + tile->step.count - 1 - at + lane;
     const int64_t position = plsh_tile_group_begin(tile, g);
     _Alignas(PLSH_ALIGNMENT) float top_over[PLSH_GROUP_MAX], top_under[PLSH_GROUP_MAX];
     float ones[PLSH_GROUP_MAX], table[PLSH_GROUP_MAX + PLSH_TILE_KEYS] = {0};
     float *decay = table + count - 1; /* decay[r - j], as the bias */
     for (int i = 1 - count; i < rows; i++)
-        decay[i] =
-            (float)plsh_decay_value(&tile->head->head.partition.decay, llabs(position + i - first));
-    kernel->scores(tile->s, tile->top, tile->packed + lane * d, plsh_tile_keys(tile, first, count),
-                   (plsh_score_bias){0});
+        decay[i] = (float)plsh_decay_value(&tile->at.head->head.partition.decay,
+                                           llabs(position + i - first));
+    kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
+                   plsh_tile_keys(tile, first, count), (plsh_score_bias){0});
     for (int r = 0; r < group; r++) top_over[r] = top_under[r] = -INFINITY;
     for (int j = 0; j < count; j++) {
         const int64_t hidden = tile->plan->shape.causal ? first + j - position : 0;
@@ -142,9 +142,9 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
                        .log_decay = bias - j,
                        .from = hidden < group ? (int)hidden : group,
                        .group = group};
-        split_key(&key, tile->s + j * group, gap->s + j * group, top_over, top_under);
+        split_key(&key, tile->scratch.s + j * group, gap->s + j * group, top_over, top_under);
     }
-    kernel->softmax(tile->s, count, top_over, over_state(tile, lane));
+    kernel->softmax(tile->scratch.s, count, top_over, over_state(tile, lane));
     kernel->softmax(gap->s, count, top_under, under_state(tile, lane));
 }
 
@@ -153,7 +153,7 @@ static void add_all_pairs(plsh_tile *tile, int g, plsh_block keys, const support
     for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
         int64_t left = keys.end - first;
         plsh_tile_load(tile, first, left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS, true);
-        add_pairs(tile, g, first, tile->count, m);
+        add_pairs(tile, g, first, tile->step.count, m);
     }
 }
 
@@ -164,19 +164,20 @@ static void add_missing(plsh_tile *tile, int g, int64_t window) {
     const plsh_kernels *kernel = tile->kernel;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     const ptrdiff_t lane = (ptrdiff_t)g * group;
-    float *bias = tile->bias + tile->count - 1 + lane; /* bias[r - j] */
-    const int64_t t = plsh_tile_group_begin(tile, g) - tile->first;
-    for (int64_t i = 1 - tile->count; window > 0 && i < group; i++)
+    float *bias = tile->step.bias + tile->step.count - 1 + lane; /* bias[r - j] */
+    const int64_t t = plsh_tile_group_begin(tile, g) - tile->step.first;
+    for (int64_t i = 1 - tile->step.count; window > 0 && i < group; i++)
         if (llabs(t + i) < window) bias[i] = -INFINITY;
-    kernel->scores(tile->s, tile->top, tile->packed + lane * d,
-                   plsh_tile_keys(tile, tile->first, tile->count), (plsh_score_bias){bias, true});
-    kernel->softmax(tile->s, tile->count, tile->top, under_state(tile, lane));
+    kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
+                   plsh_tile_keys(tile, tile->step.first, tile->step.count),
+                   (plsh_score_bias){bias, true});
+    kernel->softmax(tile->scratch.s, tile->step.count, tile->scratch.top, under_state(tile, lane));
 }
 
 /* log2 of the most that all keys on one side of a row can weigh; t: distance of the nearest. */
 static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r) {
     return tile->exact.q_mean[r] + tile->exact.q_norm[r] * norm +
-           plsh_decay_sums_rest(&tile->head->sums, t);
+           plsh_decay_sums_rest(&tile->at.head->sums, t);
 }
 
 /* Is what group g has beyond this point small: keys up to `end` - 1 (left), or from `end` on
@@ -185,13 +186,14 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
     const plsh_certificate_sums *gap = tile->gap;
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const int64_t position = plsh_tile_group_begin(tile, g), edge = left ? end - 1 : end;
-    const int64_t piece = tile->plan->first_piece[tile->sequence] + edge / tile->plan->bound_keys;
-    const float norm = (left ? tile->summary->norm_before : tile->summary->norm_after)[piece];
+    const int64_t piece =
+        tile->plan->first_piece[tile->at.sequence] + edge / tile->plan->bound_keys;
+    const float norm = (left ? tile->at.summary.norm_before : tile->at.summary.norm_after)[piece];
     float rest[PLSH_GROUP_MAX];
     for (int r = 0; r < group_rows(tile, g); r++) {
         rest[r] = log_rest(tile, llabs(position + r - edge), norm, lane + r);
         double under = log_sum(gap->under_m, gap->under_l, lane + r) + (double)LOG_SMALL;
-        double row = log_sum(tile->m, tile->l, lane + r) + (double)LOG_NOTHING;
+        double row = log_sum(tile->sums.m, tile->sums.l, lane + r) + (double)LOG_NOTHING;
         if (!((double)rest[r] <= under || (double)rest[r] <= row)) return false;
     }
     for (int r = 0; r < group_rows(tile, g); r++) /* two sides at most: twice the larger */
@@ -201,12 +203,12 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
 
 /* Adds A L for the keys of one side of group g, outward from `edge`. */
 static void add_beyond(plsh_tile *tile, int g, int64_t edge, bool left) {
-    while (left ? edge > 0 : edge < tile->keys) {
+    while (left ? edge > 0 : edge < tile->at.keys) {
         if (leave_rest(tile, g, edge, left)) return;
         int64_t first = left ? edge - PLSH_TILE_KEYS : edge;
         int64_t end = left ? edge : edge + PLSH_TILE_KEYS;
         first = first < 0 ? 0 : first;
-        end = end > tile->keys ? tile->keys : end;
+        end = end > tile->at.keys ? tile->at.keys : end;
         plsh_tile_load(tile, first, (int)(end - first), true);
         add_missing(tile, g, 0);
         edge = left ? first : end;
@@ -223,15 +225,16 @@ static void add_outside(plsh_tile *tile, int g, plsh_block keys) {
 
 static void add_counted(plsh_tile *tile) {
     const int group = tile->kernel->group, stride = PLSH_TILE_KEYS * group;
-    const float factor = 1.0f / (float)tile->head->head.partition.samples;
-    plsh_counts *counts = plsh_sampled_count(tile, 0, tile->head->counting->draws);
+    const float factor = 1.0f / (float)tile->at.head->head.partition.samples;
+    plsh_counts *counts = plsh_sampled_count(tile, 0, tile->at.head->counting->draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
+    const plsh_counts_weights weights = {tile->sampled->w, stride, tile->sampled->w_row,
+                                         PLSH_TILE_KEYS};
     for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
         int64_t end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
         plsh_tile_load(tile, first, (int)(end - first), true);
-        plsh_counts_fill(counts, first, tile->count, factor, tile->sampled->w, stride,
-                         tile->sampled->w_row, PLSH_TILE_KEYS);
-        for (int g = 0; g < tile->groups; g++) {
+        plsh_counts_fill(counts, first, tile->step.count, factor, weights);
+        for (int g = 0; g < tile->at.groups; g++) {
             plsh_block seen = plsh_counts_range(counts, g);
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
@@ -240,18 +243,20 @@ static void add_counted(plsh_tile *tile) {
             if (from < to) add_pairs(tile, g, from, (int)(to - from), &m);
         }
     }
-    for (int g = 0; g < tile->groups; g++) add_outside(tile, g, plsh_counts_range(counts, g));
+    for (int g = 0; g < tile->at.groups; g++) add_outside(tile, g, plsh_counts_range(counts, g));
 }
 
 static void add_labels(plsh_tile *tile, int g) {
     const plsh_block keys = {0, keys_end(tile, g)};
-    add_all_pairs(tile, g, keys, &(support){.labels = &tile->head->head.partition});
+    add_all_pairs(tile, g, keys, &(support){.labels = &tile->at.head->head.partition});
 }
 
 static void add_fixed(plsh_tile *tile, int g) {
-    const int64_t size = tile->head->head.block, last = keys_end(tile, g);
-    const int64_t at = (tile->origin + tile->position) / size * size; /* a tile lies in one block */
-    const int64_t begin = at > tile->origin ? at - tile->origin : 0, end = at + size - tile->origin;
+    const int64_t size = tile->at.head->head.block, last = keys_end(tile, g);
+    const int64_t at =
+        (tile->at.origin + tile->at.position) / size * size; /* a tile lies in one block */
+    const int64_t begin = at > tile->at.origin ? at - tile->at.origin : 0,
+                  end = at + size - tile->at.origin;
     const plsh_block block = {begin, end < last ? end : last};
     add_all_pairs(tile, g, block, &(support){0});
     add_outside(tile, g, block);
@@ -270,8 +275,9 @@ static void add_steps_missing(plsh_tile *tile, int g, int64_t begin, int64_t end
 static void add_window(plsh_tile *tile, int g) {
     const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     const int64_t last = keys_end(tile, g);
-    const int64_t window = tile->head->head.window < tile->plan->longest ? tile->head->head.window
-                                                                         : tile->plan->longest;
+    const int64_t window = tile->at.head->head.window < tile->plan->longest
+                               ? tile->at.head->head.window
+                               : tile->plan->longest;
     const plsh_block some = {begin > window ? begin - window : 0,
                              window < last - end ? end + window : last};
     plsh_block every = {end > window ? end - window : 0,
@@ -284,20 +290,20 @@ static void add_window(plsh_tile *tile, int g) {
 
 /* Sums up A |L - M|. */
 static void measure(plsh_tile *tile) {
-    const plsh_head_plan *head = tile->head;
+    const plsh_head_plan *head = tile->at.head;
     const plsh_certificate_sums *gap = tile->gap;
     plsh_head_plan plain = *head; /* the same decay, for all keys */
     plain.head.method = PLSH_METHOD_DENSE;
     plsh_bounds_begin(tile);
-    for (int r = 0; r < tile->groups * tile->kernel->group; r++) {
+    for (int r = 0; r < tile->at.groups * tile->kernel->group; r++) {
         gap->over_m[r] = gap->under_m[r] = PLSH_SOFTMAX_START;
         gap->over_l[r] = gap->under_l[r] = 0;
         gap->over_low[r] = gap->under_low[r] = 0;
         gap->rest[r] = -INFINITY;
     }
-    tile->head = &plain;
+    tile->at.head = &plain;
     if (head->counting) add_counted(tile);
-    for (int g = 0; g < tile->groups && !head->counting; g++) {
+    for (int g = 0; g < tile->at.groups && !head->counting; g++) {
         if (head->gathering)
             add_labels(tile, g);
         else if (head->head.method == PLSH_METHOD_FIXED)
@@ -305,7 +311,7 @@ static void measure(plsh_tile *tile) {
         else
             add_window(tile, g);
     }
-    tile->head = head;
+    tile->at.head = head;
 }
 
 /* 2^log relative to the row's D~, rounded up. */
@@ -317,20 +323,20 @@ static double relative(double log, double log_row) {
 /* The share of the weight that is wrong or missing, at most, of what `measure` has summed up. */
 static double measured_share(const plsh_tile *tile, int r) {
     const plsh_certificate_sums *gap = tile->gap;
-    const double row = log_sum(tile->m, tile->l, r);
+    const double row = log_sum(tile->sums.m, tile->sums.l, r);
     const double over = relative(log_sum(gap->over_m, gap->over_l, r), row);
     const double under =
         relative(log_sum(gap->under_m, gap->under_l, r), row) + relative((double)gap->rest[r], row);
     const double right = fmax(0, 1 - over); /* sum A min(M, L) / D~; sums may overflow */
     const double missing = under > 0 ? 1 / (1 + right / under) : under;
     const double share = over >= missing || isnan(over) ? over : missing;
-    return tile->head->head.method == PLSH_METHOD_MEAN ? share + tile->sampled->spread[r] / 2
-                                                       : share;
+    return tile->at.head->head.method == PLSH_METHOD_MEAN ? share + tile->sampled->spread[r] / 2
+                                                          : share;
 }
 
 static bool is_row_finite(const plsh_tile *tile, int r) {
     const plsh_matrix output = plsh_tile_output_of(tile);
-    bool finite = isfinite(tile->m[r]) && isfinite(tile->l[r]);
+    bool finite = isfinite(tile->sums.m[r]) && isfinite(tile->sums.l[r]);
     for (int64_t c = 0; finite && c < tile->plan->shape.value_dim; c++)
         finite = isfinite(output.data[r * output.stride + c]);
     return finite;
@@ -338,10 +344,10 @@ static bool is_row_finite(const plsh_tile *tile, int r) {
 
 /* The same of any method; NaN: cannot be told. */
 static double share_of(const plsh_tile *tile, int r) {
-    const plsh_head *head = &tile->head->head;
+    const plsh_head *head = &tile->at.head->head;
     if (!is_row_finite(tile, r)) return NAN;
     if (head->method == PLSH_METHOD_DENSE || head->method == PLSH_METHOD_NONE) return 0;
-    if (!tile->head->decay_known) return NAN;
+    if (!tile->at.head->decay_known) return NAN;
     if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r);
     /* E- / D~, as charged. */
     const double by_norm = (double)tile->exact.left_out_by_norm[r / tile->kernel->group];
@@ -350,16 +356,16 @@ static double share_of(const plsh_tile *tile, int r) {
 }
 
 void plsh_certificate_fill(plsh_tile *tile) {
-    const plsh_method method = tile->head->head.method;
-    const int64_t *first_piece = &tile->plan->first_piece[tile->sequence];
-    if (tile->head->decay_known && method != PLSH_METHOD_DENSE && method != PLSH_METHOD_EXACT)
+    const plsh_method method = tile->at.head->head.method;
+    const int64_t *first_piece = &tile->plan->first_piece[tile->at.sequence];
+    if (tile->at.head->decay_known && method != PLSH_METHOD_DENSE && method != PLSH_METHOD_EXACT)
         measure(tile);
-    for (int r = 0; r < tile->rows; r++) {
-        const int64_t last = tile->plan->shape.causal ? tile->position + r : tile->keys - 1;
+    for (int r = 0; r < tile->at.rows; r++) {
+        const int64_t last = tile->plan->shape.causal ? tile->at.position + r : tile->at.keys - 1;
         const double half =
-            (double)tile->summary->v_half_range[*first_piece + last / tile->plan->bound_keys];
+            (double)tile->at.summary.v_half_range[*first_piece + last / tile->plan->bound_keys];
         const double share = share_of(tile, r);
         const float bound = (float)(2 * half * (share > 1 ? 1 : share));
-        tile->certificate_out[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;
+        tile->arrays.certificate[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;
     }
 }

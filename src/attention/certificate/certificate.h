@@ -28,7 +28,7 @@ typedef struct plsh_certificate_sums {
 
 void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena);
 
-/* Fills in tile->certificate_out. The tile is finished; its sums m, l are still there. */
+/* Fills in tile->arrays.certificate. The tile is finished; its sums m, l are still there. */
 void plsh_certificate_fill(plsh_tile *tile);
 
 #endif

@@ -382,8 +382,8 @@ static inline void write_row(plsh_counts *counts, int g, float factor, float *w)
         *(unaligned_count_lanes *)(to + r) = *(const count_lanes *)(count + r) * factor;
 }
 
-void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,
-                      ptrdiff_t w_stride, int32_t *row, ptrdiff_t row_stride) {
+void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor,
+                      plsh_counts_weights weights) {
     const int groups = counts->groups, rows = counts->tile.rows;
     for (int g = 0; g < groups; g++) counts->group_rows[g] = 0;
     for (int j = 0; j < keys; j++) {
@@ -403,7 +403,9 @@ void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, 
             if (g >= to) to = g + 1;
         }
         if (j == 0) from = 0, to = groups;
-        for (int g = from; g < to; g++) write_row(counts, g, factor, w + g * w_stride);
-        for (int g = 0; g < groups; g++) row[g * row_stride + j] = counts->group_rows[g] - 1;
+        for (int g = from; g < to; g++)
+            write_row(counts, g, factor, weights.w + g * weights.w_stride);
+        for (int g = 0; g < groups; g++)
+            weights.row[g * weights.row_stride + j] = counts->group_rows[g] - 1;
     }
 }

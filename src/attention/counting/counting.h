@@ -11,7 +11,7 @@
  *     plsh_counting_create(&set, true, &counting, &error);
  *     plsh_counts *counts = workspace;                  // per thread
  *     plsh_counts_begin(counts, counting, tile, ..);    // per tile of queries
- *     plsh_counts_fill(counts, key, keys, w, ..);       // per tile of keys, left to right */
+ *     plsh_counts_fill(counts, key, keys, ..);          // per tile of keys, left to right */
 #ifndef PLSH_ATTENTION_COUNTING_H
 #define PLSH_ATTENTION_COUNTING_H
 
@@ -64,12 +64,20 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
  * whole tile for g = -1. begin = end = 0 where there are none. */
 plsh_block plsh_counts_range(const plsh_counts *counts, int g);
 
-/* The counts of the keys key .. key + keys - 1, times factor. Most keys have the counts of the key
- * before, so there is a table of rows: query g * group + r has with key + j the weight
+/* Weights of pairs of a tile's queries and some keys. Most keys have the weights of the key before,
+ * so there is a table of rows: the weight of query g * group + r and key j is
  *     w[g * w_stride + row[g * row_stride + j] * group + r],
- * 0 for lanes past the tile's queries. w_stride: room for `keys` rows of `group` floats. Each call
- * begins where the one before ended, the first at the begin of the tile's range. */
-void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor, float *w,
-                      ptrdiff_t w_stride, int32_t *row, ptrdiff_t row_stride);
+ * 0 for lanes past the tile's queries. w_stride: room for a row of `group` floats per key. */
+typedef struct plsh_counts_weights {
+    float *w;
+    ptrdiff_t w_stride;
+    int32_t *row;
+    ptrdiff_t row_stride;
+} plsh_counts_weights;
+
+/* Fills in the counts of the keys key .. key + keys - 1, times factor. Each call begins where the
+ * one before ended, the first at the begin of the tile's range. */
+void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor,
+                      plsh_counts_weights weights);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "head/bound.h"
 
-enum { PIECES = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
+enum { PIECES = PLSH_BOUNDS_RUNS };
 typedef enum side { LEFT, RIGHT } side;
 
 /* The larger, and NaN once there is one. */
@@ -18,15 +18,15 @@ static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 void plsh_bounds_begin(plsh_tile *tile) {
     int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
-    const float *mean = tile->summary->mean + tile->sequence * d;
+    const float *mean = tile->at.summary.mean + tile->at.sequence * d;
     float square = 0.0f, largest[PLSH_GROUP_MAX];
     for (int x = 0; x < d; x++) square += mean[x] * mean[x];
     /* q.mean is off by at most d 2^-24 |q| |mean|. */
     const float slack = (float)d * 0x1p-22f * sqrtf(square);
-    memset(tile->exact.left_out, 0, sizeof(float) * (size_t)(tile->groups * group));
-    memset(tile->exact.left_out_by_norm, 0, sizeof(float) * (size_t)tile->groups);
-    memset(tile->exact.q_norm, 0, sizeof(float) * (size_t)(tile->groups * group));
-    for (int g = 0; g < tile->groups; g++) {
+    memset(tile->exact.left_out, 0, sizeof(float) * (size_t)(tile->at.groups * group));
+    memset(tile->exact.left_out_by_norm, 0, sizeof(float) * (size_t)tile->at.groups);
+    memset(tile->exact.q_norm, 0, sizeof(float) * (size_t)(tile->at.groups * group));
+    for (int g = 0; g < tile->at.groups; g++) {
         const float *q = tile->packed + (ptrdiff_t)g * group * d;
         float *norm = tile->exact.q_norm + (ptrdiff_t)g * group;
         float *along = tile->exact.q_mean + (ptrdiff_t)g * group;
@@ -62,11 +62,12 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
     int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     row_state state = {(int)(end - begin), INFINITY, 0.0f};
-    float slope = (float)tile->head->sums.slope * (1.0f - 0x1p-20f);
+    float slope = (float)tile->at.head->sums.slope * (1.0f - 0x1p-20f);
     float first = where == LEFT ? 0.0f : slope * (float)(state.rows - 1);
     float step = where == LEFT ? slope : -slope;
     for (int r = 0; r < state.rows; r++) {
-        float sum = log_sum(tile->m[lane + r], tile->l[lane + r]) - tile->exact.q_mean[lane + r];
+        float sum =
+            log_sum(tile->sums.m[lane + r], tile->sums.l[lane + r]) - tile->exact.q_mean[lane + r];
         tile->exact.shift[r] = sum + first + step * (float)r;
     }
     for (int r = 0; r < state.rows; r++) {
@@ -86,17 +87,17 @@ static float worst_row(const plsh_tile *tile, int g, int rows, float norm) {
 
 /* log2 of a share of eps, for one side. */
 static float log_share(const plsh_tile *tile, plsh_bound_share share) {
-    return plsh_bound_log2_of(tile->head->log_eps, share, tile->plan->shape.causal ? 1 : 2);
+    return plsh_bound_log2_of(tile->at.head->log_eps, share, tile->plan->shape.causal ? 1 : 2);
 }
 
 /* Charges 2^log to every row of group g, for what norms alone leave out. Only certificates ask. */
 static void charge_group(plsh_tile *tile, int g, float log) {
-    if (tile->certificate_out) tile->exact.left_out_by_norm[g] += exp2f(log);
+    if (tile->arrays.certificate) tile->exact.left_out_by_norm[g] += exp2f(log);
 }
 
 static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
     row_state state = fill_shift(tile, g, where);
-    float rest = plsh_decay_sums_rest(&tile->head->sums, distance),
+    float rest = plsh_decay_sums_rest(&tile->at.head->sums, distance),
           limit = log_share(tile, PLSH_BOUND_REST) - rest;
     float worst = state.most_norm * norm - state.least_shift;
     if (!(worst <= limit)) worst = worst_row(tile, g, state.rows, norm);
@@ -107,16 +108,16 @@ static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float
 
 bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end) {
     if (end <= 0) return true;
-    int64_t piece = tile->plan->first_piece[tile->sequence] + (end - 1) / tile->plan->bound_keys;
+    int64_t piece = tile->plan->first_piece[tile->at.sequence] + (end - 1) / tile->plan->bound_keys;
     int64_t distance = plsh_tile_group_begin(tile, g) - (end - 1);
-    return can_stop(tile, g, LEFT, distance, tile->summary->norm_before[piece]);
+    return can_stop(tile, g, LEFT, distance, tile->at.summary.norm_before[piece]);
 }
 
 bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin) {
-    if (begin >= tile->keys) return true;
-    int64_t piece = tile->plan->first_piece[tile->sequence] + begin / tile->plan->bound_keys;
+    if (begin >= tile->at.keys) return true;
+    int64_t piece = tile->plan->first_piece[tile->at.sequence] + begin / tile->plan->bound_keys;
     int64_t distance = begin - (plsh_tile_group_end(tile, g) - 1);
-    return can_stop(tile, g, RIGHT, distance, tile->summary->norm_after[piece]);
+    return can_stop(tile, g, RIGHT, distance, tile->at.summary.norm_after[piece]);
 }
 
 /* Charges what piece i of those last bounded may weigh; false where the charge does not fit. */
@@ -124,52 +125,69 @@ static bool charge(plsh_tile *tile, int g, int rows, int i) {
     int group = tile->kernel->group;
     float *left_out = tile->exact.left_out + (ptrdiff_t)g * group;
     const float *e = tile->exact.piece + (ptrdiff_t)i * group;
-    const float budget = (float)plsh_bound_of(tile->head->head.eps, PLSH_BOUND_PIECES, 1);
+    const float budget = (float)plsh_bound_of(tile->at.head->head.eps, PLSH_BOUND_PIECES, 1);
     bool fits = true;
     for (int r = 0; r < rows; r++) fits &= left_out[r] + e[r] <= budget;
     for (int r = 0; fits && r < rows; r++) left_out[r] += e[r];
     return fits;
 }
 
-/* Bounds are loose where queries and keys point anywhere: most of what lies far off is scored to
- * find that it weighs nothing. One product then, and neither the other of the forward pass nor the
- * four of the backward pass. The farthest keys are the lightest: keys are spared only where all
- * from there on, if they weighed alike, would fit. */
-bool plsh_bounds_spare(plsh_tile *tile, int g, int64_t first, int count, const float *l,
-                       const float *l_low) {
+/* Group g has the keys first .. first + count - 1 in its sums, which were l and l_low before: does
+ * what they weigh fit into the budget? Then it is charged. The farthest keys are the lightest, so
+ * it has to fit even if all keys from there on weighed as much. */
+static bool can_leave_out(plsh_tile *tile, int g, int64_t first, int count, const float *l,
+                          const float *l_low) {
     const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     const int64_t before = begin - (first + count - 1), behind = first - (end - 1);
     const int64_t t = before > behind ? before : behind;
     const int rows = (int)(end - begin);
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
-    const float *now = tile->l + lane, *now_low = tile->l_low + lane;
+    const float *now = tile->sums.l + lane, *now_low = tile->sums.l_low + lane;
     float *left_out = tile->exact.left_out + lane, e[PLSH_GROUP_MAX];
     if (t < 1) return false; /* the diagonal */
-    const float beyond = exp2f(plsh_decay_sums_rest(&tile->head->sums, t) -
-                               plsh_decay_sums_some(&tile->head->sums, t, count));
-    const float budget = (float)plsh_bound_of(tile->head->head.eps, PLSH_BOUND_PIECES, 1);
+    const float beyond = exp2f(plsh_decay_sums_rest(&tile->at.head->sums, t) -
+                               plsh_decay_sums_some(&tile->at.head->sums, t, count));
+    const float budget = (float)plsh_bound_of(tile->at.head->head.eps, PLSH_BOUND_PIECES, 1);
     for (int r = 0; r < rows; r++) {
         e[r] = ((now[r] - l[r]) + (now_low[r] - l_low[r])) * (1.0f + 0x1p-20f) / l[r];
-        if (!(tile->alpha[r] == 1.0f && left_out[r] + e[r] * beyond <= budget)) return false;
+        if (!(tile->scratch.alpha[r] == 1.0f && left_out[r] + e[r] * beyond <= budget))
+            return false;
     }
     for (int r = 0; r < rows; r++) left_out[r] += e[r];
     return true;
 }
 
-/* What is known about a piece before its box is looked at. */
+/* Bounds are loose where queries and keys point in any direction: most distant keys are scored, and
+ * then weigh next to nothing. Leaving them out after the scores still saves the product with V, and
+ * four products of the backward pass. */
+bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+    const size_t size = sizeof(float) * (size_t)tile->kernel->group;
+    const plsh_softmax_state state = plsh_tile_softmax(tile, g);
+    float l[PLSH_GROUP_MAX], l_low[PLSH_GROUP_MAX];
+    memcpy(l, state.l, size);
+    memcpy(l_low, state.l_low, size);
+    plsh_tile_weigh(tile, g, count, s);
+    if (!can_leave_out(tile, g, first, count, l, l_low)) return true;
+    memcpy(state.l, l, size);
+    memcpy(state.l_low, l_low, size);
+    return false;
+}
+
+/* What is decided about a piece before its box is read: leave it out, read the box, or score it. */
 typedef enum verdict { LEAVE_OUT, LOOK, KEEP } verdict;
 
 /* u is hardly ever below 0, for keys are measured from their mean: where even u = 0 would not let
  * the piece go, looking at its box is not worth the while. */
 static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float norm) {
-    int64_t x = tile->sequence;
+    int64_t x = tile->at.sequence;
     float pieces = (float)(tile->plan->first_piece[x + 1] - tile->plan->first_piece[x]);
     float most = state.most_norm * norm - state.least_shift + bias;
     if (most <= log_share(tile, PLSH_BOUND_NORMS) - log2f(pieces)) {
         charge_group(tile, g, most);
         return LEAVE_OUT;
     }
-    return bias - state.least_shift > plsh_bound_log2_of(tile->head->log_eps, PLSH_BOUND_PIECES, 1)
+    return bias - state.least_shift >
+                   plsh_bound_log2_of(tile->at.head->log_eps, PLSH_BOUND_PIECES, 1)
                ? KEEP
                : LOOK;
 }
@@ -178,18 +196,18 @@ static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float 
 static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces, bool *keep) {
     if (pieces == 0) return;
     const plsh_plan *plan = tile->plan;
-    const plsh_summary *summary = tile->summary;
-    int64_t base = plan->first_piece[tile->sequence] + piece, d = plan->shape.head_dim;
+    const plsh_summary *summary = &tile->at.summary;
+    int64_t base = plan->first_piece[tile->at.sequence] + piece, d = plan->shape.head_dim;
     row_state state = fill_shift(tile, g, where);
     int group = tile->kernel->group, first = pieces, last = -1;
     float bias[PIECES];
     bool look[PIECES];
     for (int i = 0; i < pieces; i++) {
         int64_t begin = (piece + i) * plan->bound_keys, end = begin + plan->bound_keys;
-        end = end < tile->keys ? end : tile->keys;
+        end = end < tile->at.keys ? end : tile->at.keys;
         int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
                                   : begin - (plsh_tile_group_end(tile, g) - 1);
-        bias[i] = plsh_decay_sums_some(&tile->head->sums, t, (int)(end - begin));
+        bias[i] = plsh_decay_sums_some(&tile->at.head->sums, t, (int)(end - begin));
         verdict found = judge(tile, g, state, bias[i], summary->norm[base + i]);
         keep[i] = found == KEEP;
         look[i] = found == LOOK;
@@ -212,7 +230,7 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
     }
 }
 
-void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end) {
+int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_block *runs) {
     int64_t size = tile->plan->bound_keys, begin = plsh_tile_group_begin(tile, g);
     int64_t piece = first / size, pieces = (end - 1) / size - piece + 1, left = 0, right = pieces;
     while (left < pieces && (piece + left + 1) * size <= begin) left++;
@@ -221,13 +239,13 @@ void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end) {
     for (int64_t i = left; i < right; i++) keep[i] = true; /* the diagonal */
     decide(tile, g, LEFT, piece, (int)left, keep);
     decide(tile, g, RIGHT, piece + right, (int)(pieces - right), keep + right);
+    int count = 0;
     for (int64_t i = 0, run; i < pieces; i += run) {
         run = 1;
         if (!keep[i]) continue;
         while (i + run < pieces && keep[i + run]) run++;
         int64_t from = (piece + i) * size, to = (piece + i + run) * size;
-        from = from < first ? first : from;
-        to = to > end ? end : to;
-        tile->pass->visit(tile, g, from, (int)(to - from));
+        runs[count++] = (plsh_block){from < first ? first : from, to > end ? end : to};
     }
+    return count;
 }

@@ -7,14 +7,15 @@
 /* Begins the walk of a tile: norms of its queries. */
 void plsh_bounds_begin(plsh_tile *tile);
 
-/* Which pieces of the keys first .. end - 1 may group g not leave out? Has the pass visit
- * the runs of those that it must score. */
-void plsh_bounds_visit(plsh_tile *tile, int g, int64_t first, int64_t end);
+/* Decides which of the keys first .. end - 1, all of one step, group g has to score: `runs` of
+ * them, in order, at most PLSH_BOUNDS_RUNS. Returns their number. The others are charged to the
+ * budget. */
+enum { PLSH_BOUNDS_RUNS = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
+int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_block *runs);
 
-/* Group g has the keys first .. first + count - 1 in its sums, which were l and l_low before: do
- * they weigh so little that it may leave them out all the same? */
-bool plsh_bounds_spare(plsh_tile *tile, int g, int64_t first, int count, const float *l,
-                       const float *l_low);
+/* plsh_tile_weigh for the keys first .. first + count - 1 of the step. False where they weigh so
+ * little that group g leaves them out all the same: then m, l and l_low are as before. */
+bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* Can group g stop: is all before key `end` (left), or from key `begin` on (right), negligible? */
 bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end);

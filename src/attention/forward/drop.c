@@ -25,7 +25,7 @@ typedef int32_t bits __attribute__((vector_size(16)));
 typedef uint32_t unsigned_bits __attribute__((vector_size(16)));
 typedef float quad __attribute__((vector_size(16)));
 
-/* z[0 .. EACH): Z of the pairs of one draw. Without branches, which nobody could foresee. */
+/* z[0 .. EACH): Z of the pairs of one draw. Branch-free: random outcomes mispredict. */
 static void fill_draw(const plsh_drop *drop, uint64_t first, uint64_t second, float *z) {
     const unsigned_bits word = {(uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second,
                                 (uint32_t)(second >> 32)};
@@ -37,12 +37,14 @@ static void fill_draw(const plsh_drop *drop, uint64_t first, uint64_t second, fl
     memcpy(z, kept, sizeof kept);
 }
 
-void plsh_drop_multiply(const plsh_drop *drop, const plsh_kernels *kernel, float *a, int64_t query,
-                        int rows, const int32_t *keys, int64_t first, int count) {
-    const int64_t begin = drop->query + query;
+void plsh_drop_multiply(const plsh_drop *drop, const plsh_kernels *kernel, float *a,
+                        plsh_drop_pairs pairs) {
+    const int64_t begin = drop->query + pairs.query;
+    const int rows = pairs.rows, count = pairs.count;
     uint64_t key[PLSH_TILE_KEYS], words[2][PLSH_TILE_KEYS];
     for (int j = 0; j < PLSH_TILE_KEYS; j++) key[j] = 0;
-    for (int j = 0; j < count; j++) key[j] = (uint64_t)(drop->key + (keys ? keys[j] : first + j));
+    for (int j = 0; j < count; j++)
+        key[j] = (uint64_t)(drop->key + (pairs.keys ? pairs.keys[j] : pairs.first + j));
     /* Lane 0 of the first draw may be a query before these. */
     for (int at = -(int)(begin % EACH); at < rows; at += EACH) {
         const int from = at < 0 ? -at : 0, to = rows - at < EACH ? rows - at : EACH;

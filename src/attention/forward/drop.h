@@ -7,7 +7,7 @@
  *
  * and a draw of the stream {seed of the head, key % 2^32, key / 2^32}, number query / 8, has the 16
  * bits that decide about (query, key): of its 32-bit word query % 4, the low ones where query % 8 <
- * 4, otherwise the high ones. The pair falls out where they are below 2^16 p. */
+ * 4, otherwise the high ones. The pair is dropped where they are below 2^16 p. */
 #ifndef PLSH_ATTENTION_DROP_H
 #define PLSH_ATTENTION_DROP_H
 
@@ -15,11 +15,11 @@
 
 enum { PLSH_PURPOSE_DROP = 0x7a5f696a };
 
-/* What falls out among the pairs of one head and one tile. */
+/* The dropout mask of one head and one tile. */
 typedef struct plsh_drop {
     uint64_t seed;      /* of the head */
     int64_t query, key; /* numbers of the tile's first row of q, and of its sequence's first of k */
-    int32_t below;      /* 2^16 p; 0: nothing falls out */
+    int32_t below;      /* 2^16 p; 0: nothing is dropped */
     float scale;        /* 1 / (1 - p) */
 } plsh_drop;
 
@@ -27,9 +27,18 @@ typedef struct plsh_drop {
 plsh_drop plsh_drop_make(const plsh_attention_dropout *dropout, int64_t h, int64_t query,
                          int64_t key);
 
-/* a[j * group + r] *= Z, r < rows, j < count (at most PLSH_TILE_KEYS): of the tile's queries from
- * `query` on, and the keys keys[j], or, where that is NULL, first + j. */
-void plsh_drop_multiply(const plsh_drop *drop, const plsh_kernels *kernel, float *a, int64_t query,
-                        int rows, const int32_t *keys, int64_t first, int count);
+/* Pairs of the tile's queries query .. query + rows - 1 and `count` keys, at most PLSH_TILE_KEYS.
+ */
+typedef struct plsh_drop_pairs {
+    int64_t query;
+    int rows;
+    const int32_t *keys; /* NULL: the keys first + j */
+    int64_t first;
+    int count;
+} plsh_drop_pairs;
+
+/* a[j * group + r] *= Z of query + r and key j. */
+void plsh_drop_multiply(const plsh_drop *drop, const plsh_kernels *kernel, float *a,
+                        plsh_drop_pairs pairs);
 
 #endif

@@ -4,13 +4,13 @@
 #include "attention/forward/summary.h"
 
 /* Rows of tile number `index` of its sequence. A `fixed` head's tiles begin with the blocks. */
-static void select_rows(plsh_tile *tile, int64_t index) {
-    const plsh_head_plan *head = tile->head;
-    const plsh_place place = tile->plan->place[tile->sequence];
+static void select_rows(plsh_tile *tile, int64_t index, int64_t queries) {
+    const plsh_head_plan *head = tile->at.head;
+    const plsh_place place = tile->plan->place[tile->at.sequence];
     int64_t rows = plsh_head_tile_rows(tile->plan, head), start = place.query - place.key;
     int64_t begin = start + index * rows, end = begin + rows;
     if (head->head.method == PLSH_METHOD_FIXED) {
-        int64_t each = plsh_head_block_tiles(tile->plan, head, tile->keys);
+        int64_t each = plsh_head_block_tiles(tile->plan, head, tile->at.keys);
         int64_t block = place.query / head->head.block + index / each;
         int64_t block_begin = block * head->head.block - place.key;
         int64_t block_end = block_begin + head->head.block;
@@ -18,35 +18,32 @@ static void select_rows(plsh_tile *tile, int64_t index) {
         end = begin + rows < block_end ? begin + rows : block_end;
         begin = begin < start ? start : begin;
     }
-    end = end < start + tile->queries ? end : start + tile->queries;
-    tile->position = begin;
-    tile->origin = place.key;
-    tile->row = begin - start;
-    tile->rows = end > begin ? (int)(end - begin) : 0;
+    end = end < start + queries ? end : start + queries;
+    tile->at.position = begin;
+    tile->at.origin = place.key;
+    tile->at.row = begin - start;
+    tile->at.rows = end > begin ? (int)(end - begin) : 0;
 }
 
-void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries,
-                      plsh_summary *summary, int64_t h, int64_t x, int64_t index) {
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries, int64_t h,
+                      int64_t x, int64_t index) {
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
     int64_t kv = h / (shape->heads / shape->kv_heads);
-    tile->head = &plan->head[h];
-    tile->head_index = h;
-    tile->sequence = x;
-    tile->queries = plan->query_offset[x + 1] - plan->query_offset[x];
-    tile->keys = plan->key_offset[x + 1] - plan->key_offset[x];
-    select_rows(tile, index);
-    int64_t row = plan->query_offset[x] + tile->row, first = plan->key_offset[x];
+    tile->at.head = &plan->head[h];
+    tile->at.sequence = x;
+    tile->at.keys = plan->key_offset[x + 1] - plan->key_offset[x];
+    select_rows(tile, index, plan->query_offset[x + 1] - plan->query_offset[x]);
+    int64_t row = plan->query_offset[x] + tile->at.row, first = plan->key_offset[x];
     int64_t size = (int64_t)plsh_dtype_size(shape->dtype);
-    tile->q =
+    tile->arrays.q =
         (const char *)arrays->q + (h * shape->q.head_stride + row * shape->q.row_stride) * size;
-    tile->k = plsh_row_source_keys(plan, arrays, tile->pages, kv);
-    tile->v = plsh_row_source_values(plan, arrays, tile->pages, kv);
+    tile->arrays.k = plsh_row_source_keys(plan, arrays, tile->pages, kv);
+    tile->arrays.v = plsh_row_source_values(plan, arrays, tile->pages, kv);
     if (first > 0) { /* rows count from the sequence's first */
-        tile->k.base += first * shape->k.row_stride * size;
-        tile->v.base += first * shape->v.row_stride * size;
+        tile->arrays.k.base += first * shape->k.row_stride * size;
+        tile->arrays.v.base += first * shape->v.row_stride * size;
     }
-    tile->drop = plsh_drop_make(&arrays->dropout, h, row, first);
-    *summary = plsh_summary_at(plan, summaries + (size_t)kv * plan->summary_bytes);
-    tile->summary = summary;
+    tile->at.drop = plsh_drop_make(&arrays->dropout, h, row, first);
+    tile->at.summary = plsh_summary_at(plan, summaries + (size_t)kv * plan->summary_bytes);
 }

@@ -4,9 +4,9 @@
 
 #include "attention/forward/tile.h"
 
-/* Makes it tile number `index` of a sequence of a head, with q, k, v and the summary of its kv head
+/* Makes it tile number `index` of sequence x of head h, with q, k, v and the summary of its kv head
  * (those of all kv heads are at summaries). */
-void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries,
-                      plsh_summary *summary, int64_t h, int64_t x, int64_t index);
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries, int64_t h,
+                      int64_t x, int64_t index);
 
 #endif

@@ -1,11 +1,15 @@
 /* attention: one tile of queries, and the steps every method takes with it.
  *
- *     plsh_tile_begin     queries packed, nothing seen yet (pack, then reset)
- *     plsh_tile_load      the next step's keys at hand (widened if they are halves), their bias
- *     plsh_tile_visit     one group against a run of those keys
+ *     plsh_tile_pack      the queries packed for the kernels
+ *     plsh_tile_reset     sums of no keys
+ *     plsh_tile_load      the next step's keys as float32, and their bias
+ *     plsh_tile_score     scores of one group and some of those keys
+ *     plsh_tile_weigh     the scores become weights, which the softmax sums up
  *     plsh_tile_finish    output rows and lse written
  *
- * All buffers are the thread's part of the workspace. */
+ * Passes (pass.h, backward/backward.h) put these together; the walks (walk.h, sampled/sampled.h)
+ * decide which keys a pass visits. All buffers lie in the part of the workspace that belongs to the
+ * thread's slot. */
 #ifndef PLSH_ATTENTION_TILE_H
 #define PLSH_ATTENTION_TILE_H
 
@@ -41,63 +45,75 @@ typedef struct plsh_tile_exact {
     float *piece;            /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group], what pieces may weigh */
 } plsh_tile_exact;
 
+/* Which tile it is, see plsh_tile_select. Positions count from the first key of the call in the
+ * tile's sequence. */
+typedef struct plsh_tile_place {
+    const plsh_head_plan *head;
+    int64_t sequence, keys; /* keys: of the sequence */
+    int64_t row;            /* of the tile's first query, in the rows of q of its sequence */
+    int64_t position;       /* of that query */
+    int64_t origin;         /* the position of the first key of the call in the whole sequence */
+    int rows, groups;
+    plsh_summary summary; /* of its kv head; made for `exact` and certificates only */
+    plsh_drop drop;       /* its dropout mask */
+} plsh_tile_place;
+
+/* The user's arrays: k and v from the first row of the sequence on, all others from the first row
+ * of the tile on. */
+typedef struct plsh_tile_arrays {
+    const char *q;
+    plsh_row_source k, v;
+    char *o;                  /* rows of the plan's o_dtype; NULL in backward */
+    float *lse, *certificate; /* NULL where not asked for, and in backward */
+} plsh_tile_arrays;
+
+/* Sums over the keys visited so far. */
+typedef struct plsh_tile_sums {
+    float *o;                 /* [groups][group][columns] */
+    float *m, *l;             /* [groups][group] */
+    float *l_low;             /* [groups][group], what l lacks after rounding */
+    plsh_stretches stretches; /* of o */
+} plsh_tile_sums;
+
+/* The step at hand: keys first .. first + count - 1 of the sequence. */
+typedef struct plsh_tile_step {
+    int64_t first;
+    int count;               /* at most PLSH_TILE_KEYS */
+    const int32_t *gathered; /* or these keys, which need not be contiguous; otherwise NULL */
+    plsh_key_rows k, v;      /* their rows as float32, see plsh_tile_keys */
+    float *bias; /* [groups * group + PLSH_TILE_KEYS], one entry per difference of positions */
+} plsh_tile_step;
+
+/* Buffers that hold nothing from one visit to the next (k_wide, v_wide: from one step). */
+typedef struct plsh_tile_scratch {
+    float *s;               /* [PLSH_TILE_KEYS][group], scores, then weights */
+    float *top, *alpha;     /* [group] */
+    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
+} plsh_tile_scratch;
+
 struct plsh_tile {
     const plsh_tile_pass *pass;
     const plsh_plan *plan;
     const plsh_kernels *kernel; /* the plan's */
     const plsh_pages *pages;    /* of K and V; NULL: they are in the user's arrays */
-
-    /* Which tile it is, see plsh_tile_select. */
-    const plsh_head_plan *head;
-    int64_t head_index, sequence;
-    int64_t queries, keys;       /* of the sequence */
-    int64_t row;                 /* of the tile's first query within its sequence */
-    int64_t position;            /* of that query, counted from the first key at hand */
-    int64_t origin;              /* the position of that key in its sequence */
-    int rows, groups;            /* in this tile */
-    const plsh_summary *summary; /* of its kv head, or NULL */
-    plsh_drop drop;              /* which of its pairs fall out */
-
-    /* The user's arrays at the sequence's (q, o, lse: the tile's) first row. */
-    const char *q;
-    plsh_row_source k, v;
-    char *o_out;                      /* rows of the plan's o_dtype; NULL in backward */
-    float *lse_out, *certificate_out; /* NULL where not asked for; both in backward */
-
-    /* The queries, and what was summed up for them so far. */
-    float *packed; /* [groups][d][group] */
-    float *o;      /* [groups][group][columns] */
-    float *m, *l;  /* [groups][group] */
-    float *l_low;  /* [groups][group], what l lacks after rounding */
-    plsh_stretches o_stretches;
-
-    /* The step at hand: keys first .. first + count - 1 of the sequence. */
-    int64_t first;
-    int count;
-    const int32_t *gathered;      /* or these keys, which need not be contiguous; otherwise NULL */
-    plsh_key_rows k_step, v_step; /* their rows as float32, see plsh_tile_keys */
-    float *bias;        /* [groups * group + PLSH_TILE_KEYS], of every difference of positions */
-    float *s;           /* [PLSH_TILE_KEYS][group] */
-    float *top, *alpha; /* [group] */
-    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
-
+    plsh_tile_place at;
+    plsh_tile_arrays arrays;
+    float *packed; /* [groups][d][group], the queries times scale * log2(e) */
+    plsh_tile_sums sums;
+    plsh_tile_step step;
+    plsh_tile_scratch scratch;
     plsh_tile_exact exact;                /* what `exact` and certificates know of the queries */
     struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
     struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
-
-    plsh_prefetch prefetch; /* see plsh_tile_prefetch */
-    bool guarded;           /* keys of weight 0 may be large, or not finite */
-    float headroom;         /* 0, or PLSH_HEADROOM in a second run that mends the output */
-    int64_t pairs;          /* scored, over all tiles of the thread */
+    plsh_prefetch prefetch;               /* see plsh_tile_prefetch */
+    bool guarded;                         /* keys of weight 0 may be large, or not finite */
+    float headroom; /* 0, or PLSH_HEADROOM in a second run that mends the output */
+    int64_t pairs;  /* scored, over all tiles of the thread */
 };
-
-/* plsh_tile_begin, plsh_tile_visit, and so on. */
-extern const plsh_tile_pass plsh_tile_pass_forward;
 
 /* Takes the buffers, all but those of the sampled methods and of certificates. */
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena);
 
-void plsh_tile_begin(plsh_tile *tile);
 void plsh_tile_pack(plsh_tile *tile);
 void plsh_tile_reset(plsh_tile *tile);
 
@@ -121,22 +137,20 @@ typedef struct plsh_tile_run {
     int rows;    /* of the group */
 } plsh_tile_run;
 
-/* s = the scores of group g and the keys first .. first + count - 1, their maxima in tile->top. */
+/* s = the scores of group g and the keys first .. first + count - 1, their maxima in scratch.top.
+ */
 plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
-/* s = their weights, which are added to the sums of group g. False where `exact` leaves these keys
- * out: then nothing is added. */
-bool plsh_tile_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s);
+/* s = their weights, in place of the scores; adds them to m and l of group g, and leaves the factor
+ * of its older sums in scratch.alpha. */
+void plsh_tile_weigh(plsh_tile *tile, int g, int count, float *s);
 
 /* a[j * group + r] *= Z of dropout, for group g and these keys. */
 void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a);
 
-/* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
-void plsh_tile_visit(plsh_tile *tile, int g, int64_t first, int count);
-
-/* The same under weights, those of the keys from `first` on. */
-void plsh_tile_visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
-                              plsh_pair_weights weights);
+/* With headroom (headroom.h), weights become smaller by as much as the maximum that they are
+ * relative to is raised here. plsh_tile_weigh does so. */
+void plsh_tile_raise_top(plsh_tile *tile);
 
 /* Output rows and lse written; with headroom, output rows mended. */
 void plsh_tile_finish(plsh_tile *tile);
@@ -150,28 +164,28 @@ plsh_matrix plsh_tile_output_of(const plsh_tile *tile);
 
 /* K rows, and V rows, of the keys first .. first + count - 1 of the step at hand. */
 static inline plsh_key_rows plsh_tile_keys(const plsh_tile *tile, int64_t first, int count) {
-    const plsh_key_rows step = tile->k_step;
-    return (plsh_key_rows){step.row + (first - tile->first) * step.stride, step.stride, count,
-                           step.dim};
+    const plsh_key_rows k = tile->step.k;
+    return (plsh_key_rows){k.row + (first - tile->step.first) * k.stride, k.stride, count, k.dim};
 }
 static inline plsh_key_rows plsh_tile_values(const plsh_tile *tile, int64_t first, int count) {
-    const plsh_key_rows step = tile->v_step;
-    return (plsh_key_rows){step.row + (first - tile->first) * step.stride, step.stride, count,
-                           step.dim};
+    const plsh_key_rows v = tile->step.v;
+    return (plsh_key_rows){v.row + (first - tile->step.first) * v.stride, v.stride, count, v.dim};
 }
 
 /* The running softmax of group g. */
 static inline plsh_softmax_state plsh_tile_softmax(const plsh_tile *tile, int g) {
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
-    return (plsh_softmax_state){tile->m + lane, tile->l + lane, tile->l_low + lane, tile->alpha};
+    const plsh_tile_sums *sums = &tile->sums;
+    return (plsh_softmax_state){sums->m + lane, sums->l + lane, sums->l_low + lane,
+                                tile->scratch.alpha};
 }
 
 /* Position of the first query of group g, and one past its last. */
 static inline int64_t plsh_tile_group_begin(const plsh_tile *tile, int g) {
-    return tile->position + (int64_t)g * tile->kernel->group;
+    return tile->at.position + (int64_t)g * tile->kernel->group;
 }
 static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
-    int64_t end = plsh_tile_group_begin(tile, g + 1), last = tile->position + tile->rows;
+    int64_t end = plsh_tile_group_begin(tile, g + 1), last = tile->at.position + tile->at.rows;
     return end < last ? end : last;
 }
 

@@ -12,14 +12,14 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* The keys that positions begin .. end - 1 may see. Both count from the first key at hand. (Tiles
  * of `fixed` do not cross the edges of its blocks.) */
 static plsh_block visible(const plsh_tile *tile, int64_t begin, int64_t end) {
-    const int64_t origin = tile->origin;
+    const int64_t origin = tile->at.origin;
     const plsh_block keys =
-        plsh_reach_visible(&tile->head->head, tile->plan->shape.causal, origin + tile->keys,
+        plsh_reach_visible(&tile->at.head->head, tile->plan->shape.causal, origin + tile->at.keys,
                            (plsh_block){origin + begin, origin + end});
     return (plsh_block){most(keys.begin - origin, 0), keys.end - origin};
 }
 
-/* Which way a group still looks. */
+/* To which side of the diagonal a group still looks. */
 enum { LEFT = 1, RIGHT = 2 };
 
 typedef struct walker {
@@ -27,17 +27,26 @@ typedef struct walker {
     bool exact;
     int open[PLSH_TILE_QUERIES]; /* per group: LEFT | RIGHT */
     plsh_block keys;             /* of the whole tile */
-    int64_t first, last;         /* steps that it may see */
-    int64_t left, right;         /* the next steps either way */
+    int64_t first, last;         /* steps that have visible keys */
+    int64_t left, right;         /* the next step to the left, and to the right */
 } walker;
 
-/* One step: the keys of step `index` for every group that still looks that way. */
+/* Group g against those of the keys begin .. end - 1 of the step that it has to score. */
+static void visit_keys(const walker *w, int g, int64_t begin, int64_t end) {
+    plsh_tile *tile = w->tile;
+    plsh_block runs[PLSH_BOUNDS_RUNS] = {{begin, end}};
+    const int count = w->exact ? plsh_bounds_select(tile, g, begin, end, runs) : 1;
+    for (int i = 0; i < count; i++)
+        tile->pass->visit(tile, g, runs[i].begin, (int)(runs[i].end - runs[i].begin));
+}
+
+/* Visits the keys of step `index` for every group that still looks to that side. */
 static void take_step(walker *w, int64_t index, int side) {
     plsh_tile *tile = w->tile;
     int64_t begin = most(w->keys.begin, index * PLSH_TILE_KEYS);
     int64_t end = least(w->keys.end, (index + 1) * PLSH_TILE_KEYS);
     bool loaded = false;
-    for (int g = 0; g < tile->groups; g++) {
+    for (int g = 0; g < tile->at.groups; g++) {
         if (!(w->open[g] & side)) continue;
         plsh_block seen =
             visible(tile, plsh_tile_group_begin(tile, g), plsh_tile_group_end(tile, g));
@@ -45,13 +54,9 @@ static void take_step(walker *w, int64_t index, int side) {
         if (from < to) {
             if (!loaded) plsh_tile_load(tile, begin, (int)(end - begin), true);
             loaded = true;
-            if (w->exact) {
-                plsh_bounds_visit(tile, g, from, to);
-            } else {
-                tile->pass->visit(tile, g, from, (int)(to - from));
-            }
+            visit_keys(w, g, from, to);
         }
-        /* A group may have stopped only where it has seen its own diagonal. */
+        /* A group can stop only after it has visited its own diagonal. */
         if (w->exact && begin <= plsh_tile_group_begin(tile, g) &&
             plsh_bounds_stop_left(tile, g, begin)) {
             w->open[g] &= ~LEFT;
@@ -66,7 +71,7 @@ static void take_step(walker *w, int64_t index, int side) {
 /* The sides where there are steps left and a group that looks there. */
 static int open_sides(const walker *w) {
     int open = 0;
-    for (int g = 0; g < w->tile->groups; g++) open |= w->open[g];
+    for (int g = 0; g < w->tile->at.groups; g++) open |= w->open[g];
     if (w->left < w->first) open &= ~LEFT;
     if (w->right > w->last) open &= ~RIGHT;
     return open;
@@ -81,22 +86,22 @@ static void advance(walker *w, int side) {
                      open & RIGHT ? w->right * PLSH_TILE_KEYS : INT64_MAX);
 }
 
-void plsh_walk_run(plsh_tile *tile) {
-    walker w = {.tile = tile, .exact = tile->head->head.method == PLSH_METHOD_EXACT};
+void plsh_walk_tile(plsh_tile *tile) {
+    walker w = {.tile = tile, .exact = tile->at.head->head.method == PLSH_METHOD_EXACT};
     tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);
-    w.keys = visible(tile, tile->position, tile->position + tile->rows);
-    if (w.keys.begin >= w.keys.end) { /* queries beside their keys may see none */
+    w.keys = visible(tile, tile->at.position, tile->at.position + tile->at.rows);
+    if (w.keys.begin >= w.keys.end) { /* with places, queries may lie beside all keys */
         tile->pass->finish(tile);
         return;
     }
     plsh_tile_prefetch(tile, w.keys.begin);
-    for (int g = 0; g < tile->groups; g++) {
+    for (int g = 0; g < tile->at.groups; g++) {
         w.open[g] = tile->plan->shape.causal ? LEFT : LEFT | RIGHT;
     }
     w.first = w.keys.begin / PLSH_TILE_KEYS;
     w.last = (w.keys.end - 1) / PLSH_TILE_KEYS;
-    w.left = most(w.first, least(w.last, (tile->position + tile->rows - 1) / PLSH_TILE_KEYS));
+    w.left = most(w.first, least(w.last, (tile->at.position + tile->at.rows - 1) / PLSH_TILE_KEYS));
     w.right = w.left + 1;
     advance(&w, LEFT | RIGHT);
     while (open_sides(&w)) {

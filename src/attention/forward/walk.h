@@ -5,6 +5,6 @@
 #include "attention/forward/tile.h"
 
 /* A tile of dense, exact, window, fixed or none, from begin to finish. */
-void plsh_walk_run(plsh_tile *tile);
+void plsh_walk_tile(plsh_tile *tile);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "attention/certificate/certificate.h"
 #include "attention/forward/headroom.h"
+#include "attention/forward/pass.h"
 #include "attention/forward/select.h"
 #include "attention/forward/summary.h"
 #include "attention/forward/walk.h"
@@ -27,7 +28,6 @@ static double largest(const float *certificate, int64_t count) {
 typedef struct worker {
     bool ready; /* laid out, in this call */
     plsh_tile tile;
-    plsh_summary summary; /* of the tile's kv head */
     plsh_sampled_buffers sampled;
     plsh_certificate_sums gap;
 } worker;
@@ -64,27 +64,26 @@ static void select_item(worker *w, const plsh_forward *arrays, char *summaries, 
     int64_t i = plsh_plan_find(plan->first_item, shape->heads, item), h = plan->order[i];
     int64_t index = plan->first_item[i + 1] - 1 - item;
     int64_t x = plsh_plan_find(plan->head[h].first_tile, plan->sequences, index);
-    plsh_tile_select(tile, arrays, summaries, &w->summary, h, x,
-                     index - plan->head[h].first_tile[x]);
-    int64_t row = plan->query_offset[x] + tile->row;
-    tile->o_out = (char *)arrays->o + (h * shape->o.head_stride + row * shape->o.row_stride) *
-                                          (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
-    tile->lse_out = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
-    tile->certificate_out =
+    plsh_tile_select(tile, arrays, summaries, h, x, index - plan->head[h].first_tile[x]);
+    int64_t row = plan->query_offset[x] + tile->at.row;
+    tile->arrays.o = (char *)arrays->o + (h * shape->o.head_stride + row * shape->o.row_stride) *
+                                             (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
+    tile->arrays.lse = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
+    tile->arrays.certificate =
         arrays->certificate ? arrays->certificate + h * shape->queries + row : NULL;
 }
 
 static void run_method(plsh_tile *tile) {
-    if (plsh_method_is_sampled(tile->head->head.method)) {
-        plsh_sampled_run(tile);
+    if (plsh_method_is_sampled(tile->at.head->head.method)) {
+        plsh_sampled_tile(tile);
     } else {
-        plsh_walk_run(tile);
+        plsh_walk_tile(tile);
     }
 }
 
 static void run_tile(worker *w) {
     plsh_tile *tile = &w->tile;
-    if (tile->rows == 0) return;
+    if (tile->at.rows == 0) return;
     run_method(tile);
     if (plsh_tile_overflowed(tile)) {
         const int64_t pairs = tile->pairs;
@@ -93,7 +92,7 @@ static void run_tile(worker *w) {
         tile->headroom = 0.0f;
         tile->pairs = pairs;
     }
-    if (tile->certificate_out) plsh_certificate_fill(tile);
+    if (tile->arrays.certificate) plsh_certificate_fill(tile);
 }
 
 /* A pass of one plan. */
@@ -116,7 +115,7 @@ static worker *worker_of(const forward_call *call, int slot) {
     plsh_arena arena = {.memory = (char *)w};
     plsh_arena_take(&arena, 1, sizeof(worker));
     lay_out(w, call->plan, &arena);
-    w->tile.pass = &plsh_tile_pass_forward;
+    w->tile.pass = &plsh_forward_pass;
     w->tile.pages = call->pages;
     w->ready = true;
     return w;
@@ -124,7 +123,7 @@ static worker *worker_of(const forward_call *call, int slot) {
 
 static plsh_summary_buffers buffers_of(void *context, int slot) {
     const worker *w = worker_of(context, slot);
-    return (plsh_summary_buffers){w->tile.k_wide, w->tile.v_wide};
+    return (plsh_summary_buffers){w->tile.scratch.k_wide, w->tile.scratch.v_wide};
 }
 
 static void run_items(void *context, int64_t chunk, int slot) {
@@ -138,8 +137,8 @@ static void run_items(void *context, int64_t chunk, int slot) {
     }
 }
 
-static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
-                   char *workspace) {
+static int64_t run_forward(const plsh_plan *plan, const plsh_forward *arrays,
+                           const plsh_pages *pages, char *workspace) {
     forward_call call = {.plan = plan,
                          .arrays = arrays,
                          .pages = pages,
@@ -147,7 +146,7 @@ static int64_t run(const plsh_plan *plan, const plsh_forward *arrays, const plsh
                          .workers = workspace + plan->summary_bytes * (size_t)plan->shape.kv_heads,
                          .bytes = worker_bytes(plan),
                          .items = plan->first_item[plan->shape.heads]};
-    /* Tiles in a row share keys, and look ahead to one another; 64 chunks a thread balance. */
+    /* Consecutive tiles share keys and prefetch for each other; 64 chunks a thread balance. */
     call.each = 1 + call.items / (64 * (int64_t)plan->threads);
     for (int slot = 0; slot < plan->threads; slot++) worker_at(&call, slot)->ready = false;
     plsh_summary_make(plan, arrays, pages, workspace, buffers_of, &call);
@@ -169,7 +168,7 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
     if (!status) status = plsh_extent_fit(&call, arrays->extent, workspace, &rest, error);
     if (!status && arrays->certificate) status = plsh_extent_check_inside(&call, error);
     if (status) return status;
-    int64_t pairs = run(&call, arrays, NULL, rest);
+    int64_t pairs = run_forward(&call, arrays, NULL, rest);
     if (report) {
         *report = (plsh_report){
             .pairs = pairs,
@@ -180,5 +179,5 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
 
 int64_t plsh_plan_forward_pages(const plsh_plan *plan, const plsh_forward *arrays,
                                 const plsh_pages *pages, void *workspace) {
-    return plan->shape.queries == 0 ? 0 : run(plan, arrays, pages, workspace);
+    return plan->shape.queries == 0 ? 0 : run_forward(plan, arrays, pages, workspace);
 }

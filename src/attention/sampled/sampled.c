@@ -60,31 +60,32 @@ void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, p
 /* ---- contiguous blocks ---------------------------------------------------------------------- */
 
 plsh_counts *plsh_sampled_count(plsh_tile *tile, int64_t first_draw, int64_t draws) {
-    const plsh_counts_tile where = {
-        tile->position,           tile->keys, tile->origin, tile->rows, tile->kernel->group,
-        tile->plan->shape.causal, first_draw, draws};
-    return plsh_counts_begin(tile->sampled->counts, tile->head->counting, &where);
+    const plsh_counts_tile where = {tile->at.position,   tile->at.keys,
+                                    tile->at.origin,     tile->at.rows,
+                                    tile->kernel->group, tile->plan->shape.causal,
+                                    first_draw,          draws};
+    return plsh_counts_begin(tile->sampled->counts, tile->at.head->counting, &where);
 }
 
 void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
-    const int stride = PLSH_TILE_KEYS * tile->kernel->group;
     plsh_counts *counts = plsh_sampled_count(tile, first_draw, draws);
     const plsh_block keys = plsh_counts_range(counts, -1);
     if (first_draw == 0) plsh_tile_prefetch(tile, keys.begin);
+    const plsh_counts_weights weights = {tile->sampled->w, PLSH_TILE_KEYS * tile->kernel->group,
+                                         tile->sampled->w_row, PLSH_TILE_KEYS};
     for (int64_t first = keys.begin, end; first < keys.end; first = end) {
         end = first + PLSH_TILE_KEYS < keys.end ? first + PLSH_TILE_KEYS : keys.end;
         plsh_tile_load(tile, first, (int)(end - first), false);
-        plsh_counts_fill(counts, first, (int)(end - first), factor, tile->sampled->w, stride,
-                         tile->sampled->w_row, PLSH_TILE_KEYS);
-        for (int g = 0; g < tile->groups; g++) {
+        plsh_counts_fill(counts, first, (int)(end - first), factor, weights);
+        for (int g = 0; g < tile->at.groups; g++) {
             plsh_block seen = plsh_counts_range(counts, g);
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             if (from >= to) continue;
-            const plsh_pair_weights weights = {tile->sampled->w + g * stride,
-                                               tile->sampled->w_row + g * PLSH_TILE_KEYS +
-                                                   (from - first)};
-            tile->pass->visit_weighted(tile, g, from, (int)(to - from), weights);
+            const plsh_pair_weights of_group = {weights.w + g * weights.w_stride,
+                                                weights.row + g * weights.row_stride +
+                                                    (from - first)};
+            tile->pass->visit_weighted(tile, g, from, (int)(to - from), of_group);
         }
         if (tile->pass->step) tile->pass->step(tile, 0, end < keys.end ? end : INT64_MAX);
     }
@@ -103,11 +104,11 @@ typedef struct gatherer {
 
 static void visit_gathered(gatherer *at) {
     plsh_tile *tile = at->tile;
-    tile->count = at->count;
+    tile->step.count = at->count;
     at->count = 0;
-    if (tile->count == 0) return;
+    if (tile->step.count == 0) return;
     const plsh_pair_weights weights = {tile->sampled->w, tile->sampled->w_row};
-    tile->pass->visit_weighted(tile, at->g, 0, tile->count, weights);
+    tile->pass->visit_weighted(tile, at->g, 0, tile->step.count, weights);
     if (tile->pass->step) tile->pass->step(tile, INT64_MAX, 0);
 }
 
@@ -116,10 +117,10 @@ static void gather_key(gatherer *at, int32_t key) {
     const plsh_attention *shape = &tile->plan->shape;
     const int group = tile->kernel->group;
     const ptrdiff_t j = at->count++;
-    plsh_row_source_copy(&tile->k, tile->kernel, key, 1,
-                         tile->sampled->k_gathered + j * tile->k.dim);
-    plsh_row_source_copy(&tile->v, tile->kernel, key, 1,
-                         tile->sampled->v_gathered + j * tile->v.dim);
+    plsh_row_source_copy(&tile->arrays.k, tile->kernel, key, 1,
+                         tile->sampled->k_gathered + j * tile->arrays.k.dim);
+    plsh_row_source_copy(&tile->arrays.v, tile->kernel, key, 1,
+                         tile->sampled->v_gathered + j * tile->arrays.v.dim);
     float *w = tile->sampled->w + j * group;
     for (int r = 0; r < group; r++) {
         bool sees = r < at->rows && at->labels[at->first + r] == at->labels[key];
@@ -135,7 +136,7 @@ static void gather_block(gatherer *at, int r) {
     const int32_t label = at->labels[at->first + r];
     for (int x = 0; x < r; x++)
         if (at->labels[at->first + x] == label) return;
-    int64_t end = at->tile->plan->shape.causal ? at->first + at->rows : at->tile->keys;
+    int64_t end = at->tile->plan->shape.causal ? at->first + at->rows : at->tile->at.keys;
     for (int64_t x = at->begin[at->first + r]; x < at->gathering->n; x++) {
         int32_t key = at->order[x];
         if (key >= end || at->labels[key] != label) break;
@@ -144,12 +145,14 @@ static void gather_block(gatherer *at, int r) {
 }
 
 void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
-    const plsh_gathering *gathering = tile->head->gathering;
-    tile->first = 0;
-    tile->gathered = tile->sampled->key_gathered;
-    tile->k_step = (plsh_key_rows){tile->sampled->k_gathered, tile->k.dim, 0, tile->k.dim};
-    tile->v_step = (plsh_key_rows){tile->sampled->v_gathered, tile->v.dim, 0, tile->v.dim};
-    for (int g = 0; g < tile->groups; g++) {
+    const plsh_gathering *gathering = tile->at.head->gathering;
+    tile->step.first = 0;
+    tile->step.gathered = tile->sampled->key_gathered;
+    tile->step.k =
+        (plsh_key_rows){tile->sampled->k_gathered, tile->arrays.k.dim, 0, tile->arrays.k.dim};
+    tile->step.v =
+        (plsh_key_rows){tile->sampled->v_gathered, tile->arrays.v.dim, 0, tile->arrays.v.dim};
+    for (int g = 0; g < tile->at.groups; g++) {
         int64_t first = plsh_tile_group_begin(tile, g);
         gatherer at = {tile,
                        gathering,
@@ -170,12 +173,12 @@ void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
 /* Adds a row of the pass: sum = sum 2^(m_sum - m') + x 2^(m - m'), m' the larger of the two. Sums
  * are doubles: there may be thousands of masks. */
 static void merge_row(plsh_tile *tile, int r, int columns) {
-    const double m = fmax(tile->sampled->m_sum[r], tile->m[r]);
-    const double before = exp2(tile->sampled->m_sum[r] - m), now = exp2(tile->m[r] - m),
-                 l = tile->l[r];
+    const double m = fmax(tile->sampled->m_sum[r], tile->sums.m[r]);
+    const double before = exp2(tile->sampled->m_sum[r] - m), now = exp2(tile->sums.m[r] - m),
+                 l = tile->sums.l[r];
     double *sum = tile->sampled->o_sum + (ptrdiff_t)r * columns;
-    const float *o = tile->o + (ptrdiff_t)r * columns;
-    const bool mean = tile->head->head.method == PLSH_METHOD_MEAN;
+    const float *o = tile->sums.o + (ptrdiff_t)r * columns;
+    const bool mean = tile->at.head->head.method == PLSH_METHOD_MEAN;
     const double keep = mean ? 1 : before, add = !mean ? now : l == 0 ? 0 : 1 / l;
     for (int c = 0; c < columns; c++) sum[c] = sum[c] * keep + (double)o[c] * add;
     tile->sampled->l_sum[r] = tile->sampled->l_sum[r] * before + l * now;
@@ -185,59 +188,59 @@ static void merge_row(plsh_tile *tile, int r, int columns) {
 
 /* A mean of finite values is none that rounding makes infinite (headroom.h). */
 static float mean_of(const plsh_tile *tile, double x) {
-    if (tile->headroom == 0.0f || !isfinite(x) || tile->drop.below > 0) return (float)x;
+    if (tile->headroom == 0.0f || !isfinite(x) || tile->at.drop.below > 0) return (float)x;
     return (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, x));
 }
 
 /* The sums as plsh_tile_finish wants them: o / l is the output, m + log2 l the lse. */
 static void close_row(plsh_tile *tile, int r, int columns) {
-    const double s = (double)tile->head->head.partition.samples, l = tile->sampled->l_sum[r];
-    const double by = tile->head->head.method == PLSH_METHOD_MEAN ? s : l;
+    const double s = (double)tile->at.head->head.partition.samples, l = tile->sampled->l_sum[r];
+    const double by = tile->at.head->head.method == PLSH_METHOD_MEAN ? s : l;
     const double *sum = tile->sampled->o_sum + (ptrdiff_t)r * columns;
-    float *o = tile->o + (ptrdiff_t)r * columns;
+    float *o = tile->sums.o + (ptrdiff_t)r * columns;
     for (int c = 0; c < columns; c++) o[c] = l == 0 ? 0.0f : mean_of(tile, sum[c] / by);
     tile->sampled->spread[r] = sqrt(fmax(0, s * tile->sampled->spread[r] / (l * l) - 1));
-    tile->m[r] = (float)(tile->sampled->m_sum[r] + log2(l / s));
-    tile->l[r] = 1.0f;
-    tile->l_low[r] = 0.0f;
+    tile->sums.m[r] = (float)(tile->sampled->m_sum[r] + log2(l / s));
+    tile->sums.l[r] = 1.0f;
+    tile->sums.l_low[r] = 0.0f;
 }
 
 /* Unless guarded, a row's m is the largest score of its group's keys, those of weight 0 included:
  * what lies far below it is lost. Sums from 2^-40 on lack less than 2^-80 of themselves. */
 static bool sums_hold(const plsh_tile *tile) {
     bool hold = true;
-    for (int r = 0; r < tile->rows; r++) hold &= tile->l[r] >= 0x1p-40f;
+    for (int r = 0; r < tile->at.rows; r++) hold &= tile->sums.l[r] >= 0x1p-40f;
     return hold || tile->guarded;
 }
 
-/* The run functions are true where their sums hold. */
-static bool run_passes(plsh_tile *tile) {
+/* One pass per mask. True where the sums hold. */
+static bool visit_masks(plsh_tile *tile) {
     bool hold = true;
     const int columns = plsh_kernels_columns((int)tile->plan->shape.value_dim);
-    memset(tile->sampled->o_sum, 0, sizeof(double) * (size_t)tile->rows * (size_t)columns);
-    for (int r = 0; r < tile->rows; r++) {
+    memset(tile->sampled->o_sum, 0, sizeof(double) * (size_t)tile->at.rows * (size_t)columns);
+    for (int r = 0; r < tile->at.rows; r++) {
         tile->sampled->m_sum[r] = (double)PLSH_SOFTMAX_START;
         tile->sampled->l_sum[r] = tile->sampled->spread[r] = 0;
     }
-    for (int64_t m = 0; m < tile->head->head.partition.samples; m++) {
+    for (int64_t m = 0; m < tile->at.head->head.partition.samples; m++) {
         plsh_tile_reset(tile);
-        if (tile->head->gathering)
+        if (tile->at.head->gathering)
             plsh_sampled_visit_gathered(tile, m);
         else
             plsh_sampled_visit_draws(tile, m, 1, 1.0f);
         hold &= sums_hold(tile);
         plsh_tile_join(tile);
-        for (int r = 0; r < tile->rows; r++) merge_row(tile, r, columns);
+        for (int r = 0; r < tile->at.rows; r++) merge_row(tile, r, columns);
     }
-    for (int r = 0; r < tile->rows; r++) close_row(tile, r, columns);
+    for (int r = 0; r < tile->at.rows; r++) close_row(tile, r, columns);
     plsh_tile_finish(tile);
     return hold;
 }
 
-static bool run(plsh_tile *tile) {
-    const plsh_head_plan *head = tile->head;
+static bool visit_samples(plsh_tile *tile) {
+    const plsh_head_plan *head = tile->at.head;
     if (head->gathering || head->head.method != PLSH_METHOD_PLSH) {
-        return run_passes(tile);
+        return visit_masks(tile);
     }
     plsh_tile_reset(tile);
     plsh_sampled_visit_draws(tile, 0, head->counting->draws,
@@ -248,19 +251,20 @@ static bool run(plsh_tile *tile) {
 
 /* A key of weight 0 must not pass on a NaN, nor hide other keys: rather than to look at every one,
  * look at the sums and the output, and do it again with care. */
-void plsh_sampled_run(plsh_tile *tile) {
+void plsh_sampled_tile(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const int64_t pairs = tile->pairs;
     plsh_tile_pack(tile);
     tile->guarded = tile->headroom > 0.0f;
     if (tile->guarded) {
-        run(tile);
+        visit_samples(tile);
         return;
     }
     const plsh_matrix output = plsh_tile_output_of(tile);
     const plsh_stored_rows rows = {output.data, PLSH_DTYPE_FLOAT32, output.stride};
-    if (run(tile) && tile->kernel->all_finite(rows, tile->rows, (int)shape->value_dim)) return;
+    if (visit_samples(tile) && tile->kernel->all_finite(rows, tile->at.rows, (int)shape->value_dim))
+        return;
     tile->pairs = pairs;
     tile->guarded = true;
-    run(tile);
+    visit_samples(tile);
 }

@@ -32,6 +32,6 @@ void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws
 void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw);
 
 /* A tile of plsh, masks or mean, from begin to finish. */
-void plsh_sampled_run(plsh_tile *tile);
+void plsh_sampled_tile(plsh_tile *tile);
 
 #endif
