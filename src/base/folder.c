@@ -139,12 +139,17 @@ plsh_status plsh_folder_remove(const char *path, plsh_error *error) {
     return status;
 }
 
-/* Is `name` NAME.PID-COUNT.ending? */
+/* Is `name` NAME.PID-COUNT.ending, as plsh_file_name_beside writes it? Not "runs.2026-01-05.old",
+ * which somebody named by a date. */
 static bool is_beside(const char *name, const char *ending) {
+    static const char digits[] = "0123456789";
     const char *end = strrchr(name, '.'), *at = end;
     if (end == NULL || strcmp(end + 1, ending) != 0) return false;
-    while (at > name && strchr("0123456789-", at[-1]) != NULL) at--;
-    return at > name + 1 && at[-1] == '.' && memchr(at, '-', (size_t)(end - at)) != NULL;
+    while (at > name && at[-1] != '.') at--;
+    const size_t process = strspn(at, digits);
+    if (at < name + 2 || process == 0 || at[process] != '-') return false;
+    const size_t count = strspn(at + process + 1, digits);
+    return count > 0 && at + process + 1 + count == end;
 }
 
 void plsh_folder_clean(const char *folder, const char *prefix) {

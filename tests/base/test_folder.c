@@ -112,11 +112,13 @@ static void test_clean(void **state) {
     (void)state;
     static const char *const kept[] = {"mine.part",   "1-2.part",  "a.1-2.parts", "a.1-2.old",
                                        "b.1-2.part/", "c.12.part", "checkpoint-9"};
+    static const char *const dated[] = {"runs.2026-01-05.old", "a.-3.old", "a.3-.part", "a.-.old"};
     make_theirs();
     make("a.3-4.part");
     write_file("a.3-4.part/file");
     make("a.3-4.old");
     write_file("a.5-6.part");
+    for (size_t i = 0; i < sizeof dated / sizeof *dated; i++) make(dated[i]);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         if (strchr(kept[i], '/') == NULL) write_file(kept[i]);
     }
@@ -126,7 +128,9 @@ static void test_clean(void **state) {
     plsh_folder_clean(folder, "");
     assert_true(is_link("b.1-2.part") && is_there("theirs/file"));
     assert_false(is_there("a.3-4.part") || is_there("a.3-4.old") || is_there("a.5-6.part"));
-    assert_int_equal(entries(), 1 + (int)(sizeof kept / sizeof *kept));
+    for (size_t i = 0; i < sizeof dated / sizeof *dated; i++) assert_true(is_there(dated[i]));
+    assert_int_equal(entries(),
+                     1 + (int)(sizeof kept / sizeof *kept + sizeof dated / sizeof *dated));
 }
 
 static void test_put(void **state) {
