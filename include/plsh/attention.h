@@ -17,10 +17,9 @@
  *     if (plsh_attend(&attention, q, k, v, o, NULL, &error)) puts(error.message);
  *
  * For repeated calls: plsh_plan_create once, then plsh_plan_forward with a
- * workspace of plsh_plan_workspace bytes; it allocates nothing. A plan is
- * constant after creation: threads may share it, each with its own workspace. It
- * serves calls that are shorter, too (plsh_extent). The result is the same to the
- * bit for any number of threads. */
+ * workspace of plsh_plan_workspace bytes; it allocates nothing. A plan is constant after creation:
+ * threads may share it, each with its own workspace. A plan also serves shorter calls
+ * (plsh_extent). The result is the same to the bit for any number of threads. */
 #ifndef PLSH_ATTENTION_H
 #define PLSH_ATTENTION_H
 
@@ -40,8 +39,8 @@ PLSH_API plsh_status plsh_attend(const plsh_attention *attention, const void *q,
 
 typedef struct plsh_plan plsh_plan;
 
-/* Everything the descriptor points to is copied, but for decay tables and user
- * labels, which must outlive the plan. */
+/* Copies everything that the descriptor points to, except decay tables and user labels: these must
+ * outlive the plan. */
 PLSH_API plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan **plan,
                                       plsh_error *error);
 PLSH_API void plsh_plan_destroy(plsh_plan *plan); /* NULL is fine */
@@ -54,10 +53,10 @@ PLSH_API size_t plsh_plan_backward_workspace(const plsh_plan *plan);
 PLSH_API plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason);
 PLSH_API const char *plsh_plan_isa(const plsh_plan *plan);
 
-/* About how many pairs the forward pass will score, by the model that `auto` chooses by. */
+/* The predicted number of pairs that the forward pass scores. `auto` chooses by the same model. */
 PLSH_API double plsh_plan_predicted_pairs(const plsh_plan *plan);
 
-/* What a run did. */
+/* Counts of one call. */
 typedef struct plsh_report {
     int64_t pairs;      /* (query, key) pairs scored, summed over heads */
     double error_bound; /* largest certificate entry, where one was asked for */
@@ -68,15 +67,15 @@ typedef struct plsh_report {
  *     o_i = sum_j Z_ij P_ij v_j,     P_ij = exp(s_ij - lse_i),
  *
  * Z_ij = 0 with probability p, otherwise 1 / (1 - p). lse is that of all keys. For `mean`, P is the
- * mean of the draws' softmaxes; `exact` leaves out what it would leave out without, so a row's
- * error may be 1 / (1 - p) times as large. Z depends on the seed, the number of the head, the row
- * of q and the row of k (each counted over all sequences), and on nothing else: neither on method,
- * threads nor instruction set. p is rounded to a multiple of 2^-16, though not to 0 or 1. */
+ * mean of the draws' softmaxes. `exact` leaves out the same keys as without dropout, so the error
+ * of a row may be 1 / (1 - p) times as large. The mask Z is a function of the seed, the number of
+ * the head, the row of q and the row of k (each counted over all sequences). It does not depend on
+ * method, threads or instruction set. p is rounded to a multiple of 2^-16, but never to 0 or 1. */
 typedef struct plsh_attention_dropout {
     double p; /* 0 <= p < 1; 0: none */
     uint64_t seed;
-    /* The numbers of the call's first head (all of them below 2^32), first row of q and first row
-     * of k, for calls that hold a part of a whole; otherwise 0. */
+    /* For a call on a part of a larger one: the numbers of its first head (all heads are below
+     * 2^32), first row of q and first row of k. Otherwise 0. */
     int64_t head, query, key;
 } plsh_attention_dropout;
 
@@ -85,9 +84,9 @@ typedef struct plsh_forward {
     void *o;    /* of o_dtype: the float32 result, rounded to nearest even */
     float *lse; /* [heads, queries] or NULL */
     /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
-     * row, against the head's untruncated decay, from these very arrays. dense and none give 0;
-     * NaN where there is nothing to compare with: labels or fixed without a decay, a row whose
-     * keys or values are not finite, a row of the output that is not (scores beyond float's range).
+     * row, against the head's untruncated decay, computed from these arrays. dense and none give 0.
+     * NaN where no bound is defined: labels or fixed without a decay, a row whose keys or values
+     * are not finite, a row of the output that is not finite (scores beyond float's range).
      *
      * Rounding comes on top. The score of key j is off by at most
      *     delta_j = 2^-23 ((head_dim + 4) scale sum_x |q_x k_jx| + 2 |log k(t)| + 8),
@@ -99,28 +98,29 @@ typedef struct plsh_forward {
 } plsh_forward;
 
 /* Finite inputs whose scores are in float's range give a finite output, however large the values
- * are. Gradients are sums of products of v and d_o: these may be beyond the range. */
+ * are. Gradients are sums of products of v and d_o, which may overflow. */
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
                                        void *workspace, plsh_report *report, plsh_error *error);
 
 /* Gradients of sum(o * d_o). o and lse are those of the forward call; o is float32 here whatever
- * o_dtype is (one that was rounded and widened again gives gradients that are off by as much). Any
- * of the outputs may be NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o. All pairs that the
- * forward pass scored are scored again, once (masks: once for all its passes; its gradient is that
- * of plsh), and memory is O(threads + n / 96). The same bits for any number of threads.
+ * o_dtype is (an o that was rounded to o_dtype and widened again adds its rounding error to the
+ * gradients). Any of the outputs may be NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o.
+ * Every pair that the forward pass scored is scored again, once (masks: once for all s masks; its
+ * gradient is that of plsh). Memory is O(threads + n / 96). The same bits for any number of
+ * threads.
  *
  * d_decay: [heads, 2], the gradients by the decay's a and b, so that sigma can be learned. A
- * sampled mask is no smooth function of them: for plsh, masks and mean this is the
- * straight-through estimate, the derivative of log k(|p_i - j|) in the place of the one of log M~.
- * 0 for tables, and for methods without a decay. */
+ * sampled mask is not differentiable in them: for plsh, masks and mean this is the straight-through
+ * estimate, which replaces the derivative of log M~ by that of log k(|p_i - j|). 0 for tables, and
+ * for methods without a decay. */
 typedef struct plsh_backward {
     const void *q, *k, *v;
     const float *o, *lse, *d_o;
     float *d_q, *d_k, *d_v;
     double *d_decay;
     const plsh_extent *extent; /* NULL: the plan's own lengths */
-    /* The keys are some of those that o and lse are sums of (other calls have the rest), so a row's
-     * dS do not sum to 0 here, which is otherwise used against rounding. */
+    /* The keys are only some of those that o and lse are sums over (other calls have the rest). A
+     * row's dS then do not sum to 0; otherwise that sum is used to reduce rounding. */
     bool some_keys;
     plsh_attention_dropout dropout; /* that of the forward call */
 } plsh_backward;

@@ -14,10 +14,11 @@
  *     plsh_cache_step(cache, &token, NULL, &error);        // once per token
  *     plsh_cache_destroy(cache);
  *
- * What no head can reach any more is forgotten: beyond the window for `window`, beyond the oldest
- * block that is still open for the sampled methods (O(sigma log s) tokens), beyond the block for
- * `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only what its bounds cannot
- * rule out. So a sampled or windowed head streams for ever in constant memory and time per token.
+ * Keys that no head can reach any more are dropped: beyond the window for `window`, beyond the
+ * oldest block that is still open for the sampled methods (O(sigma log s) tokens), beyond the block
+ * for `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only the keys that its
+ * bounds cannot rule out. A sampled or windowed head therefore decodes without end in constant
+ * memory and time per token.
  *
  * A language model has a cache for every layer and sequence. Layers run one after the other, so one
  * workspace serves them all (plsh_cache_workspace); sequences that decode together take their steps
@@ -25,9 +26,9 @@
  * or more runs through the tiles of plsh_plan_forward on the pages of the cache where that is
  * faster.
  *
- * Threads: a cache belongs to one thread at a time. A call on a cache that another thread is in
- * the middle of a call on fails, PLSH_STATUS_INVALID, and changes nothing; only
- * plsh_cache_destroy, which cannot fail, must not be called then. Forks share memory, and are
+ * Threads: a cache belongs to one thread at a time. A call on a cache fails with
+ * PLSH_STATUS_INVALID and changes nothing while another thread is inside a call on it.
+ * plsh_cache_destroy cannot fail, so it must not be called then. Forks share memory but are
  * independent: different threads may use them at once. Results are the same to the bit for any
  * number of threads. A call that fails leaves the cache as it was. */
 #ifndef PLSH_CACHE_H
@@ -51,13 +52,13 @@ typedef struct plsh_cache_config {
     double scale;          /* 0 = 1 / sqrt(head_dim) */
     const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
     int64_t head_count;
-    int64_t undo; /* so many of the last tokens can always be truncated away: assisted decoding with
-                   * drafts of k tokens needs k */
+    int64_t undo; /* this many of the last tokens can always be truncated: assisted decoding with
+                     drafts of k tokens needs k */
     int threads;  /* 0 = all */
     const char *isa;
 } plsh_cache_config;
 
-/* Everything the config points to is copied, but for decay tables and user labels, which must
+/* Copies everything that the config points to, except decay tables and user labels: these must
  * outlive the cache and its forks. */
 PLSH_API plsh_status plsh_cache_create(const plsh_cache_config *config, plsh_cache **cache,
                                        plsh_error *error);
@@ -79,25 +80,26 @@ typedef struct plsh_tokens {
     size_t workspace_bytes;
 } plsh_tokens;
 
-/* Appends k and v; q, o and lse are not looked at. */
+/* Appends k and v. q, o and lse are ignored. */
 PLSH_API plsh_status plsh_cache_append(plsh_cache *cache, const plsh_tokens *tokens,
                                        plsh_error *error);
 
-/* Attention of the queries q at the last `count` positions into o (and lse); k and v are not
- * looked at. Reaches back at least over the tokens of the last append or step and `undo` more; an
- * error names the first position whose keys are all still there. report may be NULL. */
+/* Attention of the queries q at the last `count` positions into o (and lse). k and v are ignored.
+ * A `count` of at most the tokens of the last append or step plus `undo` always works; for a larger
+ * one the error names the first position whose keys are all still kept. report may be NULL. */
 PLSH_API plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens,
                                        plsh_report *report, plsh_error *error);
 
-/* Appends, attends for what was appended, and then forgets what nobody needs. */
+/* Appends the tokens, attends for them, then drops the keys that no later query can reach. */
 PLSH_API plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens,
                                      plsh_report *report, plsh_error *error);
 
 /* The steps of several sequences at once, tokens[i] for caches[i]: in parallel over sequences,
  * heads and spans of keys, which keeps all threads busy where one token of one sequence would not.
- * The caches are different ones and may be of different configs; the fewest threads of any are
- * used. The numbers are those of single steps, to the bit. A failure names its sequence, and leaves
- * all caches as they were. The workspace is that of tokens[0] for all. The report is the sum. */
+ * The caches must be distinct and may have different configs; the smallest number of threads of any
+ * of them is used. The results are those of single steps, to the bit. An error names the sequence,
+ * and all caches stay as they were. The workspace of tokens[0] serves all. The report is the
+ * sum. */
 PLSH_API plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh_tokens *tokens,
                                            int64_t count, plsh_report *report, plsh_error *error);
 
@@ -113,13 +115,12 @@ PLSH_API plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t seq
  * pointer per page. */
 PLSH_API plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_error *error);
 
-/* Forgets all tokens from position `length` on. Where the next token would need keys that were
- * dropped, an error names the shortest length that is possible (plsh_cache_earliest). */
+/* Drops all tokens from position `length` on. Fails if the next token would need keys that were
+ * dropped; the error names the shortest possible length (plsh_cache_earliest). */
 PLSH_API plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *error);
 PLSH_API int64_t plsh_cache_earliest(const plsh_cache *cache);
 
-/* Tokens so far, dropped ones included, and the first position that head h's keys are still kept
- * of. */
+/* Tokens so far, dropped ones included; and the first position whose key head h still has. */
 PLSH_API int64_t plsh_cache_length(const plsh_cache *cache);
 PLSH_API int64_t plsh_cache_first(const plsh_cache *cache, int64_t head);
 
@@ -132,8 +133,8 @@ PLSH_API plsh_head plsh_cache_head(const plsh_cache *cache, int64_t head, const 
 PLSH_API const char *plsh_cache_isa(const plsh_cache *cache);
 
 /* Writes the cache to a file, whole or not at all; and makes one from such a file. The config has
- * to be that of the cache that was saved, but for threads and isa: the first difference is named.
- * The file is trusted in nothing. Its numbers are little endian. */
+ * to equal that of the saved cache, except for threads and isa; an error names the first
+ * difference. Every number in the file is checked. The file is little endian. */
 PLSH_API plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_error *error);
 PLSH_API plsh_status plsh_cache_load(const plsh_cache_config *config, const char *path,
                                      plsh_cache **cache, plsh_error *error);

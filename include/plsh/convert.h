@@ -1,4 +1,4 @@
-/* plsh/convert.h - weights from one form to another.
+/* plsh/convert.h - converts weights between a folder of safetensors and GGUF.
  *
  *     plsh_convert_options options = {.model = "folder", .type = PLSH_WEIGHT_Q8_0,
  *                                     .out = "model.gguf"};
@@ -18,24 +18,24 @@ typedef struct plsh_convert_options {
     const char *adapter;   /* a PEFT adapter to merge, W += scale B A; NULL: none */
     plsh_weight_type type; /* F32, F16, BF16; for a GGUF also Q8_0 and Q4_1 */
     const char *out;       /* a path that ends in .gguf, or else a folder */
-    /* Called now and then with the bytes written and to be written; false stops. NULL: not. */
+    /* Progress: bytes written so far, and in all. Returning false stops. May be NULL. */
     bool (*progress)(void *context, size_t done, size_t total);
     void *context;
 } plsh_convert_options;
 
 typedef struct plsh_converted {
     size_t tensors, bytes; /* bytes of the tensors */
-    size_t as_f16;         /* matrices whose rows are no whole blocks of the type, written as f16 */
+    size_t as_f16; /* matrices written as f16: their rows are not a whole number of blocks */
 } plsh_converted;
 
 /* A folder becomes a folder (config.json, tokenizer.json and the like are copied) or a GGUF, a GGUF
- * another one or a folder. Between the forms, names, the order of rows and metadata change, as
- * llama.cpp has them: that is there for Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT; other
- * families, and what a GGUF has no key for, are refused by their names. A GGUF's tokenizer becomes
- * a tokenizer.json. Where the form changes, or an adapter goes into a GGUF, the model is opened as
- * plsh_model_open does, and refused where that refuses it. In a GGUF vectors stay float32, and with
- * Q4_1 the weights of the logits (a tied embedding) are Q8_0. Files
- * are written beside their places and put there at the end; an existing folder is written into.
+ * another one or a folder. Between a folder and a GGUF, names, the order of rows and metadata
+ * change to those of llama.cpp. That is supported for Llama, Mistral, Qwen3, BLOOM, MPT, BERT and
+ * JinaBERT. Other families, and configuration fields that have no GGUF key, are refused; the
+ * message names them. A GGUF's tokenizer becomes a tokenizer.json. Such a conversion, and merging
+ * an adapter into a GGUF, opens the model with plsh_model_open and fails where that fails. In a
+ * GGUF vectors stay float32; with Q4_1 the output matrix (or a tied embedding) is Q8_0. Files are
+ * written under temporary names and renamed at the end. An existing folder is written into.
  * `converted` may be NULL. */
 PLSH_API plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *converted,
                                   plsh_error *error);

@@ -8,9 +8,8 @@
  *     double half = plsh_decay_value(&decay, 44);
  *
  * A decay can be sampled (it is the expectation of masks of contiguous blocks) if
- * and only if it is convex and decreasing on the integers; plsh_decay_check_convex
- * tells, and names the first t that breaks it. Every decay is served by the
- * methods that do not sample. */
+ * and only if it is convex and decreasing on the integers; plsh_decay_check_convex checks this, and
+ * names the first t that violates it. The methods that do not sample take every decay. */
 #ifndef PLSH_DECAY_H
 #define PLSH_DECAY_H
 
@@ -25,7 +24,7 @@ typedef enum plsh_decay_kind {
     PLSH_DECAY_KERPLE_LOG,   /* (1 + b t)^-a                a = r1, b = r2 > 0 */
     PLSH_DECAY_KERPLE_POWER, /* exp(-a t^b)                 a > 0, 0 < b <= 2  */
     PLSH_DECAY_TRIANGLE,     /* max(0, 1 - t / a)           a > 0              */
-    PLSH_DECAY_TABLE         /* table[t], then the last entry for ever         */
+    PLSH_DECAY_TABLE         /* table[t], then the last entry          */
 } plsh_decay_kind;
 
 /* A plain value. The table is borrowed: it must outlive every use. With
@@ -48,12 +47,12 @@ PLSH_API int plsh_decay_parameters(plsh_decay_kind kind);
 PLSH_API plsh_decay plsh_decay_alibi(double sigma);
 
 /* Are the parameters in their ranges (finite, table[0] = 1, entries in
- * [0, 1])? Everything below expects a decay that passed. */
+ * [0, 1])? All functions below expect a decay that passed this check. */
 PLSH_API plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error);
 
 /* Can it be sampled: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all
- * t? PLSH_STATUS_UNSUPPORTED with the first t that breaks it if not. Decided in
- * O(1), but for tables, which are looked through. */
+ * t? If not, PLSH_STATUS_UNSUPPORTED with the first t that violates it. O(1), except for tables,
+ * which are scanned. */
 PLSH_API plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error);
 
 /* k(t), its logarithm (-INFINITY where k is 0), and the drop k(t) - k(t+1)
@@ -70,8 +69,8 @@ PLSH_API void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double
 PLSH_API double plsh_decay_infinity(const plsh_decay *decay);
 
 /* An upper bound of k(t) + k(t+1) + ... + k(t+count-1), tight for ALiBi, and of
- * its logarithm, which stays finite where the sum underflows. k need not be
- * summable. What `exact` compares with the row sum. */
+ * its logarithm, which stays finite where the sum underflows. k need not be summable. `exact`
+ * compares this bound with the row sum. */
 PLSH_API double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count);
 PLSH_API double plsh_decay_log_tail(const plsh_decay *decay, int64_t t, int64_t count);
 

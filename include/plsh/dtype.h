@@ -30,10 +30,10 @@ typedef enum plsh_dtype {
     PLSH_DTYPE_BOOL /* bytes 0 and 1 */
 } plsh_dtype;
 
-/* "float32", as NumPy and torch call it; a static string, "unknown type" for what is none. */
+/* "float32", as NumPy and torch call it; a static string, "unknown type" for any other value. */
 PLSH_API const char *plsh_dtype_name(plsh_dtype dtype);
 
-/* Bytes of one number; 0 for what is no type. */
+/* Bytes of one number; 0 for an unknown type. */
 PLSH_API size_t plsh_dtype_size(plsh_dtype dtype);
 
 /* The type of that name; an error lists the names. */

@@ -4,8 +4,8 @@
  * describes a call of one or more of them. plsh/attention.h computes it.
  *
  * Which keys can matter is known here, without a plan: plsh_head_reach tells it from the
- * description alone, so that whoever holds a part of a text can fetch what it lacks. (For `exact`
- * it depends on the data; see plsh/shard.h.) */
+ * description alone, so that a process that holds a part of a text can fetch the missing rows. (For
+ * `exact` it depends on the data; see plsh/shard.h.) */
 #ifndef PLSH_HEAD_H
 #define PLSH_HEAD_H
 
@@ -21,7 +21,7 @@ typedef enum plsh_method {
     PLSH_METHOD_EXACT,  /* walks outward and stops when the rest cannot matter: a
                          * relative weight of at most eps is left out */
     PLSH_METHOD_PLSH,   /* M~ of s partitions, every pair of their union scored once */
-    PLSH_METHOD_MASKS,  /* the same numbers by the paper's algorithm, a pass per mask */
+    PLSH_METHOD_MASKS,  /* the same result by the paper's algorithm, one mask at a time */
     PLSH_METHOD_MEAN,   /* mean of the s single-mask outputs: biased, for comparison */
     PLSH_METHOD_WINDOW, /* the decay cut off: |p_i - j| < window */
     PLSH_METHOD_FIXED,  /* no decay; floor(p_i / block) = floor(j / block) */
@@ -29,8 +29,8 @@ typedef enum plsh_method {
     PLSH_METHOD_AUTO    /* the cheapest that meets eps; plsh_plan_head tells which */
 } plsh_method;
 
-/* What one head does. partition.decay is the decay of every method; the rest of
- * the partition matters to the sampled ones (plsh, masks, mean) alone. */
+/* One head: its method and parameters. partition.decay is the decay of every method; only the
+ * sampled methods (plsh, masks, mean) use the rest of the partition. */
 typedef struct plsh_head {
     plsh_method method;
     plsh_partition partition;
@@ -53,7 +53,7 @@ typedef struct plsh_place {
     int64_t query, key;
 } plsh_place;
 
-/* What a call of attention is, for plans, caches, ranks and all that describe one. */
+/* The descriptor of a call of attention. */
 typedef struct plsh_attention {
     int64_t heads;
     int64_t kv_heads;  /* divides heads, 0 = heads; head h reads h / (heads / kv_heads) */
@@ -66,10 +66,10 @@ typedef struct plsh_attention {
     int64_t sequences;
     const int64_t *query_offsets, *key_offsets;
     /* One per sequence (one in all where sequences = 0). NULL: keys begin at 0, queries are the
-     * last positions. With places there may be more queries than keys, and they may lie beside them
-     * (a row that sees no key has o = 0 and lse = -inf), but for fixed and sampled heads, whose
-     * queries have to lie among their keys. Keys that are not there count as keys that do not
-     * exist: hold those of plsh_attention_reach, and rows come out as in the whole sequence. */
+     * last positions. With places there may be more queries than keys, and queries may lie outside
+     * the range of the keys (a row that sees no key has o = 0 and lse = -inf). The queries of fixed
+     * and sampled heads have to lie inside it. Keys that the call does not have get no weight: with
+     * all keys of plsh_attention_reach the rows are those of the whole sequence. */
     const plsh_place *places;
     bool causal;
     bool check_finite;  /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
@@ -106,10 +106,10 @@ PLSH_API plsh_status plsh_method_find(const char *name, plsh_method *method, pls
 /* Does it draw partitions: plsh, masks or mean? */
 PLSH_API bool plsh_method_is_sampled(plsh_method method);
 
-/* A head under a decay that passed plsh_decay_check, with all that can be left open: integer
- * stratified partitions of 20 samples, seed 1, eps 2^-24, a window of 27 w (where ALiBi has faded
- * to 2e-12) and blocks of 2 w, both rounded up. w is sigma for ALiBi, otherwise the first distance
- * at which the decay has fallen to 1/e. */
+/* A head with a decay that passed plsh_decay_check, and defaults for the rest: integer stratified
+ * partitions of 20 samples, seed 1, eps 2^-24, a window of 27 w (where ALiBi has faded to 2e-12)
+ * and blocks of 2 w, both rounded up. w is sigma for ALiBi, otherwise the first distance at which
+ * the decay has fallen to 1/e. */
 PLSH_API plsh_head plsh_head_default(plsh_method method, const plsh_decay *decay);
 
 /* heads[0..count): these defaults under the standard ALiBi slopes, partitions of head 0, 1, ... */
@@ -128,9 +128,9 @@ PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t
 
 /* The same in rows, of one head of a descriptor (head = -1: of all) whose queries are all its keys:
  * the least range of rows that holds every key that the rows rows.begin .. rows.end - 1 can see, in
- * however many packed sequences they lie. So a machine that holds these rows of a longer text knows
- * which rows of others it needs, and gets its own part of the whole result from a call for its own
- * queries and these keys (plsh_extent_part, below). */
+ * however many packed sequences they lie. A process that holds these rows of a longer text fetches
+ * the other rows of this range. A call on its queries and these keys gives its part of the whole
+ * result (plsh_extent_part, below). */
 PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head,
                                           plsh_block rows, plsh_block *keys, plsh_error *error);
 

@@ -12,11 +12,11 @@ extern "C" {
  *
  * The bytes go to a new file beside `path`, which replaces `path` in one step when everything is
  * on the disk; it has the owner and the permissions of the file that was there before. Until then,
- * and after any failure, `path` is what it was. There is one exception: where the folder cannot be
- * synced after the rename, plsh_file_commit fails and the new file is in its place, but may be lost
- * with the power. A path that is no regular file (a pipe, a terminal, /dev/null, /dev/stdout in a
- * pipeline) is written to directly; a symbolic link is followed, also to a file that does not exist
- * yet. */
+ * and after any failure, `path` is unchanged. There is one exception: if the folder cannot be
+ * synced after the rename, plsh_file_commit fails although the new file is in place; a power
+ * failure may undo the rename. A path that is not a regular file (a pipe, a terminal, /dev/null,
+ * /dev/stdout in a pipeline) is written to directly; a symbolic link is followed, also to a file
+ * that does not exist yet. */
 
 typedef struct plsh_file plsh_file;
 
@@ -26,20 +26,20 @@ PLSH_API plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_er
  * replaced by the file and never followed; what is neither a link nor a regular file is refused. */
 PLSH_API plsh_status plsh_file_create_own(plsh_file **out, const char *path, plsh_error *error);
 
-/* The path with its symbolic links followed; and the file beside it that holds the bytes until they
- * are in their place, NULL where they are written directly. A program that is ended by a signal may
+/* The path with its symbolic links followed; and the temporary file beside it that holds the bytes
+ * until the commit, NULL where they are written directly. A program that is ended by a signal may
  * unlink the latter. Both live as long as `file`. */
 PLSH_API const char *plsh_file_path(const plsh_file *file);
 PLSH_API const char *plsh_file_temporary(const plsh_file *file);
 
-/* Appends. After a failure only plsh_file_abandon is left to do. */
+/* Appends. After a failure the only valid call is plsh_file_abandon. */
 PLSH_API plsh_status plsh_file_write(plsh_file *file, const void *bytes, size_t size,
                                      plsh_error *error);
 
-/* Puts the file in its place. Ends and frees `file`, whether it succeeds or not. */
+/* Renames the temporary file to `path`. Frees `file`, whether it succeeds or not. */
 PLSH_API plsh_status plsh_file_commit(plsh_file *file, plsh_error *error);
 
-/* Drops what was written, and frees. NULL is fine. */
+/* Deletes what was written, and frees `file`. NULL is fine. */
 PLSH_API void plsh_file_abandon(plsh_file *file);
 
 /* All of the above for `size` bytes at once, by plsh_file_create or plsh_file_create_own. */
@@ -64,9 +64,9 @@ PLSH_API plsh_status plsh_folder_make(const char *path, bool *made, plsh_error *
  * name that ends in .old. A path that is not there is fine. */
 PLSH_API plsh_status plsh_folder_remove(const char *path, plsh_error *error);
 
-/* Removes what a process that was killed left in `folder` under names that begin with `prefix`:
- * regular files and folders NAME.PID-COUNT.part, and folders NAME.PID-COUNT.old. No process may be
- * at work on such names. */
+/* Removes what a killed process left in `folder` under names that begin with `prefix`: regular
+ * files and folders NAME.PID-COUNT.part, and folders NAME.PID-COUNT.old. No process may be at work
+ * on such names. */
 PLSH_API void plsh_folder_clean(const char *folder, const char *prefix);
 
 /* ---- .npy ----
@@ -78,7 +78,7 @@ PLSH_API void plsh_folder_clean(const char *folder, const char *prefix);
 enum { PLSH_NPY_RANK = 8 }; /* the most dimensions an array may have */
 
 typedef struct plsh_npy {
-    plsh_dtype type; /* not bfloat16, which the format has no word for */
+    plsh_dtype type; /* never bfloat16: the format does not have it */
     int rank;        /* 0: a single number */
     int64_t shape[PLSH_NPY_RANK];
     size_t count; /* the product of the shape */
@@ -92,8 +92,8 @@ PLSH_API plsh_status plsh_npy_parse(const void *bytes, size_t size, const char *
                                     plsh_error *error);
 PLSH_API void plsh_npy_free(plsh_npy *array);
 
-/* Turns a float16 or float64 array into float32, rounding to nearest even; float32 stays as it
- * is; the integer types are refused. */
+/* Converts a float16 or float64 array to float32, rounding to nearest even; float32 stays as it is;
+ * the integer types are refused. */
 PLSH_API plsh_status plsh_npy_to_float32(plsh_npy *array, plsh_error *error);
 
 /* Appends an array, format version 1, to an open file (data NULL: its header alone; the values are

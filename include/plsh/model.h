@@ -1,4 +1,4 @@
-/* plsh/model.h - language models and encoders, run from the files people have.
+/* plsh/model.h - runs language models and encoders from safetensors folders and GGUF files.
  *
  *     plsh_model *model;
  *     plsh_error error;
@@ -11,8 +11,8 @@
  *     plsh_model_close(model);
  *
  * Families: Llama, Mistral, Qwen3; BLOOM, MPT, Falcon with ALiBi; the encoders BERT and JinaBERT
- * v2. Weights stay mapped as they are stored; activations are float32. What a configuration asks
- * for and plsh does not have is refused by the name of the field.
+ * v2. Weights stay mapped as they are stored; activations are float32. A configuration that asks
+ * for something unsupported is refused; the message names the field.
  *
  * A model is constant: threads may share it. A session belongs to one thread at a time. Results are
  * the same to the bit for any number of threads. Link libplsh_lm. */
@@ -54,37 +54,38 @@ typedef struct plsh_model_facts {
 PLSH_API plsh_model_facts plsh_model_describe(const plsh_model *model);
 PLSH_API const plsh_weights *plsh_model_weights(const plsh_model *model);
 
-/* Of all weights as they are now (with adapter and slopes): models that differ in a number differ
- * in it. It reads them once. */
+/* A checksum of all weights, with adapter and slopes. Reads all weights once. */
 PLSH_API uint64_t plsh_model_checksum(const plsh_model *model);
 
 /* ---- Attention ----
  *
  * Every model runs with its own attention unless told otherwise: RoPE models without a bias (under
- * their sliding window, where they have one), ALiBi models `exact`. What a layer does instead: */
+ * their sliding window, where they have one), ALiBi models `exact`. To change the attention of a
+ * layer: */
 typedef struct plsh_layer_attention {
-    bool original;  /* the model's own; nothing else is looked at */
+    bool original;  /* the model's own; all other fields are ignored */
     bool drop_rope; /* no rotation of q and k */
     const plsh_head *head;
     int64_t head_count; /* 1 (for all heads), or one per head */
 } plsh_layer_attention;
 
-/* The slope of ALiBi that a head has: learned by training, or the model's own, or, where that has
- * no ALiBi, of the standard series. */
+/* The slope of ALiBi that a head has: the learned one if there is one, else the model's own, else
+ * (a model without ALiBi) that of the standard series. */
 PLSH_API double plsh_model_slope(const plsh_model *model, int64_t layer, int64_t head);
 
-/* heads[0 .. heads of the model) of a layer with this method and its defaults, and these slopes. */
+/* heads[0 .. heads of the model) of a layer: this method, its defaults, and the slopes of
+ * plsh_model_slope. */
 PLSH_API plsh_status plsh_model_heads(const plsh_model *model, plsh_method method, int64_t layer,
                                       plsh_head *heads, plsh_error *error);
 
-/* What head h of a layer does under `attention` (NULL: its own). */
+/* The head h of a layer under `attention` (NULL: the model's own). */
 PLSH_API plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_attention *attention,
                                    int64_t layer, int64_t head);
 
-/* Sees q, k and v of `count` tokens from `position` on, [count][..] with the layouts given: head h
- * of row r begins at q + h * q_layout.head_stride + r * q_layout.row_stride. Called once for each
- * layer and chunk, before RoPE or after it. In a GGUF of a Llama the two numbers of q and k that
- * RoPE turns together lie side by side, elsewhere half a head apart: q.k is the same. */
+/* A tap is called once for each layer and chunk, before RoPE or after it, with q, k and v of
+ * `count` tokens from `position` on: head h of row r begins at q + h * q_layout.head_stride + r *
+ * q_layout.row_stride. The two elements of q and k that RoPE rotates together are adjacent in a
+ * GGUF of a Llama, and half a head apart elsewhere; q.k is the same. */
 typedef struct plsh_model_qkv {
     int64_t layer, position, count;
     const float *q, *k, *v;
@@ -104,13 +105,13 @@ typedef struct plsh_session plsh_session;
 typedef struct plsh_session_options {
     const plsh_layer_attention *attention;
     int64_t attention_count; /* 0: all layers have their own; 1: one for all; or one per layer */
-    plsh_dtype kv;           /* how keys and values are kept */
+    plsh_dtype kv;           /* the type in which keys and values are stored */
     int64_t chunk;           /* tokens that go through the layers at once, 0 = 512 */
-    int64_t undo;            /* so many of the last tokens can always be taken back */
+    int64_t undo;            /* this many of the last tokens can always be truncated */
     plsh_model_tap tap;
 } plsh_session_options;
 
-/* Causal models only. options may be NULL, and is copied with all it points to, but for decay
+/* Causal models only. options may be NULL. Everything that it points to is copied, except decay
  * tables and labels. The model must outlive its sessions. */
 PLSH_API plsh_status plsh_session_create(plsh_session **out, const plsh_model *model,
                                          const plsh_session_options *options, plsh_error *error);
@@ -123,8 +124,8 @@ typedef struct plsh_step {
     float *logits; /* [vocabulary] of the last token, or NULL */
 } plsh_step;
 
-/* Appends tokens. Memory is that of a chunk, however many they are. After an error the session is
- * as it was, or, where that was not possible any more, refuses further steps. */
+/* Appends tokens. Activations take the memory of one chunk, however many tokens there are. After an
+ * error the session is unchanged; if that is impossible, it refuses further steps. */
 PLSH_API plsh_status plsh_session_step(plsh_session *session, const plsh_step *step,
                                        plsh_error *error);
 
@@ -132,7 +133,7 @@ PLSH_API plsh_status plsh_session_step(plsh_session *session, const plsh_step *s
 PLSH_API plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
                                              int64_t count, plsh_error *error);
 
-/* logits[rows][vocabulary] of rows of hidden states that a step gave. */
+/* logits[rows][vocabulary] from rows of the hidden states of a step. */
 PLSH_API plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int64_t rows,
                                          float *logits, plsh_error *error);
 
@@ -143,16 +144,16 @@ PLSH_API size_t plsh_session_cache_bytes(const plsh_session *session);
 PLSH_API plsh_status plsh_session_fork(const plsh_session *session, plsh_session **fork,
                                        plsh_error *error);
 
-/* Forgets all tokens from `length` on. */
+/* Drops all tokens from position `length` on. */
 PLSH_API plsh_status plsh_session_truncate(plsh_session *session, int64_t length,
                                            plsh_error *error);
 
-/* Into one file, whole or not at all (plsh_file_create): whenever it ends, the old session is there
- * or the new one; and back, into a session of the same model and options. The file holds a
- * fingerprint of the model, plsh_model_checksum with the configuration: all weights are read once,
- * at about 2.5 GB a second, at the first save or load of a model. Another model is refused, and so
- * are the folders that earlier versions wrote, which do not say whose they are. The file is trusted
- * in nothing; its checksums guard against damage. */
+/* Saves a session to one file, whole or not at all (plsh_file_create): after a crash the file holds
+ * the old session or the new one. Loads it into a session of the same model and options. The file
+ * holds a fingerprint of the model, plsh_model_checksum with the configuration: all weights are
+ * read once, at about 2.5 GB a second, at the first save or load of a model. The file of another
+ * model is refused, and so are the folders of earlier versions, which have no fingerprint. Every
+ * number in the file is checked; checksums detect damage. */
 PLSH_API plsh_status plsh_session_save(const plsh_session *session, const char *path,
                                        plsh_error *error);
 PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *model,
@@ -172,9 +173,9 @@ typedef struct plsh_encoding {
     const plsh_ranks *ranks; /* NULL: this process alone */
 } plsh_encoding;
 
-/* Over ranks all of a group call it with the same ids, and `hidden` takes the rows of this one,
- * plsh_ranks_rows(ranks, count): a rank needs memory for its own rows only. A model that is no
- * encoder gives its hidden states after the last norm, as a step of a session does. */
+/* With ranks, all ranks of a group call it with the same ids, and `hidden` receives the rows of
+ * this rank, plsh_ranks_rows(ranks, count): a rank needs memory for its own rows only. A causal
+ * model gives its hidden states after the last norm, as a step of a session does. */
 PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
                                        plsh_error *error);
 
@@ -200,14 +201,14 @@ typedef struct plsh_sampler {
     uint64_t seed;
 } plsh_sampler;
 
-/* The token at position `index` of the text given its logits, which are overwritten. The choice
- * depends on nothing but these arguments. */
+/* Chooses the token at position `index` of the text from its logits, which are overwritten. The
+ * choice is a function of these arguments alone. */
 PLSH_API plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *logits, int64_t count,
                                          uint64_t index, int32_t *token, plsh_error *error);
 
-/* What logits say about the token that came: -log of its probability, its rank (0: the first), and
- * the entropy of the distribution, in nats. Where logits are not finite the first or the last is
- * not either, and a token without a number has the rank `count`. */
+/* The score of the actual token under the logits: its negative log-likelihood, its rank (0: the
+ * most likely), and the entropy of the distribution, in nats. If a logit is not finite, nll or
+ * entropy is not finite either; a token whose logit is NaN has the rank `count`. */
 typedef struct plsh_score {
     double nll, entropy;
     int64_t rank;

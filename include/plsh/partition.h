@@ -5,9 +5,9 @@
  * here E[M_ij] = k(|i - j|) exactly, so the mean M~ of s masks converges to the
  * bias matrix (the paper's Theorem 2.1).
  *
- * A set of s draws is a small value, not an array: every question about it is
- * answered from (scheme, design, decay, samples, seed, head) alone, in O(1),
- * at any 64-bit position, identically on every thread and machine.
+ * A set of s draws is a small value, not an array: every query of it is a function of (scheme,
+ * design, decay, samples, seed, head) alone, takes O(1), works at any 64-bit position, and gives
+ * the same answer on every thread and machine.
  *
  *     plsh_partition set = plsh_partition_default(64.0, 20);
  *     plsh_block block;
@@ -32,7 +32,7 @@ typedef enum plsh_scheme {
      * Any convex decreasing decay. */
     PLSH_SCHEME_INTEGER,
     /* Each gap (i, i+1) is cut independently with probability 1 - exp(-1/sigma).
-     * ALiBi only; a question about a block costs O(sigma). */
+     * ALiBi only; finding a block costs O(sigma). */
     PLSH_SCHEME_CUTS,
     /* The user's own hash: labels[draw * label_count + i], 0 <= i < label_count. */
     PLSH_SCHEME_LABELS
@@ -40,8 +40,8 @@ typedef enum plsh_scheme {
 
 typedef enum plsh_design {
     PLSH_DESIGN_IID,       /* s independent draws, as the paper */
-    PLSH_DESIGN_STRATIFIED /* the same mean, spread evenly: at equal s 2 to 9 times less spectral
-                            * error, and less error next to the diagonal */
+    PLSH_DESIGN_STRATIFIED /* the same mean, from stratified draws: at equal s 2 to 9 times less
+                              spectral error, and less error next to the diagonal */
 } plsh_design;
 
 typedef struct plsh_partition {
@@ -50,8 +50,8 @@ typedef struct plsh_partition {
     plsh_decay decay;
     int64_t samples; /* 1 <= s <= 2^31; attention takes 2^24 */
     uint64_t seed;
-    uint32_t head;         /* heads of one seed are independent */
-    uint32_t axis;         /* and so are the axes of one head: see plsh/grid.h */
+    uint32_t head;         /* draws of different heads are independent */
+    uint32_t axis;         /* and so are those of different axes: see plsh/grid.h */
     const int32_t *labels; /* PLSH_SCHEME_LABELS only, borrowed: [samples][label_count] */
     int64_t label_count;
 } plsh_partition;
@@ -71,9 +71,9 @@ PLSH_API plsh_status plsh_design_find(const char *name, plsh_design *design, pls
 /* integer, stratified, seed 1, head 0. */
 PLSH_API plsh_partition plsh_partition_default(double sigma, int64_t samples);
 
-/* Is this a set that can be drawn from? A decay that is not convex and
- * decreasing, or not ALiBi where the scheme is ALiBi's, is refused. The calls
- * below expect a set that passed. */
+/* Checks that the set can be drawn. A decay that is not convex and decreasing is refused, and so is
+ * one that is not ALiBi where the scheme is for ALiBi only. The calls below expect a set that
+ * passed this check. */
 PLSH_API plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error);
 
 /* The block of draw `sample` that holds `position`. For PLSH_SCHEME_LABELS: the

@@ -1,8 +1,8 @@
 /* plsh/plsh.h - everything: attention with linear biases in near-linear time.
  *
  * Read the topics in this order: status.h (errors), decay.h (the bias), partition.h (its random
- * block masks), head.h (methods, and what a call is), attention.h (what they are for), then what
- * you need of the rest. */
+ * block masks), head.h (methods, and the descriptor of a call), attention.h (computing it), then
+ * the rest as needed. */
 #ifndef PLSH_PLSH_H
 #define PLSH_PLSH_H
 

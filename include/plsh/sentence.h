@@ -1,11 +1,11 @@
 /* plsh: rows for whole texts, as sentence-transformers makes them.
  *
- * A folder of that library says in modules.json what follows the encoder: a pooling of its rows,
- * dense layers, norms; in sentence_bert_config.json and tokenizer_config.json how long a text may
- * be; in config_sentence_transformers.json what is put before a text and how many columns are kept.
- * All of it is done; a module or a field that is not known is refused by its name. A folder without
+ * A folder of that library lists in modules.json the modules after the encoder: pooling, dense
+ * layers, norms. sentence_bert_config.json and tokenizer_config.json have the maximum length of a
+ * text, config_sentence_transformers.json has prompts and the number of columns to keep. All of
+ * these are applied. An unknown module or field is refused; the message names it. A folder without
  * modules.json and a GGUF have a pooling alone (1_Pooling/config.json, <architecture>.pooling_type;
- * the mean where they do not say), and their rows are normalised. */
+ * the mean if they have none), and their rows are normalised. */
 #ifndef PLSH_SENTENCE_H
 #define PLSH_SENTENCE_H
 
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* What becomes of the rows of a text. */
+/* How the rows of a text become one. */
 typedef enum plsh_pooling {
     PLSH_POOLING_MEAN,
     PLSH_POOLING_CLS,                  /* the first one */
@@ -36,14 +36,14 @@ typedef struct plsh_sentence plsh_sentence;
 typedef struct plsh_sentence_facts {
     plsh_pooling pooling;
     int64_t columns;    /* of a row */
-    int64_t longest;    /* a text may have so many tokens, special ones included; 0: any number */
+    int64_t longest;    /* the most tokens of a text, special ones included; 0: any number */
     bool normalises;    /* the files ask for rows of length 1 */
-    const char *prompt; /* what is put before every text; never NULL */
+    const char *prompt; /* put before every text; never NULL */
 } plsh_sentence_facts;
 
 /* `pooling` replaces the one that the files ask for; PLSH_POOLING_COUNT: theirs. With
- * PLSH_POOLING_NONE there is a row per token, and no module follows. Keeps the model, which has to
- * outlive it. */
+ * PLSH_POOLING_NONE there is a row per token, and no module is applied. The model has to outlive
+ * it. */
 PLSH_API plsh_status plsh_sentence_open(plsh_sentence **out, const plsh_model *model,
                                         plsh_pooling pooling, plsh_error *error);
 
@@ -57,15 +57,15 @@ PLSH_API plsh_sentence_facts plsh_sentence_describe(const plsh_sentence *sentenc
 PLSH_API plsh_status plsh_sentence_prompt(plsh_sentence *sentence, const char *name,
                                           plsh_error *error);
 
-/* Appends the tokens of a text behind its prompt, special ones included. `truncate` leaves out
- * what a text has beyond `longest` tokens, from its end, as sentence-transformers does. */
+/* Appends the tokens of the prompt and the text, special ones included. `truncate` cuts the end of
+ * a text that has more than `longest` tokens, as sentence-transformers does. */
 PLSH_API plsh_status plsh_sentence_ids(const plsh_sentence *sentence,
                                        const plsh_tokenizer *tokenizer, const char *text,
                                        size_t length, bool truncate, plsh_token_ids *out,
                                        plsh_error *error);
 
-/* Whether rows are divided by their length in the end: as the files ask for (with modules.json
- * where it has a Normalize, else always), always, or never. */
+/* Whether rows are finally divided by their Euclidean norm: as the files say (with modules.json: if
+ * it has a Normalize module; without: yes), always, or never. */
 typedef enum plsh_normalisation {
     PLSH_NORMALISE_AS_ASKED,
     PLSH_NORMALISE_ALWAYS,

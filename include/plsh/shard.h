@@ -1,11 +1,11 @@
-/* plsh/shard.h - which rows of others does a part of a text need?
+/* plsh/shard.h - which rows of other processes does a part of a text need?
  *
- * For programs that spread the rows of one long text (or of several packed ones) over processes and
- * move rows themselves. plsh/mpi.h and plsh.torch.context_parallel are built on it. Nothing here
- * sends anything.
+ * For programs that distribute the rows of one long text (or of several packed ones) over processes
+ * and move rows themselves. plsh/mpi.h and plsh.torch.context_parallel are built on it. The
+ * functions here do not communicate.
  *
  * Part p of a text holds the rows splits[p] .. splits[p+1] - 1 of q, k and v. Heads that are
- * treated alike are a unit. What a unit needs of k and v besides the part's own rows:
+ * treated alike are a unit. Rows of k and v that a unit needs besides the part's own:
  *
  * - dense, none: everything that causality leaves (`rotates`: take one part's rows at a time, and
  *   merge the results by their log-sum-exps)
@@ -22,16 +22,16 @@
  *
  *     D_i >= sum of exp(scale q_i.k_j) k(|i-j|) over its nearest own keys j.
  *
- * One key of large norm far away (the first of a text, that every query looks at) would fetch all
- * rows up to it. So M leaves out the few tiles of largest norm of a kv head, the outliers; tile T
- * of n rows, whose nearest one is at distance t, is bounded by itself,
+ * One key of large norm far away (such as the first of a text, which every query attends to) would
+ * fetch all rows up to it. So M leaves out the few tiles of largest norm of a kv head, the
+ * outliers; tile T of n rows, whose nearest one is at distance t, is bounded by itself,
  *
  *     exp(scale q_i.c + |scale q_i| M_T) (k(t) + ... + k(t+n-1)),     M_T = max of T's |k_j - c|.
  *
  * Rows are fetched tile by tile, in one range, until the rest is at most 15/16 of eps / 4 of every
  * row (both sides together). Of the outliers beyond, each that may weigh more than its share of the
- * last 16th is fetched, too. The calls on the rows that are there have the rest of eps
- * (plsh_shard_eps). NaN satisfies no comparison, so it fetches everything.
+ * last 16th is fetched, too. The attention calls on the held rows get the rest of eps
+ * (plsh_shard_eps). A NaN fails every comparison, so everything is fetched.
  *
  * A call, on every part (collectives in brackets are the caller's):
  *
@@ -103,11 +103,11 @@ typedef struct plsh_shard_exchange {
 } plsh_shard_exchange;
 
 typedef struct plsh_shard_options {
-    /* The whole text, but for its layouts, which nobody looks at. Queries are all the keys (offsets
-     * of packed sequences are equal); or, where there is a single sequence, the last of them.
-     * `places` is NULL, no head is `auto` (plsh_plan_head tells what it stands for). */
+    /* The whole text; its layouts are ignored. Queries are all the keys (offsets of packed
+     * sequences are equal); or, where there is a single sequence, the last of them. `places` is
+     * NULL, no head is `auto` (plsh_plan_head resolves it). */
     const plsh_attention *whole;
-    const int64_t *splits; /* parts + 1 rows from 0 to keys, not falling; NULL: plsh_shard_split */
+    const int64_t *splits; /* parts + 1 rows from 0 to keys, ascending; NULL: plsh_shard_split */
     int parts, part;
     /* Units have one kv head each, and `need` is all that they fetch: an outlier that matters makes
      * it longer. For callers that attend to one range of rows. */
@@ -127,11 +127,11 @@ typedef struct plsh_shard {
     struct plsh_shard_state *state;
 } plsh_shard;
 
-/* The first row of a part (0 <= part <= parts) where rows are spread evenly: floor(rows part /
+/* The first row of a part (0 <= part <= parts) where rows are distributed evenly: floor(rows part /
  * parts). */
 PLSH_API int64_t plsh_shard_split(int64_t rows, int parts, int part);
 
-/* Everything is copied, but for decay tables and labels, which must outlive the shard. */
+/* Copies everything except decay tables and labels: these must outlive the shard. */
 PLSH_API plsh_status plsh_shard_create(const plsh_shard_options *options, plsh_shard **shard,
                                        plsh_error *error);
 PLSH_API void plsh_shard_destroy(plsh_shard *shard); /* NULL is fine */
@@ -140,7 +140,8 @@ PLSH_API void plsh_shard_destroy(plsh_shard *shard); /* NULL is fine */
 PLSH_API plsh_status plsh_shard_reach(const plsh_shard *shard, const plsh_shard_unit *unit,
                                       plsh_block queries, plsh_block *keys, plsh_error *error);
 
-/* need and near of all units are those of the descriptor: before a call, if there was one. */
+/* Resets need and near of all units to those of the descriptor. Call it before every call but the
+ * first. */
 PLSH_API void plsh_shard_reset(plsh_shard *shard);
 
 /* The eps of calls on the rows that a part holds; 0 stands for 2^-24. */
@@ -155,7 +156,7 @@ typedef struct plsh_shard_arrays {
     plsh_layout q_layout, k_layout, v_layout;
 } plsh_shard_arrays;
 
-/* The memory for it, once. */
+/* Allocates the memory for it, once. */
 PLSH_API plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error);
 
 /* Keeps the arrays until plsh_shard_find is over; fills in the centre, on the root alone. */
@@ -171,8 +172,8 @@ PLSH_API void plsh_shard_find(plsh_shard *shard, bool certificate);
 /* Takes need and fetches of all parts from `needs`. */
 PLSH_API void plsh_shard_learn(plsh_shard *shard);
 
-/* Adds to a certificate [heads, own queries] of the calls what the rows that were not fetched may
- * have weighed. */
+/* Adds to the calls' certificate [heads, own queries] the bound for the rows that were not
+ * fetched. */
 PLSH_API void plsh_shard_certify(const plsh_shard *shard, float *certificate);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* plsh/theory.h - how far M~ is from the bias matrix: measured, and bounded.
  *
  * L* is the n x n matrix k(|i - j|), M~ the mean of the s masks of a set
- * (plsh/partition.h). What is bounded: the spectral norm ||L* - M~||, the max norm
- * ||L* - M~||_max, the largest block b_max (the paper's Theorem 2.1), and with them
- * the error of an attention output (its Theorem 2.2). The bounds here are sharper than
- * the published ones, which stand beside them as plsh_paper_*.
+ * (plsh/partition.h). Bounded are the spectral norm ||L* - M~||, the max norm ||L* - M~||_max, the
+ * largest block b_max (the paper's Theorem 2.1), and with them the error of an attention output
+ * (its Theorem 2.2). The bounds here are sharper than the published ones, which stand beside them
+ * as plsh_paper_*.
  *
  *     plsh_partition set = plsh_partition_default(64.0, 20);
  *     set.design = PLSH_DESIGN_IID;
@@ -93,7 +93,7 @@ PLSH_API plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
  * would be more). A tail is a bound on the probability of the event, at most 1; an error is what
  * is exceeded with probability at most delta; samples are the fewest whose error is at most eps. */
 
-/* All that is known of one set on the positions 0 .. n-1, with the bounds below that hold for its
+/* The bounds for one set on the positions 0 .. n-1: the best of those below that hold for its
  * scheme, design and decay. NAN: none is known. */
 typedef struct plsh_bounds {
     double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
@@ -149,8 +149,8 @@ PLSH_API double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double
 
 /* ---- The output ----------------------------------------------------------- */
 
-/* What is to be known of an attention instance, its largest and least rows: P is the attention
- * without bias, P* the one with it, rows summing to 1. */
+/* The quantities of an attention instance that its error depends on. P is the attention without
+ * bias, P* the attention with it; their rows sum to 1. */
 typedef struct plsh_instance {
     double p_norm; /* ||P||_{2,inf}, the largest Euclidean norm of a row */
     double beta;   /* beta*_P = min_i sum_j P_ij L*_ij */

@@ -1,13 +1,13 @@
 /* plsh/thread.h - the threads that calls run on.
  *
  * A process has one pool of threads, which all calls of libplsh, libplsh_lm and libplsh_mpi share.
- * Work is cut into chunks. Whoever is free claims the next chunk, the calling thread too, which
- * then waits for chunks that somebody has claimed, and never for a thread that has not come: on a
- * busy machine a thread that the system holds back costs its share of the speed and no more.
- * Results do not depend on the number of threads.
+ * Work is cut into chunks. Every free thread claims the next chunk, and so does the calling thread.
+ * At the end the caller waits only for chunks that were claimed, never for a thread that has not
+ * started: on a busy machine a descheduled thread costs its share of the speed and no more. Results
+ * do not depend on the number of threads.
  *
- * No thread is made before the first call that has use for it. Where one cannot be made, calls run
- * on fewer. Threads without work wait actively for some microseconds, then sleep. They block all
+ * Threads are created by the first call that needs them. If one cannot be created, calls run on
+ * fewer. Threads without work wait actively for some microseconds, then sleep. They block all
  * signals. Any number of threads may call at once. A child of fork makes threads of its own. At
  * exit the threads are joined.
  *
@@ -17,7 +17,7 @@
  *     PLSH_THREADS      1 to 4096; any other value is ignored
  *     OMP_NUM_THREADS   likewise; of a list the first number
  *     the processors that this process may run on, by its affinity, and no more than its cgroup and
- *     those above it have time for (cpu.max, or cfs_quota of version 1; a part counts as whole) */
+ * those above it have time for (cpu.max, or cfs_quota of version 1; rounded up) */
 #ifndef PLSH_THREAD_H
 #define PLSH_THREAD_H
 
@@ -31,11 +31,11 @@ extern "C" {
 enum { PLSH_THREADS_MAX = 4096 };
 
 /* requested > 0: that many, at most PLSH_THREADS_MAX; otherwise the default. The environment and
- * the processors are looked at once, when they are first needed. */
+ * the processors are read once, at the first use. */
 PLSH_API int plsh_thread_count(int requested);
 
-/* The default from now on, of plans, caches, models and trainers that are made later. 0: what the
- * environment and the processors say, looked at again. */
+/* Sets the default of plans, caches, models and trainers that are created later. 0: read the
+ * environment and the processors again. */
 PLSH_API plsh_status plsh_thread_set_default(int threads, plsh_error *error);
 
 /* Where the default comes from: "plsh_thread_set_default", "PLSH_THREADS", "OMP_NUM_THREADS",

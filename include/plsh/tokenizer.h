@@ -2,10 +2,9 @@
  *
  * A tokenizer is read from a tokenizer.json or from a GGUF file. The families: byte-level BPE
  * (GPT-2, Llama 3, Qwen, SmolLM, BLOOM, Falcon, ..), BPE over characters with byte fallback (Llama
- * 2, Mistral), WordPiece (BERT, MiniLM, Jina). What a file asks for and the library does not have
- * (another model, normalizer, pre-tokenizer, post-processor, decoder, a dropout) is refused by its
- * name. "truncation" and "padding" of a tokenizer.json are about batches and are not applied here:
- * a text gives all of its ids and no others.
+ * 2, Mistral), WordPiece (BERT, MiniLM, Jina). A file with an unsupported part (another model,
+ * normalizer, pre-tokenizer, post-processor, decoder, a dropout) is refused; the message names it.
+ * "truncation" and "padding" of a tokenizer.json concern batches and are not applied.
  *
  *     plsh_tokenizer *tokenizer;
  *     plsh_token_ids ids = {0};
@@ -35,7 +34,7 @@ PLSH_API plsh_status plsh_tokenizer_open(plsh_tokenizer **out, const char *path,
 PLSH_API plsh_status plsh_tokenizer_parse(plsh_tokenizer **out, const void *json, size_t size,
                                           const char *name, plsh_error *error);
 
-/* The same from a GGUF file that is open already; nothing of it is kept. */
+/* The same from an open GGUF file, which may be closed afterwards. */
 PLSH_API plsh_status plsh_tokenizer_read_gguf(plsh_tokenizer **out, const plsh_weights *weights,
                                               const char *name, plsh_error *error);
 
@@ -44,7 +43,7 @@ PLSH_API void plsh_tokenizer_free(plsh_tokenizer *tokenizer);
 
 /* ---- Text to ids ---- */
 
-/* A list that calls append to: zero it first, free it at last. */
+/* A list that calls append to. Initialise it with zeros; free it at the end. */
 typedef struct plsh_token_ids {
     int32_t *ids;
     size_t count, capacity;
@@ -63,14 +62,15 @@ PLSH_API plsh_status plsh_tokenizer_encode(const plsh_tokenizer *tokenizer, cons
                                            size_t length, bool special, plsh_token_ids *out,
                                            plsh_error *error);
 
-/* Appends the tokens that the file's post-processor puts before a text (<s>), and not those behind
- * it: what a prompt begins with, as llama.cpp and transformers have it. */
+/* Appends the tokens that the file's post-processor puts before a text (<s>), and not those after
+ * it: the beginning of a prompt, as in llama.cpp and transformers. */
 PLSH_API plsh_status plsh_tokenizer_begin(const plsh_tokenizer *tokenizer, plsh_token_ids *out,
                                           plsh_error *error);
 
 /* ---- Ids to text ---- */
 
-/* Bytes that calls append to, with a zero behind them: zero it first, free it at last. */
+/* Bytes that calls append to, followed by a zero byte. Initialise it with zeros; free it at the
+ * end. */
 typedef struct plsh_token_text {
     char *bytes; /* NULL while nothing was appended */
     size_t length, capacity;
@@ -78,17 +78,17 @@ typedef struct plsh_token_text {
 
 PLSH_API void plsh_token_text_free(plsh_token_text *text);
 
-/* Appends the text of ids; `skip_special` leaves the special tokens out. Ids that name no token
- * give nothing. The text is valid UTF-8: bytes that are not become U+FFFD, one per maximal part
- * (byte-level), or one per byte of a run (byte fallback). */
+/* Appends the text of ids; `skip_special` leaves the special tokens out. Unknown ids give no text.
+ * The text is valid UTF-8: bytes that are not become U+FFFD, one per maximal part (byte-level), or
+ * one per byte of a run (byte fallback). */
 PLSH_API plsh_status plsh_tokenizer_decode(const plsh_tokenizer *tokenizer, const int32_t *ids,
                                            size_t count, bool skip_special, plsh_token_text *out,
                                            plsh_error *error);
 
-/* Decoding one id at a time, while a model makes them: characters whose bytes are not all there
- * yet are held back. The pieces together are the text of all ids, but for broken bytes: what was
- * handed out stays, where decoding all at once would have seen that the byte behind it spoils it.
- * Keeps the tokenizer, which has to outlive it. */
+/* Decodes one id at a time, while a model generates them. Incomplete characters are held back until
+ * all their bytes are known. The pieces together equal the text of all ids, except for invalid
+ * UTF-8: text already returned stays, even if a later byte would have changed its decoding. The
+ * tokenizer has to outlive the stream. */
 typedef struct plsh_token_stream plsh_token_stream;
 
 PLSH_API plsh_status plsh_token_stream_create(plsh_token_stream **out,
@@ -96,13 +96,13 @@ PLSH_API plsh_status plsh_token_stream_create(plsh_token_stream **out,
                                               plsh_error *error);
 PLSH_API void plsh_token_stream_free(plsh_token_stream *stream);
 
-/* Begins a text that continues another one, whose ids are given: a prompt. What comes next is
- * decoded behind its last tokens, so that a blank at the front of the first new word stays. Behind
- * a special token (with skip_special) a new text begins, as ever. */
+/* Begins a text that continues a prompt, whose ids are given. The next ids are decoded as a
+ * continuation of the prompt's last tokens, so that the first new word keeps its leading blank.
+ * After a special token (with skip_special) a new text begins, as always. */
 PLSH_API plsh_status plsh_token_stream_follow(plsh_token_stream *stream, const int32_t *ids,
                                               size_t count, plsh_error *error);
 
-/* Appends what this id makes known of the text: often a word, sometimes nothing. */
+/* Appends the text that this id completes: often a word, sometimes nothing. */
 PLSH_API plsh_status plsh_token_stream_next(plsh_token_stream *stream, int32_t id,
                                             plsh_token_text *out, plsh_error *error);
 

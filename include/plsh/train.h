@@ -26,40 +26,43 @@ typedef struct plsh_train_options {
     int64_t context, batch; /* tokens per window, and windows at once, at most */
     const plsh_layer_attention *attention;
     int64_t attention_count; /* as in plsh_session_options */
-    bool keep_draws;         /* the masks of the first step in all of them */
+    bool keep_draws;         /* use the masks of the first step in all steps */
     bool learn_slopes; /* of ALiBi, one per layer and head, by their logarithms; under sampled masks
                         * by the straight-through estimate, see plsh_backward. They are written as
                         * slopes.npy, which plsh_model_open reads */
-    bool recompute;    /* a layer's activations are made again in the backward pass */
+    bool recompute; /* recompute a layer's activations in the backward pass (gradient checkpointing)
+                     */
     uint64_t seed;
-    double dropout;    /* of hidden states, and none of attention weights; negative: of both as the
-                        * configuration says */
-    int64_t lora_rank; /* 0: all weights are trained */
-    double lora_alpha; /* 0: twice the rank */
-    double lora_dropout;             /* of the input of A */
-    const char *const *lora_targets; /* "q_proj", ..; NULL: q, k, v and out projections. Kept */
+    double dropout;      /* of hidden states, none of attention weights; negative: both from the
+                            configuration */
+    int64_t lora_rank;   /* 0: all weights are trained */
+    double lora_alpha;   /* 0: twice the rank */
+    double lora_dropout; /* of the input of A */
+    const char *const
+        *lora_targets; /* "q_proj", ..; NULL: q, k, v and out projections. Not copied */
     size_t lora_target_count;
     int threads; /* 0 = all */
     const char *isa;
-    const char *adapter; /* a PEFT adapter to go on with (its layers, and lora_targets), or NULL */
-    const plsh_ranks *ranks; /* that share the work, see below; NULL: this process alone. Kept */
-    int64_t passes;          /* calls of plsh_trainer_accumulate before an update; 0 = 1. Looked at
-                              * with ranks only, who add up their gradients in the last one */
+    const char
+        *adapter; /* a PEFT adapter to continue training (its layers, and lora_targets), or NULL */
+    const plsh_ranks *ranks; /* that share the work, see below; NULL: one process. Not copied */
+    int64_t passes; /* calls of plsh_trainer_accumulate before an update; 0 = 1. Used with ranks
+                       only: they add up their gradients in the last call */
 } plsh_train_options;
 
 typedef struct plsh_trainer plsh_trainer;
 
-/* Over ranks (plsh/ranks.h) every function of a trainer, and of checkpoints with one, is called by
- * all of them, with the same arguments: all windows, too, of which a rank takes its own rows. Loss
- * and norm are those of all; weights and moments are the same bits on every rank. What is written
- * to files the first rank writes, and all learn how it went; checkpoints are read by every rank,
- * however many there were when they were made. The bits of a run depend on the number of ranks, and
- * on nothing else. */
+/* With ranks (plsh/ranks.h) all ranks call every function of a trainer, and of checkpoints with
+ * one, with the same arguments. The arguments include all windows; each rank takes its own rows.
+ * Loss and norm are those of all rows; weights and moments have the same bits on every rank. The
+ * first rank writes files, and all ranks get its status. Every rank reads checkpoints; a checkpoint
+ * may come from a run with another number of ranks. The bits of a run depend on the number of
+ * ranks, but not on threads or timing. */
 
-/* New weights of a Hugging Face configuration, as transformers makes them: normal numbers of
+/* Initialises weights for a Hugging Face configuration as transformers does: normal numbers of
  * standard deviation initializer_range for linear layers and embeddings (the row of the padding
- * token is zero where transformers has it so), norms 1, biases 0. Writes config.json and
- * model.safetensors (float32) into `folder`, which is made where it is missing. `config` is the
+ * token is zero where it is in transformers), norms 1, biases 0. Writes config.json and
+ * model.safetensors (float32) into `folder`, which is created if it is missing. `config` is the
  * path of a config.json. */
 PLSH_API plsh_status plsh_train_initialise(const char *config, uint64_t seed, const char *folder,
                                            plsh_error *error);
@@ -73,9 +76,9 @@ PLSH_API void plsh_trainer_destroy(plsh_trainer *trainer); /* NULL is fine */
 PLSH_API const plsh_model *plsh_trainer_model(const plsh_trainer *trainer);
 
 /* Adds the gradients of the mean next-token loss of `windows` windows of `context` tokens each, one
- * after the other in ids; *loss is that mean. Where the loss is not finite, or memory ends on the
- * way, all gradients added so far are dropped: PLSH_STATUS_NOT_FINITE, .._NO_MEMORY. What is
- * refused (sizes, ids) changes nothing. */
+ * after the other in ids; *loss is that mean. If the loss is not finite or an allocation fails, all
+ * gradients added so far are discarded: PLSH_STATUS_NOT_FINITE, PLSH_STATUS_NO_MEMORY. Invalid
+ * arguments (sizes, ids) change nothing. */
 PLSH_API plsh_status plsh_trainer_accumulate(plsh_trainer *trainer, const int32_t *ids,
                                              int64_t context, int64_t windows, double *loss,
                                              plsh_error *error);
@@ -93,9 +96,9 @@ typedef struct plsh_update {
     int64_t accumulated;      /* 0 = 1 */
 } plsh_update;
 
-/* *norm: of the gradients before they are clipped. Where that is not finite nothing changes but
- * that the gradients are zero: PLSH_STATUS_NOT_FINITE. The same where the update itself leaves
- * numbers that are not finite; then the trainer is lost: it saves nothing, until it loads a
+/* *norm: of the gradients before clipping. If it is not finite, the gradients are set to zero and
+ * nothing else changes: PLSH_STATUS_NOT_FINITE. If the update itself makes a parameter not finite,
+ * the status is the same and the trainer is lost: it refuses to save until it loads a
  * checkpoint. */
 PLSH_API plsh_status plsh_trainer_update(plsh_trainer *trainer, const plsh_update *update,
                                          double *norm, plsh_error *error);
@@ -104,7 +107,7 @@ PLSH_API bool plsh_trainer_lost(const plsh_trainer *trainer);
 /* Steps so far. */
 PLSH_API int64_t plsh_trainer_steps(const plsh_trainer *trainer);
 
-/* Parameter number i: its name, shape (rows 0: a vector), and its numbers. */
+/* Parameter number i: its name, shape (rows 0: a vector), value, gradient and moments. */
 typedef struct plsh_trained {
     const char *name;
     int64_t rows, columns;
@@ -127,8 +130,8 @@ PLSH_API plsh_status plsh_trainer_save_gradients(const plsh_trainer *trainer, co
 
 /* ---- Data ----
  *
- * A text is tokenised once, into a file of tokens that is mapped into memory and reused as long as
- * the text and the tokenizer are the same. */
+ * A text is tokenised once, into a file of tokens that is mapped into memory and reused while the
+ * text and the tokenizer are the same. */
 
 typedef struct plsh_corpus plsh_corpus;
 
@@ -139,7 +142,7 @@ typedef struct plsh_corpus_options {
     const char *tokens;    /* the file of tokens to make of a text, to reuse, or to replace where it
                             * is another text's; what is no file of tokens is not overwritten. A
                             * symbolic link is read through, and replaced when tokens are made */
-    bool shuffle_rows;     /* the lines that are not blank in random order, a blank between them */
+    bool shuffle_rows;     /* the non-blank lines in random order, separated by a blank */
     uint64_t seed;         /* of that order */
     bool keep;             /* refuse to replace the tokens of another text, tokenizer or order */
 } plsh_corpus_options;
@@ -182,14 +185,15 @@ PLSH_API double plsh_schedule_rate(const plsh_schedule *schedule, int64_t step);
 
 /* ---- Checkpoints ----
  *
- * RUN/checkpoint-00000100 holds all that a run needs to go on as if it had not stopped: a folder
- * that is written beside and renamed, with checksums of its files. All random numbers come from the
- * seed and the step. Whatever happens while one is written, those before it stay whole. One that is
- * removed is renamed first. No symbolic link is followed: where a checkpoint is one (its folder was
- * moved to another disk), the link is removed and the folder stays.
+ * RUN/checkpoint-00000100 holds all that a run needs to continue as if it had not stopped. It is a
+ * folder, written under a temporary name and then renamed, with checksums of its files. All random
+ * numbers are functions of the seed and the step. A crash while one is written does not damage
+ * earlier ones. A checkpoint is renamed before it is removed. No symbolic link is followed: where a
+ * checkpoint is one (its folder was moved to another disk), the link is removed and the folder
+ * stays.
  *
- * A checkpoint is read as a file from anywhere is: its checksums guard against damage, and every
- * number, name and shape in it is checked before it is used. */
+ * A checkpoint is untrusted input: checksums detect damage, and every number, name and shape in it
+ * is checked before it is used. */
 
 typedef struct plsh_checkpoint {
     int64_t step;        /* of the run: updates, and steps that were skipped */
@@ -197,7 +201,8 @@ typedef struct plsh_checkpoint {
     int64_t skipped;     /* steps that were not finite, */
     int64_t in_a_row;    /* and how many of them were the last ones */
     int64_t log_bytes;   /* how long the log was */
-    char settings[4096]; /* of the run, in words: those of another run are not to go on from it */
+    char settings[4096]; /* of the run, as text: a run with other settings must not continue from it
+                          */
 } plsh_checkpoint;       /* numbers are 0 to 2^53 - 1, and in_a_row <= skipped <= step */
 
 enum { PLSH_CHECKPOINT_PATH = 4096 };
@@ -207,18 +212,18 @@ PLSH_API plsh_status plsh_checkpoint_save(const plsh_trainer *trainer, const pls
                                           const char *run, plsh_error *error);
 
 /* A trainer made from the same model and options takes the values, moments and steps of a
- * checkpoint; gradients added so far are dropped. One that is damaged is refused by the name of the
- * file, and then, too, where it is only checked: nothing has changed. Where reading fails later,
- * the trainer is lost. */
+ * checkpoint; gradients added so far are dropped. A damaged checkpoint is refused, with the name of
+ * the file, before anything changes; plsh_checkpoint_check does only these checks. If reading fails
+ * later, the trainer is lost. */
 PLSH_API plsh_status plsh_checkpoint_load(plsh_trainer *trainer, const char *folder,
                                           plsh_checkpoint *state, plsh_error *error);
 PLSH_API plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *state,
                                            plsh_error *error);
 
-/* The newest checkpoint of `run` that is whole: *step (-1: there is none at all) and what it says.
- * Damaged ones are passed over: *passed is how many, and `error` says what is wrong with the newest
- * of them, though the call succeeds. Fails where all are damaged, and where one cannot be read for
- * another reason (memory, permissions). */
+/* The newest checkpoint of `run` that is whole: *step (-1: there is none at all) and its state.
+ * Damaged ones are skipped: *passed is their number, and `error` describes the newest of them,
+ * though the call succeeds. Fails if all are damaged, and if one cannot be read for another reason
+ * (memory, permissions). */
 PLSH_API plsh_status plsh_checkpoint_newest(const char *run, int64_t *step, plsh_checkpoint *state,
                                             int64_t *passed, plsh_error *error);
 

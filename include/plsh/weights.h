@@ -1,8 +1,8 @@
 /* plsh/weights.h - files of weights: safetensors, GGUF and PEFT adapters, read and written.
  *
- * Files are mapped into memory and stay as they are stored; nothing makes a float copy of a whole
- * model. Nothing in a file is trusted: one that is cut short, overlaps itself, overflows, is
- * misaligned or absurd is refused, and the message says where and why.
+ * Files are mapped into memory; weights are dequantised a few rows at a time, never a whole model.
+ * Nothing in a file is trusted: a file that is truncated, or has tensors that overlap, overflow or
+ * are misaligned, is refused, and the message says where and why.
  *
  *     plsh_weights *weights;
  *     plsh_weights_open(&weights, "model.gguf", &error);
@@ -21,7 +21,7 @@ extern "C" {
 /* ---- How the numbers of a tensor are stored ----
  *
  * The q types are those of GGUF: a block of values shares its scales, and a row is a whole number
- * of blocks. Types behind Q6_K are held in files (ids, masks), but no arithmetic is done on them.
+ * of blocks. Types after Q6_K can be stored and read (ids, masks), but not computed with.
  */
 
 typedef enum plsh_weight_type {
@@ -140,7 +140,7 @@ typedef struct plsh_metadata {
     const char *key;
     plsh_metadata_type type; /* of the value, or of the elements of an array */
     bool is_array;
-    size_t count;      /* elements; 1 where it is no array */
+    size_t count;      /* elements; 1 for a single value */
     const void *bytes; /* the value, or the elements, as in the file */
     size_t size;
 } plsh_metadata;
@@ -156,7 +156,7 @@ PLSH_API size_t plsh_metadata_count(const plsh_weights *weights);
 PLSH_API const plsh_metadata *plsh_metadata_at(const plsh_weights *weights, size_t index);
 PLSH_API const plsh_metadata *plsh_metadata_find(const plsh_weights *weights, const char *key);
 
-/* A single value. A key that is absent leaves *out alone, so that it keeps its default; a value of
+/* A single value. A missing key leaves *out unchanged, so that it keeps its default; a value of
  * another type, or out of range, is an error that names the key. A number may be stored as a whole
  * one. */
 PLSH_API plsh_status plsh_metadata_integer(const plsh_weights *weights, const char *key,
@@ -183,9 +183,9 @@ PLSH_API plsh_status plsh_metadata_numbers(const plsh_weights *weights, const ch
 
 /* ---- Writing ----
  *
- * Announce all metadata and all tensors, then append the tensors' rows in the same order: nothing
- * but a few rows is ever held. The file is written beside its place and put there at the end.
- * After a failure only plsh_weights_writer_abandon is left to do. */
+ * Declare all metadata and all tensors, then append the tensors' rows in the same order: only a few
+ * rows are in memory at a time. The file is written under a temporary name and renamed at the end.
+ * After a failure the only valid call is plsh_weights_writer_abandon. */
 
 typedef struct plsh_weights_writer plsh_weights_writer;
 
@@ -208,7 +208,7 @@ PLSH_API plsh_status plsh_weights_writer_values(plsh_weights_writer *writer, con
 PLSH_API plsh_status plsh_weights_writer_copy(plsh_weights_writer *writer,
                                               const plsh_metadata *metadata, plsh_error *error);
 
-/* Announces a tensor (its data is not looked at). A safetensors file holds no q type. */
+/* Declares a tensor; its data is ignored. A safetensors file cannot hold a q type. */
 PLSH_API plsh_status plsh_weights_writer_declare(plsh_weights_writer *writer,
                                                  const plsh_tensor *tensor, plsh_error *error);
 
@@ -219,12 +219,12 @@ PLSH_API plsh_status plsh_weights_writer_rows(plsh_weights_writer *writer, const
 PLSH_API plsh_status plsh_weights_writer_bytes(plsh_weights_writer *writer, const void *bytes,
                                                size_t size, plsh_error *error);
 
-/* Puts the file in its place; refuses one that misses rows. Frees the writer in any case. */
+/* Renames the file to its path; refuses a file with missing rows. Frees the writer in any case. */
 PLSH_API plsh_status plsh_weights_writer_commit(plsh_weights_writer *writer, plsh_error *error);
 PLSH_API void plsh_weights_writer_abandon(plsh_weights_writer *writer);
 
-/* Bytes of the tensors announced so far; the file beside its place that holds the bytes until
- * then, or NULL (plsh/io.h). */
+/* Bytes of the tensors declared so far; the temporary file that holds them until the commit, or
+ * NULL (plsh/io.h). */
 PLSH_API size_t plsh_weights_writer_size(const plsh_weights_writer *writer);
 PLSH_API const char *plsh_weights_writer_temporary(const plsh_weights_writer *writer);
 
@@ -246,8 +246,8 @@ typedef struct plsh_adapter_layer {
 
 typedef struct plsh_adapter plsh_adapter;
 
-/* A folder with adapter_config.json and adapter_model.safetensors. What PEFT can do and this cannot
- * (DoRA, biases, ranks by pattern, modules saved whole) is refused by its name. */
+/* A folder with adapter_config.json and adapter_model.safetensors. Unsupported features of PEFT
+ * (DoRA, biases, ranks by pattern, modules saved whole) are refused; the message names them. */
 PLSH_API plsh_status plsh_adapter_open(plsh_adapter **out, const char *folder, plsh_error *error);
 PLSH_API void plsh_adapter_close(plsh_adapter *adapter);
 
@@ -257,7 +257,7 @@ PLSH_API const plsh_adapter_layer *plsh_adapter_at(const plsh_adapter *adapter, 
 PLSH_API const plsh_adapter_layer *plsh_adapter_find(const plsh_adapter *adapter,
                                                      const char *module);
 
-/* What an adapter is written with. All layers have one rank; scale = alpha / rank. */
+/* The settings of an adapter to be written. All layers have one rank; scale = alpha / rank. */
 typedef struct plsh_adapter_settings {
     const char *base;           /* base_model_name_or_path; NULL: none */
     const char *task;           /* "CAUSAL_LM" where NULL */
