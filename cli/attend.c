@@ -30,7 +30,7 @@ static const cli_option attend_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(attend_options, method),
      .value = "NAME",
-     .help = "how",
+     .help = "attention method",
      .fallback = "exact",
      .choices = plsh_method_names},
     {.name = "samples",
@@ -69,7 +69,7 @@ static const cli_option attend_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(attend_options, reps),
      .value = "N",
-     .help = "run this often; the seconds are those of the fastest",
+     .help = "repetitions; the fastest is reported",
      .fallback = "1",
      .range = CLI_BETWEEN(1, 1000000)},
 };
@@ -112,7 +112,7 @@ static int check_usage(const settings *given) {
         given->problem.partitions.labels != NULL)
         return cli_usage("--grid needs --method plsh, masks or mean, and no --labels");
     if (given->gradients.d_decay != NULL || given->attend.certify != NULL)
-        return cli_usage("--ddecay and --certify know distances along one line, not on a --grid");
+        return cli_usage("--ddecay and --certify need positions on one line, not on a --grid");
     return CLI_DONE;
 }
 
@@ -148,7 +148,7 @@ static int read_inputs(const settings *given, work *w) {
     return code == CLI_DONE ? read_labels(given, w) : code;
 }
 
-static int prepare(const settings *given, work *w) {
+static int prepare_attend(const settings *given, work *w) {
     int code = read_inputs(given, w);
     if (code == CLI_DONE) code = open_outputs(given, w);
     if (code != CLI_DONE) return code;
@@ -171,7 +171,7 @@ static int prepare(const settings *given, work *w) {
 
 /* Inputs and a plan, on all ranks. */
 static int begin(const settings *given, work *w) {
-    int code = cli_ranks_agree(prepare(given, w));
+    int code = cli_ranks_agree(prepare_attend(given, w));
     if (code == CLI_DONE) code = cli_attention_create(&w->arrays.attention, &w->attention);
     if (code == CLI_DONE) w->plan = cli_attention_plan(w->attention);
     return code;
@@ -305,7 +305,7 @@ static int backward(const settings *given, work *w) {
                              &w->backward);
 }
 
-static int run(const void *given) {
+static int run_attend(const void *given) {
     const settings *options = given;
     work w = {0};
     int code = begin(options, &w);
@@ -328,17 +328,17 @@ static int run(const void *given) {
 const cli_command cli_command_attend = {
     .name = "attend",
     .summary = "attention with a positional bias on arrays",
-    .text = "Computes attention on the arrays of --q, --k and --v and writes the output, if asked "
-            "for also the log-sum-exp of every row and a certificate: a proven bound on the "
-            "largest error of the row against the full, untruncated bias. With --do, the gradient "
-            "of the "
-            "output, also the gradients of the arrays and of the bias. Methods: dense and exact "
-            "are the bias itself, in quadratic and near-linear time; plsh is the mean of --samples "
-            "partitions, fused; masks the same by the paper's algorithm, a pass per mask; mean "
-            "averages the outputs of single masks; window cuts the bias off; fixed has equal "
-            "blocks and no bias; none has no bias; auto takes the cheapest that keeps to --eps "
-            "whatever the data, and says which and why. Under mpirun, the ranks of plsh-mpi share "
-            "the rows, and each of them holds the whole arrays.",
+    .text =
+        "Computes attention on the arrays of --q, --k and --v and writes the output. Optional "
+        "outputs are the log-sum-exp of every row and a certificate: a proven bound on the largest "
+        "error of the row against the full, untruncated bias. With --do, the gradient of the "
+        "output, it also computes the gradients of the arrays and of the bias. Methods: dense "
+        "applies the bias in quadratic time, exact in near-linear time; plsh uses the mean of "
+        "--samples partitions, in one fused computation; masks computes the same one mask at a "
+        "time, by the paper's algorithm; mean averages the outputs of single masks; window "
+        "truncates the bias; fixed has equal blocks and no bias; none has no bias; auto chooses "
+        "the cheapest method that meets --eps for any data, and reports its choice and the reason. "
+        "Under mpirun the ranks of plsh-mpi share the rows; every rank holds the whole arrays.",
     .example = "plsh attend --random 8,2000,64 --causal --method auto\n"
                "plsh attend --random 2,1000,32 --sigma 4,64 --method plsh --samples 64 "
                "--out o.npy --certify bound.npy\n"
@@ -347,5 +347,5 @@ const cli_command cli_command_attend = {
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
     .over_ranks = true,
-    .run = run,
+    .run = run_attend,
 };

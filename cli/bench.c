@@ -96,18 +96,18 @@ static const cli_option shape_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(shape_options, reps),
      .value = "N",
-     .help = "repetitions; medians are shown",
+     .help = "repetitions; the table has medians",
      .fallback = "5",
      .range = CLI_BETWEEN(1, 10000)},
     {.name = "causal",
      .kind = CLI_FLAG,
      CLI_MEMBER(shape_options, causal),
-     .help = "queries see the keys up to their own position; decode always does"},
+     .help = "causal mask: a position sees itself and earlier ones; decode is always causal"},
     {.name = "storage",
      .kind = CLI_CHOICE,
      CLI_MEMBER(shape_options, storage),
      .value = "TYPE",
-     .help = "how the cache of decode stores keys and values",
+     .help = "the type of keys and values in the cache of decode",
      .fallback = "float32",
      .choices = list_storages},
 };
@@ -489,7 +489,7 @@ static int print_result(const settings *options, cli_table *table, double roof) 
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_bench(const void *given) {
     const settings *options = given;
     int64_t reps = options->shape.reps;
     session all = {0};
@@ -515,28 +515,24 @@ static int run(const void *given) {
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "measures speed and error of the methods side by side",
-    .text =
-        "Runs attention on standard normal arrays and prints, for every method, the median "
-        "time, its "
-        "share of the machine's roof (OpenBLAS sgemm of 2048^3 on the same threads in the same "
-        "run), "
-        "the number of (query, key) pairs scored and the one predicted, by which auto chooses "
-        "its method (of a whole pass: none for decode), the largest error against exact "
-        "attention in "
-        "double precision (16 rows per head; of dQ for the backward pass), and the bytes of "
-        "workspace. The methods and "
-        "lengths take turns, so that a slow "
-        "moment of the machine meets all of them; spread is the interquartile range over the "
-        "median. A decode row is one token more after n: its time, its pairs, the error of the "
-        "last 16 tokens of the n, the bytes of the cache; its roof is the time to read as many "
-        "bytes as it needs of keys and values, measured in turns with it. Over the ranks of "
-        "plsh-mpi, each of which holds the whole arrays, two columns more: the most bytes that a "
-        "rank sent, and seconds it waited; times are those of the slowest.",
+    .text = "Runs attention on standard normal arrays and prints a row per method: the median "
+            "time; the throughput as a share of the machine's roof (OpenBLAS sgemm of 2048^3 on "
+            "the same threads in the same run); the number of (query, key) pairs scored and the "
+            "predicted number, by which auto chooses its method (not for decode); the largest "
+            "error against attention in double precision (16 rows per head; of dQ for the backward "
+            "pass); and the bytes of workspace. Methods and lengths are interleaved, so that a "
+            "slow moment of the machine affects all of them. spread is the interquartile range of "
+            "the times divided by their median. A decode row measures one token after n tokens: "
+            "its time, its pairs, the error of the last 16 of the n tokens, the bytes of the "
+            "cache; its roof is the time to read the bytes of keys and values that it needs, "
+            "measured interleaved with it. Over the ranks of plsh-mpi every rank holds the whole "
+            "arrays, times are those of the slowest rank, and there are two more columns: the most "
+            "bytes that a rank sent, and the most seconds that a rank waited.",
     .example = "plsh bench --n 1024 --heads 4 --reps 2 --causal\n"
                "plsh bench --pass decode --n 1024,4096 --heads 4 --sigma 16 --reps 2",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
     .over_ranks = true,
-    .run = run,
+    .run = run_bench,
 };

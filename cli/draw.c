@@ -77,7 +77,7 @@ typedef struct draw_work {
     cli_output outputs[OUTPUTS];
 } draw_work;
 
-static int prepare(const settings *given, draw_work *out) {
+static int prepare_draw(const settings *given, draw_work *out) {
     int code = cli_labels_read(&given->partitions, &out->labels);
     size_t heads = (size_t)given->draw.heads;
     if (code == CLI_DONE && given->partitions.labels != NULL) heads = (size_t)out->labels.heads;
@@ -278,13 +278,13 @@ static int print_table(const draw_work *drawing) {
     return code;
 }
 
-static int run(const void *given) {
+static int run_draw(const void *given) {
     const settings *options = given;
     const char *labels = options->partitions.labels;
     draw_work drawing = {.outputs = {{.path = options->draw.out}, {.path = options->draw.svg}}};
     const bool prints =
         options->common.json || (options->draw.out == NULL && options->draw.svg == NULL);
-    int code = prepare(options, &drawing);
+    int code = prepare_draw(options, &drawing);
     if (code == CLI_DONE && prints && labels != NULL) code = check_contiguous(&drawing, labels);
     if (code == CLI_DONE) code = cli_outputs_open(drawing.outputs, OUTPUTS);
     if (code == CLI_DONE) code = write_files(&drawing);
@@ -305,5 +305,5 @@ const cli_command cli_command_draw = {
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_draw,
 };

@@ -53,7 +53,7 @@ static const cli_option error_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(error_options, method),
      .value = "NAME",
-     .help = "how the partitions are used",
+     .help = "the sampled method",
      .fallback = "plsh",
      .choices = list_sampled},
     {.name = "paper",
@@ -227,7 +227,7 @@ static int read_inputs(const settings *given, work *w) {
     return code;
 }
 
-static int prepare(const settings *given, work *w) {
+static int prepare_error(const settings *given, work *w) {
     int code = read_inputs(given, w);
     w->out.path = given->error.out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->out, 1);
@@ -316,11 +316,11 @@ static int report(const settings *given, const work *w) {
     return code;
 }
 
-static int run(const void *given) {
+static int run_error(const void *given) {
     settings options = *(const settings *)given;
     work w = {0};
     cli_partitions_settle(&options.problem.partitions, options.error.paper);
-    int code = prepare(&options, &w);
+    int code = prepare_error(&options, &w);
     if (code == CLI_DONE) code = measure(&options, &w);
     if (code == CLI_DONE) code = report(&options, &w);
     cli_outputs_abandon(&w.out, 1);
@@ -339,17 +339,16 @@ static int run(const void *given) {
 const cli_command cli_command_error = {
     .name = "error",
     .summary = "the error of sampled attention's output against the number of samples",
-    .text =
-        "Measures ||T* - T~*||_max, the largest entry of the difference between exact attention "
-        "and attention under the mean of s partitions, for every sigma and number of samples: "
-        "the third curve of the paper's figure. Every sigma is given to all heads of the "
-        "arrays; mean and standard deviation are over heads and repetitions. Repetition r has "
-        "the seed --seed + r. The partitions are those of every command, integer and stratified; "
-        "--paper takes the paper's. With --model the arrays are those that its layers have when it "
-        "reads a text, and every layer has rows of its own.",
+    .text = "Measures ||T* - T~*||_max, the largest entry of the difference between exact "
+            "attention and attention under the mean of s partitions, for every sigma and number of "
+            "samples: the third curve of the paper's figure. Every sigma is given to all heads of "
+            "the arrays; mean and standard deviation are over heads and repetitions. Repetition r "
+            "has the seed --seed + r. Partitions are integer and stratified by default; --paper "
+            "takes the paper's. With --model the arrays are q, k and v of its layers on a text, "
+            "and every layer has its own rows in the table.",
     .example = "plsh error --random 2,500,16 --sigma 4,32 --samples 1,10,100 --reps 3 --causal",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_error,
 };

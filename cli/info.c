@@ -43,7 +43,7 @@ static const char *compiler(void) {
 #endif
 }
 
-static int run(const void *given) {
+static int run_info(const void *given) {
     const settings *options = given;
     char name[256], available[256] = "";
     processor_name(name, sizeof name);
@@ -90,5 +90,5 @@ const cli_command cli_command_info = {
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_info,
 };

@@ -84,7 +84,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     return code;
 }
 
-static int run(int argc, char **argv) {
+static int run_command_line(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then an error like a full disk */
     if (argc < 2) {
         cli_say("which command? plsh --help lists them");
@@ -104,5 +104,5 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     cli_ranks_begin(&argc, &argv);
-    return cli_ranks_end(cli_finish(run(argc, argv)));
+    return cli_ranks_end(cli_finish(run_command_line(argc, argv)));
 }

@@ -211,7 +211,7 @@ static int make_bounds(const settings *given, norms_work *work) {
     return CLI_DONE;
 }
 
-static int prepare(const settings *given, norms_work *work) {
+static int prepare_norms(const settings *given, norms_work *work) {
     const norms_options *options = &given->norms;
     bool labels = given->partitions.labels != NULL;
     if (labels && (options->samples.count > 0 || options->reps > 1 || options->paper))
@@ -478,13 +478,13 @@ static int print_table(const settings *given, const norms_work *work) {
     return code;
 }
 
-static int run(const void *given) {
+static int run_norms(const void *given) {
     settings options = *(const settings *)given;
     norms_work work = {0};
     cli_partitions_settle(&options.partitions, options.norms.paper);
     /* ARPACK's vectors are short: OpenBLAS' threads beside those of plsh only get in their way. */
     bench_blas_threads(1);
-    int code = prepare(&options, &work);
+    int code = prepare_norms(&options, &work);
     if (code == CLI_DONE) code = measure(&options, &work);
     if (code == CLI_DONE) code = cli_outputs_commit(&work.out, 1);
     if (code == CLI_DONE)
@@ -516,5 +516,5 @@ const cli_command cli_command_norms = {
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_norms,
 };

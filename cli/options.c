@@ -18,9 +18,8 @@ const cli_option cli_common_options[CLI_COMMON_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_common, threads),
      .value = "N",
-     .help =
-         "threads to use; results do not depend on it; 0 is what PLSH_THREADS, OMP_NUM_THREADS, "
-         "or the processors and the CPU quota of this process say",
+     .help = "threads to use; results do not depend on it; 0: from PLSH_THREADS, OMP_NUM_THREADS, "
+             "or the processors and the CPU quota of this process",
      .fallback = "0",
      .range = CLI_BETWEEN(0, PLSH_THREADS_MAX)},
     {.name = "seed",
@@ -41,12 +40,12 @@ const cli_option cli_common_options[CLI_COMMON_COUNT] = {
     {.name = "quiet",
      .kind = CLI_FLAG,
      CLI_MEMBER(cli_common, quiet),
-     .help = "no progress and no remarks"},
+     .help = "no progress and no notes"},
     {.name = "timeout",
      .kind = CLI_REAL,
      CLI_MEMBER(cli_common, timeout),
      .value = "S",
-     .help = "plsh-mpi: ends where a rank gives no sign of life for S seconds; 0 waits for ever",
+     .help = "plsh-mpi: abort if a rank gives no sign of life for S seconds; 0: never",
      .fallback = "60",
      .range = CLI_BETWEEN(0, 1e9)},
 };
@@ -115,7 +114,7 @@ const cli_option cli_decays_options[CLI_DECAYS_COUNT] = {
      .kind = CLI_REAL,
      CLI_MEMBER(cli_decays, limit),
      .value = "X",
-     .help = "a part of the weight that does not fade: the decay becomes X + (1 - X) k(t)",
+     .help = "a part of the weight that does not decay: the decay becomes X + (1 - X) k(t)",
      .fallback = "0",
      .range = {.least = 0, .most = 1, .below = true}},
 };

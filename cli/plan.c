@@ -85,7 +85,8 @@ static int add_rows(const settings *given, const cli_decay_list *decays, cli_tab
         plsh_advice advice;
         plsh_error error;
         if (decay->kind != PLSH_DECAY_ALIBI || decay->limit != 0)
-            return cli_usage("--decay: samples are planned for ALiBi, where their error is known");
+            return cli_usage(
+                "--decay: plsh plan needs ALiBi, for which the error of samples is known");
         if (plsh_advice_make((plsh_scheme)given->partitions.scheme,
                              (plsh_design)given->partitions.design, given->plan.n, decay->a,
                              given->plan.error, given->plan.delta, given->plan.causal, &advice,
@@ -121,13 +122,13 @@ static int print_json(const settings *given, const cli_table *table) {
     return cli_document_end(json);
 }
 
-static int run(const void *options) {
+static int run_plan(const void *options) {
     const settings *given = options;
     cli_decay_list decays;
     cli_table *table;
     plsh_error error;
     if (given->partitions.labels != NULL)
-        return cli_usage("--labels: nothing is known of labels; plsh norms measures them");
+        return cli_usage("--labels: there are no bounds for labels; plsh norms measures them");
     int code = cli_decays_make(&given->decays, 0, &decays);
     if (code != CLI_DONE) return code;
     if (cli_table_create(&table, columns, given->common.json ? COLUMNS : SHOWN, &error) ==
@@ -146,25 +147,22 @@ static int run(const void *options) {
 const cli_command cli_command_plan = {
     .name = "plan",
     .summary = "how many samples, and which method, for a wanted error",
-    .text =
-        "Answers before anything is drawn, a row per sigma. --error is that of the bias matrix: "
-        "the "
-        "spectral norm of L* - M~ divided by that of L* in a long context, coth(1/(2 sigma)). "
-        "samples_theorem are enough with probability 1 - --delta, proven for --design iid; "
-        "samples_paper are what the constants of the paper's proof ask for. samples_measured were "
-        "enough in 99 of 100 sets of the --scheme and --design, by a law fitted to measurements "
-        "with sigma from 0.5 to 256, n to 16384 and 4 to 4096 samples (experiments/bounds), "
-        "extrapolated beyond; the law serves the worst of them, so that a third of the samples may "
-        "do. The method is the one that scores the fewest pairs for this error: "
-        "plsh with samples_measured, a window that leaves out no more than the error, or dense. "
-        "Keys of large score beyond a window, or rarely sampled, weigh more in an output than this "
-        "error says; where the output itself has to be right whatever the data are, use plsh "
-        "attend "
-        "--method exact.",
+    .text = "Advice before anything is drawn, a row per sigma. --error is the error of the bias "
+            "matrix: the spectral norm of L* - M~ divided by that of L* in a long context, "
+            "coth(1/(2 sigma)). samples_theorem are enough with probability 1 - --delta, proven "
+            "for --design iid; samples_paper are what the constants of the paper's proof ask for. "
+            "samples_measured were enough in 99 of 100 sets of the --scheme and --design, by a law "
+            "fitted to measurements with sigma from 0.5 to 256, n to 16384 and 4 to 4096 samples "
+            "(experiments/bounds), extrapolated beyond; the law serves the worst of them, so that "
+            "a third of the samples may do. The method is the one that scores the fewest pairs for "
+            "this error: plsh with samples_measured, a window that leaves out no more than the "
+            "error, or dense. This error does not bound the output: keys of large score that are "
+            "beyond a window, or rarely sampled, may weigh more. For an output that is right for "
+            "any data, use plsh attend --method exact.",
     .example = "plsh plan --n 16k --sigma alibi --error 1e-2 --delta 0.01\n"
                "plsh plan --n 4096 --sigma 16,64 --error 0.05 --design iid --json",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_plan,
 };

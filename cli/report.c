@@ -212,7 +212,7 @@ static int print_json(const char *path, const cli_table *table) {
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_report(const void *given) {
     const settings *options = given;
     char found[PATH_MAX + 64];
     cli_report report = {.common = &options->common,
@@ -241,13 +241,13 @@ const cli_command cli_command_report = {
     .name = "report",
     .summary = "what was measured, as one HTML page with plots",
     .text = "Writes a page that needs no network: the paper's figures and tables with our numbers "
-            "beside the published ones, each with the command that made it and the day. What takes "
-            "seconds is measured now, on this machine; what takes hours is read from a folder of "
-            "recorded experiments, and the page says so where there are none. Prints what is on "
-            "the page and where it comes from.",
+            "beside the published ones, each with the command that made it and the day. "
+            "Measurements of seconds run now, on this machine; those of hours are read from a "
+            "folder of recorded experiments, and the page says which are missing. Prints the "
+            "sections of the page and their sources.",
     .example = "plsh report --quick --out report.html",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_report,
 };

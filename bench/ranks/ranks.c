@@ -157,7 +157,7 @@ static void print_row(const settings *s, int ranks, const plsh_mpi_report *mine,
                all[2] ? "no" : "yes", ring, ulysses, seconds, waited);
 }
 
-static int run(const settings *s) {
+static int run_bench(const settings *s) {
     plsh_head *heads = calloc((size_t)s->heads, sizeof *heads);
     plsh_error error;
     plsh_mpi_plan *plan = NULL;
@@ -204,7 +204,7 @@ int main(int argc, char **argv) {
     if (argc != 7 || plsh_method_find(argv[1], &s.method, &error) || s.reps < 1)
         fputs("METHOD N HEADS DIM forward|backward REPS\n", stderr);
     else
-        code = run(&s);
+        code = run_bench(&s);
     MPI_Finalize();
     return code;
 }

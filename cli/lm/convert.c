@@ -41,7 +41,7 @@ static const cli_option convert_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(convert_options, type),
      .value = "TYPE",
-     .help = "how the weights are stored; q8_0 and q4_1 in a .gguf only",
+     .help = "type of the weights; q8_0 and q4_1 in a .gguf only",
      .fallback = "f16",
      .choices = list_types},
     {.name = "out",
@@ -88,7 +88,7 @@ static int print_json(const plsh_converted *converted) {
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_convert(const void *given) {
     const settings *options = given;
     const convert_options *c = &options->convert;
     plsh_weight_type type;
@@ -119,15 +119,14 @@ static int run(const void *given) {
 
 const cli_command cli_command_convert = {
     .name = "convert",
-    .summary = "weights from one form to another",
-    .text =
-        "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
-        "a GGUF file, in another type of numbers, with an adapter merged in where one is given. "
-        "Between the two forms it carries Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT, as "
-        "llama.cpp has them.",
+    .summary = "converts weights between safetensors and GGUF, and between types",
+    .text = "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
+            "a GGUF file, in the given --type, with an --adapter merged in. Between a folder and a "
+            "GGUF file it converts Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT, with the "
+            "names and row order of llama.cpp.",
     .example = "plsh convert --model model --type q8_0 --out model.gguf",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_convert,
 };

@@ -28,7 +28,7 @@ static const cli_option embed_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(embed_options, text),
      .value = "FILE",
-     .help = "texts, a line each; - is stdin, which is the default"},
+     .help = "texts, one per line; - is stdin, the default"},
     {.name = "ids",
      .kind = CLI_FILE,
      CLI_MEMBER(embed_options, ids),
@@ -44,27 +44,26 @@ static const cli_option embed_table[] = {
     {.name = "no-normalize",
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, plain),
-     .help = "leave the rows as long as they are"},
+     .help = "do not divide rows by their Euclidean norm"},
     {.name = "normalize",
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, normalise),
-     .help = "divide rows by their length, also where modules.json has no Normalize"},
+     .help = "divide rows by their Euclidean norm, even if modules.json has no Normalize"},
     {.name = "truncate",
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, truncate),
-     .help = "leave out what a text has beyond the model's longest; without it, such a text is an "
-             "error"},
+     .help = "cut texts that are longer than the model takes; without it, such a text is an error"},
     {.name = "prompt-name",
      .kind = CLI_TEXT,
      CLI_MEMBER(embed_options, prompt),
      .value = "NAME",
-     .help = "which of the prompts in config_sentence_transformers.json stands before every text; "
-             "without it its default_prompt_name; none: no prompt"},
+     .help = "the prompt of config_sentence_transformers.json to put before every text; without it "
+             "its default_prompt_name; none: no prompt"},
     {.name = "batch",
      .kind = CLI_INTEGER,
      CLI_MEMBER(embed_options, batch),
      .value = "N",
-     .help = "tokens that are computed together, about",
+     .help = "about this many tokens per batch",
      .fallback = "4096",
      .range = CLI_AT_LEAST(1)},
     {.name = "out",
@@ -195,7 +194,7 @@ static int check_usage(const embed_options *options) {
     return CLI_DONE;
 }
 
-static int prepare(const settings *given, work *w) {
+static int prepare_embed(const settings *given, work *w) {
     const embed_options *options = &given->embed;
     int code = check_usage(options);
     if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
@@ -359,10 +358,10 @@ static int save(const settings *given, work *w) {
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_embed(const void *given) {
     const settings *options = given;
     work w = {0};
-    int code = prepare(options, &w);
+    int code = prepare_embed(options, &w);
     if (code == CLI_DONE) code = compute(options, &w);
     if (code == CLI_DONE) code = save(options, &w);
     cli_outputs_abandon(&w.output, 1);
@@ -378,14 +377,14 @@ static int run(const void *given) {
 const cli_command cli_command_embed = {
     .name = "embed",
     .summary = "embeddings of texts from an encoder",
-    .text = "Reads texts, a line each, and gives every one a row of numbers: the mean of the "
-            "encoder's last hidden states divided by its length, or what its files ask for. Of a "
-            "folder of sentence-transformers that is all of it: the pooling, Dense, LayerNorm and "
-            "Normalize modules, max_seq_length, prompts, truncate_dim. JinaBERT takes texts of any "
-            "length in near-linear time.",
+    .text = "Reads texts, one per line, and computes an embedding of each: the mean of the "
+            "encoder's last hidden states divided by its Euclidean norm, or what the model's files "
+            "ask for. Of a folder of sentence-transformers it applies the pooling, Dense, "
+            "LayerNorm and Normalize modules, max_seq_length, prompts and truncate_dim. JinaBERT "
+            "takes texts of any length in near-linear time.",
     .example = "plsh embed --model encoder --text text.txt --out rows.npy",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_embed,
 };

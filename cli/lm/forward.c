@@ -1,7 +1,7 @@
 /* cli: plsh forward: one pass over given tokens. */
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
-#include "cli/lm/spread.h"
+#include "cli/lm/mesh.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -93,13 +93,13 @@ static int make_outputs(const forward_options *options, work *w) {
     return code;
 }
 
-static int prepare(const settings *given, work *w) {
+static int prepare_forward(const settings *given, work *w) {
     const forward_options *options = &given->forward;
     const plsh_model_facts *facts = &w->model.facts;
     int code = cli_model_open(&given->lm, &w->model);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
-    code = cli_spread_open(&given->lm, NULL, &w->model);
+    code = cli_mesh_open(&given->lm, NULL, &w->model);
     if (code == CLI_DONE)
         code = cli_ids_read(&given->lm, &w->model, options->ids, options->text, options->special,
                             &w->ids);
@@ -113,7 +113,7 @@ static int prepare(const settings *given, work *w) {
     if (code == CLI_DONE) code = make_outputs(options, w);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
-    return cli_spread_same(&w->model, &cli_command_forward, given, &w->ids);
+    return cli_mesh_same(&w->model, &cli_command_forward, given, &w->ids);
 }
 
 static double fed;
@@ -142,7 +142,7 @@ static int compute(const settings *given, work *w) {
                                 w->logits, w->hidden, count_fed);
     else
         code = encode(w);
-    code = cli_spread_scores(&w->model, code, &w->scores);
+    code = cli_mesh_scores(&w->model, code, &w->scores);
     cli_progress_end();
     w->seconds = cli_seconds() - start;
     return code;
@@ -177,23 +177,23 @@ static int differentiate(const settings *given, work *w) {
 static int save(const settings *given, work *w) {
     const plsh_model_facts *facts = &w->model.facts;
     const int64_t rows = w->ids.count;
-    int code = cli_spread_rows(&w->model, &w->outputs[LOGITS], rows, facts->vocabulary, w->logits);
+    int code = cli_mesh_rows(&w->model, &w->outputs[LOGITS], rows, facts->vocabulary, w->logits);
     if (code == CLI_DONE)
-        code = cli_spread_rows(&w->model, &w->outputs[HIDDEN], rows, facts->hidden,
-                               given->forward.hidden != NULL ? w->hidden : NULL);
+        code = cli_mesh_rows(&w->model, &w->outputs[HIDDEN], rows, facts->hidden,
+                             given->forward.hidden != NULL ? w->hidden : NULL);
     return code == CLI_DONE ? cli_outputs_commit(w->outputs, OUTPUTS) : code;
 }
 
 static int report(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
-    const cli_spread_cost cost = cli_spread_costs(&w->model);
+    const cli_mesh_cost cost = cli_mesh_costs(&w->model);
     if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
         cli_say("%s: the loss is not finite", given->lm.model.model);
     if (!given->lm.common.json) {
         printf("%lld token%s in %.4g s, %.4g per second", (long long)w->ids.count,
                w->ids.count == 1 ? "" : "s", w->seconds, (double)w->ids.count / w->seconds);
         if (!isnan(loss)) printf(", loss %.7g", loss);
-        cli_spread_costs_print(&cost, "; ");
+        cli_mesh_costs_print(&cost, "; ");
         putchar('\n');
         return CLI_DONE;
     }
@@ -204,14 +204,14 @@ static int report(const settings *given, const work *w) {
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "loss", loss);
     cli_json_number(json, "seconds", w->seconds);
-    cli_spread_costs_json(&cost, json);
+    cli_mesh_costs_json(&cost, json);
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_forward(const void *given) {
     const settings *options = given;
     work w = {0};
-    int code = prepare(options, &w);
+    int code = prepare_forward(options, &w);
     if (code == CLI_DONE) code = compute(options, &w);
     if (code == CLI_DONE && options->forward.gradients != NULL) code = differentiate(options, &w);
     if (code == CLI_DONE) code = save(options, &w);
@@ -226,14 +226,14 @@ static int run(const void *given) {
 
 const cli_command cli_command_forward = {
     .name = "forward",
-    .summary = "one pass of a model over given tokens",
-    .text = "Runs a model over tokens and writes what it says: the logits after every token, the "
-            "last hidden states, the mean loss of the next token. Encoders give hidden states. "
-            "Under mpirun, plsh-mpi shares the tokens among its ranks.",
+    .summary = "a forward pass of a model over given tokens",
+    .text = "Runs a model over tokens and writes the logits of every token, the last hidden "
+            "states, and the mean loss of the next token. Encoders give hidden states. Under "
+            "mpirun, plsh-mpi shares the tokens among its ranks.",
     .example = "plsh forward --model model --text text.txt --hidden hidden.npy",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_forward,
     .over_ranks = true,
 };

@@ -31,7 +31,7 @@ static const cli_option generate_table[] = {
      .kind = CLI_TEXT,
      CLI_MEMBER(generate_options, prompt),
      .value = "TEXT",
-     .help = "what to continue; without it stdin"},
+     .help = "the text to continue; without it stdin"},
     {.name = "tokens",
      .kind = CLI_INTEGER,
      CLI_MEMBER(generate_options, tokens),
@@ -160,7 +160,7 @@ static int check_usage(const generate_options *options) {
     return CLI_DONE;
 }
 
-static int prepare(const settings *given, work *w) {
+static int prepare_generate(const settings *given, work *w) {
     plsh_error error;
     int code = check_usage(&given->generate);
     if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
@@ -385,10 +385,10 @@ static int report(const settings *given, const work *w) {
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_generate(const void *given) {
     const settings *options = given;
     work w = {0};
-    int code = prepare(options, &w);
+    int code = prepare_generate(options, &w);
     if (code == CLI_DONE) code = open_log(options, &w.pace);
     struct sigaction action = {.sa_handler = interrupt};
     if (code == CLI_DONE) sigaction(SIGINT, &action, NULL);
@@ -422,5 +422,5 @@ const cli_command cli_command_generate = {
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_generate,
 };

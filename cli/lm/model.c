@@ -49,7 +49,7 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_model_options, kv),
      .value = "NAME",
-     .help = "how keys and values are kept",
+     .help = "type of keys and values in the cache",
      .fallback = "float32",
      .choices = kv_choices},
 };
@@ -65,7 +65,7 @@ const cli_option cli_attention_table[CLI_ATTENTION_COUNT] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_model_options, rope),
      .value = "NAME",
-     .help = "what becomes of RoPE under another attention",
+     .help = "keep or drop RoPE under another attention",
      .fallback = "keep",
      .choices = rope_choices},
     {.name = "samples",
@@ -144,7 +144,8 @@ static int make_layer(const cli_lm *options, cli_model *m, const char *word, int
                       plsh_layer_attention *out) {
     int method = find_method(word);
     plsh_head *heads = m->heads + layer * m->facts.heads;
-    if (method == -2) return cli_usage("--attention: \"%s\" is no method, nor \"original\"", word);
+    if (method == -2)
+        return cli_usage("--attention: \"%s\" is neither a method nor \"original\"", word);
     *out = (plsh_layer_attention){.original = method == -1,
                                   .drop_rope = options->model.rope == 1,
                                   .head = heads,

@@ -1,7 +1,7 @@
 /* cli: plsh perplexity: how well a model foresees a text. */
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
-#include "cli/lm/spread.h"
+#include "cli/lm/mesh.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -43,7 +43,8 @@ static const cli_option perplexity_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(perplexity_options, stride),
      .value = "N",
-     .help = "windows step by so many tokens, and their last N are scored; 0: by whole windows",
+     .help = "tokens between the starts of windows, whose last N tokens are scored; 0: the whole "
+             "window",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "same-tokens",
@@ -62,7 +63,7 @@ static const cli_option perplexity_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(perplexity_options, by_position),
      .value = "N",
-     .help = "a row for every N positions of the windows besides, with time and memory; 0: none",
+     .help = "also a row for every N positions of the windows, with time and memory; 0: none",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "bos",
@@ -296,7 +297,7 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
             code = cli_fail("%s: the logits for token %lld are not finite", given->lm.model.model,
                             (long long)(at + scores.broken));
     }
-    code = cli_spread_scores(model, code, &scores);
+    code = cli_mesh_scores(model, code, &scores);
     cli_progress_end();
     if (code == CLI_DONE)
         add_row(to->contexts, context, &w, &scores,
@@ -307,9 +308,9 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     return code;
 }
 
-static int print_tables(const settings *given, const tables *from, const cli_spread_cost *cost) {
+static int print_tables(const settings *given, const tables *from, const cli_mesh_cost *cost) {
     int code = cli_print_table(from->contexts);
-    cli_spread_costs_print(cost, "\n");
+    cli_mesh_costs_print(cost, "\n");
     if (cost->over_ranks) putchar('\n');
     if (code != CLI_DONE || given->perplexity.by_position == 0) return code;
     putchar('\n');
@@ -317,7 +318,7 @@ static int print_tables(const settings *given, const tables *from, const cli_spr
 }
 
 static int print(const settings *given, const cli_model *model, const tables *from) {
-    const cli_spread_cost cost = cli_spread_costs(model);
+    const cli_mesh_cost cost = cli_mesh_costs(model);
     if (!given->lm.common.json) return print_tables(given, from, &cost);
     cli_json *json = cli_document_begin();
     if (json == NULL) return CLI_FAILED;
@@ -325,11 +326,11 @@ static int print(const settings *given, const cli_model *model, const tables *fr
     cli_json_text(json, "attention", model->said);
     cli_table_json(from->contexts, json, "rows");
     if (given->perplexity.by_position > 0) cli_table_json(from->positions, json, "positions");
-    cli_spread_costs_json(&cost, json);
+    cli_mesh_costs_json(&cost, json);
     return cli_document_end(json);
 }
 
-static int run(const void *given) {
+static int run_perplexity(const void *given) {
     const settings *options = given;
     cli_model model = {0};
     cli_ids ids = {0};
@@ -337,11 +338,12 @@ static int run(const void *given) {
     plsh_error error;
     int code = check_stride(&options->perplexity);
     if (code == CLI_DONE) code = cli_ranks_agree(cli_model_open(&options->lm, &model));
-    if (code == CLI_DONE) code = cli_spread_open(&options->lm, options->perplexity.mesh, &model);
+    if (code == CLI_DONE) code = cli_mesh_open(&options->lm, options->perplexity.mesh, &model);
     if (code == CLI_DONE && model.ranks != NULL && options->perplexity.by_position > 0)
         code = cli_usage("--by-position: ranks go over all positions at once");
     if (code == CLI_DONE && !model.facts.causal)
-        code = cli_fail("%s: an encoder foresees nothing", options->lm.model.model);
+        code = cli_fail("%s: an encoder does not predict tokens; perplexity needs a causal model",
+                        options->lm.model.model);
     if (code == CLI_DONE)
         code = cli_ids_read(&options->lm, &model, options->perplexity.ids, options->perplexity.text,
                             false, &ids);
@@ -355,7 +357,7 @@ static int run(const void *given) {
     int32_t bos = -1;
     if (code == CLI_DONE) code = find_bos(options, &model, &bos);
     code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = cli_spread_same(&model, &cli_command_perplexity, options, &ids);
+    if (code == CLI_DONE) code = cli_mesh_same(&model, &cli_command_perplexity, options, &ids);
     if (code == CLI_DONE) cli_model_announce(&model);
     const cli_integers *contexts = &options->perplexity.context;
     if (code == CLI_DONE) {
@@ -374,19 +376,18 @@ static int run(const void *given) {
 
 const cli_command cli_command_perplexity = {
     .name = "perplexity",
-    .summary = "how well a model foresees a text",
-    .text = "Feeds a text to a model in windows of --context tokens, each alone, and scores every "
-            "token by what the model said before it came: loss in nats, perplexity, how often the "
-            "most likely token was right (accuracy), how often it was among the first 10 and 100, "
-            "the mean reciprocal rank, and the entropy of what it said. With --attention, under "
-            "another attention than its own. Under mpirun, plsh-mpi shares the tokens of a window "
-            "among its ranks.",
+    .summary = "how well a model predicts a text",
+    .text = "Runs a model over a text in independent windows of --context tokens and scores its "
+            "prediction of every token: loss in nats, perplexity, accuracy (how often the most "
+            "likely token was right), how often the token was among the first 10 and 100, the mean "
+            "reciprocal rank, and the entropy of the predictions. --attention replaces the model's "
+            "own attention. Under mpirun, plsh-mpi shares the tokens of a window among its ranks.",
     .example = "plsh perplexity --model model --text text.txt --context 512,1024\n"
                "plsh perplexity --model model --text text.txt --context 512,1024 "
                "--same-tokens --attention exact --sigma 64",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_perplexity,
     .over_ranks = true,
 };

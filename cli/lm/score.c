@@ -72,8 +72,8 @@ static int score_rows(window *w, const float *hidden, int64_t first, int64_t row
     return CLI_DONE;
 }
 
-static int run(window *w, int64_t chunk, float *hidden, bool keep_hidden,
-               void (*done)(int64_t tokens)) {
+static int run_window(window *w, int64_t chunk, float *hidden, bool keep_hidden,
+                      void (*done)(int64_t tokens)) {
     plsh_error error;
     int code = CLI_DONE;
     for (int64_t at = 0; code == CLI_DONE && at < w->count; at += chunk) {
@@ -89,7 +89,7 @@ static int run(window *w, int64_t chunk, float *hidden, bool keep_hidden,
 }
 
 /* All rows of this rank at once. */
-static int run_spread(window *w, float *hidden, void (*done)(int64_t tokens)) {
+static int run_over_ranks(window *w, float *hidden, void (*done)(int64_t tokens)) {
     const cli_model *m = w->model;
     plsh_block own = plsh_ranks_rows(m->ranks, w->count);
     plsh_encoding encoding = {.ids = w->ids,
@@ -123,8 +123,8 @@ static int run_any(window *w, const plsh_session_options *session, float *hidden
     status = plsh_ranks_agree_group(m->ranks, status, &error);
     w->logits = block;
     int code = status != PLSH_STATUS_OK ? cli_fail_error(&error)
-               : m->ranks != NULL       ? run_spread(w, states, done)
-                                        : run(w, session->chunk, states, hidden != NULL, done);
+               : m->ranks != NULL       ? run_over_ranks(w, states, done)
+                                  : run_window(w, session->chunk, states, hidden != NULL, done);
     if (states != hidden) free(states);
     if (block != given) free(block);
     w->logits = given;

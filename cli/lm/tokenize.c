@@ -40,7 +40,7 @@ static const cli_option tokenize_table[] = {
     {.name = "decode",
      .kind = CLI_FLAG,
      CLI_MEMBER(tokenize_options, decode),
-     .help = "ids on stdin, apart by blanks or commas, to text"},
+     .help = "decode: ids on stdin, separated by blanks or commas, to text"},
     {.name = "skip-special",
      .kind = CLI_FLAG,
      CLI_MEMBER(tokenize_options, skip_special),
@@ -200,7 +200,7 @@ static int decode(const settings *given, const plsh_tokenizer *tokenizer, const 
     return code;
 }
 
-static int run(const void *given) {
+static int run_tokenize(const void *given) {
     const settings *options = given;
     plsh_tokenizer *tokenizer;
     plsh_error error;
@@ -222,13 +222,12 @@ static int run(const void *given) {
 const cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "text to token ids, and ids to text",
-    .text =
-        "Reads a text on stdin, byte for byte (a newline at its end is part of it), and prints "
-        "its ids as the Hugging Face tokenizers library gives them; with --decode the other way "
-        "round. Bytes that are no UTF-8 become U+FFFD.",
+    .text = "Reads a text on stdin, byte for byte (a newline at its end is part of it), and prints "
+            "its ids as the Hugging Face tokenizers library gives them; with --decode the other "
+            "way round. Invalid UTF-8 becomes U+FFFD.",
     .example = "plsh tokenize --tokenizer model < text.txt",
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_tokenize,
 };

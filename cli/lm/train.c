@@ -121,13 +121,13 @@ static plsh_train_options trainer_options(const work *w) {
 /* The ranks, which are told the same; before anything is written. */
 static int open_ranks(work *w) {
     const cli_train_steps *s = &w->given->steps;
-    int code = cli_spread_open(&w->given->lm, s->mesh, &w->model);
+    int code = cli_mesh_open(&w->given->lm, s->mesh, &w->model);
     const plsh_ranks *ranks = w->model.ranks;
     if (code == CLI_DONE && ranks != NULL && s->batch < ranks->groups)
         code = cli_usage("--mesh %s: %lld groups share a --batch of %lld windows; give it one for "
                          "each, at least",
                          s->mesh, (long long)ranks->groups, (long long)s->batch);
-    if (code == CLI_DONE) code = cli_spread_same_settings(&w->model, &cli_command_train, w->given);
+    if (code == CLI_DONE) code = cli_mesh_same_settings(&w->model, &cli_command_train, w->given);
     return cli_ranks_agree(code);
 }
 
@@ -260,10 +260,10 @@ static int open_data(work *w) {
 /* Does every rank learn, and hold out, what the first does? */
 static int same_data(const work *w) {
     const cli_model *m = &w->model;
-    int code = cli_spread_same_tokens(m, "tokens of --text", plsh_corpus_ids(w->corpus),
-                                      plsh_corpus_count(w->corpus));
+    int code = cli_mesh_same_tokens(m, "tokens of --text", plsh_corpus_ids(w->corpus),
+                                    plsh_corpus_count(w->corpus));
     if (code != CLI_DONE) return code;
-    return cli_spread_same_tokens(m, "tokens of --eval-text", w->eval.values, w->eval.count);
+    return cli_mesh_same_tokens(m, "tokens of --eval-text", w->eval.values, w->eval.count);
 }
 
 static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s->accumulate; }
@@ -406,7 +406,7 @@ static int find_checkpoint(const work *w, char folder[PATH]) {
         plsh_checkpoint_newest(out, &step, &found, &passed, &damage) != PLSH_STATUS_OK)
         code = cli_fail_error(&damage);
     code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = cli_spread_checkpoint(&w->model, out, &step);
+    if (code == CLI_DONE) code = cli_mesh_checkpoint(&w->model, out, &step);
     folder[0] = '\0';
     if (code != CLI_DONE || step < 0) return code;
     if (plsh_checkpoint_folder(out, step, folder, PATH, &error) != PLSH_STATUS_OK)
@@ -488,7 +488,7 @@ static int evaluate(work *w) {
     for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
         code = cli_score_window(&w->lm, &w->model, w->eval.values + k * length, length, 1, &scores,
                                 NULL, NULL, NULL);
-    code = cli_spread_scores(&w->model, code, &scores);
+    code = cli_mesh_scores(&w->model, code, &scores);
     if (code != CLI_DONE) return code;
     const double loss = fabs(scores.nll) / (double)scores.tokens; /* a NaN without its sign */
     cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step, loss,
@@ -643,13 +643,13 @@ static int finish(work *w, bool finished_before, double seconds) {
     if (code == CLI_DONE) plot(w);
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
-    const cli_spread_cost cost = cli_spread_costs(&w->model);
+    const cli_mesh_cost cost = cli_mesh_costs(&w->model);
     if (cost.over_ranks) code = cli_train_log_costs(&w->log, w->state.step, &cost);
     if (code != CLI_DONE || w->given->lm.common.json) return code;
     printf("%lld step%s, %lld of them skipped", (long long)w->state.step,
            w->state.step == 1 ? "" : "s", (long long)w->state.skipped);
     if (!finished_before) printf(", last loss %.5f, in %.4g s", w->last_loss, seconds);
-    cli_spread_costs_print(&cost, "; ");
+    cli_mesh_costs_print(&cost, "; ");
     printf("; %s in %s\n", w->given->lora.rank > 0 ? "the adapter is" : "the model is", out);
     return CLI_DONE;
 }
@@ -672,7 +672,7 @@ static int train(work *w) {
                                   w->saved >= 0 ? w->state.log_bytes : -1, w->state.step,
                                   given->lm.common.json);
     code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = cli_spread_same_weights(&w->model);
+    if (code == CLI_DONE) code = cli_mesh_same_weights(&w->model);
     if (code != CLI_DONE) return code;
     const bool finished_before = w->state.step >= w->schedule.steps;
     w->folder.begun = true;
@@ -682,7 +682,7 @@ static int train(work *w) {
     return code == CLI_DONE ? finish(w, finished_before, cli_seconds() - start) : code;
 }
 
-static int run(const void *given) {
+static int run_train(const void *given) {
     work w = {.given = given, .saved = -1, .folder.lock = -1, .last_loss = NAN};
     int code = cli_train_check(given);
     if (code == CLI_DONE) code = open_ranks(&w);
@@ -721,14 +721,14 @@ static const cli_group groups[] = {
 const cli_command cli_command_train = {
     .name = "train",
     .summary = "trains a language model from scratch, or adapters (LoRA) on top of one",
-    .text = "Learns a text in windows of --context tokens with AdamW, in float32. The folder --out "
-            "holds the checkpoints, the log, and at the end a model that plsh and transformers "
-            "load, or an adapter that PEFT loads. The same command with --resume goes on after "
-            "anything, kill -9 too, as if it had not stopped; Ctrl-C writes a checkpoint first. "
-            "The last tokens that fill no window are left out. Results are the same for any number "
-            "of threads. --json prints a line of JSON per step, as in the log. Under mpirun, "
-            "plsh-mpi shares the tokens of every batch among its ranks; "
-            "any number of them can resume.",
+    .text =
+        "Trains on a text in windows of --context tokens with AdamW, in float32. The folder --out "
+        "holds the checkpoints, the log, and at the end a model that plsh and transformers load, "
+        "or an adapter that PEFT loads. The same command with --resume continues after any end, "
+        "kill -9 included, as if the run had not stopped. Ctrl-C writes a checkpoint before it "
+        "stops. Tokens after the last whole window are left out. Results are the same for any "
+        "number of threads. --json prints a line of JSON per step, as in the log. Under mpirun, "
+        "plsh-mpi shares the tokens of every batch among its ranks; any number of them can resume.",
     .example = "plsh train --fresh model/config.json --tokenizer model --text text.txt "
                "--context 128 --steps 4 --out scratch --attention plsh --samples 10 --sigma 16\n"
                "plsh train --base model --text text.txt --context 128 --steps 4 --lora-rank 4 "
@@ -736,7 +736,7 @@ const cli_command cli_command_train = {
     .groups = groups,
     .group_count = CLI_COUNT(groups),
     .settings_size = sizeof(settings),
-    .run = run,
+    .run = run_train,
     .configure = cli_config_read,
     .over_ranks = true,
 };

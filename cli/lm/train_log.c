@@ -127,7 +127,7 @@ int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *s) 
                       (long long)s->tokens);
 }
 
-int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_spread_cost *cost) {
+int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_mesh_cost *cost) {
     return print_line(log,
                       "{\"step\": %lld, \"bytes_sent\": %lld, \"waited\": %.5g, "
                       "\"peak_bytes\": %lld}\n",

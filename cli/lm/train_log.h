@@ -2,7 +2,7 @@
 #ifndef PLSH_CLI_LM_TRAIN_LOG_H
 #define PLSH_CLI_LM_TRAIN_LOG_H
 
-#include "cli/lm/spread.h"
+#include "cli/lm/mesh.h"
 
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ typedef struct cli_train_step {
 int cli_train_log_step(cli_train_log *log, const cli_train_step *step);
 int cli_train_log_skip(cli_train_log *log, int64_t step, const char *reason);
 int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *scores);
-int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_spread_cost *cost);
+int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_mesh_cost *cost);
 
 /* Could it be drawn there? For a place that was asked for, before the work. */
 int cli_train_log_plot_check(const char *svg);

@@ -23,17 +23,17 @@ const cli_option cli_train_data_table[CLI_TRAIN_DATA_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, fresh),
      .value = "FILE",
-     .help = "new weights of this Hugging Face configuration (a config.json)"},
+     .help = "train new weights for this Hugging Face configuration (a config.json)"},
     {.name = "base",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, base),
      .value = "PATH",
-     .help = "go on with these weights: a folder, or a .gguf file for LoRA"},
+     .help = "start from these weights: a folder, or a .gguf file for LoRA"},
     {.name = "adapter",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, adapter),
      .value = "DIR",
-     .help = "go on with this PEFT adapter"},
+     .help = "start from this PEFT adapter"},
     {.name = "tokenizer",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, tokenizer),
@@ -43,25 +43,25 @@ const cli_option cli_train_data_table[CLI_TRAIN_DATA_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, text),
      .value = "FILE",
-     .help = "what to learn: a text, or a file of tokens that an earlier run made",
+     .help = "training data: a text, or a file of tokens that an earlier run made",
      .required = true},
     {.name = "tokens",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, tokens),
      .value = "FILE",
-     .help = "where the text's tokens are kept and looked for; else in --out"},
+     .help = "file for the tokens of the text, reused by later runs; else in --out"},
     {.name = "order",
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_train_data, order),
      .value = "NAME",
-     .help = "text: as it comes; rows: its lines shuffled and joined by blanks",
+     .help = "text: in its own order; rows: its lines shuffled and joined by blanks",
      .fallback = "text",
      .choices = order_choices},
     {.name = "order-seed",
      .kind = CLI_SEED,
      CLI_MEMBER(cli_train_data, order_seed),
      .value = "N",
-     .help = "of the shuffled rows",
+     .help = "seed of the shuffled rows",
      .fallback = "42"},
     {.name = "out",
      .kind = CLI_FILE,
@@ -73,7 +73,7 @@ const cli_option cli_train_data_table[CLI_TRAIN_DATA_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, config),
      .value = "FILE",
-     .help = "any of these options from a JSON file; the command line overrules it"},
+     .help = "a JSON file with any of these options; the command line overrides it"},
 };
 
 const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
@@ -102,14 +102,14 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_train_steps, steps),
      .value = "N",
-     .help = "how many; 0: as --epochs says",
+     .help = "number of steps; 0: from --epochs",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "epochs",
      .kind = CLI_REAL,
      CLI_MEMBER(cli_train_steps, epochs),
      .value = "X",
-     .help = "passes over the data",
+     .help = "epochs: how often the data is used",
      .fallback = "1",
      .range = {.least = 0, .most = 1e6, .above = true}},
     {.name = "lr",
@@ -176,13 +176,15 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      .kind = CLI_REAL,
      CLI_MEMBER(cli_train_steps, dropout),
      .value = "X",
-     .help = "of hidden states; -1: of these and of attention weights as the configuration says",
+     .help = "dropout of hidden states; -1: of hidden states and attention weights, from the "
+             "configuration",
      .fallback = "-1",
      .range = {.least = -1, .most = 1, .below = true}},
     {.name = "recompute",
      .kind = CLI_FLAG,
      CLI_MEMBER(cli_train_steps, recompute),
-     .help = "make a layer's activations again in the backward pass: slower, less memory"},
+     .help = "recompute a layer's activations in the backward pass (gradient checkpointing): "
+             "slower, less memory"},
     {.name = "draws",
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_train_steps, draws),
@@ -198,7 +200,7 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_train_steps, patience),
      .value = "N",
-     .help = "steps in a row whose loss or gradients are not finite before it stops",
+     .help = "stop after this many steps in a row whose loss or gradients are not finite",
      .fallback = "5",
      .range = CLI_AT_LEAST(1)},
     CLI_MESH_OPTION(cli_train_steps, mesh),
@@ -209,7 +211,7 @@ const cli_option cli_train_lora_table[CLI_TRAIN_LORA_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_train_lora, rank),
      .value = "N",
-     .help = "train adapters of this rank on top of the weights; 0: the weights",
+     .help = "train LoRA adapters of this rank; 0: train the weights",
      .fallback = "0",
      .range = CLI_BETWEEN(0, 65536)},
     {.name = "lora-alpha",
@@ -223,7 +225,7 @@ const cli_option cli_train_lora_table[CLI_TRAIN_LORA_COUNT] = {
      .kind = CLI_REAL,
      CLI_MEMBER(cli_train_lora, dropout),
      .value = "X",
-     .help = "of what goes into an adapter",
+     .help = "dropout of an adapter's input",
      .fallback = "0",
      .range = {.least = 0, .most = 1, .below = true}},
     {.name = "lora-targets",
@@ -251,7 +253,7 @@ const cli_option cli_train_records_table[CLI_TRAIN_RECORDS_COUNT] = {
     {.name = "resume",
      .kind = CLI_FLAG,
      CLI_MEMBER(cli_train_records, resume),
-     .help = "go on from the last checkpoint in --out, bit for bit; from the beginning where there "
+     .help = "continue from the last checkpoint in --out, bit for bit; from the beginning if there "
              "is none"},
     {.name = "from",
      .kind = CLI_FILE,
@@ -267,7 +269,7 @@ const cli_option cli_train_records_table[CLI_TRAIN_RECORDS_COUNT] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_train_records, eval_every),
      .value = "N",
-     .help = "steps between its scorings; 0: only at the end",
+     .help = "steps between evaluations; 0: only at the end",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "eval-limit",
@@ -281,12 +283,13 @@ const cli_option cli_train_records_table[CLI_TRAIN_RECORDS_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_records, log),
      .value = "FILE",
-     .help = "a JSON line for each step and scoring; else log.jsonl in --out"},
+     .help = "a JSON line for each step and evaluation; else log.jsonl in --out"},
     {.name = "plot",
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_records, plot),
      .value = "FILE",
-     .help = "the log as SVG, at the end and at SIGUSR1; else log.svg in --out, where gnuplot is"},
+     .help = "plot of the log as SVG, at the end and at SIGUSR1; else log.svg in --out if gnuplot "
+             "is installed"},
 };
 
 int cli_train_check(const cli_train_settings *given) {
@@ -298,13 +301,13 @@ int cli_train_check(const cli_train_settings *given) {
     if (data->fresh != NULL && (lora->rank > 0 || data->adapter != NULL))
         return cli_usage("adapters go on top of a model that is given with --base");
     if (data->adapter != NULL && lora->rank == 0)
-        return cli_usage("--adapter: say its --lora-rank too");
+        return cli_usage("--adapter: give its --lora-rank too");
     const char *without_rank = lora->alpha > 0           ? "alpha"
                                : lora->dropout > 0       ? "dropout"
                                : lora->targets.count > 0 ? "targets"
                                                          : NULL;
     if (lora->rank == 0 && without_rank != NULL)
-        return cli_usage("--lora-%s goes with --lora-rank, which says that adapters are trained",
+        return cli_usage("--lora-%s needs --lora-rank, which turns on the training of adapters",
                          without_rank);
     if (given->steps.steps > 0 && cli_option_given("epochs"))
         return cli_usage("--steps and --epochs: give one of them");
@@ -315,7 +318,7 @@ int cli_train_check(const cli_train_settings *given) {
                                                            : given->steps.beta2);
     if (cli_attention_check(&given->lm) != CLI_DONE) return CLI_USAGE;
     if (given->steps.dropout < 0 && given->steps.dropout != -1)
-        return cli_usage("--dropout: 0 or more, or -1 for what the configuration says");
+        return cli_usage("--dropout: 0 or more, or -1 for that of the configuration");
     if (records->from != NULL && !records->resume) return cli_usage("--from goes with --resume");
     if (records->eval_text == NULL && (records->eval_every > 0 || records->eval_limit > 0))
         return cli_usage("--eval-%s goes with --eval-text, the text that is scored",

@@ -2,7 +2,7 @@
 #ifndef PLSH_CLI_LM_TRAIN_OPTIONS_H
 #define PLSH_CLI_LM_TRAIN_OPTIONS_H
 
-#include "cli/lm/spread.h"
+#include "cli/lm/mesh.h"
 
 typedef struct cli_train_data {
     const char *fresh, *base, *adapter, *tokenizer, *text, *tokens, *out, *config;

@@ -373,7 +373,7 @@ static void in_child(void) {
     pool.retry = 0;
 }
 
-static void prepare(void) {
+static void prepare_pool(void) {
     pool.processors = plsh_processors_of_affinity();
     pthread_atfork(before_fork, in_parent, in_child);
 }
@@ -403,7 +403,7 @@ static bool make_worker(worker *which) {
 static void make_workers(int seats) {
     enum { RETRY = 1000000000 };
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, prepare);
+    pthread_once(&once, prepare_pool);
     int most = pool.processors - 1, wanted = atomic_load(&pool.wanted);
     if (most > PLSH_THREADS_MAX) most = PLSH_THREADS_MAX;
     if (wanted > most) wanted = most;

@@ -1,5 +1,5 @@
 /* model: whole sequences at once: encoders, whose tokens see all of their own, and causal models,
- * whose rows are spread over ranks. */
+ * whose rows are distributed over ranks. */
 #include "base/arena.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -101,8 +101,8 @@ static void finish(const encoder *e, const plsh_layer_buffers *b) {
     plsh_norm_forward(&model->final_norm, shape, b->x, b->x, hidden, model->threads);
 }
 
-static plsh_status run(encoder *e, const plsh_layer_buffers *b, const plsh_linear_engine *engine,
-                       plsh_error *error) {
+static plsh_status run_layers(encoder *e, const plsh_layer_buffers *b,
+                              const plsh_linear_engine *engine, plsh_error *error) {
     const plsh_model *model = e->model;
     const plsh_encoding *from = e->encoding;
     plsh_layer_pass pass = {.model = model,
@@ -132,8 +132,8 @@ static plsh_layer_buffers lay_out(encoder *e, plsh_arena *arena, plsh_linear_eng
 }
 
 /* Everything that may fail on one rank alone. */
-static plsh_status prepare(encoder *e, plsh_layer_buffers *b, plsh_linear_engine *engine,
-                           char **memory, plsh_error *error) {
+static plsh_status prepare_encoder(encoder *e, plsh_layer_buffers *b, plsh_linear_engine *engine,
+                                   char **memory, plsh_error *error) {
     plsh_status status = check(e->model, e->encoding, error);
     if (status) return status;
     plsh_arena arena = {0};
@@ -159,9 +159,9 @@ plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *enco
     plsh_linear_engine engine = {.kernels = model->kernels, .threads = model->threads};
     plsh_layer_buffers b = {0};
     char *memory = NULL;
-    plsh_status status = prepare(&e, &b, &engine, &memory, error);
+    plsh_status status = prepare_encoder(&e, &b, &engine, &memory, error);
     status = plsh_ranks_agree_group(encoding->ranks, status, error);
-    if (!status) status = run(&e, &b, &engine, error);
+    if (!status) status = run_layers(&e, &b, &engine, error);
     plsh_release(memory);
     return status;
 }

@@ -42,7 +42,7 @@ static void place_nodes(spectral_integral *in) {
     }
 }
 
-static bool prepare(spectral_integral *in, int64_t n, double sigma, int64_t s) {
+static bool prepare_integral(spectral_integral *in, int64_t n, double sigma, int64_t s) {
     if (n < 1 || s < 1 || !(sigma > 0 && sigma < INFINITY)) return false;
     in->sigma = sigma;
     in->s = (double)s;
@@ -122,13 +122,13 @@ static double error_of(spectral_integral *in, double level) {
 
 double plsh_spectral_error_integral(int64_t n, double sigma, int64_t s, double delta) {
     spectral_integral in;
-    if (!plsh_is_probability(delta) || !prepare(&in, n, sigma, s)) return NAN;
+    if (!plsh_is_probability(delta) || !prepare_integral(&in, n, sigma, s)) return NAN;
     return fmin(plsh_spectral_error(n, sigma, s, delta), error_of(&in, log(2 * (double)n / delta)));
 }
 
 double plsh_spectral_expectation_integral(int64_t n, double sigma, int64_t s) {
     spectral_integral in;
-    if (!prepare(&in, n, sigma, s)) return NAN;
+    if (!prepare_integral(&in, n, sigma, s)) return NAN;
     in.level = log((double)n);
     in.begin = best_theta(sigma, log(2 * (double)n), in.s);
     in.sign = 1;
@@ -138,7 +138,7 @@ double plsh_spectral_expectation_integral(int64_t n, double sigma, int64_t s) {
 
 double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, double eps) {
     spectral_integral in;
-    if (!(eps > 0) || !prepare(&in, n, sigma, s)) return NAN;
+    if (!(eps > 0) || !prepare_integral(&in, n, sigma, s)) return NAN;
     double closed = plsh_spectral_tail(n, sigma, s, eps);
     if (isinf(eps)) return 0;
     /* The closed form's theta at the l whose error is eps. */
@@ -155,7 +155,7 @@ double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, double ep
 int64_t plsh_spectral_samples_integral(int64_t n, double sigma, double eps, double delta) {
     int64_t enough = plsh_spectral_samples(n, sigma, eps, delta), few = 0;
     spectral_integral in;
-    if (enough == 0 || enough == INT64_MAX || !prepare(&in, n, sigma, 1)) return enough;
+    if (enough == 0 || enough == INT64_MAX || !prepare_integral(&in, n, sigma, 1)) return enough;
     while (enough - few > 1) {
         int64_t middle = few + (enough - few) / 2;
         in.s = (double)middle;

@@ -45,7 +45,7 @@ static void tear_down(trial *t) {
     for (int i = 0; i < 6; i++) free(all[i]);
 }
 
-static void run(trial *t) {
+static void run_trial(trial *t) {
     plsh_error error;
     plsh_plan *plan;
     void *workspace;
@@ -119,7 +119,7 @@ static void test_sampled(void **state) {
                  (int)t.head[0].partition.samples, t.magnitude,
                  t.a.causal ? "causal" : "bidirectional");
         set_up(&t, (uint64_t)variant);
-        run(&t);
+        run_trial(&t);
         check(&t, name, 1e-5 * t.magnitude);
         tear_down(&t);
     }
@@ -152,7 +152,7 @@ static void test_truncated(void **state) {
         snprintf(name, sizeof name, "%s %g, keys x %g, %s", exact ? "exact" : "window", size,
                  t.key_spread, t.a.causal ? "causal" : "bidirectional");
         set_up(&t, 50 + (uint64_t)variant);
-        run(&t);
+        run_trial(&t);
         check(&t, name, 1e-5);
         tear_down(&t);
     }
@@ -185,7 +185,7 @@ static void test_others(void **state) {
                                    .decay = plsh_decay_alibi(30)};
         t.head[0] = (plsh_head){.method = PLSH_METHOD_PLSH, .partition = set};
         set_up(&t, 80 + (uint64_t)variant);
-        run(&t);
+        run_trial(&t);
         static const char *const names[] = {"kerple-log", "limit 0.1", "scattered labels"};
         check(&t, names[variant / 2], 1e-5);
         tear_down(&t);
@@ -208,7 +208,7 @@ static void test_trivial(void **state) {
         if (i >= 2)
             t.head[0].partition = (plsh_partition){
                 .scheme = PLSH_SCHEME_LABELS, .samples = 1, .labels = labels, .label_count = 30};
-        run(&t);
+        run_trial(&t);
         for (size_t r = 0; r < t.rows; r++) {
             if (i < 2)
                 assert_true(t.certificate[r] == 0);
@@ -234,7 +234,7 @@ static void test_range(void **state) {
     t.head[0] = (plsh_head){.method = PLSH_METHOD_PLSH, .partition = plsh_partition_default(8, 4)};
     set_up(&t, 7);
     for (size_t i = 0; i < 100 * t.dv; i++) t.v[i] = i < 64 * t.dv ? 1000 : 1001;
-    run(&t);
+    run_trial(&t);
     for (size_t r = 0; r < 64; r++) assert_true(t.certificate[r] == 0);
     for (size_t r = 64; r < 100; r++) assert_in_range(1e6 * (double)t.certificate[r], 1, 1000001);
     tear_down(&t);
@@ -259,7 +259,7 @@ static void test_exact_is_tight(void **state) {
         t.v[i] = i < 200 ? 1 : 0;
     }
     oracle_attend(&t.a, t.q, t.k, t.v, oracle_decay, t.head, t.exact, NULL);
-    run(&t);
+    run_trial(&t);
     check(&t, "exact, equal keys", 1e-6);
     double tightest = INFINITY;
     for (size_t i = 0; i < 400; i++) {

@@ -199,7 +199,7 @@ static void *as_type(float *x, int64_t count, plsh_dtype type) {
     return bits;
 }
 
-static void run(trial *t) {
+static void run_trial(trial *t) {
     plsh_attention *a = &t->a;
     plsh_error error;
     plsh_plan *plan;
@@ -304,7 +304,7 @@ static void test_random(void **state) {
     int violated = 0, sharp = 0;
     for (uint64_t seed = 1; seed <= (uint64_t)runs; seed++) {
         trial *t = random_trial(seed);
-        run(t);
+        run_trial(t);
         violated += count_violations(t, seed, &sharp) > 0;
         free_trial(t);
     }

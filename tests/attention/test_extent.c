@@ -51,7 +51,8 @@ typedef struct result {
 } result;
 
 /* Both passes, in workspaces that are no larger than they must be and not zero. */
-static void run(const plsh_plan *plan, const plsh_extent *extent, const problem *p, result *out) {
+static void run_both_passes(const plsh_plan *plan, const plsh_extent *extent, const problem *p,
+                            result *out) {
     plsh_error error;
     size_t bytes = plsh_plan_workspace(plan), back = plsh_plan_backward_workspace(plan);
     void *workspace = aligned_alloc(64, bytes), *other = aligned_alloc(64, back);
@@ -106,8 +107,8 @@ static void compare(problem *p, const plsh_plan *large, const plsh_extent *exten
     a.key_offsets = extent->key_offsets;
     plsh_plan *small;
     assert_ok(plsh_plan_create(&a, &small, &error));
-    run(small, NULL, p, &expected);
-    run(large, extent, p, &found);
+    run_both_passes(small, NULL, p, &expected);
+    run_both_passes(large, extent, p, &found);
     assert_memory_equal(&found, &expected, sizeof found);
     plsh_plan_destroy(small);
 }

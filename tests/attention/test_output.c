@@ -48,7 +48,7 @@ typedef struct outcome {
     int64_t pairs;
 } outcome;
 
-static void run(const problem *p, const plsh_attention *a, outcome *out) {
+static void run_forward(const problem *p, const plsh_attention *a, outcome *out) {
     plsh_error error;
     plsh_plan *plan;
     plsh_report report;
@@ -74,10 +74,10 @@ static void compare(const problem *p, plsh_attention a, plsh_dtype dtype, size_t
     uint16_t *found = rounded(dtype, o, count);
     wide.o = o;
     a.o_dtype = PLSH_DTYPE_FLOAT32;
-    run(p, &a, &wide);
+    run_forward(p, &a, &wide);
     narrow.o = found;
     a.o_dtype = dtype;
-    run(p, &a, &narrow);
+    run_forward(p, &a, &narrow);
     uint16_t *expected = rounded(dtype, o, count);
     assert_memory_equal(found, expected, count * sizeof *found);
     assert_memory_equal(narrow.lse, wide.lse, sizeof wide.lse);

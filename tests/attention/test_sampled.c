@@ -140,7 +140,7 @@ static void tear_down(problem *p) {
     for (int i = 0; i < 5; i++) free(all[i]);
 }
 
-static void run(problem *p) {
+static void attend_with_lse(problem *p) {
     plsh_error error;
     assert_ok(plsh_attend(&p->a, p->q, p->k, p->v, p->o, p->lse, &error));
 }
@@ -154,7 +154,7 @@ static void check_definition(problem *p, const char *what, double allowed) {
     for (int method = 0; method < 2; method++) {
         for (int h = 0; h < p->a.head_count; h++)
             p->head[h].method = method ? PLSH_METHOD_MASKS : PLSH_METHOD_PLSH;
-        run(p);
+        attend_with_lse(p);
         double distance = oracle_distance(p->o, o, p->o_count);
         double lse_distance = oracle_distance(p->lse, lse, p->rows);
         if (!(distance <= allowed && lse_distance <= allowed * 4))
@@ -295,14 +295,14 @@ static void test_threads(void **state) {
     }
     set_up(&p, 21, 1);
     p.a.threads = 1;
-    run(&p);
+    attend_with_lse(&p);
     float *one = malloc(p.o_count * sizeof *one), *one_lse = malloc(p.rows * sizeof *one_lse);
     memcpy(one, p.o, p.o_count * sizeof *one);
     memcpy(one_lse, p.lse, p.rows * sizeof *one_lse);
     for (int threads = 2; threads <= 7; threads += 5) {
         p.a.threads = threads;
         memset(p.o, 0, p.o_count * sizeof *p.o);
-        run(&p);
+        attend_with_lse(&p);
         assert_memory_equal(one, p.o, p.o_count * sizeof *one);
         assert_memory_equal(one_lse, p.lse, p.rows * sizeof *one_lse);
     }
@@ -321,7 +321,7 @@ static void test_not_finite(void **state) {
         p.head[0].method = method ? PLSH_METHOD_MASKS : PLSH_METHOD_PLSH;
         set_up(&p, 33, 1);
         p.v[BAD * 4 + 1] = NAN;
-        run(&p);
+        attend_with_lse(&p);
         for (int i = 0; i < N; i++) {
             bool sees = plsh_partition_count(&p.head[0].partition, i, BAD) > 0;
             assert_int_equal(isnan(p.o[i * 4 + 1]), sees);
@@ -329,7 +329,7 @@ static void test_not_finite(void **state) {
         }
         p.v[BAD * 4 + 1] = 0;
         p.k[BAD * 4] = NAN;
-        run(&p);
+        attend_with_lse(&p);
         for (int i = 0; i < N; i++) {
             bool sees = plsh_partition_count(&p.head[0].partition, i, BAD) > 0;
             assert_int_equal(isnan(p.o[i * 4]), sees);

@@ -35,8 +35,8 @@ static plsh_model *open_model(const char *path, const plsh_model_options *option
 }
 
 /* Logits of all tokens, fed in steps of `each`, chunks of `chunk` tokens. */
-static float *run(const plsh_model *model, const plsh_npy *ids, const plsh_layer_attention *a,
-                  int64_t attention_count, int64_t chunk, int64_t each) {
+static float *run_model(const plsh_model *model, const plsh_npy *ids, const plsh_layer_attention *a,
+                        int64_t attention_count, int64_t chunk, int64_t each) {
     plsh_error error;
     plsh_session *session;
     plsh_model_facts facts = plsh_model_describe(model);
@@ -83,9 +83,9 @@ static void test_families(void **state) {
         plsh_npy ids = array_of("golden/models/%s/input_ids.npy", names[i]);
         plsh_npy logits = array_of("golden/models/%s/logits.npy", names[i]);
         plsh_model *model = open_model(folder_of("golden/models/%s/config.json", names[i]), NULL);
-        compare(names[i], run(model, &ids, NULL, 0, 0, 48), &logits, limit);
-        compare("  in chunks of 7", run(model, &ids, NULL, 0, 7, 48), &logits, limit);
-        compare("  token by token", run(model, &ids, NULL, 0, 0, 1), &logits, limit);
+        compare(names[i], run_model(model, &ids, NULL, 0, 0, 48), &logits, limit);
+        compare("  in chunks of 7", run_model(model, &ids, NULL, 0, 7, 48), &logits, limit);
+        compare("  token by token", run_model(model, &ids, NULL, 0, 0, 1), &logits, limit);
         plsh_model_close(model);
         plsh_npy_free(&ids);
         plsh_npy_free(&logits);
@@ -103,10 +103,10 @@ static void check_variant(const char *name, const char *variant, plsh_method met
     assert_ok(plsh_model_heads(model, method, 0, head, &error));
     for (int h = 0; h < 4; h++) head[h].block = 16;
     plsh_layer_attention attention = {.drop_rope = drop, .head = head, .head_count = 4};
-    compare(variant, run(model, &ids, &attention, 1, 0, 48), &logits, limit);
-    compare("  token by token", run(model, &ids, &attention, 1, 0, 1), &logits, limit);
+    compare(variant, run_model(model, &ids, &attention, 1, 0, 48), &logits, limit);
+    compare("  token by token", run_model(model, &ids, &attention, 1, 0, 1), &logits, limit);
     plsh_layer_attention each[2] = {attention, attention};
-    compare("  layer by layer", run(model, &ids, each, 2, 16, 48), &logits, limit);
+    compare("  layer by layer", run_model(model, &ids, each, 2, 16, 48), &logits, limit);
     plsh_model_close(model);
     plsh_npy_free(&ids);
     plsh_npy_free(&logits);
@@ -129,8 +129,8 @@ static void test_lora(void **state) {
     plsh_npy logits = test_shared_npy("golden/lora/logits.npy");
     plsh_model_options options = {.adapter = folder_of("golden/%s/adapter_config.json", "lora")};
     plsh_model *model = open_model(folder_of("golden/models/%s/config.json", "mistral"), &options);
-    compare("mistral with LoRA", run(model, &ids, NULL, 0, 0, 48), &logits, limit);
-    compare("  token by token", run(model, &ids, NULL, 0, 0, 1), &logits, limit);
+    compare("mistral with LoRA", run_model(model, &ids, NULL, 0, 0, 48), &logits, limit);
+    compare("  token by token", run_model(model, &ids, NULL, 0, 0, 1), &logits, limit);
     plsh_model_close(model);
     plsh_npy_free(&ids);
     plsh_npy_free(&logits);
@@ -264,7 +264,7 @@ static void test_stories(void **state) {
     plsh_npy logits = test_shared_npy("golden/stories260k/logits.npy");
     plsh_npy ids = {.count = (size_t)g.prompt_count, .data = g.prompt};
     plsh_model *model = open_model(folder, NULL);
-    compare("stories260k", run(model, &ids, NULL, 0, 0, 48), &logits, limit);
+    compare("stories260k", run_model(model, &ids, NULL, 0, 0, 48), &logits, limit);
     plsh_model_close(model);
     plsh_npy_free(&logits);
 }
@@ -288,7 +288,7 @@ static void test_smollm2(void **state) {
     plsh_npy best = test_shared_npy("golden/smollm2/valid_argmax.npy");
     plsh_model *model = open_model(gguf, NULL);
     const int64_t vocabulary = plsh_model_describe(model).vocabulary;
-    float *logits = run(model, &ids, NULL, 0, 0, 128);
+    float *logits = run_model(model, &ids, NULL, 0, 0, 128);
     for (int64_t i = 0; i < 128; i++) {
         int64_t top = 0;
         for (int64_t c = 1; c < vocabulary; c++) {

@@ -49,8 +49,8 @@ void problem_free(problem *p) {
 }
 
 /* Either pass: the other's arrays are NULL. */
-static plsh_status run(const plsh_attention *a, const plsh_forward *forward,
-                       const plsh_backward *backward, plsh_report *report, plsh_error *error) {
+static plsh_status run_pass(const plsh_attention *a, const plsh_forward *forward,
+                            const plsh_backward *backward, plsh_report *report, plsh_error *error) {
     plsh_plan *plan;
     void *workspace;
     plsh_status status = plsh_plan_create(a, &plan, error);
@@ -72,7 +72,7 @@ static plsh_status run(const plsh_attention *a, const plsh_forward *forward,
 plsh_status problem_forward(problem *p, plsh_error *error) {
     plsh_forward arrays = {
         .q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse, .dropout = p->dropout};
-    return run(&p->a, &arrays, NULL, &p->forward, error);
+    return run_pass(&p->a, &arrays, NULL, &p->forward, error);
 }
 
 plsh_backward problem_arrays(const problem *p) {
@@ -91,12 +91,12 @@ plsh_backward problem_arrays(const problem *p) {
 
 plsh_status problem_run_backward(const plsh_attention *a, const plsh_backward *arrays,
                                  plsh_report *report, plsh_error *error) {
-    return run(a, NULL, arrays, report, error);
+    return run_pass(a, NULL, arrays, report, error);
 }
 
 plsh_status problem_backward(problem *p, plsh_error *error) {
     plsh_backward arrays = problem_arrays(p);
-    return run(&p->a, NULL, &arrays, &p->backward, error);
+    return run_pass(&p->a, NULL, &arrays, &p->backward, error);
 }
 
 void problem_halve(problem *p, plsh_dtype type, uint16_t *halves[3]) {

@@ -24,7 +24,7 @@ static atomic_long calls;
 static long wanted = -1;
 static int how, names = -1;
 
-__attribute__((constructor)) static void prepare(void) {
+__attribute__((constructor)) static void arm_fault(void) {
     const char *fault = getenv("PLSH_FAULT"), *path = getenv("PLSH_FAULT_LOG");
     if (fault != NULL && sscanf(fault, "%ld:%d", &wanted, &how) != 2) abort();
     if (path != NULL)

@@ -1,6 +1,6 @@
 /* cli: what the commands that run models do over the ranks of plsh-mpi. In plsh there is one. */
-#ifndef PLSH_CLI_LM_SPREAD_H
-#define PLSH_CLI_LM_SPREAD_H
+#ifndef PLSH_CLI_LM_MESH_H
+#define PLSH_CLI_LM_MESH_H
 
 #include "cli/lm/score.h"
 #include "cli/output.h"
@@ -14,7 +14,7 @@
     }
 
 /* model->ranks, for a mesh "2x4" or NULL. Sessions, and what only they have, are refused. */
-int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model);
+int cli_mesh_open(const cli_lm *options, const char *mesh, cli_model *model);
 
 /* Have all ranks what the first has? A stale copy of a file on one host would give wrong figures,
  * or ranks that wait for ever. All call these at the same place; they fail on all, with the number
@@ -22,40 +22,40 @@ int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model);
  *     settings: the command's options but for names of files that are compared by what is in them,
  *               and what is a rank's own (threads, ..)
  *     weights:  the model's, all of them */
-int cli_spread_same_settings(const cli_model *model, const cli_command *command,
-                             const void *settings);
-int cli_spread_same_weights(const cli_model *model);
-int cli_spread_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
-                           int64_t count);
+int cli_mesh_same_settings(const cli_model *model, const cli_command *command,
+                           const void *settings);
+int cli_mesh_same_weights(const cli_model *model);
+int cli_mesh_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
+                         int64_t count);
 
 /* All three. */
-int cli_spread_same(const cli_model *model, const cli_command *command, const void *settings,
-                    const cli_ids *ids);
+int cli_mesh_same(const cli_model *model, const cli_command *command, const void *settings,
+                  const cli_ids *ids);
 
 /* *step, the last checkpoint in the folder of a run (-1: none), becomes the first rank's, which a
  * rank that does not see it refuses for all. */
-int cli_spread_checkpoint(const cli_model *model, const char *run, int64_t *step);
+int cli_mesh_checkpoint(const cli_model *model, const char *run, int64_t *step);
 
 /* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
-int cli_spread_scores(const cli_model *model, int code, cli_scores *scores);
+int cli_mesh_scores(const cli_model *model, int code, cli_scores *scores);
 
 /* What a run cost so far: the most of a rank. All ranks call it. */
-typedef struct cli_spread_cost {
+typedef struct cli_mesh_cost {
     bool over_ranks; /* false: there is nobody to send to, or to wait for */
     int64_t bytes_sent, peak_bytes;
     double waited;
-} cli_spread_cost;
+} cli_mesh_cost;
 
-cli_spread_cost cli_spread_costs(const cli_model *model);
+cli_mesh_cost cli_mesh_costs(const cli_model *model);
 
 /* peak_bytes, and over ranks bytes_sent and waited. In words, to stdout: the latter two after
  * `before`, nothing for one process. */
-void cli_spread_costs_json(const cli_spread_cost *cost, cli_json *json);
-void cli_spread_costs_print(const cli_spread_cost *cost, const char *before);
+void cli_mesh_costs_json(const cli_mesh_cost *cost, cli_json *json);
+void cli_mesh_costs_print(const cli_mesh_cost *cost, const char *before);
 
 /* Rows that are spread over the ranks of one group, into an array [rows][columns] that the first
  * one writes; `own` are this rank's, NULL on all where it was not asked for. */
-int cli_spread_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
-                    float *own);
+int cli_mesh_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
+                  float *own);
 
 #endif

@@ -1,5 +1,5 @@
 /* cli: what the commands that run models do over the ranks of plsh-mpi. */
-#include "cli/lm/spread.h"
+#include "cli/lm/mesh.h"
 
 #include "cli/lm/config.h"
 #include "cli/message.h"
@@ -15,7 +15,7 @@ enum {
     WORDS = 4096     /* of settings, at most */
 };
 
-int cli_spread_open(const cli_lm *options, const char *mesh, cli_model *model) {
+int cli_mesh_open(const cli_lm *options, const char *mesh, cli_model *model) {
     int code = cli_ranks_mesh(mesh, &model->ranks);
     if (code == CLI_DONE && model->ranks != NULL && options->model.kv != 0)
         return cli_usage("--kv: over ranks keys and values are float32");
@@ -42,8 +42,8 @@ static void name_setting(const plsh_ranks *ranks, const char *settings, plsh_err
     }
 }
 
-int cli_spread_same_settings(const cli_model *model, const cli_command *command,
-                             const void *settings) {
+int cli_mesh_same_settings(const cli_model *model, const cli_command *command,
+                           const void *settings) {
     static const char *const not_compared[] = {
         "model",  "adapter", "base", "fresh", "tokenizer", "text",    "ids", "eval-text",
         "tokens", "config",  "json", "quiet", "isa",       "threads", NULL};
@@ -60,7 +60,7 @@ int cli_spread_same_settings(const cli_model *model, const cli_command *command,
     return cli_fail_error(&error);
 }
 
-int cli_spread_same_weights(const cli_model *model) {
+int cli_mesh_same_weights(const cli_model *model) {
     plsh_error error;
     if (model->ranks == NULL) return CLI_DONE;
     const uint64_t checksum = plsh_model_checksum(model->model);
@@ -68,20 +68,20 @@ int cli_spread_same_weights(const cli_model *model) {
                   &error);
 }
 
-int cli_spread_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
-                           int64_t count) {
+int cli_mesh_same_tokens(const cli_model *model, const char *what, const int32_t *ids,
+                         int64_t count) {
     plsh_error error;
     return finish(plsh_ranks_same(model->ranks, what, ids, count, sizeof *ids, &error), &error);
 }
 
-int cli_spread_same(const cli_model *model, const cli_command *command, const void *settings,
-                    const cli_ids *ids) {
-    int code = cli_spread_same_settings(model, command, settings);
-    if (code == CLI_DONE) code = cli_spread_same_tokens(model, "tokens", ids->values, ids->count);
-    return code == CLI_DONE ? cli_spread_same_weights(model) : code;
+int cli_mesh_same(const cli_model *model, const cli_command *command, const void *settings,
+                  const cli_ids *ids) {
+    int code = cli_mesh_same_settings(model, command, settings);
+    if (code == CLI_DONE) code = cli_mesh_same_tokens(model, "tokens", ids->values, ids->count);
+    return code == CLI_DONE ? cli_mesh_same_weights(model) : code;
 }
 
-int cli_spread_checkpoint(const cli_model *model, const char *run, int64_t *step) {
+int cli_mesh_checkpoint(const cli_model *model, const char *run, int64_t *step) {
     const plsh_ranks *ranks = model->ranks;
     char folder[PLSH_CHECKPOINT_PATH];
     plsh_error error;
@@ -101,7 +101,7 @@ int cli_spread_checkpoint(const cli_model *model, const char *run, int64_t *step
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
-int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
+int cli_mesh_scores(const cli_model *model, int code, cli_scores *s) {
     const plsh_ranks *ranks = model->ranks;
     if (ranks == NULL) return code;
     code = cli_ranks_agree(code);
@@ -123,25 +123,25 @@ int cli_spread_scores(const cli_model *model, int code, cli_scores *s) {
 
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
-cli_spread_cost cli_spread_costs(const cli_model *model) {
+cli_mesh_cost cli_mesh_costs(const cli_model *model) {
     const plsh_ranks *ranks = model->ranks;
     plsh_traffic own = {0};
     if (ranks != NULL) own = ranks->traffic(ranks->context);
     double most[] = {(double)own.bytes_sent, own.waited, (double)cli_peak_bytes()};
     cli_ranks_most(most, CLI_COUNT(most));
-    return (cli_spread_cost){.over_ranks = ranks != NULL,
-                             .bytes_sent = (int64_t)most[0],
-                             .waited = most[1],
-                             .peak_bytes = (int64_t)most[2]};
+    return (cli_mesh_cost){.over_ranks = ranks != NULL,
+                           .bytes_sent = (int64_t)most[0],
+                           .waited = most[1],
+                           .peak_bytes = (int64_t)most[2]};
 }
 
-void cli_spread_costs_json(const cli_spread_cost *cost, cli_json *json) {
+void cli_mesh_costs_json(const cli_mesh_cost *cost, cli_json *json) {
     if (cost->over_ranks) cli_json_integer(json, "bytes_sent", cost->bytes_sent);
     if (cost->over_ranks) cli_json_number(json, "waited", cost->waited);
     cli_json_integer(json, "peak_bytes", cost->peak_bytes);
 }
 
-void cli_spread_costs_print(const cli_spread_cost *cost, const char *before) {
+void cli_mesh_costs_print(const cli_mesh_cost *cost, const char *before) {
     if (cost->over_ranks)
         printf("%sa rank sent up to %lld bytes and waited up to %.4g s", before,
                (long long)cost->bytes_sent, cost->waited);
@@ -197,8 +197,8 @@ static plsh_status write_rows(const plsh_ranks *ranks, plsh_file *file, int64_t 
     return status;
 }
 
-int cli_spread_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
-                    float *own) {
+int cli_mesh_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
+                  float *own) {
     const plsh_ranks *ranks = model->ranks;
     const int64_t shape[] = {rows, columns};
     if (ranks == NULL) return cli_output_array(output, PLSH_DTYPE_FLOAT32, 2, shape, own);
