@@ -336,10 +336,11 @@ static product forward_product(const plsh_linear_engine *engine, const plsh_line
     return p;
 }
 
-/* The sums of groups of one row of x have to fit into the workspace. */
-static bool is_few(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
-    return rows <= PLSH_LINEAR_FEW && (size_t)(rows * (in / PLSH_LINEAR_GROUP)) * sizeof(float) <=
-                                          plsh_linear_workspace(engine->threads);
+/* The sums of the groups of x have to fit into the memory of one thread, for as many rows as are
+ * few: how a product is computed depends neither on the threads nor on the other rows. */
+static bool is_few(int64_t rows, int64_t in) {
+    return rows <= PLSH_LINEAR_FEW &&
+           (size_t)(PLSH_LINEAR_FEW * (in / PLSH_LINEAR_GROUP)) * sizeof(float) <= thread_bytes();
 }
 
 void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linear *layers,
@@ -347,7 +348,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
     if (rows == 0) return;
     for (int from = 0; from < count; from += MOST_LAYERS) {
         const int some = count - from < MOST_LAYERS ? count - from : MOST_LAYERS;
-        if (is_few(engine, rows, layers[from].in)) {
+        if (is_few(rows, layers[from].in)) {
             forward_few(engine, layers + from, y + from, some, rows, x, false);
             continue;
         }
@@ -361,7 +362,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
 void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
                          plsh_const_matrix x, plsh_matrix y, bool add) {
     if (rows == 0) return;
-    if (is_few(engine, rows, layer->in)) {
+    if (is_few(rows, layer->in)) {
         forward_few(engine, layer, &y, 1, rows, x, add);
         return;
     }

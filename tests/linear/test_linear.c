@@ -280,6 +280,26 @@ static void test_bits(void **unused) {
     }
 }
 
+/* Likewise where the sums of groups do not fit into the memory of one thread. */
+static void test_bits_of_long_rows(void **unused) {
+    (void)unused;
+    enum { OUT = 2, IN = 600064 };
+    problem p = make_problem(PLSH_WEIGHT_F32, OUT, IN);
+    float *x = randoms((size_t)PLSH_LINEAR_FEW * IN);
+    for (int64_t rows = 1; rows <= PLSH_LINEAR_FEW; rows += PLSH_LINEAR_FEW - 1) {
+        float y[2][PLSH_LINEAR_FEW * OUT];
+        for (int i = 0; i < 2; i++) {
+            plsh_linear_engine engine = make_engine(NULL, 1 + 2 * i);
+            plsh_linear_forward(&engine, &p.layer, rows, (plsh_const_matrix){x, IN},
+                                (plsh_matrix){y[i], OUT}, false);
+            plsh_release(engine.workspace);
+        }
+        assert_memory_equal(y[0], y[1], (size_t)rows * OUT * sizeof **y);
+    }
+    free_problem(&p);
+    plsh_release(x);
+}
+
 /* Several layers at once, one of them a slice: the same bits as one by one. */
 static void test_many(void **unused) {
     (void)unused;
@@ -324,9 +344,13 @@ static void test_refused(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),  cmocka_unit_test(test_widen),
-        cmocka_unit_test(test_backward), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_many),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_widen),
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bits_of_long_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
