@@ -36,6 +36,10 @@ static plsh_status read_tensor(const plsh_weights *weights, const char *name, in
         plsh_tensor_columns(tensor) != columns)
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: there is no tensor %s of %lld x %lld",
                          plsh_weights_path(weights), name, (long long)rows, (long long)columns);
+    if ((int)tensor->type >= PLSH_WEIGHT_COMPUTED)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: tensor %s is of type %s; f32, f16 and bf16 are supported",
+                         plsh_weights_path(weights), name, plsh_weight_type_name(tensor->type));
     plsh_status status = plsh_allocate((void **)out, (size_t)(rows * columns), sizeof(float),
                                        "the weights of a module", error);
     if (!status) plsh_tensor_to_float(tensor, 0, rows, *out);
