@@ -1,6 +1,17 @@
 /* fuzz: whole models: config.json with weights, an index and its files, a GGUF in one or two parts,
- * an adapter, slopes, a tokenizer; what opens also runs. */
+ * an adapter, slopes, a tokenizer, the modules of sentence-transformers; what opens also runs. */
 #include "fuzz/model_files.h"
+
+/* The row of a text of two tokens, whose hidden states may be anything. */
+static void run_sentence(const plsh_sentence *sentence, const plsh_model *model) {
+    const int64_t hidden = plsh_model_describe(model).hidden;
+    const plsh_sentence_facts facts = plsh_sentence_describe(sentence);
+    float *memory = calloc((size_t)(2 * hidden + facts.columns), sizeof *memory);
+    fail_if(!memory || facts.columns < 1);
+    if (facts.pooling != PLSH_POOLING_NONE)
+        plsh_sentence_row(sentence, memory, 2, PLSH_NORMALISE_AS_ASKED, memory + 2 * hidden, NULL);
+    free(memory);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,6 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             fail_if(ends.count < 0 || ends.count > PLSH_MODEL_ENDS_MOST);
         const plsh_status opened = plsh_sentence_open(&sentence, model, PLSH_POOLING_COUNT, NULL);
         fail_if((opened == PLSH_STATUS_OK) != (sentence != NULL));
+        if (sentence) run_sentence(sentence, model);
         plsh_sentence_close(sentence);
     }
     plsh_model_close(model);

@@ -10,7 +10,8 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 NAMES = ["config.json", "model.safetensors", "model.safetensors.index.json", "m-1.safetensors", "m-2.safetensors",
          "model.gguf", "adapter/adapter_config.json", "adapter/adapter_model.safetensors", "tokenizer.json",
          "slopes.npy", "generation_config.json", "1_Pooling/config.json", "tokenizer_config.json",
-         "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]
+         "m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "modules.json", "2_Dense/config.json",
+         "2_Dense/model.safetensors", "sentence_bert_config.json", "config_sentence_transformers.json"]
 HIDDEN, HEADS, VOCABULARY = 8, 2, 4
 
 
@@ -183,11 +184,24 @@ def tokenizer() -> bytes:
                        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3}, "merges": ["a b"]}}).encode()
 
 
+def sentence(dtype: str) -> dict:
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize"}
+    modules = [{"type": "sentence_transformers.models." + kind, "path": place} for kind, place in kinds.items()]
+    dense = {"in_features": HIDDEN, "out_features": 3, "activation_function": "torch.nn.modules.activation.Tanh"}
+    weights = safetensors({"linear.weight": (3, HIDDEN), "linear.bias": (3,)})
+    return folder(*bert(False)) | {
+        "modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b'{"pooling_mode": "mean"}',
+        "2_Dense/config.json": json.dumps(dense).encode(),
+        "2_Dense/model.safetensors": weights.replace(b'"F32"', f'"{dtype}"'.encode()),
+        "sentence_bert_config.json": b'{"max_seq_length": 4, "do_lower_case": true}',
+        "config_sentence_transformers.json": b'{"prompts": {"q": "Q: "}, "default_prompt_name": "q", "truncate_dim": 2}'}
+
+
 models = {"llama": folder(*llama("llama")) | {"tokenizer.json": tokenizer(), "generation_config.json": b'{"eos_token_id": [1, 2]}'},
           "mistral": folder(*llama("mistral")), "qwen3": folder(*llama("qwen3")), "bloom": folder(*bloom()),
           "mpt": folder(*mpt()), "bert": folder(*bert(False)) | {"1_Pooling/config.json": b'{"pooling_mode_cls_token": true}'},
           "jina": folder(*bert(True)), "gguf": {"model.gguf": gguf(*gguf_llama())}, "split": split_gguf(),
-          "index": indexed(), "adapter": adapted()}
+          "index": indexed(), "adapter": adapted(), "sentence": sentence("F32"), "sentence-i32": sentence("I32")}
 for name, files in models.items():
     save("model", name, container(files))
     for way in (1, 9) if name not in ("gguf", "split") else (0, 2):  # f32 and q4_1 of a GGUF; f32 and f16 of a folder

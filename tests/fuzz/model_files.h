@@ -29,7 +29,12 @@ static const char *const model_file_names[] = {"config.json",
                                                "1_Pooling/config.json",
                                                "tokenizer_config.json",
                                                "m-00001-of-00002.gguf",
-                                               "m-00002-of-00002.gguf"};
+                                               "m-00002-of-00002.gguf",
+                                               "modules.json",
+                                               "2_Dense/config.json",
+                                               "2_Dense/model.safetensors",
+                                               "sentence_bert_config.json",
+                                               "config_sentence_transformers.json"};
 enum { MODEL_FILES = sizeof model_file_names / sizeof *model_file_names };
 
 /* The folder, whose files are those of the input, and what is to be opened in it. */
@@ -60,15 +65,16 @@ static inline void write_entry(model_files *m, const char *name, const uint8_t *
 }
 
 static inline void model_files_write(model_files *m, const uint8_t *data, size_t size) {
+    static const char *const folders[] = {"adapter", "1_Pooling", "2_Dense"};
     const char *root = getenv("TMPDIR");
     char path[256];
     *m = (model_files){0};
     snprintf(m->folder, sizeof m->folder, "%.100s/plsh-fuzz-XXXXXX", root ? root : "/tmp");
     fail_if(!mkdtemp(m->folder));
-    snprintf(path, sizeof path, "%.120s/adapter", m->folder);
-    fail_if(mkdir(path, 0700) != 0);
-    snprintf(path, sizeof path, "%.120s/1_Pooling", m->folder);
-    fail_if(mkdir(path, 0700) != 0);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%.120s/%s", m->folder, folders[i]);
+        fail_if(mkdir(path, 0700) != 0);
+    }
     snprintf(m->model, sizeof m->model, "%s", m->folder);
     snprintf(m->adapter, sizeof m->adapter, "%.120s/adapter", m->folder);
     for (size_t at = 0; at + 5 <= size;) {
