@@ -7,7 +7,7 @@
  * do not depend on the number of threads.
  *
  * Threads are created by the first call that needs them. If one cannot be created, calls run on
- * fewer. Threads without work wait actively for some microseconds, then sleep. They block all
+ * fewer. Threads without work wait actively for at most a millisecond, then sleep. They block all
  * signals. Any number of threads may call at once. A child of fork makes threads of its own. At
  * exit the threads are joined.
  *
