@@ -42,6 +42,14 @@ typedef struct cli_range {
     bool above, below;
 } cli_range;
 
+/* Where the value of an option may differ. */
+typedef enum cli_varies {
+    CLI_FIXED,   /* nowhere: every rank, and every part of a run of plsh train, has the same */
+    CLI_BY_RUN,  /* between the parts of a run, which --resume joins */
+    CLI_BY_RANK, /* between ranks too: names of files that are compared by content, and what has no
+                  * effect on results */
+} cli_varies;
+
 typedef struct cli_option {
     const char *name;                    /* without the dashes */
     cli_kind kind;                       /* the type of the member that `offset` names */
@@ -52,6 +60,7 @@ typedef struct cli_option {
     const char *const *(*choices)(void); /* NULL: any; the list has NULL at its end */
     cli_range range;
     bool required;
+    cli_varies varies;
 } cli_option;
 
 /* Options that belong together and fill one struct, `offset` bytes into the command's settings. */

@@ -1,4 +1,4 @@
-/* cli: options of a command from a JSON file, and as one line of text. */
+/* cli: options of a command from a JSON file, and as names and values. */
 #include "cli/lm/config.h"
 
 #include "cli/message.h"
@@ -126,30 +126,22 @@ static void print_option(const cli_option *option, const void *member, char *out
     }
 }
 
-static bool is_listed(const char *const *names, const char *name) {
-    for (; *names != NULL; names++)
-        if (strcmp(*names, name) == 0) return true;
-    return false;
-}
-
-int cli_config_print(const cli_command *command, const void *settings, const char *const *left_out,
-                     char *out, size_t size) {
-    size_t used = 0;
+int cli_config_settings(const cli_command *command, const void *given, cli_varies most,
+                        cli_settings *out) {
     for (size_t g = 0; g < command->group_count; g++) {
         const cli_group *group = &command->groups[g];
         for (size_t i = 0; i < group->count; i++) {
             const cli_option *option = &group->options[i];
-            char value[4096];
-            if (is_listed(left_out, option->name)) continue;
-            print_option(option, (const char *)settings + group->offset + option->offset, value,
-                         sizeof value);
-            if (strlen(value) + 1 == sizeof value) /* it may have been cut */
-                return cli_fail("--%s is too long to be written down", option->name);
-            int length = snprintf(out + used, size - used, "%s%s=%s", used > 0 ? " " : "",
-                                  option->name, value);
-            if (length < 0 || (size_t)length >= size - used)
+            char *value = out->text + out->used;
+            const size_t room = sizeof out->text - out->used;
+            if (option->varies > most) continue;
+            if (out->count == CLI_COUNT(out->list) || room < 2)
                 return cli_fail("the options are too long to be written down");
-            used += (size_t)length;
+            print_option(option, (const char *)given + group->offset + option->offset, value, room);
+            if (strlen(value) + 1 == room) /* it may have been cut */
+                return cli_fail("--%s is too long to be written down", option->name);
+            out->used += strlen(value) + 1;
+            out->list[out->count++] = (plsh_train_setting){.name = option->name, .value = value};
         }
     }
     return CLI_DONE;

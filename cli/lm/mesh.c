@@ -10,10 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    BLOCK = 1 << 22, /* numbers that are sent at once */
-    WORDS = 4096     /* of settings, at most */
-};
+enum { BLOCK = 1 << 22 }; /* numbers that are sent at once */
 
 int cli_mesh_open(const cli_lm *options, const char *mesh, cli_model *model) {
     int code = cli_ranks_mesh(mesh, &model->ranks);
@@ -28,36 +25,29 @@ static int finish(plsh_status status, const plsh_error *error) {
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(error);
 }
 
-/* The settings differ somewhere: the first word that does, as the rank has it that differs. */
-static void name_setting(const plsh_ranks *ranks, const char *settings, plsh_error *error) {
-    char what[128];
-    const char *end = settings + strlen(settings);
+/* The settings differ somewhere: the first one that does, as the rank has it that differs. */
+static int name_setting(const plsh_ranks *ranks, const cli_settings *settings) {
+    plsh_error error;
     plsh_status status = PLSH_STATUS_OK;
-    for (int word = 0; status == PLSH_STATUS_OK && word < WORDS; word++) {
-        const size_t length = strcspn(settings, " ");
-        snprintf(what, sizeof what, "settings (--%.*s)", length < 100 ? (int)length : 100,
-                 settings);
-        status = plsh_ranks_same(ranks, what, settings, 1, length, error);
-        settings += settings + length < end ? length + 1 : length;
+    for (size_t i = 0; status == PLSH_STATUS_OK && i < settings->count; i++) {
+        const plsh_train_setting *one = &settings->list[i];
+        char what[128];
+        snprintf(what, sizeof what, "settings (--%.30s=%.80s)", one->name, one->value);
+        status = plsh_ranks_same(ranks, what, one->value, 1, strlen(one->value), &error);
     }
+    return finish(status, &error);
 }
 
 int cli_mesh_same_settings(const cli_model *model, const cli_command *command,
                            const void *settings) {
-    static const char *const not_compared[] = {
-        "model",  "adapter", "base", "fresh", "tokenizer", "text",    "ids", "eval-text",
-        "tokens", "config",  "json", "quiet", "isa",       "threads", NULL};
-    char words[sizeof((plsh_checkpoint *)0)->settings];
+    cli_settings all = {0};
     plsh_error error;
     if (model->ranks == NULL) return CLI_DONE;
-    int code =
-        cli_ranks_agree(cli_config_print(command, settings, not_compared, words, sizeof words));
+    int code = cli_ranks_agree(cli_config_settings(command, settings, CLI_BY_RUN, &all));
     if (code != CLI_DONE) return code;
-    if (plsh_ranks_same(model->ranks, "settings", words, 1, strlen(words), &error) ==
-        PLSH_STATUS_OK)
+    if (plsh_ranks_same(model->ranks, "settings", all.text, 1, all.used, &error) == PLSH_STATUS_OK)
         return CLI_DONE;
-    name_setting(model->ranks, words, &error);
-    return cli_fail_error(&error);
+    return name_setting(model->ranks, &all);
 }
 
 int cli_mesh_same_weights(const cli_model *model) {
@@ -79,24 +69,6 @@ int cli_mesh_same(const cli_model *model, const cli_command *command, const void
     int code = cli_mesh_same_settings(model, command, settings);
     if (code == CLI_DONE) code = cli_mesh_same_tokens(model, "tokens", ids->values, ids->count);
     return code == CLI_DONE ? cli_mesh_same_weights(model) : code;
-}
-
-int cli_mesh_checkpoint(const cli_model *model, const char *run, int64_t *step) {
-    const plsh_ranks *ranks = model->ranks;
-    char folder[PLSH_CHECKPOINT_PATH];
-    plsh_error error;
-    double first = plsh_ranks_first(ranks) ? (double)*step : 0.0;
-    if (ranks == NULL) return CLI_DONE;
-    plsh_status status = ranks->sum(ranks->context, &first, 1, &error);
-    if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
-    *step = (int64_t)first;
-    if (*step >= 0) status = plsh_checkpoint_folder(run, *step, folder, sizeof folder, &error);
-    if (status == PLSH_STATUS_OK && *step >= 0 && access(folder, R_OK) != 0) {
-        status = PLSH_STATUS_IO;
-        snprintf(error.message, sizeof error.message,
-                 "%.160s is not there, but on rank 0: hosts share the folder of a run", folder);
-    }
-    return finish(plsh_ranks_agree(ranks, status, &error), &error);
 }
 
 /* ---- Scores ---------------------------------------------------------------------------------- */

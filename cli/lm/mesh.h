@@ -9,6 +9,7 @@
 #define CLI_MESH_OPTION(options, member)                                                           \
     {                                                                                              \
         .name = "mesh", .kind = CLI_TEXT, CLI_MEMBER(options, member), .value = "DxS",             \
+        .varies = CLI_BY_RUN,                                                                      \
         .help = "plsh-mpi: D groups of ranks, each with windows of its own, and S ranks in each, " \
                 "which share their tokens; else 1 x all"                                           \
     }
@@ -19,8 +20,7 @@ int cli_mesh_open(const cli_lm *options, const char *mesh, cli_model *model);
 /* Have all ranks what the first has? A stale copy of a file on one host would give wrong figures,
  * or ranks that wait for ever. All call these at the same place; they fail on all, with the number
  * of the rank and what differs.
- *     settings: the command's options but for names of files that are compared by what is in them,
- *               and what is a rank's own (threads, ..)
+ *     settings: the command's options but for those that vary by rank (CLI_BY_RANK)
  *     weights:  the model's, all of them */
 int cli_mesh_same_settings(const cli_model *model, const cli_command *command,
                            const void *settings);
@@ -31,10 +31,6 @@ int cli_mesh_same_tokens(const cli_model *model, const char *what, const int32_t
 /* All three. */
 int cli_mesh_same(const cli_model *model, const cli_command *command, const void *settings,
                   const cli_ids *ids);
-
-/* *step, the last checkpoint in the folder of a run (-1: none), becomes the first rank's, which a
- * rank that does not see it refuses for all. */
-int cli_mesh_checkpoint(const cli_model *model, const char *run, int64_t *step);
 
 /* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
 int cli_mesh_scores(const cli_model *model, int code, cli_scores *scores);

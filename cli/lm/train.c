@@ -30,10 +30,9 @@ typedef struct work {
     plsh_trainer *trainer;
     plsh_corpus *corpus;
     cli_ids eval;
-    int32_t *ids; /* [batch][context] */
     plsh_schedule schedule;
-    plsh_checkpoint state;
-    int64_t saved;    /* the step of the last checkpoint, -1: none */
+    cli_settings settings; /* that all parts of a run have */
+    plsh_train_run *run;
     bool made_tokens; /* there were none before */
     cli_train_folder folder;
     double last_loss;
@@ -281,12 +280,6 @@ static int plan_steps(work *w) {
         return cli_fail("--epochs: %g of %lld windows are too few for one step of %lld (--batch "
                         "times --accumulate)",
                         s->epochs, (long long)windows, (long long)windows_per_step(s));
-    int64_t tokens_seen;
-    if (__builtin_mul_overflow(steps, windows_per_step(s), &tokens_seen) ||
-        __builtin_mul_overflow(tokens_seen, s->context, &tokens_seen))
-        return cli_fail("--steps: %lld steps of %lld windows of %lld tokens are more than 2^63 "
-                        "tokens",
-                        (long long)steps, (long long)windows_per_step(s), (long long)s->context);
     int64_t left = s->steps > 0 ? 0 : (int64_t)all - steps * windows_per_step(s);
     if (left > 0) cli_note("the last %lld windows fill no step and are left out", (long long)left);
     const double warmup = s->warmup < 1.0 ? ceil(s->warmup * (double)steps) : floor(s->warmup);
@@ -297,25 +290,10 @@ static int plan_steps(work *w) {
     if (w->schedule.warmup >= steps)
         cli_note("--warmup: the rate rises on all of the %lld step%s, and never reaches --lr",
                  (long long)steps, steps == 1 ? "" : "s");
-    w->ids = calloc((size_t)(s->batch * s->context), sizeof *w->ids);
-    return w->ids != NULL ? CLI_DONE : cli_fail("out of memory for a batch");
+    return CLI_DONE;
 }
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
-
-/* What may differ between the parts of one run; of the first five what is in them counts, not how
- * they are called. */
-static const char *const not_settings[] = {
-    "fresh",   "base",     "adapter",    "tokenizer", "text",      "out",  "config",
-    "tokens",  "resume",   "from",       "log",       "plot",      "json", "checkpoint-every",
-    "keep",    "quiet",    "eval-every", "isa",       "eval-text", "mesh", "eval-limit",
-    "threads", "patience", "timeout",    NULL};
-
-/* Checksums among the settings, and whose content they are of. */
-static const struct {
-    const char *name, *option;
-} contents[] = {{"text", "text"},       {"fresh", "fresh"},           {"base", "base"},
-                {"adapter", "adapter"}, {"labels-content", "labels"}, {"decay-content", "decay"}};
 
 /* The file of "table:FILE"; NULL: the decay is no table. */
 static const char *decay_table(const char *decay) {
@@ -324,142 +302,80 @@ static const char *decay_table(const char *decay) {
                                                                          : NULL;
 }
 
-/* " name=checksum" of a file behind what was printed; nothing where path is NULL. */
-static int print_content(const char *name, const char *path, char *out, size_t size) {
-    const size_t used = strlen(out);
-    uint64_t checksum;
+/* What all parts of a run have: the content of what it is made from, the options, and the content
+ * of files that these name. */
+static int list_settings(const settings *given, cli_settings *out) {
+    const cli_train_data *data = &given->data;
+    const plsh_train_setting files[] = {
+        {.name = "fresh", .file = data->fresh, .shown = "--fresh"},
+        {.name = "base", .file = data->base, .shown = "--base"},
+        {.name = "adapter", .file = data->adapter, .shown = "--adapter"},
+        {.name = "labels-content", .file = given->lm.partitions.labels, .shown = "--labels"},
+        {.name = "decay-content", .file = decay_table(given->lm.decays.decay), .shown = "--decay"}};
+    for (size_t i = 0; i < 3; i++) out->list[out->count++] = files[i];
+    int code = cli_config_settings(&cli_command_train, given, CLI_FIXED, out);
+    if (code == CLI_DONE && out->count + 2 > CLI_COUNT(out->list))
+        code = cli_fail("the options are too long to be written down");
+    for (size_t i = 3; code == CLI_DONE && i < 5; i++) out->list[out->count++] = files[i];
+    return code;
+}
+
+static int open_run(work *w) {
+    const cli_train_steps *s = &w->given->steps;
+    const cli_train_records *records = &w->given->records;
     plsh_error error;
-    if (path == NULL) return CLI_DONE;
-    if (plsh_checkpoint_fingerprint(path, &checksum, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    int length =
-        snprintf(out + used, size - used, " %s=%016llx", name, (unsigned long long)checksum);
-    return length > 0 && (size_t)length < size - used
-               ? CLI_DONE
-               : cli_fail("the options are too long to be written down");
-}
-
-/* The settings of this run: checksums of what it is made from, the options, and checksums of files
- * that these name. */
-static int print_settings(const work *w, char *out, size_t size) {
-    const cli_train_data *data = &w->given->data;
-    const cli_lm *lm = &w->given->lm;
-    snprintf(out, size, "text=%016llx", (unsigned long long)plsh_corpus_checksum(w->corpus));
-    int code = print_content("fresh", data->fresh, out, size);
-    if (code == CLI_DONE) code = print_content("base", data->base, out, size);
-    if (code == CLI_DONE) code = print_content("adapter", data->adapter, out, size);
+    int code = cli_ranks_agree(list_settings(w->given, &w->settings));
     if (code != CLI_DONE) return code;
-    const size_t used = strlen(out);
-    out[used] = ' ';
-    code = cli_config_print(&cli_command_train, w->given, not_settings, out + used + 1,
-                            size - used - 1);
-    if (code == CLI_DONE) code = print_content("labels-content", lm->partitions.labels, out, size);
-    if (code != CLI_DONE) return code;
-    return print_content("decay-content", decay_table(lm->decays.decay), out, size);
-}
-
-/* The first setting of two lists that differs. */
-static int refuse_settings(const char *folder, const char *was, const char *is) {
-    size_t at = 0;
-    for (size_t i = 0; was[i] != '\0' && was[i] == is[i]; i++)
-        if (was[i] == ' ') at = i + 1;
-    const size_t name = strcspn(was + at, "=");
-    for (size_t i = 0; i < CLI_COUNT(contents); i++)
-        if (strlen(contents[i].name) == name && strncmp(contents[i].name, was + at, name) == 0 &&
-            strncmp(was + at, is + at, name + 1) == 0)
-            return cli_fail(
-                "%s was made with another --%s: its content has changed since (checksum "
-                "%.16s, now %.16s)",
-                folder, contents[i].option, was + at + name + 1, is + at + name + 1);
-    return cli_fail("%s was made with %.*s, which is now %.*s; give the options of that run, or "
-                    "begin another from what it learned: --base or --adapter %s, in another --out",
-                    folder, (int)strcspn(was + at, " "), was + at, (int)strcspn(is + at, " "),
-                    is + at, folder);
-}
-
-/* Of this run, and as far as it can have come? */
-static int check_checkpoint(const work *w, const char *folder, const plsh_checkpoint *found) {
-    if (strcmp(w->state.settings, found->settings) != 0)
-        return refuse_settings(folder, found->settings, w->state.settings);
-    if (found->step > w->schedule.steps ||
-        found->window != found->step * windows_per_step(&w->given->steps))
-        return cli_fail("%s: damaged: step %lld and window %lld; this run has %lld steps of %lld "
-                        "windows",
-                        folder, (long long)found->step, (long long)found->window,
-                        (long long)w->schedule.steps,
-                        (long long)windows_per_step(&w->given->steps));
-    return CLI_DONE;
-}
-
-/* The checkpoint to go on from: --from, or the newest that is whole; "": there is none. */
-static int find_checkpoint(const work *w, char folder[PATH]) {
-    const char *out = w->given->data.out, *from = w->given->records.from;
-    plsh_checkpoint found;
-    plsh_error damage = {0}, error;
-    int64_t step = -1, passed = 0;
-    int code = CLI_DONE;
-    if (from != NULL) {
-        snprintf(folder, PATH, "%s", from);
-        return CLI_DONE;
-    }
-    if (cli_rank() == 0 &&
-        plsh_checkpoint_newest(out, &step, &found, &passed, &damage) != PLSH_STATUS_OK)
-        code = cli_fail_error(&damage);
-    code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = cli_mesh_checkpoint(&w->model, out, &step);
-    folder[0] = '\0';
-    if (code != CLI_DONE || step < 0) return code;
-    if (plsh_checkpoint_folder(out, step, folder, PATH, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    if (passed > 0)
-        cli_say("%s; goes on from %s, the newest checkpoint that is whole", damage.message, folder);
-    return CLI_DONE;
+    plsh_train_run_options options = {.folder = w->given->data.out,
+                                      .schedule = w->schedule,
+                                      .update = {.weight_decay = s->weight_decay,
+                                                 .beta1 = s->beta1,
+                                                 .beta2 = s->beta2,
+                                                 .eps = s->eps,
+                                                 .clip = s->clip,
+                                                 .decay_matrices_only = s->decay_matrices},
+                                      .checkpoint_every = records->checkpoint_every,
+                                      .keep = records->keep,
+                                      .patience = s->patience,
+                                      .settings = w->settings.list,
+                                      .setting_count = w->settings.count,
+                                      .text = "--text"};
+    plsh_status status = plsh_train_run_open(&w->run, w->trainer, w->corpus, &options, &error);
+    if (status == PLSH_STATUS_OVERFLOW) return cli_fail("--steps: %s", error.message);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }
 
 static int resume(work *w) {
-    char folder[PATH];
-    plsh_checkpoint found;
+    plsh_train_resumed found;
     plsh_error error;
-    int code = find_checkpoint(w, folder);
-    if (code != CLI_DONE) return code;
-    if (folder[0] == '\0') {
+    plsh_status status = plsh_train_run_resume(w->run, w->given->records.from, &found, &error);
+    if (found.damage.status != PLSH_STATUS_OK && found.folder[0] != '\0')
+        cli_say("%s; goes on from %s, the newest checkpoint that is whole", found.damage.message,
+                found.folder);
+    if (found.settings_differ)
+        return cli_fail("%s; give the options of that run, or begin another from what it learned: "
+                        "--base or --adapter %s, in another --out",
+                        error.message, found.folder);
+    if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if (found.folder[0] == '\0')
         cli_note("%s has no checkpoint: from the beginning", w->given->data.out);
-        return CLI_DONE;
-    }
-    if (plsh_checkpoint_check(folder, &found, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
     else
-        code = check_checkpoint(w, folder, &found); /* before anything of it is loaded */
-    code = cli_ranks_agree(code);
-    if (code != CLI_DONE) return code;
-    if (plsh_checkpoint_load(w->trainer, folder, &w->state, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    w->saved = w->state.step;
-    cli_note("goes on after step %lld", (long long)w->state.step);
+        cli_note("goes on after step %lld", (long long)plsh_train_run_saved(w->run));
     return CLI_DONE;
 }
 
-static plsh_status write_checkpoint(work *w, plsh_error *error) {
-    if (w->saved == w->state.step) return PLSH_STATUS_OK;
-    plsh_status status = plsh_checkpoint_save(w->trainer, &w->state, w->given->data.out, error);
-    if (status == PLSH_STATUS_OK) w->saved = w->state.step;
-    return status;
-}
-
-/* A run that was killed between the two has its last checkpoint, and too many before it. */
 static int save(work *w) {
-    const bool before = w->saved >= 0;
+    const bool before = plsh_train_run_saved(w->run) >= 0;
+    int64_t log_bytes;
     plsh_error error;
-    int code = cli_ranks_agree(cli_train_log_sync(&w->log, &w->state.log_bytes));
+    int code = cli_ranks_agree(cli_train_log_sync(&w->log, &log_bytes));
     if (code != CLI_DONE) return code;
-    plsh_status status = write_checkpoint(w, &error);
-    if (status == PLSH_STATUS_OK && cli_rank() == 0)
-        status = plsh_checkpoint_prune(w->given->data.out, w->state.step, w->given->records.keep,
-                                       &error);
-    if (status == PLSH_STATUS_OK) return CLI_DONE;
+    if (plsh_train_run_save(w->run, log_bytes, &error) == PLSH_STATUS_OK) return CLI_DONE;
     return cli_fail("%s; %s", error.message,
                     before ? "the checkpoint before is whole" : "there is no checkpoint before");
 }
+
+static int64_t steps_done(const work *w) { return plsh_train_run_state(w->run)->step; }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -491,97 +407,57 @@ static int evaluate(work *w) {
     code = cli_mesh_scores(&w->model, code, &scores);
     if (code != CLI_DONE) return code;
     const double loss = fabs(scores.nll) / (double)scores.tokens; /* a NaN without its sign */
-    cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)w->state.step, loss,
+    cli_note("step %lld: held-out loss %.5f, perplexity %.5g", (long long)steps_done(w), loss,
              exp(loss));
-    return cli_train_log_scores(&w->log, w->state.step, &scores);
-}
-
-/* Gradients of all batches of a step. */
-static plsh_status accumulate(work *w, double *loss, plsh_error *error) {
-    const cli_train_steps *s = &w->given->steps;
-    plsh_status status = PLSH_STATUS_OK;
-    *loss = 0.0;
-    for (int64_t a = 0; status == PLSH_STATUS_OK && a < s->accumulate; a++) {
-        double one;
-        plsh_corpus_windows(w->corpus, s->context, w->state.window + a * s->batch, s->batch,
-                            w->ids);
-        status = plsh_trainer_accumulate(w->trainer, w->ids, s->context, s->batch, &one, error);
-        if (status == PLSH_STATUS_OK) *loss += one / (double)s->accumulate;
-    }
-    return status;
+    return cli_train_log_scores(&w->log, steps_done(w), &scores);
 }
 
 /* The same steps again would go the same way: what could help, and from where. */
 static int give_up(const work *w, const char *why) {
+    const int64_t saved = plsh_train_run_saved(w->run);
     char folder[PATH];
-    if (w->saved < 0 || plsh_checkpoint_folder(w->given->data.out, w->saved, folder, sizeof folder,
-                                               NULL) != PLSH_STATUS_OK)
+    if (saved < 0 || plsh_checkpoint_folder(w->given->data.out, saved, folder, sizeof folder,
+                                            NULL) != PLSH_STATUS_OK)
         return cli_fail("%s; there is no checkpoint before; try a lower --lr, or --clip", why);
     return cli_fail("%s; the last checkpoint before is that of step %lld; try a lower --lr, or "
                     "--clip, in another --out, from there with %s %s",
-                    why, (long long)w->saved, w->given->lora.rank > 0 ? "--adapter" : "--base",
+                    why, (long long)saved, w->given->lora.rank > 0 ? "--adapter" : "--base",
                     folder);
 }
 
-static int skip(work *w, const plsh_error *error) {
-    char why[sizeof error->message + 40];
-    int code = cli_train_log_skip(&w->log, w->state.step, error->message);
-    w->state.skipped++;
-    w->state.in_a_row++;
-    if (code == CLI_DONE && plsh_trainer_lost(w->trainer)) {
-        snprintf(why, sizeof why, "step %lld: %s", (long long)w->state.step, error->message);
-        return give_up(w, why);
-    }
-    cli_note("step %lld is skipped: %s", (long long)w->state.step, error->message);
-    if (code != CLI_DONE || w->state.in_a_row < w->given->steps.patience) return code;
-    snprintf(why, sizeof why, "%lld step%s not finite", (long long)w->state.in_a_row,
-             w->state.in_a_row == 1 ? " was" : "s in a row were");
-    return give_up(w, why);
-}
-
-static int step(work *w) {
+static int step(work *w, bool *finished) {
     const cli_train_steps *s = &w->given->steps;
     const double start = cli_seconds();
-    const int64_t windows = windows_per_step(s);
     plsh_error error;
-    cli_train_step done = {.rate = plsh_schedule_rate(&w->schedule, w->state.step)};
-    plsh_update update = {.learning_rate = done.rate,
-                          .weight_decay = s->weight_decay,
-                          .beta1 = s->beta1,
-                          .beta2 = s->beta2,
-                          .eps = s->eps,
-                          .clip = s->clip,
-                          .decay_matrices_only = s->decay_matrices,
-                          .accumulated = s->accumulate};
-    plsh_status status = accumulate(w, &done.loss, &error);
-    if (status == PLSH_STATUS_OK)
-        status = plsh_trainer_update(w->trainer, &update, &done.norm, &error);
+    plsh_train_step done;
+    plsh_status status = plsh_train_run_next(w->run, &done, &error);
+    const double speed = (double)(windows_per_step(s) * s->context) / (cli_seconds() - start);
     if (status != PLSH_STATUS_OK && status != PLSH_STATUS_NOT_FINITE) return cli_fail_error(&error);
-    w->state.step++;
-    w->state.window += windows;
-    if (status == PLSH_STATUS_NOT_FINITE) return skip(w, &error);
-    w->state.in_a_row = 0;
+    *finished = done.kind == PLSH_TRAIN_FINISHED;
+    int code = *finished ? CLI_DONE : cli_train_log_step(&w->log, &done, speed);
+    if (done.kind == PLSH_TRAIN_SKIPPED && !plsh_trainer_lost(w->trainer))
+        cli_note("step %lld is skipped: %s", (long long)done.number, done.reason);
+    if (code == CLI_DONE && status != PLSH_STATUS_OK) return give_up(w, error.message);
+    if (done.kind != PLSH_TRAIN_DONE) return code;
     w->last_loss = done.loss;
-    done.step = w->state.step;
-    done.tokens = w->state.window * s->context;
-    done.speed = (double)(windows * s->context) / (cli_seconds() - start);
-    cli_progress_detail("step %lld, loss %.4f, %.4g tokens/s", (long long)done.step, done.loss,
-                        done.speed);
-    return cli_train_log_step(&w->log, &done);
+    cli_progress_detail("step %lld, loss %.4f, %.4g tokens/s", (long long)done.number, done.loss,
+                        speed);
+    return code;
 }
 
-static bool is_due(const work *w, int64_t every) {
-    return every > 0 && w->state.step % every == 0 && w->state.step < w->schedule.steps;
+static bool is_scored(const work *w) {
+    const int64_t every = w->given->records.eval_every, now = steps_done(w);
+    return w->eval.values != NULL && every > 0 && now % every == 0 && now < w->schedule.steps;
 }
 
 static int stop(work *w) {
     char folder[PATH] = "";
     int code = save(w);
     if (code != CLI_DONE) return code;
-    plsh_checkpoint_folder(w->given->data.out, w->saved, folder, sizeof folder, NULL);
+    plsh_checkpoint_folder(w->given->data.out, steps_done(w), folder, sizeof folder, NULL);
     return cli_fail("stopped by a signal after step %lld of %lld; --resume goes on; what it has "
                     "learned so far is in %s",
-                    (long long)w->state.step, (long long)w->schedule.steps, folder);
+                    (long long)steps_done(w), (long long)w->schedule.steps, folder);
 }
 
 static void plot(work *w) {
@@ -604,23 +480,20 @@ static int share_signals(const work *w, bool *stops) {
 }
 
 static int loop(work *w) {
-    const cli_train_records *records = &w->given->records;
-    const int64_t first = w->state.step;
+    const int64_t first = steps_done(w);
     int code = CLI_DONE;
-    bool stops = false;
+    bool finished = false, stops = false;
     cli_progress_begin((double)(w->schedule.steps - first), "steps");
-    while (code == CLI_DONE && w->state.step < w->schedule.steps) {
-        code = step(w);
-        cli_progress((double)(w->state.step - first));
-        if (code == CLI_DONE && w->eval.values != NULL && is_due(w, records->eval_every))
-            code = evaluate(w);
-        if (code == CLI_DONE && w->state.in_a_row == 0 && is_due(w, records->checkpoint_every))
-            code = save(w);
+    while (code == CLI_DONE && !finished) {
+        code = step(w, &finished);
+        cli_progress((double)(steps_done(w) - first));
+        if (code == CLI_DONE && is_scored(w)) code = evaluate(w);
+        if (code == CLI_DONE && plsh_train_run_is_due(w->run)) code = save(w);
         if (code == CLI_DONE && asked_to_plot) plot(w);
         code = cli_ranks_agree(code);
         if (code == CLI_DONE) code = share_signals(w, &stops);
         /* after the last step it ends by itself, with the last scoring */
-        if (code == CLI_DONE && stops && w->state.step < w->schedule.steps) code = stop(w);
+        if (code == CLI_DONE && stops && steps_done(w) < w->schedule.steps) code = stop(w);
     }
     cli_progress_end();
     return code;
@@ -630,10 +503,9 @@ static int loop(work *w) {
 
 static int finish(work *w, bool finished_before, double seconds) {
     const char *out = w->given->data.out;
+    const plsh_checkpoint *state = plsh_train_run_state(w->run);
     plsh_error error;
     int code = CLI_DONE;
-    if (!finished_before && w->state.skipped == w->state.step)
-        return give_up(w, "no step was finite");
     if (w->eval.values != NULL && !finished_before) code = evaluate(w);
     if (code == CLI_DONE) code = save(w);
     if (code == CLI_DONE && plsh_trainer_save(w->trainer, out, &error) != PLSH_STATUS_OK)
@@ -644,10 +516,10 @@ static int finish(work *w, bool finished_before, double seconds) {
     code = cli_ranks_agree(code);
     if (code != CLI_DONE) return code;
     const cli_mesh_cost cost = cli_mesh_costs(&w->model);
-    if (cost.over_ranks) code = cli_train_log_costs(&w->log, w->state.step, &cost);
+    if (cost.over_ranks) code = cli_train_log_costs(&w->log, state->step, &cost);
     if (code != CLI_DONE || w->given->lm.common.json) return code;
-    printf("%lld step%s, %lld of them skipped", (long long)w->state.step,
-           w->state.step == 1 ? "" : "s", (long long)w->state.skipped);
+    printf("%lld step%s, %lld of them skipped", (long long)state->step, state->step == 1 ? "" : "s",
+           (long long)state->skipped);
     if (!finished_before) printf(", last loss %.5f, in %.4g s", w->last_loss, seconds);
     cli_mesh_costs_print(&cost, "; ");
     printf("; %s in %s\n", w->given->lora.rank > 0 ? "the adapter is" : "the model is", out);
@@ -658,7 +530,7 @@ static int train(work *w) {
     const settings *given = w->given;
     const char *log = given->records.log;
     const double start = cli_seconds();
-    int code = cli_ranks_agree(print_settings(w, w->state.settings, sizeof w->state.settings));
+    int code = open_run(w);
     if (code == CLI_DONE) code = cli_train_path(w->log_path, given->data.out, "log.jsonl");
     if (code == CLI_DONE) code = cli_train_path(w->plot_path, given->data.out, "log.svg");
     if (code == CLI_DONE && log == NULL && cli_rank() == 0)
@@ -668,13 +540,14 @@ static int train(work *w) {
     code = cli_ranks_agree(code);
     if (code == CLI_DONE && given->records.resume) code = resume(w);
     if (code == CLI_DONE && cli_rank() == 0)
-        code = cli_train_log_open(&w->log, log != NULL ? log : w->log_path,
-                                  w->saved >= 0 ? w->state.log_bytes : -1, w->state.step,
-                                  given->lm.common.json);
+        code = cli_train_log_open(
+            &w->log, log != NULL ? log : w->log_path,
+            plsh_train_run_saved(w->run) >= 0 ? plsh_train_run_state(w->run)->log_bytes : -1,
+            steps_done(w), given->lm.common.json);
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = cli_mesh_same_weights(&w->model);
     if (code != CLI_DONE) return code;
-    const bool finished_before = w->state.step >= w->schedule.steps;
+    const bool finished_before = steps_done(w) >= w->schedule.steps;
     w->folder.begun = true;
     cli_model_announce(&w->model);
     catch_signals();
@@ -683,7 +556,7 @@ static int train(work *w) {
 }
 
 static int run_train(const void *given) {
-    work w = {.given = given, .saved = -1, .folder.lock = -1, .last_loss = NAN};
+    work w = {.given = given, .folder.lock = -1, .last_loss = NAN};
     int code = cli_train_check(given);
     if (code == CLI_DONE) code = open_ranks(&w);
     if (code == CLI_DONE) code = cli_ranks_agree(check_files(given));
@@ -702,7 +575,7 @@ static int run_train(const void *given) {
     if (w.made_tokens && w.folder.goes_on && !w.folder.begun)
         unlink(w.given->data.tokens != NULL ? w.given->data.tokens : w.tokens);
     cli_train_log_close(&w.log);
-    free(w.ids);
+    plsh_train_run_close(w.run);
     free(w.eval.values);
     plsh_corpus_close(w.corpus);
     cli_model_close(&w.model);

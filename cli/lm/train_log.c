@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -87,52 +86,73 @@ int cli_train_log_sync(cli_train_log *log, int64_t *length) {
     return CLI_DONE;
 }
 
-/* One line, at once in the file, so that a run that is killed has logged its steps. */
-static int print_line(cli_train_log *log, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static int print_line(cli_train_log *log, const char *format, ...) {
-    FILE *files[] = {log->file, log->echo ? stdout : NULL};
-    for (size_t i = 0; i < CLI_COUNT(files) && files[i] != NULL; i++) {
-        va_list arguments;
-        va_start(arguments, format);
-        int length = vfprintf(files[i], format, arguments);
-        va_end(arguments);
-        if (length < 0 || fflush(files[i]) != 0)
-            return cli_fail("%s: %s", i == 0 ? log->path : "stdout", strerror(errno));
+/* A line that begins with the step; NULL after a message. */
+static cli_json *begin_line(int64_t step) {
+    plsh_error error;
+    cli_json *line;
+    if (cli_json_create(&line, &error) != PLSH_STATUS_OK) {
+        cli_fail_error(&error);
+        return NULL;
     }
-    return CLI_DONE;
+    cli_json_one_line(line);
+    cli_json_begin_object(line, NULL);
+    cli_json_integer(line, "step", step);
+    return line;
 }
 
-int cli_train_log_step(cli_train_log *log, const cli_train_step *s) {
-    return print_line(log,
-                      "{\"step\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"grad_norm\": %.9g, "
-                      "\"tokens\": %lld, \"tokens_per_second\": %.5g}\n",
-                      (long long)s->step, s->loss, s->rate, s->norm, (long long)s->tokens,
-                      s->speed);
+/* It is at once in the file, so that a run that is killed has logged its steps. */
+static int end_line(cli_train_log *log, cli_json *line) {
+    FILE *files[] = {log->file, log->echo ? stdout : NULL};
+    const char *text;
+    size_t length;
+    plsh_error error;
+    int code = CLI_DONE;
+    cli_json_end(line);
+    if (cli_json_finish(line, &text, &length, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    for (size_t i = 0; code == CLI_DONE && i < CLI_COUNT(files) && files[i] != NULL; i++)
+        if (fwrite(text, 1, length, files[i]) != length || fflush(files[i]) != 0)
+            code = cli_fail("%s: %s", i == 0 ? log->path : "stdout", strerror(errno));
+    cli_json_free(line);
+    return code;
 }
 
-int cli_train_log_skip(cli_train_log *log, int64_t step, const char *reason) {
-    return print_line(log, "{\"step\": %lld, \"skipped\": \"%s\"}\n", (long long)step, reason);
+enum { DIGITS = 9, FEW_DIGITS = 5 }; /* of a loss or a rate; of a time */
+
+int cli_train_log_step(cli_train_log *log, const plsh_train_step *step, double speed) {
+    cli_json *line = begin_line(step->number);
+    if (line == NULL) return CLI_FAILED;
+    if (step->kind == PLSH_TRAIN_SKIPPED) {
+        cli_json_text(line, "skipped", step->reason);
+        return end_line(log, line);
+    }
+    cli_json_rounded(line, "loss", step->loss, DIGITS);
+    cli_json_rounded(line, "lr", step->rate, DIGITS);
+    cli_json_rounded(line, "grad_norm", step->norm, DIGITS);
+    cli_json_integer(line, "tokens", step->tokens);
+    cli_json_rounded(line, "tokens_per_second", speed, FEW_DIGITS);
+    return end_line(log, line);
 }
 
 int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *s) {
     const double n = (double)s->tokens;
-    if (!isfinite(s->nll))
-        return print_line(log, "{\"step\": %lld, \"eval_loss\": null}\n", (long long)step);
-    return print_line(log,
-                      "{\"step\": %lld, \"eval_loss\": %.9g, \"eval_perplexity\": %.9g, "
-                      "\"eval_accuracy\": %.9g, \"eval_tokens\": %lld}\n",
-                      (long long)step, s->nll / n, exp(s->nll / n), (double)s->first / n,
-                      (long long)s->tokens);
+    cli_json *line = begin_line(step);
+    if (line == NULL) return CLI_FAILED;
+    cli_json_rounded(line, "eval_loss", s->nll / n, DIGITS);
+    if (!isfinite(s->nll)) return end_line(log, line);
+    cli_json_rounded(line, "eval_perplexity", exp(s->nll / n), DIGITS);
+    cli_json_rounded(line, "eval_accuracy", (double)s->first / n, DIGITS);
+    cli_json_integer(line, "eval_tokens", s->tokens);
+    return end_line(log, line);
 }
 
 int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_mesh_cost *cost) {
-    return print_line(log,
-                      "{\"step\": %lld, \"bytes_sent\": %lld, \"waited\": %.5g, "
-                      "\"peak_bytes\": %lld}\n",
-                      (long long)step, (long long)cost->bytes_sent, cost->waited,
-                      (long long)cost->peak_bytes);
+    cli_json *line = begin_line(step);
+    if (line == NULL) return CLI_FAILED;
+    cli_json_integer(line, "bytes_sent", cost->bytes_sent);
+    cli_json_rounded(line, "waited", cost->waited, FEW_DIGITS);
+    cli_json_integer(line, "peak_bytes", cost->peak_bytes);
+    return end_line(log, line);
 }
 
 /* ---- The picture ----------------------------------------------------------------------------- */

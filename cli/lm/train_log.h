@@ -24,13 +24,8 @@ int cli_train_log_check_own(const char *path);
 /* All lines so far reach the disk; *length is their bytes. */
 int cli_train_log_sync(cli_train_log *log, int64_t *length);
 
-typedef struct cli_train_step {
-    int64_t step, tokens; /* tokens so far */
-    double loss, rate, norm, speed;
-} cli_train_step;
-
-int cli_train_log_step(cli_train_log *log, const cli_train_step *step);
-int cli_train_log_skip(cli_train_log *log, int64_t step, const char *reason);
+/* A step that was done, at `speed` tokens per second, or skipped. */
+int cli_train_log_step(cli_train_log *log, const plsh_train_step *step, double speed);
 int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *scores);
 int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_mesh_cost *cost);
 

@@ -13,6 +13,7 @@ enum { JSON_DEPTH = 32 };
 
 struct cli_json {
     plsh_text text;
+    bool one_line;
     int depth;
     bool filled[JSON_DEPTH + 1]; /* whether the open object or array of a depth has a value yet */
     char closer[JSON_DEPTH];
@@ -24,6 +25,8 @@ plsh_status cli_json_create(cli_json **out, plsh_error *error) {
     *out = memory;
     return status;
 }
+
+void cli_json_one_line(cli_json *json) { json->one_line = true; }
 
 void cli_json_free(cli_json *json) {
     if (json == NULL) return;
@@ -72,13 +75,17 @@ static void put_bytes(cli_json *json, const char *value, size_t size) {
 
 static void put_string(cli_json *json, const char *value) { put_bytes(json, value, strlen(value)); }
 
-/* The comma before a value, and its key. Values directly inside the outermost two levels stand
- * on lines of their own, so that people can read the document too. */
+/* Values directly inside the outermost two levels stand on lines of their own, so that people can
+ * read the document too. */
+static bool has_own_line(const cli_json *json) {
+    return !json->one_line && json->depth > 0 && json->depth <= 2;
+}
+
+/* The comma before a value, and its key. */
 static void begin_value(cli_json *json, const char *key) {
-    if (json->filled[json->depth]) put(json, ",");
+    if (json->filled[json->depth]) put(json, json->one_line ? ", " : ",");
     json->filled[json->depth] = true;
-    if (json->depth > 0 && json->depth <= 2)
-        plsh_text_print(&json->text, "\n%*s", 2 * json->depth, "");
+    if (has_own_line(json)) plsh_text_print(&json->text, "\n%*s", 2 * json->depth, "");
     if (key != NULL) {
         put_string(json, key);
         put(json, ": ");
@@ -106,7 +113,7 @@ void cli_json_end(cli_json *json) {
         plsh_fail(&json->text.failure, PLSH_STATUS_INVALID, "json: an end without a begin");
         return;
     }
-    if (json->filled[json->depth] && json->depth <= 2)
+    if (json->filled[json->depth] && has_own_line(json))
         plsh_text_print(&json->text, "\n%*s", 2 * (json->depth - 1), "");
     plsh_text_append(&json->text, &json->closer[--json->depth], 1);
 }
@@ -116,6 +123,14 @@ void cli_json_number(cli_json *json, const char *key, double value) {
     if (isfinite(value)) plsh_number_print(text, value);
     begin_value(json, key);
     put(json, text);
+}
+
+void cli_json_rounded(cli_json *json, const char *key, double value, int digits) {
+    begin_value(json, key);
+    if (isfinite(value))
+        plsh_text_print(&json->text, "%.*g", digits, value);
+    else
+        put(json, "null");
 }
 
 void cli_json_integer(cli_json *json, const char *key, int64_t value) {

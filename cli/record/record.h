@@ -16,6 +16,9 @@ typedef struct cli_json cli_json;
 plsh_status cli_json_create(cli_json **out, plsh_error *error);
 void cli_json_free(cli_json *json);
 
+/* All of it on one line, for files of JSON lines. Before the first value. */
+void cli_json_one_line(cli_json *json);
+
 /* Each adds one value. `key` is its name inside an object, and NULL inside an array and for the
  * whole document. Numbers are written so that reading them gives the same double; NaN and
  * infinities, which JSON lacks, become null. Text is escaped; bytes that are not UTF-8 become
@@ -24,6 +27,7 @@ void cli_json_begin_object(cli_json *json, const char *key);
 void cli_json_begin_array(cli_json *json, const char *key);
 void cli_json_end(cli_json *json);
 void cli_json_number(cli_json *json, const char *key, double value);
+void cli_json_rounded(cli_json *json, const char *key, double value, int digits); /* significant */
 void cli_json_integer(cli_json *json, const char *key, int64_t value);
 void cli_json_unsigned(cli_json *json, const char *key, uint64_t value);
 void cli_json_boolean(cli_json *json, const char *key, bool value);

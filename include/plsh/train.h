@@ -242,6 +242,101 @@ PLSH_API int64_t plsh_checkpoint_last(const char *run, int64_t before);
 PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
                                            plsh_error *error);
 
+/* ---- Runs ----
+ *
+ * A run is a training in a folder: steps on the windows of a corpus, in order, with checkpoints. It
+ * can end at any time, and goes on from its last checkpoint with the same bits.
+ *
+ *     plsh_train_run_options options = {.folder = "run",
+ *                                       .schedule = {.peak = 1e-4, .steps = 1000},
+ *                                       .update = {.clip = 1.0},
+ *                                       .checkpoint_every = 100};
+ *     plsh_train_run_open(&run, trainer, corpus, &options, &error);
+ *     plsh_train_run_resume(run, NULL, &found, &error);
+ *     while (plsh_train_run_next(run, &step, &error) == PLSH_STATUS_OK &&
+ *            step.kind != PLSH_TRAIN_FINISHED)
+ *         printf("%lld %g\n", (long long)step.number, step.loss);
+ *     plsh_train_run_save(run, 0, &error);
+ *     plsh_trainer_save(trainer, "run", &error);
+ *
+ * A step whose loss or gradients are not finite is skipped: it changes no weight, and its windows
+ * count as used. */
+
+/* A setting that has to be the same in all parts of a run. Checkpoints keep "name=value", or of a
+ * file or folder its fingerprint: another name with the same content is the same setting. */
+typedef struct plsh_train_setting {
+    const char *name;  /* without blanks and '=' */
+    const char *value; /* looked at where `file` is NULL; both NULL: left out */
+    const char *file;
+    const char *shown; /* what messages call the file; NULL: name */
+} plsh_train_setting;
+
+typedef struct plsh_train_run_options { /* strings and settings are kept, not copied */
+    const char *folder;                 /* of the run; it exists */
+    plsh_schedule schedule;             /* and the number of steps, at least 1 */
+    plsh_update update;       /* learning_rate and accumulated come from schedule and trainer */
+    int64_t checkpoint_every; /* steps; 0: none but those that are asked for */
+    int64_t keep;             /* checkpoints; 0 = 2 */
+    int64_t patience;         /* skipped steps in a row after which the run gives up; 0 = 5 */
+    const plsh_train_setting *settings; /* besides the tokens of the corpus, which always count */
+    size_t setting_count;
+    const char *text; /* what messages call the text; NULL: "text" */
+} plsh_train_run_options;
+
+typedef struct plsh_train_run plsh_train_run;
+
+/* A step uses the `batch` windows of the trainer's options times its `passes`. The trainer and the
+ * corpus outlive the run. PLSH_STATUS_OVERFLOW: the run has more than 2^63 tokens. */
+PLSH_API plsh_status plsh_train_run_open(plsh_train_run **out, plsh_trainer *trainer,
+                                         const plsh_corpus *corpus,
+                                         const plsh_train_run_options *options, plsh_error *error);
+PLSH_API void plsh_train_run_close(plsh_train_run *run); /* NULL is fine */
+
+/* How a run went on. It is filled in as far as the call came, also where that failed. */
+typedef struct plsh_train_resumed {
+    char folder[PLSH_CHECKPOINT_PATH]; /* the checkpoint; "": there is none, the run begins */
+    plsh_error damage;    /* of the newest checkpoint, where it was passed over; else its status is
+                           * PLSH_STATUS_OK */
+    bool settings_differ; /* refused, because a setting has another value; the message names it */
+} plsh_train_resumed;
+
+/* Goes on after the checkpoint `from`, or, where that is NULL, after the newest one of the folder
+ * that is whole. Before the first step. Refused, and nothing changed: a checkpoint that is damaged,
+ * was made with other settings, files or tokens, or that this run cannot have come to. */
+PLSH_API plsh_status plsh_train_run_resume(plsh_train_run *run, const char *from,
+                                           plsh_train_resumed *found, plsh_error *error);
+
+typedef enum plsh_train_step_kind {
+    PLSH_TRAIN_DONE,
+    PLSH_TRAIN_SKIPPED, /* loss or gradients were not finite */
+    PLSH_TRAIN_FINISHED /* there was no step left: none was made */
+} plsh_train_step_kind;
+
+typedef struct plsh_train_step {
+    plsh_train_step_kind kind;
+    int64_t number;    /* steps so far, with this one */
+    int64_t tokens;    /* used so far */
+    double loss, norm; /* the mean loss; of the gradients before they are clipped */
+    double rate;       /* the learning rate */
+    char reason[248];  /* why it was skipped */
+} plsh_train_step;
+
+/* One step. Before it, the checkpoint of the last one where that is due and was not saved. Gives up
+ * with PLSH_STATUS_NOT_FINITE: after `patience` skipped steps in a row, where the trainer is lost
+ * (both times *step is that step, skipped), and at the end where every step was skipped. */
+PLSH_API plsh_status plsh_train_run_next(plsh_train_run *run, plsh_train_step *step,
+                                         plsh_error *error);
+
+/* Writes a checkpoint of this moment, unless the last one is, and removes all but the last `keep`.
+ * log_bytes is kept in it, for a log that goes on with the run. A checkpoint is due every
+ * `checkpoint_every` steps, but for the last step and for those that were skipped. */
+PLSH_API plsh_status plsh_train_run_save(plsh_train_run *run, int64_t log_bytes, plsh_error *error);
+PLSH_API bool plsh_train_run_is_due(const plsh_train_run *run);
+
+/* The step of the last checkpoint, -1: none; and what one of this moment says. */
+PLSH_API int64_t plsh_train_run_saved(const plsh_train_run *run);
+PLSH_API const plsh_checkpoint *plsh_train_run_state(const plsh_train_run *run);
+
 #ifdef __cplusplus
 }
 #endif
