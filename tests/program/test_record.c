@@ -58,6 +58,27 @@ static void test_json_document(void **state) {
                       "}\n");
 }
 
+/* A line of a log: ends where the line does, whatever a text holds. */
+static void test_json_line(void **state) {
+    (void)state;
+    plsh_error error;
+    cli_json *json;
+    assert_ok(cli_json_create(&json, &error));
+    cli_json_one_line(json);
+    cli_json_begin_object(json, NULL);
+    cli_json_integer(json, "step", 3);
+    cli_json_rounded(json, "loss", 2.0 / 3.0, 9);
+    cli_json_rounded(json, "norm", NAN, 9);
+    cli_json_text(json, "skipped", "a \"b\"\n");
+    cli_json_begin_array(json, "list");
+    cli_json_integer(json, NULL, 1);
+    cli_json_integer(json, NULL, 2);
+    cli_json_end(json);
+    cli_json_end(json);
+    assert_json(json, "{\"step\": 3, \"loss\": 0.666666667, \"norm\": null, "
+                      "\"skipped\": \"a \\\"b\\\"\\n\", \"list\": [1, 2]}\n");
+}
+
 static void test_json_strings(void **state) {
     (void)state;
     const char *cases[][2] = {
@@ -201,6 +222,7 @@ static void test_every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_document),
+        cmocka_unit_test(test_json_line),
         cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_json_misuse_is_an_error),
         cmocka_unit_test(test_numbers_round_trip),
