@@ -113,9 +113,10 @@ INLINE void spread_strip(const int C, const bool partial, spread_block m, int ke
     int j = 0;
 #define SPREAD_ROWS(R)                                                                             \
     for (; j + (R) <= keys; j += (R)) {                                                            \
-        spread_columns(R, C, partial, m);                                                          \
-        m.out.data += (R)*m.out.stride;                                                            \
-        m.a.data += (R)*GROUP;                                                                     \
+        spread_block block = m;                                                                    \
+        block.out.data += j * m.out.stride;                                                        \
+        block.a.data += (ptrdiff_t)j * GROUP;                                                      \
+        spread_columns(R, C, partial, block);                                                      \
     }
     SPREAD_ROWS(ROW_BLOCK)
     SPREAD_ROWS(2)
