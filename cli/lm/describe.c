@@ -231,7 +231,8 @@ int cli_model_describe(const cli_lm *options, cli_model *m) {
         out = open_memstream(&m->said, &size);
     if (out != NULL) {
         print_words(out, words, layers, "; ");
-        if (are_one(words, layers)) fprintf(out, " in all %lld layers", (long long)layers);
+        if (layers > 1 && are_one(words, layers))
+            fprintf(out, " in all %lld layers", (long long)layers);
         if (!is_original(m)) {
             fputs("; the model's own is ", out);
             print_words(out, own, layers, " and ");

@@ -373,8 +373,7 @@ static int report(const settings *given, const work *w) {
     cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
     cli_json_end(json);
-    if (given->generate.temperature > 0)
-        cli_json_unsigned(json, "seed", given->lm.common.seed);
+    if (given->generate.temperature > 0) cli_json_unsigned(json, "seed", given->lm.common.seed);
     cli_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
     cli_json_integer(json, "prefilled_tokens", w->prefilled);
     cli_json_number(json, "prefill_tokens_per_second", prompt);

@@ -70,6 +70,7 @@ def test_options_are_refused_when_they_are_given(make, options, kind, message):
 def test_what_a_layer_refuses():
     with pytest.raises(ValueError, match="sigma: 3 values for 4 heads"):
         plsh.torch.ALiBiAttention(32, 4, sigma=[1.0, 2.0, 3.0])
+    assert plsh.torch.ALiBiAttention(32, 4, sigma=2).sigma == (2.0,) * 4
     with pytest.raises(ValueError, match="k: 3 heads, must divide the 4"):
         plsh.torch.ALiBiAttention(32, 4, kv_heads=3)
     with pytest.raises(ValueError, match="learn_slopes=True: method='none' has no slopes"):

@@ -208,6 +208,12 @@ plsh_status plsh_folder_put(const char *made, const char *path, plsh_error *erro
     if (!done) return fail(path, "put it in its place", error);
     plsh_status status = plsh_folder_sync_entry(path, error);
     if (status == PLSH_STATUS_OK && there) remove_renamed(old);
+    if (status == PLSH_STATUS_OK) return status;
+    /* Not known to be on disk: the old one takes its place again, and `made` has its name back. */
+    if (swapped)
+        exchange(made, path);
+    else if (rename(path, made) == 0 && there)
+        rename(old, path);
     return status;
 }
 

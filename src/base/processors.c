@@ -114,7 +114,8 @@ static int least_quota(const char *root, const char *group, bool first_version) 
     char folder[3 * LINE];
     if (!find_mount(root, first_version, &at)) return 0;
     const size_t shown = strcmp(at.root, "/") == 0 ? 0 : strlen(at.root);
-    const bool below = strncmp(group, at.root, shown) == 0; /* else the group is not shown */
+    const bool below = strncmp(group, at.root, shown) == 0 &&
+                       (group[shown] == '/' || group[shown] == '\0'); /* else it is not shown */
     snprintf(folder, sizeof folder, "%s%s%s", root, at.place, below ? group + shown : "");
     const size_t top = strlen(root) + strlen(at.place);
     int least = 0;

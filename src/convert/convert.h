@@ -3,9 +3,9 @@
 #define PLSH_CONVERT_CONVERT_H
 
 #include "model/config.h"
-#include "plsh/sentence.h"
 #include "plsh/convert.h"
 #include "plsh/model.h"
+#include "plsh/sentence.h"
 
 /* tokenizer.json and tokenizer_config.json of a GGUF's tokenizer, where it has one; config.json of
  * its configuration; and the files of a folder that go with its weights, into

@@ -103,9 +103,20 @@ static void check_alibi(gguf_reader *r) {
                           full_key(r, "attention.max_alibi_bias", name), most);
 }
 
-static const char *eps_key(const plsh_family *family) {
-    return family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                         : "attention.layer_norm_epsilon";
+/* The epsilon of the family's norm. One of the other norm alone is refused: it is not ignored. */
+static void read_eps(gguf_reader *r, const plsh_family *family, double *eps) {
+    static const char *const keys[] = {"attention.layer_norm_epsilon",
+                                       "attention.layer_norm_rms_epsilon"};
+    const bool rms = family->norm == PLSH_NORM_RMS;
+    char name[128], wrong[128];
+    double own = -1.0, other = -1.0;
+    read_number(r, keys[rms], &own);
+    read_number(r, keys[!rms], &other);
+    if (own != -1.0) *eps = own;
+    if (!r->status && own == -1.0 && other != -1.0)
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: %s is missing; it has %s",
+                              plsh_weights_path(r->weights), full_key(r, keys[rms], name),
+                              full_key(r, keys[!rms], wrong));
 }
 
 /* A number that must be there, and at most so large. */
@@ -159,7 +170,7 @@ static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     read_integer(r, "attention.key_length", &config->head_dim);
     read_integer(r, "context_length", &config->context);
     read_integer(r, "attention.sliding_window", &config->sliding_window);
-    read_number(r, eps_key(config->family), &config->norm_eps);
+    read_eps(r, config->family, &config->norm_eps);
     config->vocabulary = tokens ? plsh_tensor_rows(tokens) : 0;
     check_sizes(r, config);
 }

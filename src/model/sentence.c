@@ -161,12 +161,14 @@ static plsh_status drop_tokens(const plsh_tokenizer *tokenizer, const plsh_text 
     plsh_token_ids bare = {0};
     plsh_status status =
         plsh_tokenizer_encode(tokenizer, text->bytes, text->length, false, &bare, error);
-    const size_t all = ids->count - begin, around = all - bare.count;
+    const size_t all = ids->count - begin;
+    const bool longer = bare.count <= all; /* with special tokens than without */
+    const size_t around = longer ? all - bare.count : 0;
     size_t before = 0; /* special tokens in front */
-    while (!status && before <= around && bare.count > 0 &&
+    while (!status && longer && before <= around && bare.count > 0 &&
            memcmp(ids->ids + begin + before, bare.ids, bare.count * sizeof *bare.ids) != 0)
         before++;
-    if (!status && (bare.count > all || before > around || around > most))
+    if (!status && (!longer || before > around || around > most))
         status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                            "a text of %zu tokens cannot be truncated to %zu: %zu are special ones",
                            all, most, around);

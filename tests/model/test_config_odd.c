@@ -299,7 +299,7 @@ static void test_gguf(void **state) {
         {"attention.value_length", NULL, 4, true, PLSH_ROPE_DEFAULT},
         {"attention.max_alibi_bias", NULL, 8, false, PLSH_ROPE_DEFAULT},
         {"attention.clamp_kqv", NULL, 6, false, PLSH_ROPE_DEFAULT},
-        {"attention.layer_norm_epsilon", NULL, 1e-5, true, PLSH_ROPE_DEFAULT},
+        {"attention.layer_norm_epsilon", NULL, 1e-5, false, PLSH_ROPE_DEFAULT},
         {"attention.scale", NULL, 0.1, false, PLSH_ROPE_DEFAULT},
         {"expert_count", NULL, 8, false, PLSH_ROPE_DEFAULT},
         {"expert_count", NULL, 0, true, PLSH_ROPE_DEFAULT},

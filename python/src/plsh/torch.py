@@ -504,7 +504,7 @@ class ALiBiAttention(nn.Module):
 
     def __init__(self, embed_dim: int, heads: int, kv_heads: Optional[int] = None,
                  head_dim: Optional[int] = None, *, bias: bool = False, causal: bool = True,
-                 sigma: Optional[Sequence[float]] = None, learn_slopes: bool = False,
+                 sigma: Union[float, Sequence[float], None] = None, learn_slopes: bool = False,
                  scale: Optional[float] = None, method: Union[str, Sequence[str], None] = None,
                  eps: Optional[float] = None, window: Optional[Integers] = None,
                  block: Optional[Integers] = None, scheme: Optional[str] = None,
@@ -521,6 +521,8 @@ class ALiBiAttention(nn.Module):
             "scheme": scheme, "design": design, "samples": samples, "seed": seed,
             "threads": threads}
         self.options: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
+        if isinstance(sigma, (int, float)):
+            sigma = [float(sigma)] * heads
         self.sigma = standard_sigmas(heads) if sigma is None else tuple(sigma)
         self.log_slopes: Optional[nn.Parameter] = None
         if learn_slopes:
