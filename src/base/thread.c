@@ -28,12 +28,12 @@
 #endif
 
 #ifdef PLSH_TESTING
-static void (*_Atomic hook)(plsh_thread_event event);
+static void (*_Atomic watcher)(plsh_thread_event event);
 
-void plsh_thread_watch(void (*now)(plsh_thread_event event)) { atomic_store(&hook, now); }
+void plsh_thread_watch(void (*hook)(plsh_thread_event event)) { atomic_store(&watcher, hook); }
 
 static void tell(plsh_thread_event event) {
-    void (*function)(plsh_thread_event) = atomic_load(&hook);
+    void (*function)(plsh_thread_event) = atomic_load(&watcher);
     if (function != NULL) function(event);
 }
 #define TELL(event) tell(event)

@@ -78,7 +78,7 @@ typedef struct plsh_backward_tile {
 } plsh_backward_tile;
 
 /* Takes the buffers. */
-void plsh_backward_layout(plsh_backward_tile *tile, const plsh_plan *plan, plsh_arena *arena);
+void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_arena *arena);
 
 extern const plsh_tile_pass plsh_backward_pass;
 
