@@ -14,7 +14,7 @@ from plsh._attention import (
     Float32, Integers, Numbers, address, check_numbers, decays_of, describe, integers,
 )
 from plsh._decay import DecayLike
-from plsh._library import check, ffi, lib
+from plsh._library import check, ffi, lib, pointer
 from plsh._options import check_used, heads_of
 from plsh._plan import DTYPES, METHOD_WORDS, head_array, layout, method_words
 
@@ -127,7 +127,7 @@ class Cache:
                 raise TypeError(f"{name}: dtype {x.dtype.name}, must be float32, or the cache's own "
                                 f"{self.dtype}")
             setattr(tokens, f"{name}_layout", layout(name, found, found.heads))
-            setattr(tokens, name, ffi.cast("void *", address(x)))
+            setattr(tokens, name, pointer(address(x)))
         kinds = {x.dtype.name for name, x in given.items() if name != "o"}
         if len(kinds) != 1:
             raise TypeError(f"q, k, v: dtypes {', '.join(sorted(kinds))}; must be equal")

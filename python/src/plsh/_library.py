@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+from functools import partial
 from typing import Any
 
 from plsh import _binding
 from plsh._binding import ffi
 
-__all__ = ["Error", "InvalidError", "NotFiniteError", "UnsupportedError", "check", "ffi", "lib"]
+__all__ = ["Error", "InvalidError", "NotFiniteError", "UnsupportedError", "check", "ffi", "lib",
+           "pointer"]
 
 
 def _load() -> Any:
@@ -21,6 +23,7 @@ def _load() -> Any:
 
 
 lib: Any = _load()
+pointer: Any = partial(ffi.cast, ffi.typeof("void *"))  # of an address
 
 
 class Error(Exception):

@@ -6,9 +6,7 @@ Works on numbers (shapes, strides, addresses), so that NumPy and PyTorch share i
 from __future__ import annotations
 
 import math
-import struct
 import threading
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, Optional, Union
 
@@ -16,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plsh._decay import Decay, alibi
-from plsh._library import check, ffi, lib, names
+from plsh._library import check, ffi, lib, names, pointer
 from plsh._partition import DESIGNS, SCHEMES, word
 
 METHODS = names(lib.plsh_method_names())
@@ -173,9 +171,11 @@ class Plan:
         self.heads, self.queries, self.some_keys = q.heads, q.rows, settings.some_keys
         self._workspace = int(lib.plsh_plan_workspace(self.pointer))
 
-    def forward(self, *addresses: int) -> Outcome:
-        """Runs the plan on the addresses of plsh_forward; 0 for what is not asked for."""
-        arrays = ffi.from_buffer(_FORWARD, _pack_forward(*addresses, 0))
+    def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int) -> Outcome:
+        """Runs the plan on addresses; lse and certificate are 0 where they are not asked for."""
+        arrays = ffi.new(_FORWARD, {
+            "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
+            "lse": pointer(lse), "certificate": pointer(certificate)})
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), report,
                                        error)
@@ -183,9 +183,13 @@ class Plan:
             check(status, error)
         return Outcome(report.pairs, report.error_bound)
 
-    def backward(self, *addresses: int) -> Outcome:
-        """Gradients of sum(o * d_o), on the addresses of plsh_backward."""
-        arrays = ffi.from_buffer(_BACKWARD, _pack_backward(*addresses, 0, self.some_keys))
+    def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
+                 d_v: int, d_decay: int) -> Outcome:
+        """Gradients of sum(o * d_o), on addresses; 0 for the gradients that are not asked for."""
+        arrays = ffi.new(_BACKWARD, {
+            "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
+            "lse": pointer(lse), "d_o": pointer(d_o), "d_q": pointer(d_q), "d_k": pointer(d_k),
+            "d_v": pointer(d_v), "d_decay": pointer(d_decay), "some_keys": self.some_keys})
         report, error = ffi.new(_REPORT), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
         status = lib.plsh_plan_backward(self.pointer, arrays, scratch, report, error)
@@ -210,19 +214,9 @@ class Plan:
         return str(ffi.string(lib.plsh_plan_isa(self.pointer)).decode())
 
 
-# C types looked up once: cffi parses a name at every use. Structs of addresses are packed, which
-# takes a quarter of the time of one cast for each.
+# C types looked up once: cffi parses a name at every use.
 _FORWARD, _BACKWARD = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_backward *")
 _REPORT, _ERROR = ffi.typeof("plsh_report *"), ffi.typeof("plsh_error *")
-
-
-def _packer(name: str, fields: str) -> Callable[..., bytes]:
-    """Packs the first fields of a C struct; the others are 0."""
-    return struct.Struct(f"{fields}{int(ffi.sizeof(name)) - struct.calcsize(fields)}x").pack
-
-
-_pack_forward, _pack_backward = _packer("plsh_forward", "7P"), _packer("plsh_backward", "11P?")
-
 
 _local = threading.local()
 
@@ -232,7 +226,7 @@ def workspace(size: int) -> Any:
     if getattr(_local, "size", -1) < size:
         _local.memory = np.empty(size + 64, dtype=np.uint8)
         address = _local.memory.__array_interface__["data"][0]
-        _local.pointer, _local.size = ffi.cast("void *", -(-address // 64) * 64), size
+        _local.pointer, _local.size = pointer(-(-address // 64) * 64), size
     return _local.pointer
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from plsh._library import check, ffi, lib
+from plsh._library import check, ffi, lib, pointer
 from plsh._plan import Array, Call, Options, Settings, head_array, layout
 
 __all__ = ["Edges", "Layout", "Part", "Rows", "Shard", "Span", "join", "lay_out", "meet", "whole"]
@@ -100,7 +100,7 @@ class Shard:
     def _begin(self, q: Rows, k: Rows) -> None:
         lib.plsh_shard_reset(self._shard)
         lib.plsh_shard_begin(self._shard, ffi.new("plsh_shard_arrays *", {
-            "q": ffi.cast("void *", q.address), "k": ffi.cast("void *", k.address),
+            "q": pointer(q.address), "k": pointer(k.address),
             "q_layout": layout("q", q.array, q.array.heads),
             "k_layout": layout("k", k.array, k.array.heads)}))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from plsh._cache import Cache as Sequence_
 from plsh._decay import DecayLike
-from plsh._library import check, ffi, lib
+from plsh._library import check, ffi, lib, pointer
 from plsh._plan import DTYPES, refuse_unaligned, workspace
 from plsh._torch_options import Integers, Numbers, autocast
 
@@ -19,7 +19,6 @@ __all__ = ["Cache"]
 
 _TOKENS, _CACHES = ffi.typeof("plsh_tokens[]"), ffi.typeof("plsh_cache *[]")
 _ERROR, _SIZE = ffi.typeof("plsh_error *"), ffi.typeof("size_t *")
-_VOID = ffi.typeof("void *")
 
 
 class Cache:
@@ -166,7 +165,7 @@ def _plain(values: Any) -> Any:
 
 def _address(x: Tensor, b: int, row: int) -> Any:
     strides = x.stride()
-    return ffi.cast(_VOID, x.data_ptr() + (b * strides[0] + row * strides[2]) * x.element_size())
+    return pointer(x.data_ptr() + (b * strides[0] + row * strides[2]) * x.element_size())
 
 
 def _layout(x: Tensor) -> tuple[int, int]:
