@@ -302,6 +302,9 @@ def test_what_is_refused(rng):
         (TypeError, "scale='a': must be a number", (q, k, v), {"scale": "a"}),
         (TypeError, "eps='a': must be a number", (q, k, v), {"eps": "a"}),
         (TypeError, "causal='no'", (q, k, v), {"causal": "no"}),
+        (TypeError, "causal=2: must be True or False", (q, k, v), {"causal": 2}),
+        (ValueError, r"scheme=\['cuts'\]: is one of", (q, k, v),
+         {"method": "plsh", "scheme": ["cuts"]}),
         (TypeError, "method=3", (q, k, v), {"method": 3}),
     ]
     for kind, message, inputs, options in wrong:

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import plsh.torch  # noqa: E402
-from plsh import _fused, _torch_options  # noqa: E402
+from plsh import _fused  # noqa: E402
 
 SIGMA = [3.0, 12.0, 40.0, 150.0]
 
@@ -260,8 +260,8 @@ def test_learnable_decays():
 def operator_arguments(**changes):
     q, k, v = inputs(**changes)
     parameters = torch.tensor(SIGMA, dtype=torch.float64, requires_grad=True)
-    options = _torch_options.write_words(["exact"], "sigma", True, None, None)
-    return (q, k, v, parameters, None, None, None, [], 0.0, 0.0, 1, 20, [], [], 1, options)
+    return (q, k, v, parameters, None, None, None, [], 0.0, 0.0, 1, 20, [], [], 1, ["exact"],
+            "sigma", True, "integer", "stratified")
 
 
 @pytest.mark.parametrize("rows_first", [False, True])
@@ -349,7 +349,13 @@ def test_what_is_refused():
         (TypeError, "window=5.0: must be an integer", (q, k, v), {"method": "window", "window": 5.0}),
         (ValueError, "window=0: is positive", (q, k, v), {"method": "window", "window": 0}),
         (ValueError, "scale=0", (q, k, v), {"scale": 0}),
-        (TypeError, "causal=no", (q, k, v), {"causal": "no"}),
+        (TypeError, "causal='no': must be True or False", (q, k, v), {"causal": "no"}),
+        (TypeError, "causal=2: must be True or False", (q, k, v), {"causal": 2}),
+        (ValueError, "method='exact,none,exact,none': is one of", (q, k, v),
+         {"method": "exact,none,exact,none"}),
+        (ValueError, "scheme='cuts stratified': is one of", (q, k, v),
+         {"method": "plsh", "scheme": "cuts stratified"}),
+        (ValueError, r"design=\['iid'\]: is one of", (q, k, v), {"method": "plsh", "design": ["iid"]}),
         (TypeError, "method=3", (q, k, v), {"method": 3}),
         (ValueError, "spans: 131 keys in use", (q[:1], k[:1], v[:1]),
          {"spans": torch.tensor([[0, 131, 131]])}),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from plsh._decay import Decay, DecayLike, alibi_slopes, as_decay
 from plsh._library import ffi, lib
-from plsh._options import check_used, heads_of
+from plsh._options import as_truth, check_used, heads_of
 from plsh._partition import check_labels
 from plsh._plan import (
     DTYPES, Array, Call, Settings, cached_call, method_words, refuse_unaligned,
@@ -297,8 +297,7 @@ def check_numbers(causal: Any, scale: Any, eps: Any, samples: Any, seed: Any, th
                          ("eps", 0.0 if eps is None else eps)):
         if not isinstance(number, (int, float, np.number)):
             raise TypeError(f"{name}={number!r}: must be a number")
-    if not isinstance(causal, (bool, int, np.bool_)):
-        raise TypeError(f"causal={causal!r}: must be True or False")
+    as_truth("causal", causal)
     if scale is not None and not (scale > 0 or scale < 0):
         raise ValueError(f"scale={scale}: is a number other than 0")
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plsh._decay import DecayLike
-from plsh._options import check_used, heads_of
+from plsh._options import as_truth, check_used, heads_of
 from plsh._plan import Options, Settings, check_shapes, method_words
 from plsh._ranks import Ranks, Traffic
 from plsh._shard_layout import Edges, lay_out, whole
@@ -32,7 +32,7 @@ from plsh._sharded import Ready, Saved, Sharded
 from plsh._torch_options import (
     TORCH_DTYPES, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
     as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
-    decays_of, describe, edges_of, floats_as, read_words, signed_seed, write_words,
+    decays_of, describe, edges_of, floats_as, head_decays, signed_seed,
 )
 
 if TYPE_CHECKING:
@@ -160,11 +160,10 @@ def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters
         raise TypeError(f"q, k, v: {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
     qa, ka, va = (describe(name, x.shape, x.stride(), x.dtype) for name, x in zip("qkv", (q, k, v)))
     decays = decays_of(qa.heads, sigma, slopes, decay, parameters)
-    words = read_words(write_words(method, decays.word, causal, scheme, design))
     edges, keys = _edges(spans, as_offsets("query_offsets", query_offsets),
                          as_offsets("key_offsets", key_offsets), qa.batch)
     settings = Settings(
-        words.causal, 0.0 if scale is None else checked_scale(scale), TORCH_DTYPES[q.dtype],
+        as_truth("causal", causal), 0.0 if scale is None else checked_scale(scale), TORCH_DTYPES[q.dtype],
         torch.get_num_threads() if threads is None else check_threads(threads), "", False,
         edges=edges)
     check_shapes(qa, ka, va, settings)
@@ -174,9 +173,9 @@ def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters
     numbers = tuple(decays.constants if decays.parameters is None else
                     decays.parameters.detach().reshape(-1).tolist())
     options = heads_of(
-        words.method, words.decays(qa.heads, numbers, decays.parameters is None),
+        method, head_decays(decays.word, qa.heads, numbers, decays.parameters is None),
         None if eps is None else as_number("eps", eps), tuple(as_integers("window", window)),
-        tuple(as_integers("block", block)), words.scheme, words.design,
+        tuple(as_integers("block", block)), scheme, design,
         None if samples is None else as_integer("samples", samples),
         None if seed is None else signed_seed(seed) % 2**64)
     check_numbers(options.samples, options.eps, options.window, options.block)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
+import numpy as np
+
 from plsh._decay import Decay
-from plsh._partition import word
+from plsh._partition import DESIGNS, SCHEMES, word
 from plsh._plan import METHODS, Options
 
 _SAMPLED = ("plsh", "masks", "mean")
@@ -19,6 +21,7 @@ _USERS: dict[str, tuple[str, ...]] = {
     "samples": _SAMPLED, "scheme": _SAMPLED, "design": _SAMPLED, "seed": _SAMPLED,
     "labels": _SAMPLED, "window": ("window",), "block": ("fixed",), "eps": ("exact", "auto"),
 }
+_WORDS = {"scheme": SCHEMES, "design": DESIGNS}
 _DRAWN = ("samples", "scheme", "design", "seed")  # labels are partitions: nothing is drawn
 
 
@@ -41,6 +44,15 @@ def check_used(methods: Sequence[str], options: Mapping[str, Any]) -> None:
         if name in _DRAWN and options.get("labels") is not None:
             raise ValueError(f"{_shown(name, value)}: labels are partitions of their own; give one "
                              "or the other")
+        if name in _WORDS:
+            word(name, value, _WORDS[name])
+
+
+def as_truth(name: str, value: Any) -> bool:
+    """True or False, of Python or NumPy, or 1 or 0."""
+    if not isinstance(value, (bool, int, np.bool_)) or value not in (0, 1):
+        raise TypeError(f"{name}={value!r}: must be True or False")
+    return bool(value)
 
 
 def _shown(name: str, value: Any) -> str:

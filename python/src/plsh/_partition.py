@@ -19,10 +19,9 @@ DESIGNS = names(lib.plsh_design_names())
 
 def word(name: str, value: str, words: dict[str, int]) -> int:
     """The C enumerator of an option's word."""
-    try:
-        return words[value]
-    except KeyError:
-        raise ValueError(f"{name}={value!r}: is one of {', '.join(words)}") from None
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name}={value!r}: is one of {', '.join(words)}")
+    return words[value]
 
 
 class Partition:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Optional, TypedDict, Union
 
 import numpy as np
@@ -50,51 +49,20 @@ class TorchOptions(TypedDict, total=False):
     threads: Optional[int]
 
 
-class Words(NamedTuple):
-    """The options of the operators that are words."""
-
-    method: tuple[str, ...]
-    decay: str  # "sigma" or "slopes": the numbers are ALiBi's sigmas; else a kind of decay
-    causal: bool
-    scheme: str
-    design: str
-
-    def decays(self, heads: int, numbers: tuple[float, ...], constant: bool,
-               ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
-        """The decays of the heads. Numbers that are `constant` are the limit, a, b and the table
-        of one decay; others are the a and b of each head."""
-        if self.decay in ("sigma", "slopes"):
-            if self.decay == "slopes" and not all(0 < x < math.inf for x in numbers):
-                slopes = [1.0 / x if x else math.inf for x in numbers]
-                raise ValueError(f"slopes={slopes}: are positive (method='none' has no bias)")
-            return numbers or standard_sigmas(heads)
-        if constant:
-            limit, a, b, *table = numbers
-            return (Decay(self.decay, a, b, limit, tuple(table)),)
-        return tuple(Decay(self.decay, a, b) for a, b in zip(numbers[::2], numbers[1::2]))
-
-
-_TRUTH = {"True": True, "1": True, "False": False, "0": False}
-
-
-def write_words(method: Sequence[str], decay: str, causal: bool, scheme: Optional[str],
-                design: Optional[str]) -> str:
-    """The words as one string."""
-    return (f"{','.join(method)} {decay} {causal} {'integer' if scheme is None else scheme} "
-            f"{'stratified' if design is None else design}")
-
-
-@lru_cache(maxsize=256)
-def read_words(words: str) -> Words:
-    """What write_words wrote, checked."""
-    fields = words.split(" ")
-    if len(fields) != len(Words._fields):
-        raise ValueError(f"options {words!r}: have {len(Words._fields)} fields, "
-                         f"{', '.join(Words._fields)}")
-    method, decay, causal, scheme, design = fields
-    if causal not in _TRUTH:
-        raise TypeError(f"causal={causal}: must be True or False")
-    return Words(tuple(method.split(",")), decay, _TRUTH[causal], scheme, design)
+def head_decays(word: str, heads: int, numbers: tuple[float, ...], constant: bool,
+                ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
+    """The decays of the heads. If the word is "sigma" or "slopes", the numbers are ALiBi's sigmas;
+    else it is the kind. Numbers that are `constant` are the limit, a, b and the table of one
+    decay; others are the a and b of each head."""
+    if word in ("sigma", "slopes"):
+        if word == "slopes" and not all(0 < x < math.inf for x in numbers):
+            slopes = [1.0 / x if x else math.inf for x in numbers]
+            raise ValueError(f"slopes={slopes}: are positive (method='none' has no bias)")
+        return numbers or standard_sigmas(heads)
+    if constant:
+        limit, a, b, *table = numbers
+        return (Decay(word, a, b, limit, tuple(table)),)
+    return tuple(Decay(word, a, b) for a, b in zip(numbers[::2], numbers[1::2]))
 
 
 def describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Array:
@@ -148,7 +116,7 @@ class Decays(NamedTuple):
     """What sigma, slopes, decay and parameters say together, as the operators take it."""
 
     parameters: Optional[Tensor] = None
-    word: str = "sigma"  # as in Words
+    word: str = "sigma"  # as in head_decays
     constants: Sequence[float] = ()
 
 

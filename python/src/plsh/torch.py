@@ -28,13 +28,13 @@ from plsh._context_parallel import Traffic, context_parallel
 from plsh._attention import standard_sigmas
 from plsh._decay import DecayLike
 from plsh._fused import nothing_watches
-from plsh._options import check_used
+from plsh._options import as_truth, check_used
 from plsh._plan import Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
 from plsh._torch_options import (
     TORCH_DTYPES, Form, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
     as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
-    decays_of, describe, edges_of, floats_as, new_outputs, read_words, signed_seed, write_words,
+    decays_of, describe, edges_of, floats_as, head_decays, new_outputs, signed_seed,
 )
 
 if TYPE_CHECKING:
@@ -46,12 +46,13 @@ __all__ = ["ALiBiAttention", "Cache", "Traffic", "attention", "context_parallel"
 # What both operators take beside their arrays: the numbers of the decays, as a tensor
 # (`parameters`: ALiBi's sigmas, or the a and b of another decay, of each head) or not (`constants`:
 # sigmas, or limit, a, b and table of one decay; none for the standard series); `spans`: int64
-# [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans; int64 offsets. All numbers are
-# arguments, so that torch.compile can follow them when they change from call to call; the Words of
-# _torch_options are one string, because an argument costs the dispatcher about a microsecond.
+# [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans; int64 offsets. Every option is
+# an argument, so that torch.compile can follow it when it changes from call to call; `decay` is the
+# word of head_decays.
 _COMMON = ("Tensor? parameters, Tensor? spans, Tensor? query_offsets, Tensor? key_offsets, "
            "float[] constants, float scale, float eps, SymInt seed, SymInt samples, "
-           "SymInt[] window, SymInt[] block, SymInt threads, str options")
+           "SymInt[] window, SymInt[] block, SymInt threads, str[] method, str decay, "
+           "bool causal, str scheme, str design")
 _TENSORS, _SCALE = 4, 5  # how many of these are tensors; which one the scale is
 
 _library: Any = torch.library.Library("plsh", "DEF")  # type: ignore[no-untyped-call]
@@ -78,7 +79,11 @@ class _Common(NamedTuple):
     window: tuple[int, ...]
     block: tuple[int, ...]
     threads: int
-    options: str
+    method: tuple[str, ...]
+    decay: str
+    causal: bool
+    scheme: str
+    design: str
 
 
 @lru_cache(maxsize=256)
@@ -87,9 +92,8 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     qa, ka, va, oa = (describe(name, *x) for name, x in zip("qkvo", (q, k, v, o)))
     if not q[2] == k[2] == v[2]:
         raise TypeError(f"q, k, v: {q[2]}, {k[2]}, {v[2]}; must be equal")
-    words = read_words(common.options)
     check_numbers(common.samples, common.eps, common.window, common.block)
-    settings = Settings(words.causal, common.scale, TORCH_DTYPES[q[2]], common.threads, "", False,
+    settings = Settings(common.causal, common.scale, TORCH_DTYPES[q[2]], common.threads, "", False,
                         common.query_offsets, common.key_offsets, common.edges)
     if common.edges and len(common.edges) != qa.batch:
         raise ValueError(f"spans: of {len(common.edges)} batch entries, must be of {qa.batch}")
@@ -98,8 +102,8 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     if common.keys:
         ka, va = ka._replace(rows=common.keys), va._replace(rows=common.keys)
     return Call(qa, ka, va, oa, settings, Options(
-        words.method, words.decays(qa.heads, common.numbers, common.constant), common.eps,
-        common.window, common.block, words.scheme, words.design, common.samples,
+        common.method, head_decays(common.decay, qa.heads, common.numbers, common.constant),
+        common.eps, common.window, common.block, common.scheme, common.design, common.samples,
         common.seed % 2**64))
 
 
@@ -111,7 +115,7 @@ def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Te
              spans: Optional[Tensor], query_offsets: Optional[Tensor],
              key_offsets: Optional[Tensor], constants: Sequence[float], scale: float, eps: float,
              seed: int, samples: int, window: Sequence[int], block: Sequence[int], threads: int,
-             options: str) -> Call:
+             method: Sequence[str], decay: str, causal: bool, scheme: str, design: str) -> Call:
     """The call for the arguments of the operators."""
     edges, keys = ((), 0) if spans is None else edges_of(spans)
     common = _Common(tuple(constants if parameters is None else parameters.reshape(-1).tolist()),
@@ -119,7 +123,8 @@ def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Te
                      () if query_offsets is None else tuple(query_offsets.tolist()),
                      () if key_offsets is None else tuple(key_offsets.tolist()), scale, eps, seed,
                      samples, tuple(window), tuple(block),
-                     torch.get_num_threads() if threads < 0 else threads, options)
+                     torch.get_num_threads() if threads < 0 else threads, tuple(method), decay,
+                     causal, scheme, design)
     return _find_call(_form(q), _form(k), _form(v), _form(o), common)
 
 
@@ -473,7 +478,9 @@ def attention(
                  20 if samples is None else as_integer("samples", samples),
                  as_integers("window", window), as_integers("block", block),
                  -1 if threads is None else check_threads(threads),
-                 write_words(words, decays.word, causal, scheme, design))
+                 words, decays.word, as_truth("causal", causal),
+                 "integer" if scheme is None else scheme,
+                 "stratified" if design is None else design)
     if q.dtype != torch.float32:
         o = o.to(q.dtype)
     if squeeze:
