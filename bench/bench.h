@@ -11,15 +11,15 @@ double bench_now(void);
 /* Standard normal floats: a function of (seed, index) alone. */
 void bench_fill_normal(float *x, size_t count, uint64_t seed);
 
-/* Several things measured in turns, so that a slow moment of the machine meets all of them:
- * things * reps seconds are collected, then each has a median and a spread. */
+/* Interleaved measurements of several things, so that a slow moment of the machine affects all of
+ * them: things * reps seconds are collected, then each has a median and a spread. */
 typedef struct bench_times {
     double median, spread; /* spread: (third quartile - first) / median */
 } bench_times;
 
 bench_times bench_summarise(double *seconds, int reps);
 
-/* OpenBLAS, where it is installed: what it is (NULL without) and on how many threads it works. */
+/* OpenBLAS, if it is installed: its version (NULL without) and its number of threads. */
 const char *bench_blas_config(void);
 void bench_blas_threads(int threads);
 
@@ -36,7 +36,7 @@ double bench_sgemm_gflops(int threads);
 /* Seconds to read (sum up) so many floats on `threads` threads: the roof of what memory limits. */
 double bench_read_seconds(const float *x, size_t count, int threads);
 
-/* Largest |o - o_exact| over `rows` rows per head, spread evenly; o_exact in double from the whole
+/* Largest |o - o_exact| over `rows` evenly spaced rows per head; o_exact in double from the whole
  * decay of each head, whatever its method. Float32 arrays in the default layouts, one sequence. */
 double bench_max_error(const plsh_attention *attention, const float *q, const float *k,
                        const float *v, const float *o, int64_t rows);

@@ -18,7 +18,7 @@ typedef struct cli_inputs {
 enum { CLI_INPUTS_COUNT = 6 };
 extern const cli_option cli_inputs_options[CLI_INPUTS_COUNT];
 
-/* What attend and error both ask for, the member `problem` of their settings. */
+/* Options of both attend and error, the member `problem` of their settings. */
 typedef struct cli_problem {
     cli_inputs inputs;
     cli_decays decays;
@@ -44,7 +44,7 @@ typedef struct cli_arrays {
 int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out);
 void cli_arrays_free(cli_arrays *arrays);
 
-/* What single methods can be told: attend, bench. */
+/* Options of single methods: attend, bench. */
 typedef struct cli_knobs {
     double eps;
     int64_t window, block;
@@ -56,7 +56,7 @@ extern const cli_option cli_knobs_options[CLI_KNOBS_COUNT];
 /* A head without its partition; a window or block of 0 is that of plsh_head_default. */
 plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs);
 
-/* One call of a plan: what it took and what it said. certificate and lse may be NULL. */
+/* One call of a plan: its time and its counts. certificate and lse may be NULL. */
 typedef struct cli_run {
     double seconds;
     plsh_report report;

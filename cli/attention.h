@@ -1,5 +1,5 @@
 /* cli: attention by all processes of a command: one plan, or one over the ranks of plsh-mpi, each
- * of which has the whole arrays and works on its own rows. cli/ranks says how. */
+ * of which has the whole arrays and works on its own rows. Implemented in cli/ranks. */
 #ifndef PLSH_CLI_ATTENTION_H
 #define PLSH_CLI_ATTENTION_H
 

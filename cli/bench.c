@@ -403,8 +403,8 @@ static void add_row(cli_table *table, measured *line, int64_t reps, double roof)
     cli_table_add(table, cells);
 }
 
-/* Everything that is measured, in turns: a slow moment of the machine meets all methods and all
- * context lengths, so their ratios hold. */
+/* All measurements, interleaved: a slow moment of the machine affects all methods and all context
+ * lengths alike, so their ratios hold. */
 typedef struct session {
     cli_decay_list decays;
     cli_labels labels;

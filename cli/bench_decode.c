@@ -97,8 +97,8 @@ void cli_decoder_free(cli_decoder *decoder) {
     free(decoder->rows);
 }
 
-/* The heads of a group share what they read; half as many bytes in half precision. Read as often as
- * the tokens read theirs, so that both find what fits in the caches there. */
+/* The heads of a group share their reads; half as many bytes in half precision. Read as often as
+ * the tokens are, so that both have the same cache hits. */
 static double measure_roof(const cli_decoder *d) {
     int64_t kv = kv_heads(d->shape), group = d->shape->heads / kv;
     int64_t all = kv * d->shape->keys * d->shape->head_dim;

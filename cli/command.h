@@ -1,5 +1,5 @@
-/* cli: what a command is. Its options are declared once, in tables; parsing, help, man page and
- * completion all read them. */
+/* cli: the struct of a command. Its options are declared once, in tables; parsing, help, man page
+ * and completion all read them. */
 #ifndef PLSH_CLI_COMMAND_H
 #define PLSH_CLI_COMMAND_H
 
@@ -35,7 +35,7 @@ typedef struct cli_words {
     char **values;
 } cli_words;
 
-/* Numbers keep to least <= x <= most (above: least < x; below: x < most), and to nothing where
+/* Numbers keep to least <= x <= most (above: least < x; below: x < most), and are unbounded where
  * both are 0. */
 typedef struct cli_range {
     double least, most;

@@ -66,7 +66,7 @@ static const cli_group groups[] = {
 
 enum { OUT, SVG, OUTPUTS };
 
-/* What is drawn: a set per head, over n positions. */
+/* A drawing: a set per head, over n positions. */
 typedef struct draw_work {
     int64_t n;
     size_t heads;
@@ -122,7 +122,7 @@ static int compare_runs(const void *x, const void *y) {
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* A label that comes back after another has no [begin, end) to print. */
+/* A label that reappears after another has no [begin, end) to print. */
 static int check_contiguous(const draw_work *drawing, const char *path) {
     run_of_labels *runs = calloc((size_t)drawing->n, sizeof *runs);
     if (runs == NULL) return cli_fail("out of memory for %lld labels", (long long)drawing->n);

@@ -1,4 +1,4 @@
-/* cli: plsh info: what this machine and this build offer. */
+/* cli: plsh info: the features of this machine and this build. */
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"

@@ -51,7 +51,7 @@ static bool asks_help(const char *argument) {
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-/* "plsh help [command]", and what the build makes of the tables. */
+/* "plsh help [command]", and the man pages and completions for the build. */
 static int run_help(int argc, char **argv) {
     if (argc == 0) return cli_help_program(), CLI_DONE;
     if (strcmp(argv[0], "--bash") == 0) return cli_completion_print(), CLI_DONE;

@@ -132,7 +132,7 @@ static void print_option_names(const cli_command *command) {
     printf(" --help");
 }
 
-/* What follows an option of a command: its choices, or a file name, or nothing known. */
+/* The completions of an option: its choices, a file name, or none. */
 static void print_option_values(const cli_command *command) {
     for (size_t g = 0; g < command->group_count; g++)
         for (size_t i = 0; i < command->groups[g].count; i++) {

@@ -14,7 +14,7 @@
 static const char *command_name;
 static const char *about_file; /* NULL: none */
 static bool is_quiet;
-static int held_rank; /* 0: this one speaks at once */
+static int held_rank; /* 0: messages are printed at once */
 static char held[1024];
 
 static struct {

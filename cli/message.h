@@ -1,4 +1,4 @@
-/* cli: what a command says: one line on stderr when it fails, its result on stdout. */
+/* cli: messages of a command: one line on stderr when it fails, its result on stdout. */
 #ifndef PLSH_CLI_MESSAGE_H
 #define PLSH_CLI_MESSAGE_H
 
@@ -12,8 +12,8 @@ void cli_message_begin(const char *name, bool quiet);
 /* The file that is read: messages begin with its name until it is NULL. */
 void cli_message_about(const char *file);
 
-/* A rank that is not the first (cli/ranks.h): it makes no remarks, shows no progress, and what it
- * says is held back, with its number, until it is released. The first message stays. */
+/* A rank that is not the first (cli/ranks.h): it prints no notes and no progress. Its error message
+ * is held back, with its number, until it is released. The first message is kept. */
 void cli_message_hold(int rank);
 void cli_message_release(void);
 
@@ -44,7 +44,7 @@ int cli_print_table(cli_table *table);
 int cli_finish(int code);
 
 /* Progress on stderr, only on a terminal and not with --quiet: how much is done, how fast, what
- * is left. `total` and `done` count `unit`s; a detail ("loss 3.2") is shown behind them. */
+ * is left. `total` and `done` count `unit`s; a detail ("loss 3.2") is shown after them. */
 void cli_progress_begin(double total, const char *unit);
 void cli_progress(double done);
 void cli_progress_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,4 +1,4 @@
-/* cli: what plsh norms shares with the report. */
+/* cli: declarations shared by plsh norms and the report. */
 #ifndef PLSH_CLI_NORMS_H
 #define PLSH_CLI_NORMS_H
 

@@ -1,4 +1,4 @@
-/* cli: option groups that several commands share, and what they mean. */
+/* cli: option groups that several commands share, and their values. */
 #ifndef PLSH_CLI_OPTIONS_H
 #define PLSH_CLI_OPTIONS_H
 
@@ -30,8 +30,8 @@ const cli_common *cli_common_of(const cli_command *command, const void *settings
 /* The instruction set that the kernels will use. */
 const char *cli_common_isa(const cli_common *common);
 
-/* Refuses an instruction set that is unknown or not there, and a PLSH_THREADS that is no number;
- * sets the default number of threads; has the ranks watched. */
+/* Refuses an instruction set that is unknown or not there, and a PLSH_THREADS that is not a number;
+ * sets the default number of threads; starts the watch of ranks. */
 int cli_common_check(const cli_common *common);
 
 /* ---- decays: draw, norms, attend, bench, error ---- */
@@ -75,7 +75,7 @@ extern const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT];
  * everywhere, with --paper the paper's own draws, binning and iid. */
 void cli_partitions_settle(cli_partitions *options, bool paper);
 
-/* The names of plsh_scheme but for labels, NULL at the end. */
+/* The names of plsh_scheme except labels, NULL at the end. */
 const char *const *cli_schemes(void);
 
 /* User labels: int32 [heads, s, n]. values is NULL where the option was not given. */

@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a signal handler has to remove; names are copies, because a file may be freed meanwhile. */
+/* The files that a signal handler has to remove; names are copies, because a file may be freed
+ * meanwhile. */
 static struct {
     atomic_bool there;
     char name[PATH_MAX + 64];

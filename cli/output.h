@@ -8,12 +8,12 @@
 enum { CLI_OUTPUTS_MOST = 8 }; /* of one command */
 
 typedef struct cli_output {
-    const char *path; /* NULL: not asked for; every call does nothing about it */
+    const char *path; /* NULL: not asked for; every call ignores it */
     plsh_file *file;
 } cli_output;
 
 /* Opens them, so that a folder that cannot be written to is refused before hours of work; refuses a
- * file named twice. A signal that ends the program from here on removes what is not in its place. A
+ * file named twice. A signal that ends the program from here on removes the temporary files. A
  * command calls it once, and cli_outputs_abandon at its end. Over ranks only the first one writes.
  */
 int cli_outputs_open(cli_output *outputs, size_t count);
@@ -28,7 +28,7 @@ int cli_output_array(const cli_output *output, plsh_dtype type, int rank, const 
 int cli_output_print(const cli_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Puts all of them in their places; what was not is dropped by the other. */
+/* Renames all of them to their paths; cli_outputs_abandon deletes those that were not. */
 int cli_outputs_commit(cli_output *outputs, size_t count);
 void cli_outputs_abandon(cli_output *outputs, size_t count);
 

@@ -70,7 +70,7 @@ static bool in_range(const cli_range *range, double x) {
 static bool parse_scientific(const char *text, long long *out) {
     const char *digit = text + (*text == '-' || *text == '+');
     long long value = 0, exponent = 0;
-    int digits = 0, after = -1; /* of the digits, behind the point */
+    int digits = 0, after = -1; /* digits, and those after the point */
     for (; (*digit >= '0' && *digit <= '9') || (*digit == '.' && after < 0); digit++) {
         after += *digit == '.' || after >= 0;
         if (*digit == '.') continue;
@@ -166,7 +166,7 @@ static void list_free(const cli_option *option, cli_words *list) {
     *list = (cli_words){0};
 }
 
-/* Takes the next item from *rest, which becomes NULL behind the last one. In lists of words \, and
+/* Takes the next item from *rest, which becomes NULL after the last one. In lists of words \, and
  * \\ stand for a comma and a backslash within one. */
 static char *take_item(const cli_option *option, char **rest) {
     if (option->kind != CLI_WORDS) return strsep(rest, ",");

@@ -1,6 +1,6 @@
 /* cli: the processes that a command runs on. plsh is alone (cli/ranks/alone.c); plsh-mpi is started
- * by mpirun, once for each rank (cli/ranks/mpi.c). The first rank speaks for all: what others print
- * is dropped, and their messages are held back until it is known whose failure came first. */
+ * by mpirun, once for each rank (cli/ranks/mpi.c). Only the first rank prints: the output of others
+ * is discarded, and their messages are held back until the first failure is known. */
 #ifndef PLSH_CLI_RANKS_H
 #define PLSH_CLI_RANKS_H
 

@@ -1,4 +1,4 @@
-/* cli: plsh report: what was measured, as one HTML page with plots. */
+/* cli: plsh report: measurements as one HTML page with plots. */
 #include "cli/report/report.h"
 #include "cli/commands.h"
 #include "cli/message.h"
@@ -144,8 +144,8 @@ static int write_page(cli_report *report) {
     return code;
 }
 
-/* Writes all that is recorded, for nobody: a damaged table is refused before anything is
- * measured. */
+/* Renders all recorded sections and discards the result: a damaged table is refused before anything
+ * is measured. */
 static int check_recorded(cli_report *report) {
     static int (*const recorded[])(cli_report *) = {
         cli_report_output_recorded, cli_report_trade_recorded, cli_report_extrapolation,
@@ -156,7 +156,7 @@ static int check_recorded(cli_report *report) {
     return code;
 }
 
-/* What `write` writes, as text for the caller to free. */
+/* The output of `write`, as text for the caller to free. */
 static int collect(cli_report *report, int (*write)(cli_report *), char **text) {
     size_t length = 0;
     plsh_error error;

@@ -68,7 +68,7 @@ install() {
     sudo=
     if [ "$(id -u)" -ne 0 ]; then
         sudo=sudo
-        # May it, without asking, or is there somebody to ask?
+        # May it install without asking, or is there a terminal to ask on?
         sudo -n true 2>/dev/null || { command -v sudo >/dev/null && [ -t 0 ]; } || return 1
     fi
     echo "installing:$missing"

@@ -1,4 +1,4 @@
-# The rules of the house, and the installation as somebody else would use it.
+# The rules of the house, and the installation as another project uses it.
 
 if(PLSH_BUILD_SHARED AND NOT PLSH_SANITIZE)
     set(libraries --build "${PROJECT_BINARY_DIR}")

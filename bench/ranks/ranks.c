@@ -1,5 +1,5 @@
-/* bench: what a layer of attention costs over ranks: the bytes that a rank sends, counted at MPI's
- * own door (PMPI), beside ring attention and Ulysses by their formulas; time, and time waited.
+/* bench: the cost of a layer of attention over ranks: the bytes that a rank sends, counted by PMPI,
+ * beside ring attention and Ulysses by their formulas; time, and time waited.
  *
  *     mpirun -np 4 plsh-bench-ranks METHOD N HEADS DIM PASS REPS     prints one row; rank 0 prints
  *

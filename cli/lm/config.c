@@ -34,7 +34,7 @@ static bool print_list(const json_t *list, char *out, size_t size) {
     return used > 0;
 }
 
-/* What was read, until the program ends: settings point into it. */
+/* The values read, kept until the program ends: settings point into them. */
 static json_t *kept;
 
 static bool keep(json_t *value) {

@@ -44,7 +44,7 @@ static double block_of(const plsh_head *head) { return (double)head->block; }
 static double samples_of(const plsh_head *head) { return (double)head->partition.samples; }
 static double sigma_of(const plsh_head *head) { return head->partition.decay.a; }
 
-/* Has every head the bias that the model's files say? */
+/* Does every head have the bias of the model's files? */
 static bool has_own_bias(const cli_model *m, int64_t layer) {
     bool own = m->facts.alibi || m->facts.slopes_learned;
     for (int64_t h = 0; own && h < m->facts.heads; h++) {
@@ -72,7 +72,7 @@ static void print_bias(FILE *out, const cli_lm *options, const cli_model *m, int
     if (decay->limit > 0) fprintf(out, ", limit %g", decay->limit);
 }
 
-/* What auto takes: a session chooses by the decay alone, and every head of a layer has one of a
+/* The choice of auto: a session chooses by the decay alone, and every head of a layer has one of a
  * kind; whole sequences are planned, each by its length. */
 static void print_auto(FILE *out, const cli_lm *options, const cli_model *m, int64_t layer) {
     const plsh_head head = head_at(m, layer, 0);
@@ -115,7 +115,7 @@ static void print_method(FILE *out, const cli_lm *options, const cli_model *m, i
 
 /* ---- All layers ------------------------------------------------------------------------------ */
 
-/* What each layer does, a text per layer; NULL: no memory. */
+/* The attention of each layer, a text per layer; NULL: out of memory. */
 static char **make_words(const cli_lm *options, const cli_model *m, bool own) {
     char **words = calloc((size_t)m->facts.layers, sizeof *words);
     for (int64_t l = 0; words != NULL && l < m->facts.layers; l++) {

@@ -4,15 +4,16 @@
 
 #include "cli/lm/model.h"
 
-/* Fills in model->said: which layers do what, and what the model's own attention is where they do
- * something else. */
+/* Fills in model->said: the attention of each layer, and the model's own attention where it
+ * differs. */
 int cli_model_describe(const cli_lm *options, cli_model *model);
 
-/* Writes it into a folder as attention.txt: what a model was trained with, of which all commands
- * that run it otherwise remind. */
+/* Writes it into a folder as attention.txt: the attention of the training. Commands that run the
+ * model with another one print a note. */
 int cli_model_remember(const cli_model *model, const char *folder);
 
-/* Says it on stderr: where the work begins, so that a command that fails before says one line. */
+/* Prints it to stderr. Called when the work begins, so that a command that fails earlier prints one
+ * line only. */
 void cli_model_announce(const cli_model *model);
 
 #endif

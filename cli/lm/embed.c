@@ -147,7 +147,7 @@ static int read_given_ids(const settings *given, work *w) {
     return code == CLI_DONE ? end_text(w) : code;
 }
 
-/* What is done with the encoder's rows: as asked for, or as the model's files have it. */
+/* The modules after the encoder: as given by options, or by the model's files. */
 static int open_sentence(const settings *given, work *w) {
     const embed_options *options = &given->embed;
     const plsh_pooling pooling =

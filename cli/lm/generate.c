@@ -92,7 +92,7 @@ static const cli_group groups[] = {CLI_GROUP("Options", generate_table, settings
 
 enum { PACE = 256 }; /* tokens of a line of the log */
 
-/* What tokens took since the last line. */
+/* Times of the tokens since the last line. */
 typedef struct pace {
     cli_output log;
     double seconds[PACE], processor[PACE];
@@ -113,7 +113,7 @@ typedef struct work {
     pace pace;
 } work;
 
-/* Ctrl-C ends the text, not the program: what was made is printed as ever. */
+/* Ctrl-C ends the text, not the program: the generated text is printed as usual. */
 static volatile sig_atomic_t interrupted;
 static void interrupt(int signal_number) {
     (void)signal_number;
@@ -223,7 +223,7 @@ static size_t find_stop(const settings *given, const work *w, bool *whole) {
     return earliest;
 }
 
-/* Prints what cannot be the beginning of a stop. True: a stop was found. */
+/* Prints the text that cannot be the beginning of a stop. True: a stop was found. */
 static bool print_text(const settings *given, work *w, bool final) {
     bool whole = false;
     size_t end = w->text.length > 0 ? find_stop(given, w, &whole) : 0;

@@ -1,4 +1,4 @@
-/* cli: what the commands that run models do over the ranks of plsh-mpi. */
+/* cli: commands that run models, over the ranks of plsh-mpi. */
 #include "cli/lm/mesh.h"
 
 #include "cli/lm/config.h"
@@ -135,8 +135,8 @@ static plsh_status send_rows(const plsh_ranks *ranks, const float *own, int64_t 
     return status;
 }
 
-/* The rows of another rank, in the order of ranks; they are received after a disk is full, too, so
- * that nobody waits. */
+/* The rows of another rank, in the order of ranks; they are received even after a write error, so
+ * that no rank blocks. */
 static plsh_status append_rows(const plsh_ranks *ranks, int64_t from, int64_t rows, int64_t columns,
                                float *block, plsh_file *file, plsh_error *error) {
     const int64_t most = rows_at_once(columns);

@@ -1,4 +1,4 @@
-/* cli: what the commands that run models do over the ranks of plsh-mpi. In plsh there is one. */
+/* cli: commands that run models, over the ranks of plsh-mpi. plsh has one rank. */
 #ifndef PLSH_CLI_LM_MESH_H
 #define PLSH_CLI_LM_MESH_H
 
@@ -14,12 +14,12 @@
                 "which share their tokens; else 1 x all"                                           \
     }
 
-/* model->ranks, for a mesh "2x4" or NULL. Sessions, and what only they have, are refused. */
+/* model->ranks, for a mesh "2x4" or NULL. Options that need a session are refused. */
 int cli_mesh_open(const cli_lm *options, const char *mesh, cli_model *model);
 
-/* Have all ranks what the first has? A stale copy of a file on one host would give wrong figures,
- * or ranks that wait for ever. All call these at the same place; they fail on all, with the number
- * of the rank and what differs.
+/* Checks that all ranks have the settings and data of the first. A stale copy of a file on one host
+ * would give wrong results, or a deadlock. All ranks call these at the same place; they fail on all
+ * ranks, and the message names the rank and the difference.
  *     settings: the command's options but for those that vary by rank (CLI_BY_RANK)
  *     weights:  the model's, all of them */
 int cli_mesh_same_settings(const cli_model *model, const cli_command *command,
@@ -32,12 +32,13 @@ int cli_mesh_same_tokens(const cli_model *model, const char *what, const int32_t
 int cli_mesh_same(const cli_model *model, const cli_command *command, const void *settings,
                   const cli_ids *ids);
 
-/* All ranks have come here with `code`: the sum of their scores, or the code of one that failed. */
+/* All ranks call it with their `code`: the sum of their scores, or the code of a rank that
+ * failed. */
 int cli_mesh_scores(const cli_model *model, int code, cli_scores *scores);
 
-/* What a run cost so far: the most of a rank. All ranks call it. */
+/* The cost of a run so far: the largest values of any rank. All ranks call it. */
 typedef struct cli_mesh_cost {
-    bool over_ranks; /* false: there is nobody to send to, or to wait for */
+    bool over_ranks; /* false: one process, without communication */
     int64_t bytes_sent, peak_bytes;
     double waited;
 } cli_mesh_cost;
@@ -49,8 +50,9 @@ cli_mesh_cost cli_mesh_costs(const cli_model *model);
 void cli_mesh_costs_json(const cli_mesh_cost *cost, cli_json *json);
 void cli_mesh_costs_print(const cli_mesh_cost *cost, const char *before);
 
-/* Rows that are spread over the ranks of one group, into an array [rows][columns] that the first
- * one writes; `own` are this rank's, NULL on all where it was not asked for. */
+/* Gathers rows that are distributed over the ranks of one group into an array [rows][columns],
+ * which the first rank writes. `own` are this rank's rows; NULL on all ranks if there is no such
+ * output. */
 int cli_mesh_rows(const cli_model *model, const cli_output *output, int64_t rows, int64_t columns,
                   float *own);
 

@@ -88,7 +88,7 @@ static int find_method(const char *word) {
     return plsh_method_find(word, &method, NULL) == PLSH_STATUS_OK ? (int)method : -2;
 }
 
-/* What a layer is asked to do. */
+/* The attention of a layer, from the options. */
 static const char *word_at(const cli_words *words, int64_t layer) {
     return words->count == 0 ? "original" : words->values[words->count == 1 ? 0 : (size_t)layer];
 }
@@ -382,8 +382,7 @@ int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const cha
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
-/* Where the system does not say, the most that getrusage knows, which counts the program that
- * started this one too. */
+/* Without /proc, the maximum of getrusage, which includes the program that started this one. */
 int64_t cli_peak_bytes(void) {
     struct rusage usage;
     char line[128];

@@ -17,7 +17,7 @@ typedef struct cli_model_options {
     bool whole; /* texts go through the layers as a whole, as in training, not in chunks */
 } cli_model_options;
 
-/* What such a command asks for, the member `lm` of its settings. */
+/* Options of such a command, the member `lm` of its settings. */
 typedef struct cli_lm {
     cli_model_options model;
     cli_knobs knobs;
@@ -40,7 +40,7 @@ extern const cli_option cli_attention_table[CLI_ATTENTION_COUNT];
         CLI_GROUP("Partitions", cli_partitions_options, settings, lm.partitions),                  \
         CLI_GROUP("Common options", cli_common_options, settings, lm.common)
 
-/* A model that is open, and what its layers do. */
+/* An open model, and the attention of its layers. */
 typedef struct cli_model {
     plsh_model *owned;       /* NULL where it is another's, */
     const plsh_model *model; /* as that of a trainer */

@@ -1,4 +1,4 @@
-/* cli: plsh perplexity: how well a model foresees a text. */
+/* cli: plsh perplexity: how well a model predicts a text. */
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/lm/mesh.h"
@@ -152,14 +152,14 @@ static const cli_column position_columns[] = {
     {.name = "peak_bytes", .kind = CLI_CELL_INTEGER},
 };
 
-/* What came between two multiples of --by-position, in all windows so far. */
+/* Scores between two multiples of --by-position, of all windows so far. */
 typedef struct position_bin {
     int64_t tokens, first, fed;
     double nll, seconds;
     int64_t peak;
 } position_bin;
 
-/* Where the run is: the callback of cli_score_window knows no more than how many tokens went by. */
+/* The state of the run: the callback of cli_score_window gets only the number of tokens. */
 static struct {
     double fed; /* for the progress */
     int64_t at, length, step;

@@ -1,4 +1,4 @@
-/* cli: scoring a text: what a model says about every token that comes. */
+/* cli: scoring a text: the model's prediction of every token. */
 #include "cli/lm/score.h"
 
 #include "cli/message.h"
@@ -34,7 +34,7 @@ typedef struct window {
     bool keep;
 } window;
 
-/* Logits of `count` rows, which tell about ids[first] and on. */
+/* Logits of `count` rows, which predict ids[first] and the following. */
 typedef struct scored_block {
     const window *w;
     const float *logits;
@@ -52,7 +52,7 @@ static void score_row(void *context, int64_t i, int slot) {
             plsh_model_score(b->logits + i * b->vocabulary, b->vocabulary, b->w->ids[b->first + i]);
 }
 
-/* The rows first .. first + rows - 1, whose hidden states are given. Row r tells about ids[r+1]. */
+/* The rows first .. first + rows - 1, whose hidden states are given. Row r predicts ids[r+1]. */
 static int score_rows(window *w, const float *hidden, int64_t first, int64_t rows) {
     const int64_t vocabulary = w->model->facts.vocabulary, width = w->model->facts.hidden;
     plsh_error error;

@@ -1,4 +1,4 @@
-/* cli: scoring a text: what a model says about every token that comes. */
+/* cli: scoring a text: the model's prediction of every token. */
 #ifndef PLSH_CLI_LM_SCORE_H
 #define PLSH_CLI_LM_SCORE_H
 

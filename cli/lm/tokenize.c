@@ -61,7 +61,7 @@ static const cli_group groups[] = {
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
-/* All of stdin, with a zero behind it. */
+/* All of stdin, followed by a zero byte. */
 static int read_input(char **bytes, size_t *length) {
     size_t capacity = 1 << 16;
     *length = 0;

@@ -107,7 +107,7 @@ static int lock_folder(cli_train_folder *f) {
         "%s: another run is at work in this folder; wait for it, or choose another --out", f->path);
 }
 
-/* What a run writes in the end, and what would change how it begins. */
+/* Files that a run writes at the end, and files that would change its beginning. */
 static int refuse_model(const cli_train_folder *f) {
     static const char *const names[] = {weights_name, "model.safetensors.index.json",
                                         "adapter_model.safetensors", "slopes.npy"};

@@ -10,7 +10,7 @@ typedef struct cli_train_folder {
     bool made;    /* it was not there before this run */
     bool goes_on; /* from a checkpoint */
     bool initial; /* new weights were made */
-    bool begun;   /* steps were made: what is in it stays, whatever happens */
+    bool begun;   /* steps were made: its files are kept in any case */
 } cli_train_folder;
 
 enum { CLI_TRAIN_PATH = PLSH_CHECKPOINT_PATH };
@@ -20,17 +20,18 @@ int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *nam
 
 /* Makes the folder where it is missing, keeps other runs out, refuses one whose model or
  * checkpoints this run would overwrite, and puts new weights into it where they are asked for: as
- * FOLDER/.initial, so that FOLDER has no model before it is trained. The first rank's business. */
+ * FOLDER/.initial, so that FOLDER has no model before it is trained. Called by the first rank
+ * only. */
 int cli_train_folder_open(cli_train_folder *folder, const cli_train_settings *given);
 
 /* The weights of a run from scratch, for their shapes: FOLDER/.initial, or where that is gone the
  * trained ones. */
 int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder);
 
-/* The trained model is in the folder: what it began with is removed. */
+/* The trained model is in the folder: removes the initial weights. */
 int cli_train_folder_finish(const cli_train_folder *folder);
 
-/* Lets others in; what a run made that never made a step is removed. */
+/* Releases the lock; removes the files of a run that made no step. */
 void cli_train_folder_close(cli_train_folder *folder);
 
 #endif

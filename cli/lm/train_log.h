@@ -13,7 +13,7 @@ typedef struct cli_train_log {
 } cli_train_log;
 
 /* Opens it: anew (length < 0), or cut to `length` bytes, where the checkpoint of `step` saw its
- * end. A file that is no log, or another run's, is refused. */
+ * end. A file that is not a log, or that of another run, is refused. */
 int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int64_t step,
                        bool echo);
 void cli_train_log_close(cli_train_log *log);
@@ -33,7 +33,7 @@ int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_mesh_cost *c
 int cli_train_log_plot_check(const char *svg);
 
 /* The loss by step as SVG, by gnuplot; without gnuplot nothing. `own`: the name is the program's,
- * and a link there is replaced. A failure is a remark: no run ends for want of a picture. */
+ * and a link there is replaced. A failure is a note only: the run continues without a plot. */
 void cli_train_log_plot(cli_train_log *log, const char *svg, bool own);
 
 #endif

@@ -51,7 +51,7 @@ extern const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT];
 extern const cli_option cli_train_lora_table[CLI_TRAIN_LORA_COUNT];
 extern const cli_option cli_train_records_table[CLI_TRAIN_RECORDS_COUNT];
 
-/* What does not go together; CLI_USAGE after a message. */
+/* Refuses options that exclude each other; CLI_USAGE after a message. */
 int cli_train_check(const cli_train_settings *given);
 
 #endif

@@ -78,8 +78,8 @@ void cli_ranks_most(double *numbers, int count) {
     MPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 }
 
-/* Do all get here? Those that did their work wait for the others; one that failed does not wait for
- * those that do not know of it, and wait for it. */
+/* Do all ranks get here? A rank that succeeded waits for the others. A failed rank waits for a
+ * limited time only: others may be blocked on it. */
 static bool meet(int mine, int *first) {
     MPI_Request request;
     int done = 0;

@@ -106,8 +106,8 @@ static float *floats_at(const float *data, plsh_block rows, int64_t dim) {
 
 /* ---- Passes ---------------------------------------------------------------------------------- */
 
-/* Ranks begin together: what one did before (the error, say, which is the first one's business) is
- * no time that others wait in the pass. */
+/* Ranks begin together: otherwise earlier work of one rank (such as measuring the error, on the
+ * first) would count as waiting time of the others. */
 static double begin_pass(void) {
     MPI_Barrier(MPI_COMM_WORLD);
     return bench_now();

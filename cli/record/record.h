@@ -1,8 +1,8 @@
 /* cli: results as JSON for programs and as a table for people.
  *
  * Both are written into memory first, so that a caller that fails half way has printed nothing.
- * Writing calls cannot fail one by one: the first failure (memory) is kept and reported by the
- * call that hands out the text. An object belongs to one thread at a time. */
+ * Single writing calls do not report failures: the first failure (memory) is kept and reported by
+ * the call that returns the text. An object belongs to one thread at a time. */
 #ifndef PLSH_CLI_RECORD_RECORD_H
 #define PLSH_CLI_RECORD_RECORD_H
 

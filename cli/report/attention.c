@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* Normal arrays of one shape, causal, and what dense attention makes of them. */
+/* Normal arrays of one shape, causal, and the output of dense attention. */
 typedef struct bed {
     cli_arrays arrays;
     plsh_head head; /* one for all heads */
@@ -15,7 +15,7 @@ typedef struct bed {
     float *exact, *o;
 } bed;
 
-/* What is timed runs on one thread: the figure is the method's, not that of a machine's cores. */
+/* Timings are on one thread: the figure compares methods, not numbers of cores. */
 enum { TIMED_THREADS = 1, REPEATS = 3 };
 
 /* What one method did. */

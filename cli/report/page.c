@@ -1,4 +1,4 @@
-/* cli/report: an HTML page that needs nothing but itself. */
+/* cli/report: a self-contained HTML page. */
 #include "cli/report/page.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* cli/report: an HTML page that needs nothing but itself. */
+/* cli/report: a self-contained HTML page. */
 #ifndef PLSH_CLI_REPORT_PAGE_H
 #define PLSH_CLI_REPORT_PAGE_H
 
@@ -8,7 +8,7 @@
 void cli_page_begin(FILE *out, const char *title);
 void cli_page_end(FILE *out);
 
-/* Text as text: what means something to HTML is escaped. */
+/* Writes text, with HTML's special characters escaped. */
 void cli_page_text(FILE *out, const char *text);
 
 /* One element around text that is printed and escaped: <p class="lead">..</p>. `element` may have

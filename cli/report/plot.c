@@ -28,7 +28,7 @@ void cli_series_mark(cli_series *series, cli_mark mark) {
 
 /* ---- from numbers to places ------------------------------------------------------------------ */
 
-/* What an axis spans, in its own scale, and the place of its ends in the picture. */
+/* The range of an axis, in its own scale, and the positions of its ends in the picture. */
 typedef struct span {
     const cli_axis *axis;
     double from, to;

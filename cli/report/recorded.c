@@ -1,4 +1,4 @@
-/* cli/report: what the experiments recorded: plots, and a table of the paper's own sizes. */
+/* cli/report: recorded experiments: plots, and a table of the paper's sizes. */
 #include "cli/report/page.h"
 #include "cli/report/report.h"
 #include "cli/report/sheet.h"

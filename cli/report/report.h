@@ -1,5 +1,5 @@
-/* cli/report: the page's sections. What takes seconds is measured when the page is made; what takes
- * hours is read from the experiments' folder, which may be absent. */
+/* cli/report: the page's sections. Measurements of seconds run when the page is made; those of
+ * hours are read from the experiments' folder, which may be absent. */
 #ifndef PLSH_CLI_REPORT_REPORT_H
 #define PLSH_CLI_REPORT_REPORT_H
 
@@ -19,7 +19,7 @@ typedef struct cli_report {
     bool quick;
     char today[11];
     const char *section; /* the title of the one at hand */
-    cli_table *made;     /* what is said on stdout: section, source, when */
+    cli_table *made;     /* the line on stdout: section, source, date */
 } cli_report;
 
 /* Below a figure or a table: the command that made it and the day. */
@@ -32,7 +32,7 @@ void cli_report_plot(cli_report *report, const cli_plot *plot, const char *day, 
 void cli_report_plots_begin(cli_report *report);
 void cli_report_plots_end(cli_report *report);
 
-/* In its place where there is nothing to show: what would make it. */
+/* Written instead of a section without data: the command that makes the data. */
 void cli_report_missing(cli_report *report, const char *script);
 
 /* Each writes what follows its heading and returns an exit code. Measured here: */

@@ -1,5 +1,5 @@
-/* cli/report: a table in a file: a line of names, then rows, cells apart by tabs; lines that begin
- * with # are remarks, of which "# recorded 2026-11-16" says when it was made. */
+/* cli/report: a table in a file: a line of names, then rows, cells separated by tabs; lines that
+ * begin with # are comments, and "# recorded 2026-11-16" is the date. */
 #ifndef PLSH_CLI_REPORT_SHEET_H
 #define PLSH_CLI_REPORT_SHEET_H
 
@@ -15,8 +15,8 @@ typedef struct cli_sheet {
     char problem[256]; /* the first thing that was asked of it and is not there, or empty */
 } cli_sheet;
 
-/* Reads folder/name. A file that is not there is no error: text is NULL and there are no rows.
- * CLI_FAILED after a message: it cannot be read, or a row has too many or too few cells. */
+/* Reads folder/name. A missing file is not an error: text is NULL and there are no rows. CLI_FAILED
+ * after a message: it cannot be read, or a row has too many or too few cells. */
 int cli_sheet_read(const char *folder, const char *name, cli_sheet *out);
 void cli_sheet_free(cli_sheet *sheet);
 

@@ -1,4 +1,4 @@
-"""Trains a small model on one long sequence that is spread over 2 and over 4 processes: attention
+"""Trains a small model on one long sequence that is distributed over 2 and over 4 processes: attention
 fetches the rows it reaches of its neighbours, all else is local, gradients are summed. Every loss is
 that of one process."""
 

@@ -1,6 +1,6 @@
 """DistributedDataParallel with plsh attention: each of 2 processes has half of the batch, and every
 loss is that of one process with the whole batch. Beside context_parallel.py, where it is the
-sequence that is spread."""
+sequence that is distributed."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-/* base: a checksum of bytes, against damage (not against people).
+/* base: a checksum of bytes that detects damage (not tampering).
  *
  *     h = (h ^ word) * K;  h ^= h >> 32        for every 8 bytes, little endian, and the length
  *

@@ -15,8 +15,8 @@
 static unsigned machine_features(void) {
     unsigned has = 0;
 #if defined(__x86_64__)
-    /* __builtin_cpu_supports also asks whether the system saves the registers (XGETBV). It has no
-     * word for F16C in every compiler; whoever saves the AVX registers has all F16C needs. */
+    /* __builtin_cpu_supports also asks whether the system saves the registers (XGETBV). Not every
+     * compiler knows F16C there; a system that saves the AVX registers supports F16C. */
     unsigned a, b, c, d;
     if (__builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
         has |= PLSH_CPU_F16C;

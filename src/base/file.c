@@ -92,8 +92,8 @@ static plsh_status open_replacing(plsh_file *file, const struct stat *old, plsh_
     return status;
 }
 
-/* What is no regular file is opened as it is named: a pipe behind /dev/stdout or /dev/fd/63 has no
- * name that links would lead to. */
+/* A path that is not a regular file is opened as named: the pipe that /dev/stdout or /dev/fd/63
+ * refers to has no name of its own. */
 static plsh_status open_file(plsh_file *file, const char *path, plsh_error *error) {
     struct stat about;
     file->descriptor = -1;

@@ -1,4 +1,4 @@
-/* base: the names of what is written beside its place. */
+/* base: names of temporary files and folders. */
 #ifndef PLSH_BASE_FILE_H
 #define PLSH_BASE_FILE_H
 

@@ -1,4 +1,4 @@
-/* base: folders that are made, replaced and removed, by descriptors that follow no links. */
+/* base: folders are made, replaced and removed by descriptors, which never follow links. */
 #include "base/folder.h"
 
 #include "base/file.h"
@@ -140,7 +140,7 @@ plsh_status plsh_folder_remove(const char *path, plsh_error *error) {
 }
 
 /* Is `name` NAME.PID-COUNT.ending, as plsh_file_name_beside writes it? Not "runs.2026-01-05.old",
- * which somebody named by a date. */
+ * which has a date. */
 static bool is_beside(const char *name, const char *ending) {
     static const char digits[] = "0123456789";
     const char *end = strrchr(name, '.'), *at = end;
@@ -171,7 +171,7 @@ void plsh_folder_clean(const char *folder, const char *prefix) {
 
 /* ---- Putting in place ------------------------------------------------------------------------ */
 
-/* Both names change hands in one step; false where the system or the file system cannot. */
+/* Exchanges both names atomically; false where the system or the file system cannot. */
 static bool exchange(const char *a, const char *b) {
 #ifdef RENAME_EXCHANGE
     return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;

@@ -1,4 +1,4 @@
-/* base: folders that are written beside their place and put there whole. */
+/* base: folders that are written under a temporary name and renamed. */
 #ifndef PLSH_BASE_FOLDER_H
 #define PLSH_BASE_FOLDER_H
 

@@ -5,8 +5,8 @@
 #include "plsh/status.h"
 
 /* The bytes of a file. Pages are read when they are touched and shared by all processes that map
- * the file. They are the file's, not a copy: whoever shortens it meanwhile ends this process
- * (SIGBUS) when it touches what is gone. Replacing the file by another one (plsh_file) is safe. */
+ * the file. They are not a copy: if the file is truncated meanwhile, touching a missing page ends
+ * this process (SIGBUS). Replacing the file by another one (plsh_file) is safe. */
 typedef struct plsh_mapping {
     const unsigned char *bytes; /* on a page boundary; never NULL while open, an empty file's too */
     size_t size;

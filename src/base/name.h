@@ -4,8 +4,7 @@
 
 #include "plsh/status.h"
 
-/* The place of `name` in a list that ends with NULL; an error says what it is no name of, and lists
- * the names. */
+/* The place of `name` in a list that ends with NULL; an error names the list, and its entries. */
 plsh_status plsh_name_find(const char *what, const char *const *names, const char *name, int *place,
                            plsh_error *error);
 

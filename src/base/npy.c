@@ -17,7 +17,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are read as th
 enum { HEADER_MOST = 65536, PREFIX_LEAST = 10, PREFIX_MOST = 12 };
 static const char magic[] = "\x93NUMPY";
 
-/* What the format calls a type; it has no word for bfloat16. */
+/* The names of types in the format; it does not have bfloat16. */
 static const char *const codes[] = {
     [PLSH_DTYPE_FLOAT16] = "f2", [PLSH_DTYPE_FLOAT32] = "f4", [PLSH_DTYPE_FLOAT64] = "f8",
     [PLSH_DTYPE_INT8] = "i1",    [PLSH_DTYPE_INT16] = "i2",   [PLSH_DTYPE_INT32] = "i4",
@@ -135,7 +135,7 @@ static plsh_status parse_dict(plsh_reader *in, plsh_npy *out) {
 }
 
 /* The product of the shape, and its bytes; false where they overflow. A length of 0 anywhere makes
- * both 0, but the others still must not overflow, so that nobody multiplies them later. */
+ * both 0, but the product of the others must not overflow either: later code multiplies them. */
 static bool count_values(plsh_npy *out, size_t *bytes) {
     size_t product = 1;
     bool empty = false;
@@ -226,8 +226,8 @@ static plsh_status read_fully(int descriptor, void *out, size_t size, const char
     return PLSH_STATUS_OK;
 }
 
-/* The data is read straight to its place: no second copy of a large file, and no mapping, which
- * would end the process where somebody shortens the file. */
+/* The data is read directly into its array: no second copy of a large file, and no mapping, which
+ * would end the process if the file is truncated. */
 static plsh_status read_array(int descriptor, size_t size, const char *path, plsh_npy *out,
                               plsh_error *error) {
     enum { HEAD_MOST = PREFIX_MOST + HEADER_MOST };

@@ -1,4 +1,4 @@
-/* base: reading bytes that nobody vouches for. */
+/* base: reading untrusted bytes. */
 #include "base/reader.h"
 
 #include "base/status.h"
@@ -50,7 +50,7 @@ uint64_t plsh_reader_number(plsh_reader *reader, int width, const char *what) {
     return value;
 }
 
-/* Messages point at the number, not behind it. */
+/* Messages give the offset of the number, not of its end. */
 size_t plsh_reader_count(plsh_reader *reader, int width, size_t least, const char *what) {
     size_t begin = reader->at;
     uint64_t count = plsh_reader_number(reader, width, what);

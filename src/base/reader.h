@@ -1,4 +1,4 @@
-/* base: reading bytes that nobody vouches for.
+/* base: reading untrusted bytes.
  *
  * A reader walks over bytes in memory (a mapped file, a header) and never leaves them, whatever
  * lengths they announce. The first failure is kept with the offset at which it happened; from then
@@ -61,7 +61,7 @@ const char *plsh_reader_string(plsh_reader *reader, int width, size_t *length, c
 bool plsh_reader_seek(plsh_reader *reader, uint64_t offset, const char *what);
 bool plsh_reader_align(plsh_reader *reader, uint64_t alignment, const char *what);
 
-/* ---- Text. No failure is kept: what is not there may be elsewhere. ---- */
+/* ---- Text. A mismatch is not a failure: the caller may try something else. ---- */
 
 /* The next byte, -1 at the end or after a failure. */
 static inline int plsh_reader_peek(const plsh_reader *reader) {

@@ -96,14 +96,14 @@ static void pause_briefly(void) {
 }
 
 /* How long to spin, in nanoseconds. A thread that sleeps is late by 10 to 100 us when it is woken,
- * so where nobody else wants the processor spinning goes on over the serial parts between two jobs.
- * Time that passes between two looks at the clock tells that another thread had the processor:
- * then spinning takes from others, and from what the scheduler owes this thread. 50 us are longer
- * than the gaps between the layers of a model of 135 million parameters while it decodes. */
+ * so on an idle machine spinning continues over the serial parts between two jobs. Time that passes
+ * between two looks at the clock tells that another thread had the processor: then spinning takes
+ * from others, and from what the scheduler owes this thread. 50 us are longer than the gaps between
+ * the layers of a model of 135 million parameters while it decodes. */
 enum {
     SPIN_ALONE = 1000000,
     SPIN_CROWDED = 50000,
-    LOST = 200000,        /* between two looks: somebody else was here */
+    LOST = 200000,        /* between two looks: the thread was descheduled */
     CROWDED = 1000000000, /* how long that is remembered */
     PAUSES = 16           /* between two looks, 1 us or less */
 };
@@ -272,7 +272,7 @@ static unsigned run_claims(const participant *at) {
 
 /* ---- Workers --------------------------------------------------------------------------------- */
 
-/* Takes a seat. Nobody waits for who sits there and has claimed nothing. */
+/* Joins the job. The caller does not wait for a thread that has joined but claimed no chunk. */
 static bool take_seat(desk *d, participant *at) {
     uint64_t seen = atomic_load_explicit(&d->seats, memory_order_acquire);
     while (first_of(seen) < second_of(seen)) {

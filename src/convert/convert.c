@@ -1,4 +1,4 @@
-/* convert: weights from one form to another, row by row. */
+/* convert: weights between a folder of safetensors and GGUF, row by row. */
 #include "convert/convert.h"
 
 #include <stdio.h>
@@ -81,8 +81,8 @@ static plsh_status open_model(conversion *c, plsh_error *error) {
     return check_heads(c, error);
 }
 
-/* The family is only needed where the form changes, or an adapter's names do. Without that, a
- * family that this library does not know is converted too: types change, nothing else. */
+/* The family is needed only where names change: between a folder and a GGUF, or for an adapter.
+ * Otherwise an unknown family is converted too: only types change. */
 static plsh_status open_input(conversion *c, plsh_error *error) {
     const plsh_convert_options *o = c->options;
     plsh_status status = plsh_weights_open(&c->own_weights, o->model, error);
@@ -113,8 +113,8 @@ static bool is_head(const conversion *c, const char *name) {
            plsh_weights_find(c->weights, "output_norm.weight");
 }
 
-/* Vectors of a GGUF stay float32, and so do what is added to embeddings, which llama.cpp adds as it
- * is; numbers that are no floats stay what they are. */
+/* Vectors of a GGUF stay float32, and so do position and type embeddings, which llama.cpp adds
+ * without conversion. Tensors of integers keep their type. */
 static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, const char *name) {
     if (tensor->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED) return tensor->type;
     if (!c->to_gguf) return c->options->type;
@@ -123,8 +123,8 @@ static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, 
         return PLSH_WEIGHT_F32;
     if (plsh_tensor_columns(tensor) % plsh_weight_type_block(c->options->type) != 0)
         return PLSH_WEIGHT_F16;
-    /* The logits take the error of the head as it is: it has 8 bits, as in llama.cpp, unless it
-     * comes with 4, which more bits do not mend. */
+    /* Quantisation errors of the output matrix go straight into the logits: it has 8 bits, as in
+     * llama.cpp, unless it already has 4, to which more bits would add nothing. */
     if (c->options->type == PLSH_WEIGHT_Q4_1 && tensor->type != PLSH_WEIGHT_Q4_1 &&
         is_head(c, name))
         return PLSH_WEIGHT_Q8_0;
@@ -474,7 +474,7 @@ static plsh_status fill_folder(conversion *c, plsh_error *error) {
     return plsh_convert_copy_learned(c->options->adapter, out, error);
 }
 
-/* What fails leaves no new folder behind. */
+/* A failed conversion removes the folder that it made. */
 static plsh_status write_folder(conversion *c, plsh_error *error) {
     const bool there = plsh_path_exists(c->options->out);
     plsh_status status = plsh_folder_make(c->options->out, NULL, error);
@@ -484,7 +484,7 @@ static plsh_status write_folder(conversion *c, plsh_error *error) {
     return status;
 }
 
-/* A GGUF has no place for slopes that were learned. */
+/* A GGUF cannot store learned slopes. */
 static plsh_status refuse_slopes(const char *folder, plsh_error *error) {
     char *path;
     plsh_status status = plsh_path_join(&path, folder, PLSH_SLOPES_FILE, error);

@@ -1,4 +1,4 @@
-/* convert: weights from one form to another: what the files of the conversion share. */
+/* convert: declarations shared by the files of the conversion. */
 #ifndef PLSH_CONVERT_CONVERT_H
 #define PLSH_CONVERT_CONVERT_H
 
@@ -20,7 +20,7 @@ plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, c
  * sentence-transformers finds it. */
 plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
                                        const char *out, plsh_error *error);
-/* A folder that these, and the conversion, have made, and that is not to be. */
+/* Removes a folder that the conversion made, after a failure. */
 void plsh_convert_remove_folder(const char *out);
 /* Learned slopes, and which attention it was trained with, where a folder has them. */
 plsh_status plsh_convert_copy_learned(const char *folder, const char *out, plsh_error *error);

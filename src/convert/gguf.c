@@ -1,4 +1,4 @@
-/* convert: what a GGUF says of its model. */
+/* convert: the metadata of a GGUF. */
 #include <stdio.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ static void put_positions(gguf_writer *w, const plsh_model_config *config) {
 
 enum { UNKNOWN_CONTEXT = 2048 }; /* of BLOOM, which does not say; llama.cpp asks for it */
 
-/* What a configuration may say and a GGUF has no key for. */
+/* Fields of a configuration for which a GGUF has no key. */
 static plsh_status check_keys(const plsh_model_config *config, const char *folder,
                               plsh_error *error) {
     const char *what = NULL;

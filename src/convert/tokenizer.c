@@ -60,7 +60,7 @@ static const char *name_of_pattern(const char *pattern) {
     return NULL;
 }
 
-/* Byte-level tokenizers: alone, behind single digits, or behind a known pattern. */
+/* Byte-level tokenizers: alone, after splitting single digits, or after a known pattern. */
 static const char *name_of_splitting(const json_t *splitter) {
     if (strcmp(type_of(splitter), "ByteLevel") == 0)
         return json_is_true(json_object_get(splitter, "add_prefix_space")) ? NULL : "gpt-2";
@@ -76,7 +76,7 @@ static const char *name_of_splitting(const json_t *splitter) {
     return name_of_pattern(json_string_value(pattern));
 }
 
-/* A GGUF knows BERT's uncased texts alone. */
+/* A GGUF supports only BERT's uncased normalizer. */
 static plsh_status look_at_wordpiece(const job *j) {
     const json_t *normalizer = json_object_get(j->root, "normalizer");
     const char *prefix = json_string_value(json_object_get(j->model, "continuing_subword_prefix"));
@@ -170,7 +170,7 @@ static plsh_status pad(job *j) {
     return status;
 }
 
-/* WordPiece marks what goes on, "##b"; a GGUF what begins a word, "▁a". */
+/* WordPiece marks continuations of a word, "##b"; a GGUF marks the beginnings, "▁a". */
 static plsh_status mark_words(job *j) {
     for (size_t i = 0; i < j->t.count; i++) {
         const plsh_string token = j->t.text[i];

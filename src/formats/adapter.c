@@ -33,8 +33,9 @@ static bool asks_nothing(const json_t *value) {
     return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
 }
 
-/* Everything but what is read here, and what says only how the adapter was made, must ask nothing:
- * DoRA, biases, ranks by pattern, modules saved whole, and what is still to be invented. */
+/* All fields that are not read here have to be at their defaults (DoRA, biases, ranks by pattern,
+ * modules saved whole, and unknown fields), except those that only record how the adapter was
+ * trained. */
 static plsh_status refuse_what_is_missing(json_t *config, const char *what, plsh_error *error) {
     static const char *const known[] = {
         "peft_type",      "r",
@@ -60,8 +61,8 @@ static plsh_status refuse_what_is_missing(json_t *config, const char *what, plsh
     return PLSH_STATUS_OK;
 }
 
-/* PiSSA, OLoRA, LoftQ and their like change the weights that the adapter lies on when it is made:
- * on the weights as they were it is another model. */
+/* PiSSA, OLoRA, LoftQ and the like change the base weights when the adapter is initialised: with
+ * the original weights the adapter would be wrong. */
 static plsh_status check_initialisation(const json_t *config, const char *what, plsh_error *error) {
     const json_t *value = json_object_get(config, "init_lora_weights");
     const char *name = json_string_value(value);
@@ -124,7 +125,8 @@ static plsh_status open_config(plsh_adapter *adapter, const char *path, plsh_err
 
 /* ---- adapter_model.safetensors ---- */
 
-/* The length of the module's name in a tensor's name with this ending; 0: it is no such. */
+/* The length of the module's name in a tensor's name with this ending; 0: the name has another
+ * ending. */
 static size_t module_length(const char *name, const char *ending) {
     size_t begin = sizeof prefix - 1;
     if (strncmp(name, prefix, begin) != 0 || !plsh_path_ends(name, ending)) return 0;

@@ -31,7 +31,7 @@ struct plsh_weights {
 int64_t plsh_metadata_part_integer(const plsh_weights_part *part, const char *key,
                                    int64_t fallback);
 
-/* Bytes of a number of metadata; 0: no number. */
+/* Bytes of a number of metadata; 0: not a number. */
 int plsh_metadata_width(uint32_t type);
 
 /* Fill `part`, which is zeroed; on failure it may be filled in part. */

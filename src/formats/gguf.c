@@ -1,5 +1,5 @@
-/* formats: GGUF, versions 2 and 3. A header (metadata, then what each tensor is and where), then
- * the tensors, each on a multiple of the alignment. */
+/* formats: GGUF, versions 2 and 3. A header (metadata, then name, type, shape and offset of each
+ * tensor), then the tensors, each on a multiple of the alignment. */
 #include <string.h>
 
 #include "base/memory.h"

@@ -35,7 +35,7 @@ static bool is_whole(const plsh_metadata *metadata) {
            metadata->type == PLSH_METADATA_I64;
 }
 
-/* False where a uint64 has no place in an int64. */
+/* False where a uint64 does not fit into an int64. */
 static bool whole_at(const plsh_metadata *metadata, size_t index, int64_t *out) {
     uint64_t bits = bits_at(metadata, index);
     switch (metadata->type) {

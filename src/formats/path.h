@@ -4,7 +4,7 @@
 
 #include "plsh/status.h"
 
-/* A copy of `length` bytes with a zero behind them; "folder/name"; the folder a path lies in ("."
+/* A copy of `length` bytes followed by a zero byte; "folder/name"; the folder a path lies in ("."
  * where it names none). All are released by plsh_release, and NULL on failure. */
 plsh_status plsh_path_copy(char **out, const char *bytes, size_t length, plsh_error *error);
 plsh_status plsh_path_join(char **out, const char *folder, const char *name, plsh_error *error);

@@ -41,7 +41,7 @@ static slice take_string(plsh_reader *in) {
     return (slice){(const char *)in->bytes + begin, in->at - begin};
 }
 
-/* Steps over an object, by its braces: jansson looks at what is inside. */
+/* Skips an object by counting braces; jansson parses its contents. */
 static slice take_object(plsh_reader *in, slice name) {
     const size_t begin = in->at;
     size_t depth = 0;
@@ -220,7 +220,7 @@ static void read_member(plsh_reader *in, const plsh_reader *file, slice key, sli
     json_decref(entry);
 }
 
-/* `reader` is behind the header, where the data begins; `in` is the header. */
+/* `reader` is at the end of the header, where the data begins; `in` is the header. */
 static plsh_status read_entries(plsh_weights_part *part, plsh_reader *reader, plsh_reader in,
                                 plsh_error *error) {
     plsh_status status = allocate_entries(part, in, error);
@@ -257,9 +257,9 @@ plsh_status plsh_safetensors_parse(plsh_weights_part *part, plsh_reader *reader,
     plsh_status status = plsh_reader_status(reader, error);
     if (status != PLSH_STATUS_OK) return status;
     plsh_reader in = plsh_reader_make(reader->bytes, reader->at, reader->name);
-    in.at = reader->at - length + 1; /* behind the brace */
+    in.at = reader->at - length + 1; /* after the brace */
     status = read_entries(part, reader, in, error);
-    /* JSON objects have no order: that of the data is the file's. */
+    /* JSON objects are unordered: take the order of the data. */
     if (status == PLSH_STATUS_OK)
         qsort(part->tensors, part->tensor_count, sizeof *part->tensors, compare_data);
     return status;

@@ -110,7 +110,8 @@ static plsh_status allocate_parts(plsh_weights *weights, size_t count, plsh_erro
 
 enum { SPLIT_DIGITS = 5, SPLIT_MOST = 99999 };
 
-/* Where the number of the part stands in the path, "00001-of-00003.gguf"; NULL: no such name. */
+/* Where the number of the part stands in the path, "00001-of-00003.gguf"; NULL: the name has no
+ * such number. */
 static const char *find_split(const char *path) {
     static const char form[] = "-00000-of-00000.gguf"; /* 0: any digit */
     const size_t length = strlen(path), tail = sizeof form - 1;

@@ -2,12 +2,12 @@
  *
  * With many rows all three products are y[m][n] = sum_k a[m][k] b[k][n], b taken panel by panel:
  *
- *     forward   m = row of x, n = output, k = input    a = x     b = W turned over, made float
- *     input     m = row of x, n = input,  k = output   a = dy    b = W, made float
+ *     forward   m = row of x, n = output, k = input    a = x     b = W^T, dequantised
+ *     input     m = row of x, n = input,  k = output   a = dy    b = W, dequantised
  *     weight    m = output,   n = input,  k = row      a = dy^T  b = x
  *
- * A tile of y is TILE columns wide and some rows high; its sums run over k in blocks of DEPTH, in
- * order, whatever the tile: so bits depend neither on the threads nor on how y is cut. */
+ * A tile of y is TILE columns wide and some rows high; its sums run over k in steps of DEPTH, in
+ * order, for every tile: so the bits do not depend on the threads or the size of tiles. */
 #include "linear/linear.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ enum {
     DEPTH = 256,     /* of a panel: a panel of 16 or 32 columns is 16 or 32 KiB */
     TILE = 256,      /* columns, at most: panels of 256 KiB, for the second cache */
     ROW_BLOCK = 96,  /* rows that meet all panels of a tile before the next ones: 96 KiB of a */
-    WIDENED = 256,   /* values of a row made float at a time, at most */
+    WIDENED = 256,   /* the most values of a row that are dequantised at a time */
     DOT_RUN = 32,    /* rows of W that a thread takes at a time */
     MOST_LAYERS = 8, /* of forward_many in one go */
 };
@@ -97,7 +97,7 @@ typedef struct product {
     const plsh_linear *layer; /* of b, where it is W */
     plsh_const_matrix x;      /* b, where it is x */
     plsh_matrix y;
-    const float *bias; /* what y begins with: bias, y itself, or 0 */
+    const float *bias; /* initial value of y: bias, y itself, or 0 */
     bool add;
     int64_t rows, columns, depth;
     int64_t tile_rows, tile_columns, tiles; /* how y is cut */
@@ -132,7 +132,7 @@ static void pack_turned(const product *p, thread_memory memory, int64_t k, int d
 }
 
 /* One row of b, `columns` floats, into row k of the panels. */
-static void spread_row(thread_memory memory, int width, const float *row, int k, int columns) {
+static void pack_row(thread_memory memory, int width, const float *row, int k, int columns) {
     for (int c = 0; c < columns; c += width) {
         const int have = columns - c < width ? columns - c : width;
         float *to = panel_at(memory, c) + (ptrdiff_t)k * width;
@@ -148,14 +148,14 @@ static void pack_straight(const product *p, thread_memory memory, int64_t k, int
     for (int i = 0; i < depth; i++) {
         const char *row = (const char *)layer->weight + (size_t)(k + i) * row_bytes;
         p->kernels->widen[layer->type](row + bytes_of(layer->type, n), memory.widened, columns);
-        spread_row(memory, p->kernels->width, memory.widened, i, columns);
+        pack_row(memory, p->kernels->width, memory.widened, i, columns);
     }
 }
 
 static void pack_floats(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
                         int columns) {
     for (int i = 0; i < depth; i++)
-        spread_row(memory, p->kernels->width, p->x.data + (k + i) * p->x.stride + n, i, columns);
+        pack_row(memory, p->kernels->width, p->x.data + (k + i) * p->x.stride + n, i, columns);
 }
 
 /* Rows m.. of the tile's columns n.. against the panels of k... */
@@ -221,7 +221,7 @@ static int64_t unit_of(plsh_weight_type type) {
     return plsh_weight_kinds[type].block == 256 ? 256 : PLSH_LINEAR_GROUP;
 }
 
-/* Some products whose tiles are numbered through. */
+/* Several products; their tiles are numbered consecutively. */
 typedef struct product_list {
     const plsh_linear_engine *engine;
     const product *products;
@@ -255,7 +255,7 @@ static void sum_groups(float *sums, int64_t rows, int64_t in, plsh_const_matrix 
     }
 }
 
-/* Some layers of one input, whose runs of outputs are numbered through. */
+/* Several layers of one input; their runs of outputs are numbered consecutively. */
 typedef struct few_rows {
     const plsh_linear_engine *engine;
     const plsh_linear *layers;

@@ -46,7 +46,7 @@ plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t c
 void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
                          plsh_const_matrix x, plsh_matrix y, bool add);
 
-/* The same for `count` layers of one input in one go: y[i] = x W_i^T + bias_i. Threads meet once.
+/* The same for `count` layers of one input in one parallel section: y[i] = x W_i^T + bias_i.
  */
 void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linear *layers,
                               const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x);

@@ -152,7 +152,7 @@ static float put_half(float value, uint8_t *bytes) {
     return plsh_half_to_float(half);
 }
 
-/* The index of a value that has no place in a half's range; count: there is none. */
+/* The index of the first value beyond float16's range; count: there is none. */
 static int out_of_half(const float *x, int count) {
     int i = 0;
     while (i < count && fabsf(x[i]) <= 65504.0f) i++;

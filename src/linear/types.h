@@ -13,8 +13,8 @@ typedef struct plsh_weight_kind {
      * not computed with.
      */
     void (*widen)(const void *from, float *to, int64_t count);
-    /* The nearest values of the type; false where one is NaN, Inf or beyond its range, which *bad
-     * then names. NULL: not written. */
+    /* The nearest values of the type; false where one is NaN, Inf or beyond its range, whose index
+     * is *bad then. NULL: the type cannot be written. */
     bool (*narrow)(const float *from, void *to, int64_t count, int64_t *bad);
 } plsh_weight_kind;
 
@@ -23,11 +23,12 @@ extern const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES];
 /* By their names in files; false: there is no such type. */
 bool plsh_weight_type_of_gguf(uint32_t number, plsh_weight_type *type);
 
-/* What ggml calls the type of this number ("q3_K"), for messages; "unknown" for what is none. */
+/* What ggml calls the type of this number ("q3_K"), for messages; "unknown" for any other
+ * number. */
 const char *plsh_weight_ggml_name(uint32_t number);
 bool plsh_weight_type_of_safetensors(const char *name, plsh_weight_type *type);
 
-/* Bytes of a tensor of this shape; false where they overflow or a row is no whole number of
+/* Bytes of a tensor of this shape; false where they overflow or a row is not a whole number of
  * blocks. A tensor without dimensions holds one value. */
 bool plsh_weight_type_size(plsh_weight_type type, int rank, const int64_t *shape, size_t *size);
 

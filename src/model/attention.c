@@ -1,4 +1,4 @@
-/* model: what the heads of a layer do. */
+/* model: the attention heads of a layer. */
 #include "model/attention.h"
 
 #include "base/status.h"

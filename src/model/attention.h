@@ -1,4 +1,4 @@
-/* model: what the heads of a layer do. */
+/* model: the attention heads of a layer. */
 #ifndef PLSH_MODEL_ATTENTION_H
 #define PLSH_MODEL_ATTENTION_H
 
@@ -16,7 +16,7 @@ plsh_status plsh_model_attention_check(const plsh_model *model,
 /* Does RoPE apply to a layer under this choice? */
 bool plsh_model_attention_rotates(const plsh_model *model, const plsh_layer_attention *attention);
 
-/* head[0 .. heads): what they do. */
+/* head[0 .. heads): the heads of a layer. */
 void plsh_model_attention_heads(const plsh_model *model, const plsh_layer_attention *attention,
                                 int64_t layer, plsh_head *head);
 

@@ -115,7 +115,7 @@ static const char *const harmless[] = {"_name_or_path",
                                        "summary_type",
                                        "output_past"};
 
-/* What nothing here can do, of any family. */
+/* Features that are not supported for any family. */
 static const field never_fields[] = {{"add_cross_attention", FIELD_FALSE, 0, false},
                                      {"is_encoder_decoder", FIELD_FALSE, 0, false},
                                      {"pruned_heads", FIELD_FALSE, 0, false},

@@ -1,8 +1,8 @@
 /* model: what a model is made of, read from config.json or from the metadata of a GGUF.
  *
  * One description serves all families: a family is a row of constants (family.c), a configuration
- * the numbers that a file adds to it. What a file asks for and this code does not have is refused
- * by the name of the field. */
+ * the numbers that a file adds to it. A file that asks for an unsupported feature is refused; the
+ * message names the field. */
 #ifndef PLSH_MODEL_CONFIG_H
 #define PLSH_MODEL_CONFIG_H
 

@@ -1,5 +1,5 @@
-/* model: dropout from a counter: which numbers fall out is a function of (seed, step, place), so
- * that the backward pass, and a run that was resumed, find the same. */
+/* model: dropout from a counter: the mask is a function of (seed, step, place), so that the
+ * backward pass, and a run that was resumed, find the same. */
 #ifndef PLSH_MODEL_DROPOUT_H
 #define PLSH_MODEL_DROPOUT_H
 
@@ -8,7 +8,7 @@
 #include "plsh/attention.h"
 
 typedef struct plsh_dropout {
-    double hidden;  /* of what attention and MLP add; 0: none */
+    double hidden;  /* of the outputs of attention and MLP; 0: none */
     double adapter; /* of the input of LoRA's A */
     double weights; /* of attention */
     uint64_t seed, step;
@@ -27,8 +27,8 @@ typedef enum plsh_dropout_place {
 } plsh_dropout_place;
 
 /* to[i] = x[i] / (1 - p) with probability 1 - p, otherwise 0; i = r * columns + c, rows of x
- * `stride` apart, those of `to` without gaps. to may be x where that has no gaps either. What falls
- * out depends on the row's number, first + r. */
+ * `stride` apart, those of `to` without gaps. to may be x where that has no gaps either. The mask
+ * depends on the row's number, first + r. */
 void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
                         plsh_dropout_place place, const float *x, int64_t stride, float *to,
                         int64_t rows, int64_t columns, int threads);

@@ -21,7 +21,7 @@ static plsh_status add_end(const json_t *value, const char *path, plsh_model_end
     return PLSH_STATUS_OK;
 }
 
-/* Nothing, where there is no such file, or it does not say. */
+/* Adds nothing if there is no such file, or it has no such field. */
 static plsh_status read_ends(const char *path, plsh_model_ends *out, plsh_error *error) {
     json_t *root;
     if (!plsh_path_exists(path)) return PLSH_STATUS_OK;

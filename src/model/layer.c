@@ -47,7 +47,7 @@ static void add_adapter(const plsh_linear_engine *engine, const plsh_model_linea
     plsh_linear_forward(engine, &linear->b, rows, (plsh_const_matrix){rank, linear->rank}, y, true);
 }
 
-/* The same, x falling out before A. */
+/* The same, with dropout of x before A. */
 static void add_dropped_adapter(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
                                 const plsh_model_linear *linear, int64_t rows, plsh_const_matrix x,
                                 plsh_matrix y, const plsh_layer_buffers *b) {
@@ -153,7 +153,7 @@ static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_lay
     return attention->run(attention->context, &qkv, b->o, error);
 }
 
-/* y += layer(x), what is added falling out with the probability of hidden dropout. */
+/* y += dropout(layer(x)), with the probability of hidden dropout. */
 static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
                        const plsh_model_linear *linear, int64_t rows, plsh_const_matrix x, float *y,
                        const plsh_layer_buffers *b) {

@@ -59,7 +59,7 @@ void plsh_model_linear_forward(const plsh_linear_engine *engine, const plsh_mode
 plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l,
                                const plsh_layer_buffers *buffers, plsh_error *error);
 
-/* qk = qkv with q and k normalised and, where asked for, rotated: what attention takes. */
+/* qk = qkv with q and k normalised and, where asked for, rotated: the input of attention. */
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l,
                            const plsh_layer_buffers *buffers, bool rotate);
 

@@ -1,4 +1,4 @@
-/* model: the insides of a model: its weights, by what they are for. */
+/* model: the struct of a model: its weights, by function. */
 #ifndef PLSH_MODEL_MODEL_H
 #define PLSH_MODEL_MODEL_H
 

@@ -1,4 +1,4 @@
-/* model: what the files of an encoder ask for behind its layers. */
+/* model: the modules after the layers of an encoder, from its files. */
 #include "model/modules.h"
 
 #include <stdio.h>
@@ -209,7 +209,7 @@ static plsh_status read_pooling(const reader *r, const char *folder) {
     return status;
 }
 
-/* ---- the modules behind it ---- */
+/* ---- the modules after it ---- */
 
 static plsh_status read_activation(const reader *r, const char *path, const json_t *root,
                                    plsh_module_activation *out) {
@@ -339,7 +339,7 @@ static plsh_status read_module(reader *r, const char *path, size_t index, const 
         (index == 1) != (kind == PLSH_MODULE_POOLING) || (index == 0 && place[0]))
         return plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
                          "%s: module %zu is %.100s in \"%.60s\"; a Transformer in \"\" is "
-                         "supported as the first, a Pooling as the second, others behind them",
+                         "supported as the first, a Pooling as the second, others after them",
                          path, index, type, place);
     if (kind == PLSH_MODULE_TRANSFORMER || kind == PLSH_MODULE_DROPOUT) return PLSH_STATUS_OK;
     char *folder;
@@ -499,7 +499,7 @@ plsh_status plsh_modules_check_convert(const plsh_modules *modules, const char *
         if (modules->module[i].kind != PLSH_MODULE_NORMALIZE) lost = modules->module[i].folder;
     if (lost)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: a module with weights behind the pooling is not converted", lost);
+                         "%s: a module with weights after the pooling is not converted", lost);
     if (!to_gguf && modules->moved)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s/%s: the pooling's folder has to be %s to be converted", folder,

@@ -1,4 +1,4 @@
-/* model: what the files of an encoder ask for behind its layers. */
+/* model: the modules after the layers of an encoder, from its files. */
 #ifndef PLSH_MODEL_MODULES_H
 #define PLSH_MODEL_MODULES_H
 
@@ -30,7 +30,7 @@ typedef enum plsh_module_activation {
     PLSH_MODULE_SIGMOID
 } plsh_module_activation;
 
-/* Behind the pooling. */
+/* A module after the pooling. */
 typedef struct plsh_module {
     plsh_module_kind kind;
     char *folder; /* where its weights are */
@@ -48,7 +48,7 @@ typedef struct plsh_modules {
     bool without_prompt;  /* the pooling leaves the prompt's tokens out */
     plsh_module module[PLSH_MODULES_MOST];
     size_t count;
-    int64_t columns; /* of a row behind the last module */
+    int64_t columns; /* of a row after the last module */
     int64_t longest; /* tokens of a text; 0: not said */
     bool lower_case;
     int64_t kept;         /* columns that are kept; 0: all */
@@ -62,8 +62,8 @@ plsh_status plsh_modules_read(const plsh_weights *weights, const plsh_model_conf
                               plsh_modules *out, plsh_error *error);
 void plsh_modules_free(plsh_modules *modules);
 
-/* Refuses, by name, what a converted model would lose: modules with weights, which are not copied;
- * and, in a GGUF, which knows a pooling alone, whatever else changes rows. */
+/* Refuses, by name, what a conversion would drop: modules with weights, which are not copied; and
+ * for a GGUF, which can store only a pooling, everything else that changes rows. */
 plsh_status plsh_modules_check_convert(const plsh_modules *modules, const char *folder,
                                        bool to_gguf, plsh_error *error);
 

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* -87 and 88, kept from the compiler's sight: where gcc 12 knows the limits, it works out the whole
- * expression for them beside that for x, in every lane, and x sigmoid(-88) is a denormal number,
+/* -87 and 88, hidden from the compiler: where gcc 12 knows the limits, it evaluates the whole
+ * expression for them besides that for x, in every lane, and x sigmoid(-88) is a denormal number,
  * which costs a hundred cycles (SiLU took 4 times as long on an Intel Xeon). */
 extern const float plsh_rowmath_limits[2];
 

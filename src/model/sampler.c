@@ -9,7 +9,7 @@
 #include "model/rowmath.h"
 #include "plsh/model.h"
 
-enum { PURPOSE_SAMPLING = 0x73616d70 }; /* of the random numbers: no other stream has it */
+enum { PURPOSE_SAMPLING = 0x73616d70 }; /* the stream of the random numbers; unique in the tree */
 
 static int64_t largest(const float *logits, int64_t count) {
     int64_t best = 0;

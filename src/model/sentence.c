@@ -71,7 +71,7 @@ static plsh_status open_module(const plsh_module *module, module_weights *out, p
     return status;
 }
 
-/* Learned positions end; and the files may say less. */
+/* The limit of learned positions, or a smaller one in the files. */
 static int64_t find_longest(const plsh_model *model, int64_t said) {
     const int64_t positions = model->positions ? model->config.context : 0;
     return positions > 0 && (said == 0 || positions < said) ? positions : said;
@@ -289,7 +289,7 @@ static void normalise_row(float *row, int64_t width) {
         row[c] = (float)((double)row[c] / sqrt(square));
 }
 
-/* `count` modules behind the pooling; x and y are as wide as the widest, the result is in *x. */
+/* `count` modules after the pooling; x and y are as wide as the widest, the result is in *x. */
 static void run_modules(const plsh_sentence *s, size_t count, float **x, float **y) {
     int64_t width = s->hidden;
     for (size_t i = 0; i < count; i++) {

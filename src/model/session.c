@@ -317,7 +317,7 @@ static plsh_status run_pass(pass *p, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* After a failure: back to where each session was, or no further. */
+/* After a failure: restores each session, or marks it as unusable. */
 static void go_back(plsh_session *const *sessions, const int64_t *lengths, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         for (int64_t l = 0; l < sessions[i]->model->config.layers; l++) {

@@ -27,7 +27,7 @@ enum { HEAD_WORDS = 3, WORD = sizeof(uint64_t) }; /* magic, fingerprint, layers 
 
 /* ---- Whose it is ----------------------------------------------------------------------------- */
 
-/* Of the configuration what the weights do not say. */
+/* Fields of the configuration that the weights do not determine. */
 static uint64_t add_config(uint64_t h, const plsh_model_config *c) {
     const uint64_t numbers[] = {
         (uint64_t)c->layers,       (uint64_t)c->hidden,      (uint64_t)c->heads,
@@ -40,7 +40,7 @@ static uint64_t add_config(uint64_t h, const plsh_model_config *c) {
     return plsh_checksum_step(h, plsh_checksum(numbers, sizeof(numbers)));
 }
 
-/* What attention a layer has is in its cache, but for the rotation of its keys. */
+/* The cache of a layer holds its attention, except whether keys are rotated. */
 static uint64_t fingerprint(const plsh_session *session) {
     const plsh_model *model = session->model;
     uint64_t h = add_config(plsh_model_fingerprint(model), &model->config);
@@ -101,7 +101,7 @@ plsh_status plsh_session_save(const plsh_session *session, const char *path, pls
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-/* The header: every byte behind it belongs to a cache. */
+/* The header: every byte after it belongs to a cache. */
 static plsh_status open_source(plsh_session_source *source, const plsh_mapping *file,
                                const char *path, plsh_error *error) {
     plsh_reader from = plsh_reader_make(file->bytes, file->size, path);

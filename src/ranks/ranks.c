@@ -22,8 +22,8 @@ plsh_status plsh_ranks_agree_group(const plsh_ranks *ranks, plsh_status status, 
     return ranks ? ranks->agree(ranks->context, true, status, error) : status;
 }
 
-/* The sum of the first rank's numbers and of zeros is what the first rank has. Halves of a checksum
- * are exact in double. */
+/* Others add zeros, so the sum is a broadcast of the first rank's numbers. Halves of a checksum are
+ * exact in double. */
 plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, const void *items,
                             int64_t count, size_t size, plsh_error *error) {
     if (!ranks) return PLSH_STATUS_OK;

@@ -143,7 +143,7 @@ static size_t skip_blanks(const char *bytes, size_t at, size_t length) {
 
 plsh_status plsh_added_cut(const plsh_added *added, const plsh_added_tree *tree, const char *bytes,
                            size_t length, plsh_added_piece *piece, void *context) {
-    size_t done = 0; /* what lies before was handed out */
+    size_t done = 0; /* the text before it was returned */
     plsh_status status = PLSH_STATUS_OK;
     for (size_t at = 0, end = 0; tree->count > 1 && at < length && status == PLSH_STATUS_OK;
          at = end) {

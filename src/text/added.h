@@ -7,10 +7,10 @@
 typedef struct plsh_added_token {
     int32_t id;
     bool single_word;         /* only where no letter or digit touches it */
-    bool lstrip, rstrip;      /* takes the blanks before, behind it */
+    bool lstrip, rstrip;      /* takes the blanks before, after it */
     bool normalized;          /* looked for in the normalised text, as its normalised form */
     bool special;             /* left out by decoding when asked for */
-    size_t form, form_length; /* in `forms`: what it is looked for as, and what decoding writes */
+    size_t form, form_length; /* in `forms`: the text that is searched for, and written */
 } plsh_added_token;
 
 /* A tree of the bytes of some added tokens. */
@@ -36,15 +36,15 @@ typedef struct plsh_added {
 
 void plsh_added_free(plsh_added *added);
 
-/* `content` as in the file; `form` is what it is looked for as. */
+/* `content` as in the file; `form` is the text to search for. */
 plsh_status plsh_added_add(plsh_added *added, plsh_added_token token, const char *content,
                            size_t length, const char *form, size_t form_length, plsh_error *error);
 
-/* What decoding writes for an id; NULL: it was not added. */
+/* The text that decoding writes for an id; NULL: not an added token. */
 const char *plsh_added_written(const plsh_added *added, int32_t id, size_t *length);
 
-/* Calls `piece` for what lies between tokens (id PLSH_NO_TOKEN) and for every token, in order,
- * until it fails. */
+/* Calls `piece` for every token and for the text between tokens (id PLSH_NO_TOKEN), in order, until
+ * it fails. */
 typedef plsh_status plsh_added_piece(void *context, const char *bytes, size_t begin, size_t end,
                                      int32_t id);
 

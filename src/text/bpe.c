@@ -2,8 +2,8 @@
  *
  * Merging goes by rank, then from the left. A word is first cut where no merge can ever join its
  * symbols: a token that reaches over a cut would hold the two symbols beside it next to each other,
- * so pairs that occur in no merge are cuts. What is left is short in any real text and is merged by
- * looking for the least rank again and again; long pieces go through a heap, in n log n. */
+ * so pairs that occur in no merge are cuts. The pieces are short in any real text and are merged by
+ * repeated linear search for the lowest rank; long pieces use a heap, in n log n. */
 #include "text/bpe.h"
 
 #include <stdio.h>
@@ -158,7 +158,7 @@ plsh_status plsh_bpe_list(const plsh_bpe *bpe, plsh_bpe_pair **out, size_t *coun
 
 /* ---- cuts ---- */
 
-/* The first and last symbol of what a token is merged of; PLSH_NO_TOKEN: not known yet. */
+/* The first and the last symbol of a token; PLSH_NO_TOKEN: not known yet. */
 typedef struct ends {
     int32_t first, last;
 } ends;

@@ -10,7 +10,7 @@ typedef struct plsh_bpe plsh_bpe;
 typedef struct plsh_bpe_options {
     const char *unknown; /* the token of characters that have none; NULL: they are dropped */
     const char *prefix;  /* before every character but a word's first; NULL: nothing */
-    const char *suffix;  /* behind a word's last character; NULL: nothing */
+    const char *suffix;  /* after a word's last character; NULL: nothing */
     bool fuse_unknown;   /* neighbours become one */
     bool byte_fallback;  /* a character without a token becomes its bytes, <0x00> to <0xFF> */
     bool ignore_merges;  /* a word that is a token is that token */
@@ -35,7 +35,7 @@ typedef struct plsh_bpe_pair {
 plsh_status plsh_bpe_list(const plsh_bpe *bpe, plsh_bpe_pair **out, size_t *count,
                           plsh_error *error);
 
-/* What one thread needs; zero it first. */
+/* Scratch memory of one thread; initialise it with zeros. */
 typedef struct plsh_bpe_work {
     plsh_token_ids symbols;
     void *links, *heap; /* of long words */

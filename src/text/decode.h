@@ -33,7 +33,7 @@ typedef struct plsh_decoders {
     size_t count;
 } plsh_decoders;
 
-/* What `step` owns goes with it, also on failure. */
+/* Takes ownership of what `step` owns, also on failure. */
 plsh_status plsh_decoders_add(plsh_decoders *decoders, plsh_decoder step, plsh_error *error);
 void plsh_decoders_free(plsh_decoders *decoders);
 

@@ -49,7 +49,7 @@ static plsh_status read_tokens(reading *r) {
     return plsh_metadata_integers(r->weights, "tokenizer.ggml.token_type", r->kinds, r->error);
 }
 
-/* Valid UTF-8 is what everything else relies on. */
+/* All other code relies on valid UTF-8. */
 static plsh_status add_token(reading *r, const char *bytes, size_t length, size_t id) {
     size_t invalid;
     if (plsh_utf8_valid(bytes, length, &invalid) < length)
@@ -98,7 +98,7 @@ static plsh_status read_roles(reading *r) {
     return status;
 }
 
-/* What `special` puts around a text; the defaults are the family's. */
+/* The tokens that `special` puts around a text; the defaults are the family's. */
 static plsh_status read_template(reading *r, bool begins, bool ends, int32_t begin, int32_t end) {
     plsh_status status =
         plsh_metadata_bool(r->weights, "tokenizer.ggml.add_bos_token", &begins, r->error);
@@ -392,7 +392,7 @@ static plsh_status read_llama(reading *r) {
 
 /* ---- bert: WordPiece ---- */
 
-/* The file marks tokens that begin a word, the vocabulary those that go on. */
+/* The file marks tokens that begin a word, the vocabulary marks continuations. */
 static plsh_status add_word_pieces(reading *r) {
     plsh_text token = {0};
     plsh_status status = plsh_vocabulary_reserve(&r->tokenizer->vocabulary, r->count, r->error);

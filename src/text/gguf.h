@@ -1,4 +1,4 @@
-/* text: what the tokenizer of a GGUF file says by a name only. */
+/* text: parts of a GGUF tokenizer that the file gives only by name. */
 #ifndef PLSH_TEXT_GGUF_H
 #define PLSH_TEXT_GGUF_H
 

@@ -22,7 +22,7 @@ static void fail(writing *w, plsh_status status, const char *what) {
         w->status = plsh_fail(w->error, status, "%s: its tokenizer: %s", w->path, what);
 }
 
-/* What jansson made; it gives NULL where there is no memory. */
+/* Checks a result of jansson: NULL means out of memory. */
 static json_t *made(writing *w, json_t *value) {
     if (value == NULL) fail(w, PLSH_STATUS_NO_MEMORY, "no memory for it");
     return value;
@@ -166,7 +166,8 @@ static json_t *added_json(writing *w) {
     return out;
 }
 
-/* The template of one text, or of a pair of them: the second one stands behind all that. */
+/* The template of one text, or of a pair: the second text comes after the whole template of the
+ * first. */
 static json_t *pieces_json(writing *w, bool pair) {
     const plsh_token_ids *ids = &w->t->template_ids;
     json_t *out = made(w, json_array());

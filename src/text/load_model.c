@@ -65,7 +65,7 @@ static plsh_status load_merge(plsh_load *load, const json_t *merge, size_t place
     const int32_t right = plsh_vocabulary_find(&t->vocabulary, side[1], length[1]);
     plsh_text_clear(scratch);
     plsh_text_append(scratch, side[0], length[0]);
-    /* A token that goes on loses its prefix when it joins the one before. */
+    /* A continuation token drops its prefix when it is merged. */
     if (length[1] >= prefix) plsh_text_append(scratch, side[1] + prefix, length[1] - prefix);
     plsh_status status = plsh_text_status(scratch, load->error);
     if (status != PLSH_STATUS_OK) return status;
@@ -157,7 +157,7 @@ plsh_status plsh_load_model(plsh_load *load, const json_t *object) {
         {"BPE", load_bpe, 0}, {"WordPiece", load_wordpiece, 0}, {NULL, NULL, 0}};
     if (!json_is_object(object)) return plsh_load_fail(load, "model", "there is none");
     if (json_object_get(object, "type") != NULL) return plsh_load_part(load, "model", rows, object);
-    /* Files of the first versions do not say. */
+    /* Files of the first versions do not have this field. */
     if (json_object_get(object, "merges") != NULL) return load_bpe(load, object, 0);
     if (json_object_get(object, "max_input_chars_per_word") != NULL)
         return load_wordpiece(load, object, 0);

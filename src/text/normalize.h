@@ -1,4 +1,4 @@
-/* text: normalizers: what is done to a text before it is cut into words. */
+/* text: normalizers, applied to a text before it is cut into words. */
 #ifndef PLSH_TEXT_NORMALIZE_H
 #define PLSH_TEXT_NORMALIZE_H
 
@@ -33,26 +33,26 @@ typedef struct plsh_normalizers {
     size_t count, capacity;
 } plsh_normalizers;
 
-/* Adds a step, and hands out where; what `step` owns goes with it, also on failure. */
+/* Adds a step, and hands out where; takes ownership of what `step` owns, also on failure. */
 plsh_status plsh_normalizers_add(plsh_normalizers *normalizers, plsh_normalizer step,
                                  plsh_error *error);
 void plsh_normalizers_free(plsh_normalizers *normalizers);
 
-/* What one thread needs; zero it first. */
+/* Scratch memory of one thread; initialise it with zeros. */
 typedef struct plsh_normalize_work {
-    plsh_text even, odd; /* what the steps write, in turn */
+    plsh_text even, odd; /* output buffers of the steps, used alternately */
     plsh_search search;
 } plsh_normalize_work;
 
 void plsh_normalize_work_free(plsh_normalize_work *work);
 
 /* The normalised text: it lies in `work`, or is `bytes` itself where there is nothing to do.
- * *moved: its first character is not what was the first one, which was dropped. */
+ * *moved: the original first character was dropped. */
 plsh_status plsh_normalize(const plsh_normalizers *normalizers, plsh_normalize_work *work,
                            const char **bytes, size_t *length, bool *moved, plsh_error *error);
 
 /* Every byte as a letter, as GPT-2 writes them: 256 strings of one or two bytes; and back, -1 for
- * characters that are no byte. */
+ * characters that do not stand for a byte. */
 void plsh_byte_letters_append(plsh_text *out, const char *bytes, size_t length);
 int plsh_byte_of_letter(uint32_t c);
 

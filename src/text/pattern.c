@@ -30,11 +30,11 @@ struct plsh_pattern {
 /* How a search is bounded. PCRE2's limit of matches holds for one start of a match, and does not
  * count what a single repeated class passes over, so by itself it bounds nothing over a long text.
  *
- * A quick search sees QUICK_BYTES behind its start and takes QUICK_STEPS for a start; its cost is
- * at most the product for every byte of the text. Where it would have to look further (PCRE2 says
- * so: a partial match), or comes to a limit, the counted search decides. It sees the whole text. A
- * step of it costs 1 and the bytes it moved, and a walk over a text of n bytes has
- * STEPS_AT_LEAST + STEPS_PER_BYTE n of them.
+ * A quick search sees QUICK_BYTES after its start and takes QUICK_STEPS for a start; its cost is at
+ * most the product for every byte of the text. Where it would have to look further (PCRE2 says so:
+ * a partial match), or comes to a limit, the counted search decides. It sees the whole text. A step
+ * of it costs 1 and the bytes it moved, and a walk over a text of n bytes has STEPS_AT_LEAST +
+ * STEPS_PER_BYTE n of them.
  *
  * How the numbers were found: the expressions of GPT-2, Llama 3, Qwen, GPT-4o, BLOOM and DeepSeek
  * take at most 4 steps per byte on 2 MB of one class (letters of either case, digits, blanks,
@@ -182,7 +182,7 @@ static void find_literal(plsh_matches *m, size_t *begin, size_t *end, bool *foun
     m->at = *end;
 }
 
-/* What the counted search has left, and where its last step was. */
+/* The steps left to the counted search, and the position of its last step. */
 typedef struct step_counter {
     uint64_t left;
     size_t place;

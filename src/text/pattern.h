@@ -14,15 +14,15 @@ plsh_status plsh_pattern_create(plsh_pattern **out, const char *expression, size
                                 bool literal, const char *what, plsh_error *error);
 void plsh_pattern_free(plsh_pattern *pattern);
 
-/* What one thread needs to search; zero it first. */
+/* Scratch memory of one thread; initialise it with zeros. */
 typedef struct plsh_search {
     void *match, *context, *stack; /* of PCRE2 */
 } plsh_search;
 
 void plsh_search_free(plsh_search *search);
 
-/* A walk over the matches in one subject, valid UTF-8 that outlives it. Empty matches right behind
- * the one before are passed over. */
+/* A walk over the matches in one subject, valid UTF-8 that outlives it. Empty matches right after a
+ * match are skipped. */
 typedef struct plsh_matches {
     const plsh_pattern *pattern;
     plsh_search *search;

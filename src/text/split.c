@@ -47,7 +47,7 @@ typedef struct walk {
 static plsh_status run_step(const walk *w, size_t step, const char *bytes, size_t length,
                             bool first);
 
-/* What a step does with the words it makes. */
+/* The receiver of a step's words. */
 typedef struct cutter {
     const walk *w;
     size_t step;
@@ -93,7 +93,7 @@ static bool joins(const cutter *c, bool is_match) {
     }
 }
 
-/* The next piece of the text, a match or what lies between two. */
+/* The next piece of the text: a match, or the text between two matches. */
 static plsh_status cut(cutter *c, size_t begin, size_t end, bool is_match) {
     if (c->behavior == PLSH_SPLIT_REMOVED)
         return is_match ? PLSH_STATUS_OK : hand_on(c, begin, end);

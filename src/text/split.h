@@ -1,10 +1,10 @@
-/* text: pre-tokenizers: what cuts a normalised text into words. */
+/* text: pre-tokenizers, which cut a normalised text into words. */
 #ifndef PLSH_TEXT_SPLIT_H
 #define PLSH_TEXT_SPLIT_H
 
 #include "text/normalize.h"
 
-/* What becomes of a match that cuts. */
+/* The treatment of a match that cuts. */
 typedef enum plsh_split_behavior {
     PLSH_SPLIT_REMOVED,
     PLSH_SPLIT_ISOLATED,             /* a word of its own */
@@ -49,12 +49,12 @@ typedef struct plsh_splitters {
     size_t count;
 } plsh_splitters;
 
-/* What `step` owns goes with it, also on failure. */
+/* Takes ownership of what `step` owns, also on failure. */
 plsh_status plsh_splitters_add(plsh_splitters *splitters, plsh_splitter step, plsh_error *error);
 void plsh_splitters_free(plsh_splitters *splitters);
 
-/* What one thread needs; zero it first. A text per step, so that words go through all steps one by
- * one, and memory is that of the longest word of each. */
+/* Scratch memory of one thread; initialise it with zeros. A text per step, so that words go through
+ * all steps one by one, and memory is that of the longest word of each. */
 typedef struct plsh_split_work {
     struct plsh_split_scratch {
         plsh_text spaced, letters;

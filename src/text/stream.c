@@ -1,8 +1,8 @@
 /* text: decoding one id at a time.
  *
- * The ids of the last piece that was handed out stay (`prefix` is their text): what a token is
- * depends on the one before it (a blank at its front, whether it goes on). New text is what
- * decoding all of them has behind the prefix; while it ends in U+FFFD, a character may lack bytes.
+ * The ids of the last piece that was handed out stay (`prefix` is their text): the text of a token
+ * depends on the token before it (a leading blank, a continuation). The new text is what follows
+ * the prefix when all of them are decoded; while it ends in U+FFFD, a character may lack bytes.
  */
 #include "text/tokenizer.h"
 
@@ -66,8 +66,8 @@ static plsh_status append(plsh_token_text *out, const char *bytes, size_t length
     return plsh_text_status(&text, error);
 }
 
-/* Hands out the text behind the prefix. Where the prefix has become another text (bytes that were
- * a character and are now part of a broken run), the new ids are decoded alone. */
+/* Returns the text after the prefix. If the text of the prefix has changed (bytes of a character
+ * that are now part of an invalid sequence), the new ids are decoded alone. */
 static plsh_status hand_out(plsh_token_stream *s, plsh_token_text *out, plsh_error *error) {
     const size_t known = s->prefix.length;
     if (s->text.length >= known &&
@@ -102,7 +102,7 @@ plsh_status plsh_token_stream_next(plsh_token_stream *s, int32_t id, plsh_token_
         return PLSH_STATUS_OK;
     status = hand_out(s, out, error);
     if (status != PLSH_STATUS_OK) return status;
-    /* What was new is the next prefix. */
+    /* The new ids are the next prefix. */
     s->ids.count -= s->prefix_ids;
     memmove(s->ids.ids, s->ids.ids + s->prefix_ids, s->ids.count * sizeof *s->ids.ids);
     s->prefix_ids = s->ids.count;

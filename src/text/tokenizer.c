@@ -63,7 +63,8 @@ plsh_status plsh_tokenizer_add(plsh_tokenizer *t, plsh_added_token token, const 
     if (length == 0) return PLSH_STATUS_OK;
     token.id = plsh_tokenizer_find(t, content, length);
     if (token.id == PLSH_NO_TOKEN) {
-        /* As the library counts: behind as many as the model has, gaps or not. */
+        /* As in the Hugging Face library: numbered from the size of the model's vocabulary, gaps or
+         * not. */
         const int64_t next = (int64_t)t->vocabulary.count + t->created++;
         if (next > INT32_MAX) return plsh_fail(error, PLSH_STATUS_FORMAT, "too many tokens");
         token.id = (int32_t)next;
@@ -118,7 +119,7 @@ static plsh_status encode_normalized(void *context, const char *bytes, size_t be
                       e->first && begin == 0, encode_word, e, e->error);
 }
 
-/* Between tokens that were found in the text as it came. */
+/* The text between tokens that were found before normalisation. */
 static plsh_status encode_piece(void *context, const char *bytes, size_t begin, size_t end,
                                 int32_t id) {
     encoding *e = context;

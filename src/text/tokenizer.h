@@ -1,4 +1,4 @@
-/* text: what a tokenizer is made of. */
+/* text: the struct of a tokenizer. */
 #ifndef PLSH_TEXT_TOKENIZER_H
 #define PLSH_TEXT_TOKENIZER_H
 

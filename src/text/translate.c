@@ -152,7 +152,7 @@ static plsh_status take_escape(translation *t, escape *kind, uint32_t *c, plsh_t
     return PLSH_STATUS_OK;
 }
 
-/* What is no character and no set, outside classes. */
+/* Everything outside classes that is neither a character nor a set. */
 static plsh_status translate_other(translation *t) {
     const int letter = peek(t, 0);
     t->at++;
@@ -371,7 +371,7 @@ static plsh_status translate_class(translation *t, plsh_text *out, bool *simple,
 
 static plsh_status translate_alternatives(translation *t);
 
-/* The letters of (?imx-imx: and (?imx-imx); *extended is what x asks for. */
+/* The letters of (?imx-imx: and (?imx-imx); *extended: whether x is on. */
 static plsh_status take_options(translation *t, bool *extended) {
     bool on = true;
     for (;; t->at++) {
@@ -391,7 +391,7 @@ static plsh_status take_options(translation *t, bool *extended) {
     }
 }
 
-/* After "(?": options, alone or with what they hold for. */
+/* After "(?": options, alone or with the group that they apply to. */
 static plsh_status translate_options(translation *t) {
     const bool before = t->extended;
     bool extended = before;
@@ -486,7 +486,7 @@ static plsh_status translate_atom(translation *t) {
     return PLSH_STATUS_OK;
 }
 
-/* {n}, {n,}, {n,m}, {,m}: false where it is none, and nothing was taken. */
+/* {n}, {n,}, {n,m}, {,m}: false, and nothing consumed, where there is none. */
 static bool take_interval(translation *t, char out[32], bool *exact, uint32_t *count) {
     const size_t begin = t->at;
     uint32_t least = 0, most = 0;

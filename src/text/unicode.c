@@ -1,4 +1,4 @@
-/* text: what Unicode says of characters, as the Hugging Face tokenizers library sees it. */
+/* text: Unicode properties of characters, as in the Hugging Face tokenizers library. */
 #include "text/unicode.h"
 
 #include <stdlib.h>
@@ -69,8 +69,8 @@ static int combining_class(utf8proc_int32_t c) {
     return c < 0x300 ? 0 : utf8proc_get_property(c)->combining_class;
 }
 
-/* Canonical order: within each run of marks of nonzero class, sorted by class. Long runs are no
- * trouble: n log n. */
+/* Canonical order: within each run of marks of nonzero class, sorted by class. n log n for long
+ * runs. */
 static plsh_status order_marks(utf8proc_int32_t *c, size_t count, plsh_error *error) {
     for (size_t begin = 0; begin < count; begin++) {
         if (combining_class(c[begin]) == 0) continue;

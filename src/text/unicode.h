@@ -1,4 +1,4 @@
-/* text: what Unicode says of characters, as the Hugging Face tokenizers library sees it. */
+/* text: Unicode properties of characters, as in the Hugging Face tokenizers library. */
 #ifndef PLSH_TEXT_UNICODE_H
 #define PLSH_TEXT_UNICODE_H
 

@@ -30,8 +30,8 @@ static plsh_status append_unknown(const plsh_wordpiece *model, plsh_token_ids *o
     return plsh_ids_append(out, id, error);
 }
 
-/* The longest token that begins at `begin`; *end is where it ends. No token is longer than the
- * longest one, so that nothing here is quadratic. */
+/* The longest token that begins at `begin`; *end is where it ends. The search is bounded by the
+ * longest token, so that it is not quadratic. */
 static int32_t find_longest(const plsh_wordpiece *model, plsh_text *scratch, const char *bytes,
                             size_t begin, size_t length, size_t *end) {
     const size_t prefix = begin > 0 ? model->prefix.length : 0;

@@ -1,4 +1,4 @@
-/* text: WordPiece: the longest token that begins a word, then the longest that goes on, .. */
+/* text: WordPiece: the longest token that begins a word, then the longest continuation, .. */
 #ifndef PLSH_TEXT_WORDPIECE_H
 #define PLSH_TEXT_WORDPIECE_H
 

@@ -22,7 +22,7 @@ static const measured_law laws[3][2] = {
     [PLSH_SCHEME_CUTS] = {[PLSH_DESIGN_IID] = {2.89, 0.5}, [PLSH_DESIGN_STRATIFIED] = {2.51, 0.5}},
 };
 
-/* `most` is what the theorem asks for: for independent draws that is enough in any case. */
+/* `most` is the number of the theorem, which is always enough for independent draws. */
 static int64_t measured_samples(plsh_scheme scheme, plsh_design design, double eps, int64_t most) {
     const measured_law *law = &laws[scheme][design];
     int64_t s = plsh_samples_round(pow(law->c / eps, 1 / law->alpha));

@@ -41,7 +41,7 @@ typedef struct spectral_rate {
     double v, kappa;
 } spectral_rate;
 
-/* False where sigma is no sigma. */
+/* False where sigma is not positive and finite. */
 static bool rate_of(double sigma, spectral_rate *rate) {
     if (!(sigma > 0 && sigma < INFINITY)) return false;
     double half = sinh(0.5 / sigma);

@@ -1,4 +1,4 @@
-/* theory: what the files of bounds share. */
+/* theory: declarations shared by the files of bounds. */
 #ifndef PLSH_THEORY_BOUNDS_H
 #define PLSH_THEORY_BOUNDS_H
 

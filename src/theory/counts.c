@@ -79,7 +79,7 @@ static void scan_row(const scan *self, const plsh_rows *row, double *most) {
     const plsh_band *band = self->band;
     for (int64_t t = 1; t < row->reach; t++) {
         double gap = fabs(self->k[t] - self->scale * row->count[t]);
-        *most = gap > *most ? gap : *most; /* gcc 12 for aarch64 trips over fmax's vector form */
+        *most = gap > *most ? gap : *most; /* gcc 12 for aarch64 fails on fmax's vector form */
     }
     if (row->reach < self->n - row->row) *most = fmax(*most, self->beyond[row->reach]);
     if (!band || band->narrow == 0) return;

@@ -1,4 +1,4 @@
-/* theory: what Theorem 2.2 needs of an attention instance. */
+/* theory: the quantities of an attention instance in Theorem 2.2. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"

@@ -1,5 +1,5 @@
-/* theory: the spectral norm of L* - M~ by ARPACK, which is loaded when it is first asked for: who
- * needs no spectral norm needs neither it nor the BLAS and Fortran libraries behind it. */
+/* theory: the spectral norm of L* - M~ by ARPACK, which is loaded at the first use: programs that
+ * need no spectral norm need neither ARPACK nor its BLAS and Fortran libraries. */
 #include "theory/operator.h"
 
 #include "base/memory.h"

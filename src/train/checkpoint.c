@@ -1,12 +1,12 @@
-/* train: checkpoints: folders written beside and renamed, with a checksum of every file.
- *
- * One that is removed is renamed first (plsh_folder_remove): under its own name it is whole.
+/* train: checkpoints: folders written under a temporary name and renamed, with a checksum of every
+ * file. A checkpoint is renamed before it is removed (plsh_folder_remove): under its own name it is
+ * always whole.
  *
  * RUN/checkpoint-00000100/ has what plsh_trainer_save writes (weights or adapter, config,
  * tokenizer), moments.safetensors (the two moments of AdamW, "<name>.m" and "<name>.v") and
  * state.json (step, window, .., and the checksums of the other files).
  *
- * All random numbers are functions of the seed and the step, so that these are the random state. */
+ * All random numbers are functions of the seed and the step, so that they need no further state. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -95,7 +95,8 @@ static plsh_status declare_moments(plsh_weights_writer *writer, const plsh_param
     return status;
 }
 
-/* What is no weight lies with the moments: bit for bit, which slopes.npy has not. */
+/* Parameters that are not weights are stored with the moments, bit for bit; slopes.npy is
+ * rounded. */
 static plsh_status declare_apart(plsh_weights_writer *writer, const plsh_parameter *first,
                                  plsh_error *error) {
     plsh_tensor tensor = {
@@ -103,7 +104,7 @@ static plsh_status declare_apart(plsh_weights_writer *writer, const plsh_paramet
     return first->apart ? plsh_weights_writer_declare(writer, &tensor, error) : PLSH_STATUS_OK;
 }
 
-/* The moments lie as the trainer has them, rows of a GGUF too: nobody else reads them. */
+/* The moments lie as the trainer has them, rows of a GGUF too: no other program reads them. */
 static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     plsh_weights_writer *writer;
@@ -129,7 +130,7 @@ static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_
     return status;
 }
 
-/* A file that is not there is damage; one that cannot be opened for another reason may be whole. */
+/* A missing file is damage; a file that cannot be opened for another reason may be intact. */
 static plsh_status open_part(plsh_mapping *file, const char *path, plsh_error *error) {
     if (!plsh_path_exists(path) && errno == ENOENT) {
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: damaged: it is missing", path);
@@ -254,7 +255,7 @@ plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *s
 
 /* ---- What a run is made from ----------------------------------------------------------------- */
 
-/* Of a model or an adapter: what decides what it computes. */
+/* The files of a model or an adapter that determine its results. */
 static bool is_model_file(const char *name) {
     return plsh_path_ends(name, ".safetensors") || strcmp(name, "config.json") == 0 ||
            strcmp(name, "adapter_config.json") == 0 || strcmp(name, "slopes.npy") == 0;
@@ -355,7 +356,7 @@ static plsh_status read_fields(const json_t *root, const char *what, plsh_checkp
     return status ? status : check_numbers(state, *updates, what, error);
 }
 
-/* state.json, and whether the other files are what it says. */
+/* Reads state.json and checks the other files against it. */
 static plsh_status read_state(const char *folder, plsh_checkpoint *state, int64_t *updates,
                               plsh_error *error) {
     plsh_mapping file = {0};

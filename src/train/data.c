@@ -20,7 +20,7 @@ enum { PURPOSE_ROWS = 0x726f7773 };
 
 typedef struct token_header {
     char magic[8];
-    uint64_t text, tokenizer; /* checksums of what the ids were made from */
+    uint64_t text, tokenizer; /* checksums of the text and tokenizer that gave the ids */
     uint64_t seed;            /* of rows that were shuffled */
     uint64_t ids;             /* their checksum, */
     uint64_t count;           /* and how many */
@@ -200,7 +200,7 @@ static plsh_status tokenise(const plsh_corpus_options *o, const plsh_mapping *te
     return status;
 }
 
-/* What another text, tokenizer or order made; NULL: these did. */
+/* Names what differs: text, tokenizer or order; NULL: nothing. */
 static const char *stale(const token_header *h, const token_header *wanted) {
     if (h->text != wanted->text) return "from another text than";
     if (h->tokenizer != wanted->tokenizer) return "by another tokenizer from";
@@ -208,9 +208,9 @@ static const char *stale(const token_header *h, const token_header *wanted) {
     return NULL;
 }
 
-/* The file of an earlier call, where it still is what this one would make. One that is stale is
- * replaced, and a damaged one, or refused where it is to be kept; what is no file of tokens is
- * somebody's, such as the text itself. */
+/* Opens the file of an earlier call if it is what this call would make. A stale or damaged one is
+ * replaced, or refused with `keep`. A file that is not a file of tokens is never overwritten: it
+ * may be the text itself. */
 static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const token_header *wanted,
                          plsh_error *error) {
     const char *path = o->tokens;
@@ -255,7 +255,7 @@ static plsh_status make_tokens(plsh_corpus *c, const plsh_corpus_options *o,
     return status ? status : map_tokens(c, o->tokens, error);
 }
 
-/* A file of tokens is what it is: it cannot be shuffled, nor be another tokenizer's. */
+/* A file of tokens is used as it is: it cannot be shuffled or tokenised again. */
 static plsh_status take_tokens(plsh_corpus *c, const plsh_corpus_options *o, plsh_error *error) {
     uint64_t tokenizer = 0;
     if (o->shuffle_rows) {

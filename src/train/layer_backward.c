@@ -108,7 +108,7 @@ static void add_norm_backward(const plsh_layer_pass *pass, const plsh_norm *norm
                        g->partial, pass->model->threads);
 }
 
-/* What falls out of what is added falls out of its gradient. */
+/* Apply the forward dropout mask to the gradient. */
 static const float *drop_gradient(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
                                   const plsh_backward_buffers *g) {
     const int64_t hidden = pass->model->config.hidden;

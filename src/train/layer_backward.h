@@ -1,5 +1,4 @@
-/* train: one layer of a transformer, backward. Norms come before what they belong to: the causal
- * families. */
+/* train: one layer of a transformer, backward. Pre-norm layers only: the causal families. */
 #ifndef PLSH_TRAIN_LAYER_BACKWARD_H
 #define PLSH_TRAIN_LAYER_BACKWARD_H
 
@@ -23,7 +22,7 @@ typedef struct plsh_layer_gradient {
 } plsh_layer_gradient;
 
 typedef struct plsh_backward_buffers {
-    float *dx;            /* [rows][hidden]: the gradient of y comes in, that of x goes out */
+    float *dx;            /* [rows][hidden]: in: the gradient of y; out: the gradient of x */
     float *dn;            /* [rows][hidden] */
     float *dn_mlp;        /* [rows][hidden], side by side only */
     float *d_qk;          /* [rows][qkv width] */

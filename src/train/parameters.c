@@ -11,7 +11,7 @@
 
 enum { PURPOSE_LORA = 0x6c6f7261 };
 
-/* Goes over the model twice: to count what there is, and to take it into the arrays. */
+/* Visits the model twice: to count the parameters, and to fill the arrays. */
 typedef struct collector {
     plsh_parameters *to;
     plsh_model *model;
@@ -21,7 +21,7 @@ typedef struct collector {
     /* Of adapters, known after counting: */
     bool *found;          /* [lora_target_count]: is there such a module? */
     char modules[160];    /* what modules are called: "q_proj, k_proj, .." */
-    int64_t adapter_rank; /* of the adapter that it goes on with, 0: none, */
+    int64_t adapter_rank; /* rank of the adapter whose training continues, 0: none, */
     double adapter_alpha; /* and its scale times that */
     bool adds;            /* are there modules which that adapter has not? */
 } collector;
@@ -115,7 +115,7 @@ static bool is_target(const collector *c, const char *module, plsh_role role) {
     return is;
 }
 
-/* What there is to be adapted, and what an adapter has, for the checks after counting. */
+/* The modules of the model and of the adapter, for the checks after counting. */
 static void note_module(collector *c, const char *module, const plsh_model_linear *linear,
                         bool target) {
     const char *name = last_part(module);

@@ -1,7 +1,7 @@
 /* train: the parameters of a model: all of its weights, or those of adapters on top of them.
  *
  * A parameter is a float32 array with its gradient and the two moments of AdamW. The model's layers
- * are made to read the arrays, so that a step changes the model. */
+ * read these arrays, so that a step changes the model. */
 #ifndef PLSH_TRAIN_PARAMETERS_H
 #define PLSH_TRAIN_PARAMETERS_H
 
@@ -13,7 +13,7 @@ typedef struct plsh_parameter {
     int64_t rows, columns; /* rows 0: a vector */
     size_t first, count;   /* its numbers within the arrays below */
     bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
-    bool apart;            /* no weight: not in their file, and never decayed */
+    bool apart;            /* not a weight: not in the file of weights, and without weight decay */
     plsh_row_order order;  /* of its rows, where they are those of a GGUF */
 } plsh_parameter;
 

@@ -194,15 +194,16 @@ static void slopes_backward(const plsh_trainer *t, int64_t l) {
     }
 }
 
-/* Attention's errors are known to a group: here all groups learn of them, where there are some,
- * before they wait for one another. */
+/* An error in attention is known to one group only: all groups agree here before they wait for one
+ * another. */
 static plsh_status agree(const plsh_trainer *t, plsh_status status, plsh_error *error) {
     const plsh_ranks *ranks = t->options.ranks;
     return ranks && ranks->groups > 1 ? plsh_ranks_agree(ranks, status, error) : status;
 }
 
-/* Begins to add up the gradients of numbers first .. end - 1 over all ranks, which goes on while
- * the next layer's are made. Those of earlier passes are in them: they are added up once a step. */
+/* Begins to add up the gradients of numbers first .. end - 1 over all ranks; this continues while
+ * those of the next layer are computed. They include the gradients of earlier calls: the ranks add
+ * up once a step. */
 static plsh_status sum_gradients(const plsh_trainer *t, size_t first, size_t end,
                                  plsh_error *error) {
     const plsh_ranks *ranks = t->options.ranks;
@@ -235,7 +236,7 @@ static plsh_status backward(plsh_trainer *t, plsh_layer_pass *pass, const int32_
 
 /* ---- Both ------------------------------------------------------------------------------------ */
 
-/* Row r of the group foresees the token after it, but for the last of a window. */
+/* Row r of the group predicts the next token, except the last row of a window. */
 static void fill_targets(const plsh_trainer *t, const share *own, const int32_t *ids) {
     for (int64_t r = own->rows.begin; r < own->rows.end; r++) {
         bool last = r % own->context + 1 == own->context;

@@ -1,4 +1,4 @@
-/* train: what was trained, as others read it: a folder of safetensors, or a PEFT adapter. */
+/* train: saves the trained parameters as a folder of safetensors or a PEFT adapter. */
 #include "train/save.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "formats/path.h"
 #include "model/slopes.h"
 
-/* How many at the head of the list are no weights. */
+/* How many at the head of the list are not weights. */
 static size_t apart_of(const plsh_parameters *p) { return p->list[0].apart ? 1 : 0; }
 
 static plsh_tensor tensor_of(const plsh_parameter *p, const char *name, const float *values) {

@@ -129,7 +129,7 @@ static void take_kept(plsh_arena *arena, const plsh_model *model, size_t n, plsh
     b->u = plsh_arena_floats(arena, n * up);
 }
 
-/* Do hidden states fall out? */
+/* Is there dropout of hidden states? */
 static bool drops_hidden(const plsh_trainer *t) {
     return (t->options.dropout < 0.0 ? t->model->config.dropout : t->options.dropout) > 0.0;
 }
@@ -345,7 +345,7 @@ static double gradient_norm(plsh_trainer *t, double divisor) {
     return sqrt(total) / divisor;
 }
 
-/* What one step of AdamW does to every number, see plsh_update. */
+/* One step of AdamW on every number, see plsh_update. */
 typedef struct rates {
     float scale;                      /* of gradients */
     float keep;                       /* 1 - rate * decay */

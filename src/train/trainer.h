@@ -8,8 +8,8 @@
 typedef struct plsh_trainer_buffers {
     plsh_layer_buffers *layer; /* [layers]; with recomputation they share all but x */
     plsh_backward_buffers backward;
-    float *x;         /* [layers + 1][rows][hidden]: what goes into each, and out of the last */
-    float *h;         /* [rows][hidden], after the last norm */
+    float *x; /* [layers + 1][rows][hidden]: the input of each layer, and the output of the last */
+    float *h; /* [rows][hidden], after the last norm */
     float *logits;    /* [plsh_loss_rows][vocabulary] */
     float *scratch;   /* [rows][hidden] for a norm of the embedding; without, one row */
     int32_t *target;  /* [rows] */

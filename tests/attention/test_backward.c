@@ -374,7 +374,7 @@ static void solve_sequence(const problem *all, problem *alone, int64_t q_at, int
     assert_ok(problem_run_backward(a, &arrays, NULL, &error));
 }
 
-/* The gradients of a sequence among others are those of it alone; keys that nobody looks at have
+/* The gradients of a sequence among others are those of it alone; keys that no query sees have
  * none. */
 static void test_packed(void **state) {
     (void)state;

@@ -462,7 +462,7 @@ static void test_extreme_shapes(void **state) {
             plsh_status status = plsh_plan_create(a, &plan, &error);
             bool strides = field >= 2 && field < 10 && integers[i] > 0;
             if (!strides) assert_true(status != PLSH_STATUS_OK);
-            plsh_plan_destroy(plan); /* rows far apart are allowed: nobody has that memory */
+            plsh_plan_destroy(plan); /* rows far apart are allowed; that memory is never touched */
         }
     }
     const plsh_head head = plain(PLSH_METHOD_EXACT).head[0];
@@ -574,7 +574,7 @@ static void test_overlaps_of_tokens(void **state) {
 
 /* ---- nothing to do ---- */
 
-/* No queries and no workspace: gradients by keys that nobody looked at are 0. */
+/* No queries and no workspace: gradients by keys that no query sees are 0. */
 static void test_backward_without_queries(void **state) {
     (void)state;
     plsh_error error;

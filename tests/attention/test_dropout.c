@@ -1,4 +1,4 @@
-/* attention: dropout of weights: which pairs fall out, and what is refused. That o and the
+/* attention: dropout of weights: which pairs are dropped, and which options are refused. That o and the
  * gradients are those of these pairs is in test_backward.c. */
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void assert_independent(const float *a, const float *b, size_t count, dou
     for (size_t i = 0; i < count; i++) both += a[i] == 0 && b[i] == 0;
     const double n = (double)count, mean = p * p;
     if (!(fabs((double)both - n * mean) <= 6 * sqrt(n * mean * (1 - mean))))
-        fail_msg("%lld of %zu fall out in both; %g expected", (long long)both, count, n * mean);
+        fail_msg("%lld of %zu are dropped in both; %g expected", (long long)both, count, n * mean);
 }
 
 /* ---- The law --------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void test_share(void **state) {
         float *z = seen((plsh_attention_dropout){.p = p, .seed = i}, PLSH_METHOD_NONE, NULL);
         const double n = (double)count, off = (double)count_zeros(z, count) - n * quantised;
         if (!(fabs(off) <= 6 * sqrt(n * quantised * (1 - quantised))))
-            fail_msg("p = %g: %g too many fall out of %g", p, off, n);
+            fail_msg("p = %g: %g too many are dropped of %g", p, off, n);
         for (size_t x = 0; x < count; x++)
             if (z[x] != 0) assert_float_equal(z[x] * ROWS, 1 / (1 - quantised), 1e-4);
         free(z);

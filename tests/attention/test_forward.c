@@ -522,7 +522,7 @@ static void test_empty(void **state) {
         problem *p = make((plsh_attention){.heads = 1, .head_dim = 8}, methods[m]);
         assert_ok(attend(p, &error));
         assert_ok(plsh_attend(&p->a, NULL, NULL, NULL, NULL, NULL, &error));
-        p->a.keys = 100; /* keys that nobody looks at */
+        p->a.keys = 100; /* keys that no query sees */
         assert_ok(plsh_attend(&p->a, NULL, NULL, NULL, NULL, NULL, &error));
         problem_free(p);
     }

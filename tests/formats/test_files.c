@@ -543,7 +543,7 @@ static void test_mutations(void **unused) {
     assert_ok(plsh_allocate(&memory, mapping.size, 1, "a copy", &error));
     plsh_weights *weights;
     memcpy(memory, mapping.bytes, mapping.size);
-    const size_t padding = 32 - 3 * 4; /* behind the last tensor, nobody needs it */
+    const size_t padding = 32 - 3 * 4; /* after the last tensor, optional */
     for (size_t cut = 0; cut < mapping.size - padding; cut++)
         assert_int_not_equal(plsh_weights_parse(&weights, memory, cut, "x", &error),
                              PLSH_STATUS_OK);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a build into an empty folder and uses it from there as somebody else would: through
+# Installs a build into an empty folder and uses it from there as another project does: through
 # find_package and pkg-config, shared and static. Usage: install.sh BUILD SOURCE COMPILER
 set -euo pipefail
 build=$1 source=$2 compiler=$3

@@ -398,7 +398,7 @@ static void test_methods(void) {
     }
 }
 
-/* What falls out does not depend on who has the rows. */
+/* The dropout mask does not depend on which rank has the rows. */
 static void test_dropout(void) {
     for (int i = 0; i < 4 * METHODS; i++) {
         setting s = make_setting((plsh_method)(i / 4), i & 1, i & 2, i & 1);

@@ -273,7 +273,7 @@ static void test_refused_options(void **state) {
                  PLSH_STATUS_INVALID, "one of them is NULL");
 }
 
-/* What is refused changes nothing: what falls out in the next pass is what would have. */
+/* A refused call changes nothing: the dropout mask of the next pass is the same. */
 static void test_refused_pass(void **state) {
     (void)state;
     plsh_trainer *trainer = make_trainer(0), *other = make_trainer(0);

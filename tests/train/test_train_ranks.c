@@ -214,7 +214,7 @@ static void test_slopes(void **state) {
                                               .seed = 4});
 }
 
-/* The same weights fall out, whoever has the rows and windows. */
+/* The dropout mask is the same, whichever rank has the rows and windows. */
 static void test_dropped_weights(void **state) {
     (void)state;
     const char *kept = model_path;

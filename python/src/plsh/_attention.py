@@ -115,7 +115,7 @@ def standard_sigmas(heads: int) -> tuple[float, ...]:
 def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
               decay: Union[DecayLike, Sequence[DecayLike], None],
               ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
-    """What sigma, slopes and decay say together; at most one of them is given."""
+    """The decays of sigma, slopes or decay; at most one of them is given."""
     if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
         raise ValueError("sigma, slopes, decay: give at most one of the three")
     if slopes is not None:

@@ -24,10 +24,10 @@ __all__ = ["Cache"]
 class Cache:
     """The tokens of one sequence in one layer; each step appends some and attends for them.
 
-    The result is that of one causal pass over the whole sequence. What no head can reach any more
-    is forgotten, so that "plsh", "window" and "fixed" stream for ever in constant memory and time
-    per token. Options are those of :func:`plsh.attention`; `dtype` says how keys and values are
-    stored; `undo` of the last tokens can always be truncated away. A cache belongs to one thread
+    The result is that of one causal pass over the whole sequence. Keys that no head can
+    reach any more are dropped, so that "plsh", "window" and "fixed" decode in constant memory and
+    time per token. Options are those of :func:`plsh.attention`; `dtype` is the type in which keys
+    and values are stored; the last `undo` tokens can always be truncated. A cache belongs to one thread
     at a time, its forks are independent.
 
     >>> rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ class Cache:
                 return _load, (self.heads, self.head_dim, self._options, file.read())
 
     def __len__(self) -> int:
-        """Tokens so far, forgotten ones included."""
+        """Tokens so far, dropped ones included."""
         return int(lib.plsh_cache_length(self.pointer))
 
     def _tokens(self, **arrays: Optional[npt.NDArray[Any]]) -> Any:

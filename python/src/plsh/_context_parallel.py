@@ -1,4 +1,4 @@
-"""Attention over a sequence whose rows are spread over the ranks of a torch.distributed group.
+"""Attention over a sequence whose rows are distributed over the ranks of a torch.distributed group.
 
 What a rank needs of the others' keys follows from the heads: the window, the block of `fixed`, the
 union of the blocks of a sampled head (a partition is a function of its seed) are known without
@@ -94,7 +94,7 @@ class _Asked(NamedTuple):
     parameters: Optional[Tensor]
     settings: Settings
     options: Options
-    keys: int  # that spans or offsets speak of; 0: there are none
+    keys: int  # of spans or offsets; 0: there are none
     recorded: bool
 
     def header(self) -> list[int]:
@@ -107,7 +107,7 @@ class _Asked(NamedTuple):
 
 def _edges(spans: Optional[Tensor], query_offsets: Optional[Tensor],
            key_offsets: Optional[Tensor], batch: int) -> tuple[Edges, int]:
-    """Where the sequences of the whole end, and its number of keys where that is said."""
+    """Where the sequences of the whole end, and its number of keys if given."""
     if spans is not None:
         edges, keys = edges_of(spans)
         if spans.shape[0] != batch:
@@ -228,13 +228,13 @@ def context_parallel(
     query_offsets: Optional[Offsets] = None, key_offsets: Optional[Offsets] = None,
     threads: Optional[int] = None, return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """:func:`plsh.torch.attention` over a sequence whose rows are spread over ranks.
+    """:func:`plsh.torch.attention` over a sequence whose rows are distributed over ranks.
 
     q, k and v, [batch, heads, n, dim] or [heads, n, dim], are this rank's rows: those of rank 0 of
     the `group` (None: all processes) are the first of the sequence, then come those of rank 1, and
     so on, as many as each has, none at all too. The output is this rank's rows of the result, equal
     to those of one process to rounding. All options are those of attention, and the same on all
-    ranks; `spans`, `query_offsets` and `key_offsets` speak of the whole sequence.
+    ranks; `spans`, `query_offsets` and `key_offsets` refer to the whole sequence.
 
     Ranks send each other the rows of k and v that their heads reach: a window, a block, the blocks
     of sampled heads, what `exact` cannot rule out by the norms of keys; for dense and none, all. A

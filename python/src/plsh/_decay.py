@@ -163,7 +163,7 @@ def triangle(w: float, *, limit: float = 0.0) -> Decay:
 
 def table(values: Sequence[float] | npt.NDArray[np.floating[Any]], *,
           limit: float = 0.0) -> Decay:
-    """values[t], then the last value for ever; values[0] = 1.
+    """values[t], then the last value from there on; values[0] = 1.
 
     >>> table([1.0, 0.5, 0.25])(100)
     0.25

@@ -27,7 +27,7 @@ pointer: Any = partial(ffi.cast, ffi.typeof("void *"))  # of an address
 
 
 class Error(Exception):
-    """A call of the library failed; the message names what is wrong and what would be right."""
+    """A call of the library failed; the message names the problem and the valid values."""
 
 
 class InvalidError(Error, ValueError):

@@ -113,7 +113,7 @@ def check_spans(spans: Optional[Tensor]) -> None:
 
 
 class Decays(NamedTuple):
-    """What sigma, slopes, decay and parameters say together, as the operators take it."""
+    """Sigma, slopes, decay and parameters in the form that the operators take."""
 
     parameters: Optional[Tensor] = None
     word: str = "sigma"  # as in head_decays

@@ -1,4 +1,4 @@
-/* base: a square of LANES vectors turned over; for vocabularies of 4, 8 and 16 lanes. */
+/* base: transposes a square of LANES vectors; for vocabularies of 4, 8 and 16 lanes. */
 #ifndef PLSH_BASE_SIMD_VECTOR_TRANSPOSE_H
 #define PLSH_BASE_SIMD_VECTOR_TRANSPOSE_H
 
@@ -17,7 +17,7 @@
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #endif
 
-/* rows[i][j] and rows[j][i] change places. Each round of zips turns the bits of (row, lane) by one
+/* Exchanges rows[i][j] and rows[j][i]. Each round of zips rotates the bits of (row, lane) by one
  * place; log2 LANES rounds transpose. */
 INLINE void v_transpose(vector *rows) {
     UNROLL for (int round = 1; round < LANES; round *= 2) {

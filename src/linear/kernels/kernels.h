@@ -20,7 +20,7 @@ typedef struct plsh_linear_dot {
     int rows;
     const float *sums; /* [rows][in / 32]: of the groups of x; q types only */
     ptrdiff_t sums_stride;
-    const float *start; /* what y begins with: start[r * start_stride + o]; NULL: 0 */
+    const float *start; /* initial value of y: start[r * start_stride + o]; NULL: 0 */
     ptrdiff_t start_stride;
     float *y;
     ptrdiff_t y_stride;
@@ -30,7 +30,7 @@ typedef struct plsh_linear_dot {
 typedef struct plsh_linear_product {
     const float *a; /* a[m * a_row + k * a_step]; one of the two is 1 */
     ptrdiff_t a_row, a_step;
-    const float *panel; /* [depth][width], zeros behind the columns */
+    const float *panel; /* [depth][width], padded with zeros after the columns */
     int64_t rows, depth;
     int columns;
     const float *start; /* as above; may be y itself */
@@ -45,7 +45,8 @@ typedef struct plsh_linear_kernels {
     /* to[count] = the values; count is a whole number of blocks. */
     void (*widen[PLSH_WEIGHT_COMPUTED])(const void *from, float *to, int64_t count);
     void (*dot[PLSH_WEIGHT_COMPUTED])(const plsh_linear_dot *);
-    /* to[count][width] = from[rows][count] transposed, rows <= width; zeros behind the rows. */
+    /* to[count][width] = from[rows][count] transposed, rows <= width; padded with zeros after the
+     * rows. */
     void (*transpose)(float *to, const float *from, ptrdiff_t stride, int rows, int count);
     void (*multiply)(const plsh_linear_product *);
 } plsh_linear_kernels;

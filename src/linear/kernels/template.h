@@ -187,8 +187,8 @@ INLINE void widen(const plsh_weight_type type, const void *from, float *to, int6
 /* How far ahead of the loads memory is asked for, in bytes: rows follow each other. */
 enum { AHEAD = 1024 };
 
-/* Sums that do not wait for each other, of q types and of plain numbers, and the most vectors that
- * share what is read of W: 16 registers do not hold 4 x 4 sums. */
+/* Independent accumulators for q types and for plain numbers, and the most rows of x that share a
+ * load of W: 16 registers do not hold 4 x 4 sums. */
 enum { CHAINS = 2, PLAIN_CHAINS = 4, TOGETHER = PLSH_LINEAR_FEW_ROWS };
 
 /* One row of W against some vectors x: the vectors, and their sums so far. */
@@ -240,7 +240,7 @@ INLINE void dot_groups(const plsh_weight_type type, const int R, dot_sums *sums,
     if (at < groups) dot_group(type, R, sums, 0, row, at);
 }
 
-/* The same for plain numbers, and what is left behind whole vectors. */
+/* The same for plain numbers, and the remainder after whole vectors. */
 INLINE void dot_plain(const plsh_weight_type type, const int R, dot_sums *sums, const uint8_t *row,
                       int64_t in) {
     const plsh_const_matrix x = sums->x;

@@ -1,4 +1,4 @@
-/* tests: a program of somebody else's that uses an installed plsh. */
+/* tests: a separate program that uses an installed plsh. */
 #include <plsh/plsh.h>
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* tests: a program of somebody else's that uses the language models of an installed plsh. */
+/* tests: a separate program that uses the language models of an installed plsh. */
 #include <plsh/lm.h>
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* tests: a program of somebody else's that uses an installed libplsh_mpi: 64 rows over all ranks.
+/* tests: a separate program that uses an installed libplsh_mpi: 64 rows over all ranks.
  */
 #include <plsh/mpi.h>
 
