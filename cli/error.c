@@ -189,8 +189,8 @@ static int plan_runs(const settings *given, work *w) {
     w->samples = given->error.samples;
     w->reps = given->error.reps > 0 ? given->error.reps : labels ? 1 : paper ? 30 : 10;
     if (labels && (w->samples.count > 0 || w->reps > 1 || paper))
-        return cli_usage("--labels says how many samples there are, once; --samples, --reps and "
-                         "--paper do not go with it");
+        return cli_usage("--labels fixes the number of samples and repetitions; leave out "
+                         "--samples, --reps and --paper");
     if (labels)
         w->samples = (cli_integers){1, &w->labels.samples};
     else if (w->samples.count == 0)

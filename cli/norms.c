@@ -215,8 +215,8 @@ static int prepare_norms(const settings *given, norms_work *work) {
     const norms_options *options = &given->norms;
     bool labels = given->partitions.labels != NULL;
     if (labels && (options->samples.count > 0 || options->reps > 1 || options->paper))
-        return cli_usage("--labels says how many samples there are, once; --samples, --reps and "
-                         "--paper do not go with it");
+        return cli_usage("--labels fixes the number of samples and repetitions; leave out "
+                         "--samples, --reps and --paper");
     int code = cli_labels_read(&given->partitions, &work->labels);
     if (code == CLI_DONE)
         code = cli_decays_make(&given->decays, (size_t)work->labels.heads, &work->decays);

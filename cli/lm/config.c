@@ -63,7 +63,7 @@ static int take(const cli_command *command, const char *key, const json_t *value
     bool fine = json_is_array(value) ? print_list(value, text, sizeof text)
                                      : print_json(value, text, sizeof text);
     if (!fine)
-        return cli_usage("the value of \"%s\" is no text, no number and no list of such", key);
+        return cli_usage("the value of \"%s\" is not a text, a number or a list of these", key);
     json_t *copy = json_string(text);
     if (!keep(copy)) return cli_fail("out of memory");
     return cli_parse_option(command, key, json_string_value(copy), settings);

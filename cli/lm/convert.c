@@ -109,8 +109,8 @@ static int run_convert(const void *given) {
     if (caught) raise(caught);
     if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
     if (converted.as_f16 > 0)
-        cli_note("%zu matrices are f16: their rows are no whole blocks of %s", converted.as_f16,
-                 types[c->type]);
+        cli_note("%zu matrices are f16: their rows are not a whole number of blocks of %s",
+                 converted.as_f16, types[c->type]);
     if (options->common.json) return print_json(&converted);
     cli_note("%s: %zu tensor%s, %.1f MB", c->out, converted.tensors,
              converted.tensors == 1 ? "" : "s", (double)converted.bytes * 1e-6);

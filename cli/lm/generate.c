@@ -165,7 +165,8 @@ static int prepare_generate(const settings *given, work *w) {
     int code = check_usage(&given->generate);
     if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && !w->model.facts.causal)
-        code = cli_fail("%s: an encoder generates nothing; see plsh embed", given->lm.model.model);
+        code = cli_fail("%s: an encoder does not generate text; see plsh embed",
+                        given->lm.model.model);
     if (code == CLI_DONE) code = read_prompt(given, w);
     if (code == CLI_DONE)
         code = cli_model_fits(&given->lm, &w->model,

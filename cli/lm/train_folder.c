@@ -45,7 +45,8 @@ static int copy_tokenizer(const char *path, const char *out) {
     if (!S_ISDIR(about.st_mode)) {
         size_t length = strlen(path);
         if (length > 5 && strcmp(path + length - 5, ".gguf") == 0) {
-            cli_note("the tokenizer of %s is not copied to %s: it is no tokenizer.json", path, out);
+            cli_note("the tokenizer of %s is not copied to %s: it is not a tokenizer.json", path,
+                     out);
             return CLI_DONE;
         }
         return copy_file(path, out, tokenizer_names[0]);
@@ -103,8 +104,8 @@ static int lock_folder(cli_train_folder *f) {
     if (f->lock < 0) return cli_fail("%s: %s", path, strerror(errno));
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return CLI_DONE;
     if (errno != EWOULDBLOCK) return cli_fail("%s: %s", path, strerror(errno));
-    return cli_fail(
-        "%s: another run is at work in this folder; wait for it, or choose another --out", f->path);
+    return cli_fail("%s: another run is using this folder; wait for it, or choose another --out",
+                    f->path);
 }
 
 /* Files that a run writes at the end, and files that would change its beginning. */
@@ -116,9 +117,10 @@ static int refuse_model(const cli_train_folder *f) {
     for (size_t i = 0; code == CLI_DONE && i < CLI_COUNT(names); i++) {
         code = cli_train_path(path, f->path, names[i]);
         if (code == CLI_DONE && access(path, F_OK) == 0)
-            return cli_fail("%s is there, and not of a run that can go on: choose another --out, "
-                            "or move it away",
-                            path);
+            return cli_fail(
+                "%s exists, and is not from a run that can continue: choose another --out, "
+                "or move it away",
+                path);
     }
     return code;
 }
@@ -141,16 +143,15 @@ static int check_checkpoints(const cli_train_settings *given, bool has) {
     char parent[CLI_TRAIN_PATH];
     if (!has) return CLI_DONE;
     if (!given->records.resume)
-        return cli_fail("%s has the checkpoints of another run: --resume goes on with it, or "
+        return cli_fail("%s has the checkpoints of another run: --resume continues it, or "
                         "choose another --out",
                         out);
     if (from == NULL || cli_train_path(parent, from, "..") != CLI_DONE || access(from, F_OK) != 0 ||
         is_same_folder(parent, out))
         return CLI_DONE;
-    return cli_fail(
-        "--from: %s is not in %s, which has checkpoints of its own; leave --from out to "
-        "go on with those, or choose another --out",
-        from, out);
+    return cli_fail("--from: %s is not in %s, which has checkpoints of its own; leave --from out "
+                    "to continue those, or choose another --out",
+                    from, out);
 }
 
 int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) {
@@ -161,7 +162,7 @@ int cli_train_folder_open(cli_train_folder *f, const cli_train_settings *given) 
     struct stat about;
     plsh_error error;
     if (stat(out, &about) == 0 && !S_ISDIR(about.st_mode))
-        return cli_fail("--out: %s is no folder; choose another name", out);
+        return cli_fail("--out: %s is not a folder; choose another name", out);
     if (plsh_folder_make(out, &f->made, &error) != PLSH_STATUS_OK)
         return cli_fail("--out: %s", error.message);
     code = lock_folder(f);

@@ -36,7 +36,7 @@ static int check_file(const char *path, int64_t size, int64_t length, int64_t st
                                       strcmp(begin, line_begin) == 0);
     const bool is_own = length <= 0 || size < length || step_before(file, length) == step;
     fclose(file);
-    if (!is_log) return cli_fail("--log: %s is there and is no log; it is not overwritten", path);
+    if (!is_log) return cli_fail("--log: %s exists and is not a log; it is not overwritten", path);
     if (!is_own)
         return cli_fail("--log: %s is not the log of this run: step %lld does not end where it "
                         "did; give the log of the run, or a new one",
@@ -184,7 +184,7 @@ static bool has_gnuplot(void) { return system("command -v gnuplot > /dev/null 2>
 int cli_train_log_plot_check(const char *svg) {
     char folder[PLSH_CHECKPOINT_PATH];
     struct stat about;
-    if (!has_gnuplot()) return cli_fail("--plot: gnuplot is not there to draw it");
+    if (!has_gnuplot()) return cli_fail("--plot: gnuplot is not installed");
     if ((size_t)snprintf(folder, sizeof folder, "%s", svg) >= sizeof folder)
         return cli_fail("--plot: %.200s..: a long name", svg);
     char *slash = strrchr(folder, '/');

@@ -29,7 +29,7 @@ static int read_text(FILE *file, cli_sheet *out) {
     const size_t length = fread(out->text, 1, (size_t)about.st_size, file);
     if (ferror(file)) return cli_fail("%s: cannot read: %s", out->path, strerror(errno));
     if (memchr(out->text, '\0', length) != NULL)
-        return cli_fail("%s: a zero byte; this is no table", out->path);
+        return cli_fail("%s: a zero byte; this is not a table", out->path);
     return CLI_DONE;
 }
 

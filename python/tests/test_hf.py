@@ -125,7 +125,7 @@ def test_options_reach_the_layers():
         plsh.hf.configure(model, samples=samples)
         errors.append(float((model(tokens).logits - exact).detach().abs().max()))
     assert errors[1] < errors[0] / 5
-    with pytest.raises(TypeError, match="sample: is no option"):
+    with pytest.raises(TypeError, match="sample: not an option"):
         plsh.hf.configure(model, sample=3)
 
 

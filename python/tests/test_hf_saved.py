@@ -100,9 +100,9 @@ def test_switching_leaves_nothing_behind(tmp_path):
 
 def test_what_is_refused():
     model = interface("llama")
-    with pytest.raises(TypeError, match="sample: is no option"):
+    with pytest.raises(TypeError, match="sample: not an option"):
         plsh.hf.configure(model, sample=3)
     with pytest.raises(TypeError, match="slopes: a tensor that requires a gradient"):
         plsh.hf.configure(model, slopes=torch.ones(4, requires_grad=True))
-    with pytest.raises(TypeError, match="Linear is no model of transformers"):
+    with pytest.raises(TypeError, match="Linear is not a model of transformers"):
         plsh.hf.apply(torch.nn.Linear(2, 2))

@@ -53,7 +53,7 @@ static bool take_string(plsh_reader *in, char *out, size_t size) {
 static plsh_status parse_type(plsh_reader *in, plsh_npy *out) {
     char code[32];
     if (!take_string(in, code, sizeof code))
-        return bad(in, "descr is no plain type name (records are not supported)");
+        return bad(in, "descr is not a plain type name (records are not supported)");
     bool little = code[0] == '<' || ((code[0] == '|' || code[0] == '=') && code[1] != '\0');
     if (code[0] == '>')
         return plsh_reader_fail(in, PLSH_STATUS_UNSUPPORTED,
@@ -80,14 +80,14 @@ static plsh_status parse_dimension(plsh_reader *in, plsh_npy *out) {
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, c - '0', &value))
             return plsh_reader_fail(in, PLSH_STATUS_OVERFLOW, "a dimension overflows 64 bits");
-    if (in->at == first) return bad(in, "the shape holds something that is no length");
+    if (in->at == first) return bad(in, "the shape has an entry that is not a length");
     out->shape[out->rank++] = value;
     return PLSH_STATUS_OK;
 }
 
 /* "()", "(3,)", "(3, 4)": a comma after each but the last, and after a single one too. */
 static plsh_status parse_shape(plsh_reader *in, plsh_npy *out) {
-    if (!take(in, "(")) return bad(in, "the shape is no tuple");
+    if (!take(in, "(")) return bad(in, "the shape is not a tuple");
     bool comma = true;
     while (!take(in, ")")) {
         if (!comma) return bad(in, "a comma is missing in the shape");
@@ -95,7 +95,7 @@ static plsh_status parse_shape(plsh_reader *in, plsh_npy *out) {
         if (status != PLSH_STATUS_OK) return status;
         comma = take(in, ",");
     }
-    if (out->rank == 1 && !comma) return bad(in, "the shape is no tuple");
+    if (out->rank == 1 && !comma) return bad(in, "the shape is not a tuple");
     return PLSH_STATUS_OK;
 }
 
@@ -111,13 +111,13 @@ static plsh_status parse_order(plsh_reader *in) {
 static plsh_status parse_dict(plsh_reader *in, plsh_npy *out) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     bool seen[3] = {false};
-    if (!take(in, "{")) return bad(in, "its header is no dict");
+    if (!take(in, "{")) return bad(in, "its header is not a dict");
     bool comma = true;
     while (!take(in, "}")) {
         char key[32];
         int k = 0;
         if (!comma || !take_string(in, key, sizeof key) || !take(in, ":"))
-            return bad(in, "its header is no dict of descr, fortran_order and shape");
+            return bad(in, "its header is not a dict of descr, fortran_order and shape");
         while (k < 3 && strcmp(key, keys[k]) != 0) k++;
         if (k == 3 || seen[k]) return bad(in, "its header has a key twice or one too many");
         seen[k] = true;

@@ -244,7 +244,7 @@ static plsh_status write_merges(job *j) {
     for (size_t i = 0; i < count && !status; i++) {
         plsh_string a, b;
         if (!read_merge(json_array_get(merges, i), &a, &b)) {
-            status = refuse(j, "a merge that is no pair");
+            status = refuse(j, "a merge that is not a pair");
             break;
         }
         plsh_text_append(&text, a.bytes, a.length);

@@ -165,7 +165,7 @@ double plsh_decay_infinity(const plsh_decay *decay) {
 
 static plsh_status fail_convex(int64_t t, const char *why, plsh_error *error) {
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                     "the decay %s at t = %lld, so it is no mean of block masks and cannot be "
+                     "the decay %s at t = %lld, so it is not a mean of block masks and cannot be "
                      "sampled; use dense or window",
                      why, (long long)t);
 }
@@ -184,8 +184,8 @@ static plsh_status check_convex_table(const plsh_decay *decay, plsh_error *error
 
 /* ALiBi, KERPLE-log, the triangle, and exp(-a t^p) with p <= 1 are convex. With p > 1 the latter
  * has k'' < 0 up to t* = ((p - 1) / (a p))^(1/p) and k'' > 0 beyond, so t = 1 decides: its bend
- * 1 - 2 exp(-a) + exp(-a 2^p) falls from 0 at a = 0, then rises without end, so it is negative up to
- * one a. That one is above (p - 1) / p, where t* = 1 and the bend is still negative: where t = 1
+ * 1 - 2 exp(-a) + exp(-a 2^p) falls from 0 at a = 0, then rises without end, so it is negative up
+ * to one a. That one is above (p - 1) / p, where t* = 1 and the bend is still negative: where t = 1
  * passes, t* < 1 and so does every other t. (Large a do pass: 1, 0.007, 2e-9, .. is convex.) */
 plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error) {
     plsh_status status = plsh_decay_check(decay, error);

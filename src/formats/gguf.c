@@ -35,7 +35,7 @@ static void read_value(plsh_reader *reader, plsh_metadata *metadata) {
             plsh_reader_fail(reader, PLSH_STATUS_UNSUPPORTED, "an array of arrays");
     }
     if (type > PLSH_METADATA_F64)
-        plsh_reader_fail(reader, PLSH_STATUS_FORMAT, "%u is no type of metadata", type);
+        plsh_reader_fail(reader, PLSH_STATUS_FORMAT, "%u is not a type of metadata", type);
     if (!plsh_reader_is_ok(reader)) return;
     metadata->type = (plsh_metadata_type)type;
     int width = plsh_metadata_width(type);
@@ -77,9 +77,10 @@ static void read_tensor(plsh_reader *reader, plsh_tensor *tensor, uint64_t *offs
     *offset = plsh_reader_u64(reader, "an offset");
     if (plsh_reader_is_ok(reader) &&
         !plsh_weight_type_size(tensor->type, tensor->rank, tensor->shape, &tensor->size))
-        plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
-                         "a shape that overflows, or rows that are no whole blocks of %s",
-                         plsh_weight_type_name(tensor->type));
+        plsh_reader_fail(
+            reader, PLSH_STATUS_FORMAT,
+            "a shape that overflows, or rows that are not a whole number of blocks of %s",
+            plsh_weight_type_name(tensor->type));
 }
 
 /* What the passes over the header share. */
@@ -170,8 +171,9 @@ static void place_tensors(const gguf_header *header, uint64_t alignment) {
         uint64_t offset = header->offsets[i];
         if (offset % alignment != 0)
             plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
-                             "tensor '%.60s': its offset %llu is no multiple of %llu", tensor->name,
-                             (unsigned long long)offset, (unsigned long long)alignment);
+                             "tensor '%.60s': its offset %llu is not a multiple of %llu",
+                             tensor->name, (unsigned long long)offset,
+                             (unsigned long long)alignment);
         else if (offset > reader->size - data || tensor->size > reader->size - data - offset)
             plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
                              "tensor '%.60s': %zu bytes at offset %llu, but the data has %zu",

@@ -65,7 +65,7 @@ static plsh_status sort_tensors(plsh_weights *weights, plsh_error *error) {
     for (size_t i = 1; i < weights->count; i++) {
         const char *name = weights->by_name[i]->name;
         if (strcmp(weights->by_name[i - 1]->name, name) == 0)
-            return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: tensor '%.80s' is there twice",
+            return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: tensor '%.80s' appears twice",
                              weights->path, name);
     }
     return PLSH_STATUS_OK;
@@ -83,7 +83,7 @@ static plsh_status sort_metadata(plsh_weights *weights, plsh_error *error) {
     for (size_t i = 1; i < part->metadata_count; i++) {
         const char *key = weights->by_key[i]->key;
         if (strcmp(weights->by_key[i - 1]->key, key) == 0)
-            return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: key '%.80s' is there twice",
+            return plsh_fail(error, PLSH_STATUS_FORMAT, "%.100s: key '%.80s' appears twice",
                              weights->path, key);
     }
     return PLSH_STATUS_OK;
@@ -191,8 +191,8 @@ static plsh_status open_parts(plsh_weights *weights, const plsh_weights_index *i
     for (size_t i = 0; i < index->count && status == PLSH_STATUS_OK; i++) {
         status = open_part(&weights->parts[i], index->files[i], &weights->form, error);
         if (status == PLSH_STATUS_OK && weights->form != PLSH_WEIGHTS_SAFETENSORS)
-            status =
-                plsh_fail(error, PLSH_STATUS_FORMAT, "%s is no safetensors file", index->files[i]);
+            status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s is not a safetensors file",
+                               index->files[i]);
     }
     if (status == PLSH_STATUS_OK) status = sort_all(weights, error);
     if (status == PLSH_STATUS_OK) status = plsh_weights_index_check(index, weights, path, error);

@@ -72,7 +72,7 @@ static plsh_status put_values(plsh_weights_writer *writer, const char *key, bool
                               plsh_error *error) {
     size_t width = (size_t)plsh_metadata_width(type);
     if (width == 0)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "key '%.60s': its type is no number", key);
+        return plsh_fail(error, PLSH_STATUS_INVALID, "key '%.60s': its type is not a number", key);
     plsh_status status = begin_key(writer, key, is_array, type, count, error);
     if (status != PLSH_STATUS_OK) return status;
     if (count > 0) plsh_text_append(&writer->metadata, values, count * width);
@@ -129,10 +129,10 @@ static plsh_status check_tensor(const plsh_weights_writer *writer, plsh_tensor *
                          "tensor '%.60s': %s of rank %d has no place in a %s file", tensor->name,
                          kind->name, tensor->rank, gguf ? "GGUF" : "safetensors");
     if (!plsh_weight_type_size(tensor->type, tensor->rank, tensor->shape, &tensor->size))
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "tensor '%.60s': its rows of %lld are no whole blocks of %s (%d values)",
-                         tensor->name, (long long)plsh_tensor_columns(tensor), kind->name,
-                         kind->block);
+        return plsh_fail(
+            error, PLSH_STATUS_INVALID,
+            "tensor '%.60s': its rows of %lld are not a whole number of blocks of %s (%d values)",
+            tensor->name, (long long)plsh_tensor_columns(tensor), kind->name, kind->block);
     for (size_t i = 0; i < writer->count; i++) {
         if (strcmp(writer->tensors[i].name, tensor->name) == 0)
             return plsh_fail(error, PLSH_STATUS_INVALID, "tensor '%.60s' is announced twice",

@@ -334,7 +334,7 @@ static plsh_status check_step(const plsh_session *session, const plsh_step *step
                               plsh_error *error) {
     if (session->broken) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "an earlier step failed half way; this session cannot go on");
+                         "an earlier step failed half way; this session cannot continue");
     }
     if (step->count < 1 || !step->ids) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "a step of %lld tokens; at least 1",

@@ -207,7 +207,7 @@ plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end
     *blocks = (plsh_blocks){.draws = draws, .end = end, .row = begin, .chunk = chunk};
     if (begin < 0 || end < begin || end > INT32_MAX)
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "rows %lld to %lld are no range within 0 .. 2^31 - 1", (long long)begin,
+                         "rows %lld to %lld are not a range within 0 .. 2^31 - 1", (long long)begin,
                          (long long)end);
     if (chunk <= 0) blocks->chunk = choose_chunk(draws, end - begin);
     if (blocks->chunk > MAX_CHUNK) blocks->chunk = MAX_CHUNK;

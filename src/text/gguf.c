@@ -216,7 +216,7 @@ static plsh_status add_merge(reading *r, plsh_string merge, uint32_t rank, plsh_
     const plsh_vocabulary *v = &r->tokenizer->vocabulary;
     /* The space that parts them is not the first character. */
     const char *space = merge.length > 1 ? memchr(merge.bytes + 1, ' ', merge.length - 1) : NULL;
-    if (space == NULL) return refuse(r, "tokenizer.ggml.merges", "one is no pair");
+    if (space == NULL) return refuse(r, "tokenizer.ggml.merges", "one is not a pair");
     const size_t left = (size_t)(space - merge.bytes), right = merge.length - left - 1;
     plsh_text_clear(scratch);
     plsh_text_append(scratch, merge.bytes, left);

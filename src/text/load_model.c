@@ -60,7 +60,7 @@ static plsh_status load_merge(plsh_load *load, const json_t *merge, size_t place
     const char *side[2];
     size_t length[2];
     if (!merge_sides(merge, side, length))
-        return plsh_load_fail(load, "model", "\"merges\", number %zu, is no pair", place);
+        return plsh_load_fail(load, "model", "\"merges\", number %zu, is not a pair", place);
     const int32_t left = plsh_vocabulary_find(&t->vocabulary, side[0], length[0]);
     const int32_t right = plsh_vocabulary_find(&t->vocabulary, side[1], length[1]);
     plsh_text_clear(scratch);

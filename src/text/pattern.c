@@ -260,7 +260,7 @@ static plsh_status fail_search(const plsh_matches *m, int result, plsh_error *er
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: the regular expression %s needs more than %d MB to search a text of"
                          " %zu bytes; a group that repeats needs less where it is possessive (+ "
-                         "behind its repeat)",
+                         "after its repeat)",
                          p->what, p->source, HEAP_KIBIBYTES / 1024, m->length);
     pcre2_get_error_message(result, message, sizeof message);
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: the regular expression %s: %s", p->what,

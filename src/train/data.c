@@ -219,8 +219,8 @@ static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const tok
     if (status) return status;
     if (!has_magic(&c->file)) {
         status = plsh_fail(error, PLSH_STATUS_INVALID,
-                           "%s is there and is no file of tokens; it is not overwritten: name "
-                           "another place for the tokens",
+                           "%s exists and is not a file of tokens; it is not overwritten: name "
+                           "another file for the tokens",
                            path);
     } else if (!read_tokens(c, path, o->keep ? error : NULL)) {
         const char *how = stale(&c->header, wanted);
@@ -228,7 +228,7 @@ static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const tok
         if (how && o->keep) {
             status = plsh_fail(error, PLSH_STATUS_INVALID,
                                "%s was made %s %s; it is not overwritten: give what it was made "
-                               "with, or name another place for the tokens",
+                               "with, or name another file for the tokens",
                                path, how, o->text);
         }
     } else if (o->keep) {

@@ -130,7 +130,7 @@ static void test_writer_refuses(void **unused) {
                                PLSH_WEIGHT_Q8_0, x, &error),
                  PLSH_STATUS_UNSUPPORTED, "q8_0");
     assert_fails(write_tensors(in_folder("b.gguf"), PLSH_WEIGHTS_GGUF, PLSH_WEIGHT_Q4_K, x, &error),
-                 PLSH_STATUS_INVALID, "no whole blocks of q4_k");
+                 PLSH_STATUS_INVALID, "not a whole number of blocks of q4_k");
     x[7] = NAN;
     assert_fails(write_tensors(in_folder("b.gguf"), PLSH_WEIGHTS_GGUF, PLSH_WEIGHT_Q4_1, x, &error),
                  PLSH_STATUS_NOT_FINITE, "a.weight");
@@ -479,7 +479,7 @@ static void test_broken_gguf(void **unused) {
         put32(&p, 4);
         put32(&p, 5);
     }
-    refuses(&p, "'k' is there twice");
+    refuses(&p, "'k' appears twice");
     p = begin_gguf(3, 0, 1);
     put_name(&p, "general.alignment");
     put32(&p, 4);
@@ -503,9 +503,9 @@ static void test_broken_tensors(void **unused) {
         {0, 1, 0, 0, "a dimension of 0"},
         {1ull << 62, 1ull << 62, 0, 0, "overflows"},
         {1ull << 63, 1, 0, 0, "a dimension of 9223372036854775808"},
-        {33, 1, 0, 3, "no whole blocks of q4_1"},
+        {33, 1, 0, 3, "not a whole number of blocks of q4_1"},
         {32, 1, 0, 10, "type q2_K (10), not supported; f32, f16"},
-        {32, 1, 16, 0, "no multiple of 32"},
+        {32, 1, 16, 0, "not a multiple of 32"},
         {32, 1, 0, 0, NULL},
         {33, 1, 0, 0, "132 bytes at offset 0, but the data has 128"},
         {32, 1, 32, 0, "128 bytes at offset 32"},
@@ -526,7 +526,7 @@ static void test_broken_tensors(void **unused) {
     put_tensor(&p, "t", 8, 1, 0, 0);
     put_tensor(&p, "t", 8, 1, 0, 32);
     end_gguf(&p, 128);
-    refuses(&p, "'t' is there twice");
+    refuses(&p, "'t' appears twice");
 }
 
 /* A good file, cut at every byte and with every byte of its header changed: no crash, and cut short

@@ -273,7 +273,7 @@ def test_disagree_training() -> None:
     refuse("rank 1: run/checkpoint-00000004 was made with another --text", train, train, "away")
     for folder in Path("away/run").glob("checkpoint-*"):
         shutil.rmtree(folder)
-    refuse("rank 1: run/checkpoint-00000004 is not there", train, train, "away")
+    refuse("rank 1: run/checkpoint-00000004 is missing", train, train, "away")
 
 
 def test_hosts() -> None:

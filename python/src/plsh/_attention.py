@@ -76,7 +76,7 @@ def describe(name: str, array: Any) -> Array:
     if not array.flags.aligned:
         refuse_unaligned({name: address(array)}, size)
     if any(x % size for x in strides):
-        raise ValueError(f"{name}: strides {strides} are no multiples of its element, {size} bytes")
+        raise ValueError(f"{name}: strides {strides} are not multiples of its element, {size} bytes")
     if array.size and any(n > 1 and x <= 0 for n, x in zip(array.shape, strides)):
         raise ValueError(f"{name}: repeated or reversed heads or rows (strides {strides}); "
                          f"numpy.ascontiguousarray({name}) copies it")

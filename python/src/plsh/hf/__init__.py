@@ -69,7 +69,7 @@ def _models_of(model: nn.Module) -> list[PreTrainedModel]:
     """The models of transformers inside a module: one for each configuration."""
     found = {id(x.config): x for x in model.modules() if isinstance(x, PreTrainedModel)}
     if not found:
-        raise TypeError(f"model: {type(model).__name__} is no model of transformers, nor holds one")
+        raise TypeError(f"model: {type(model).__name__} is not a model of transformers, and holds none")
     return list(found.values())
 
 

@@ -68,7 +68,7 @@ def check(options: Any) -> dict[str, Any]:
     """The options as values that JSON has; what is no option is refused."""
     for name in options:
         if name not in NAMES:
-            raise TypeError(f"{name}: is no option; those are {', '.join(NAMES)}")
+            raise TypeError(f"{name}: not an option; the options are {', '.join(NAMES)}")
     return {name: _plain(name, value) for name, value in options.items()}
 
 
@@ -100,7 +100,7 @@ def _plain(name: str, value: Any) -> Any:
     if name == FUSED_GELU and not isinstance(value, bool):
         raise TypeError(f"{name}={value!r}: is True or False")
     if isinstance(value, torch.Tensor) and value.requires_grad:
-        raise TypeError(f"{name}: a tensor that requires a gradient is no option of a configuration; "
+        raise TypeError(f"{name}: a tensor that requires a gradient is not an option of a configuration; "
                         "plsh.torch.attention learns slopes")
     if isinstance(value, Decay):
         return {"kind": value.kind, "a": value.a, "b": value.b, "limit": value.limit,
