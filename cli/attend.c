@@ -254,7 +254,7 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     return cli_document_end(json);
 }
 
-static int report(const settings *given, const work *w) {
+static int print_result(const settings *given, const work *w) {
     cli_table *table = NULL;
     int code = fill_table(w, &table);
     if (code == CLI_DONE && given->problem.common.json) {
@@ -312,7 +312,7 @@ static int run_attend(const void *given) {
     if (code == CLI_DONE) code = forward(options, &w);
     if (code == CLI_DONE) code = backward(options, &w);
     if (code == CLI_DONE) code = save(&w);
-    if (code == CLI_DONE) code = report(options, &w);
+    if (code == CLI_DONE) code = print_result(options, &w);
     cli_outputs_abandon(w.outputs, OUTPUTS);
     plsh_npy_free(&w.d_o);
     cli_attention_destroy(w.attention);

@@ -301,7 +301,7 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     return cli_document_end(json);
 }
 
-static int report(const settings *given, const work *w) {
+static int print_result(const settings *given, const work *w) {
     cli_table *table;
     plsh_error error;
     const size_t skip = layer_number(w, 0) < 0; /* arrays have no layer */
@@ -322,7 +322,7 @@ static int run_error(const void *given) {
     cli_partitions_settle(&options.problem.partitions, options.error.paper);
     int code = prepare_error(&options, &w);
     if (code == CLI_DONE) code = measure(&options, &w);
-    if (code == CLI_DONE) code = report(&options, &w);
+    if (code == CLI_DONE) code = print_result(&options, &w);
     cli_outputs_abandon(&w.out, 1);
 #if PLSH_WITH_LM
     if (w.capture.count > 0) w.arrays = (cli_arrays){0}; /* one of the capture's */

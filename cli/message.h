@@ -40,7 +40,7 @@ int cli_document_end(cli_json *json);
 /* Prints the table; CLI_DONE, or CLI_FAILED after a message. */
 int cli_print_table(cli_table *table);
 
-/* Ends stdout: a full disk there must not pass for success. Returns `code`, or CLI_FAILED. */
+/* Ends stdout: a full disk there is a failure. Returns `code`, or CLI_FAILED. */
 int cli_finish(int code);
 
 /* Progress on stderr, only on a terminal and not with --quiet: how much is done, how fast, what

@@ -8,49 +8,49 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct plan_options {
+typedef struct advice_options {
     int64_t n;
     double error, delta;
     bool causal;
-} plan_options;
+} advice_options;
 
 typedef struct settings {
-    plan_options plan;
+    advice_options wanted;
     cli_decays decays;
     cli_partitions partitions;
     cli_common common;
 } settings;
 
-static const cli_option plan_table[] = {
+static const cli_option advice_table[] = {
     {.name = "n",
      .kind = CLI_INTEGER,
-     CLI_MEMBER(plan_options, n),
+     CLI_MEMBER(advice_options, n),
      .value = "N",
      .help = "positions",
      .fallback = "4096",
      .range = CLI_BETWEEN(1, 2147483647)},
     {.name = "error",
      .kind = CLI_REAL,
-     CLI_MEMBER(plan_options, error),
+     CLI_MEMBER(advice_options, error),
      .value = "X",
      .help = "wanted: the spectral norm of L* - M~, relative to that of L*",
      .fallback = "0.01",
      .range = CLI_INSIDE(0, 1)},
     {.name = "delta",
      .kind = CLI_REAL,
-     CLI_MEMBER(plan_options, delta),
+     CLI_MEMBER(advice_options, delta),
      .value = "X",
      .help = "probability with which the theorems may fail",
      .fallback = "0.01",
      .range = CLI_INSIDE(0, 1)},
     {.name = "causal",
      .kind = CLI_FLAG,
-     CLI_MEMBER(plan_options, causal),
+     CLI_MEMBER(advice_options, causal),
      .help = "count the pairs with keys up to the query only"},
 };
 
 static const cli_group groups[] = {
-    CLI_GROUP("Options", plan_table, settings, plan),
+    CLI_GROUP("Options", advice_table, settings, wanted),
     CLI_GROUP("Bias", cli_decays_options, settings, decays),
     CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
     CLI_GROUP("Common options", cli_common_options, settings, common),
@@ -88,9 +88,9 @@ static int add_rows(const settings *given, const cli_decay_list *decays, cli_tab
             return cli_usage(
                 "--decay: plsh plan needs ALiBi, for which the error of samples is known");
         if (plsh_advice_make((plsh_scheme)given->partitions.scheme,
-                             (plsh_design)given->partitions.design, given->plan.n, decay->a,
-                             given->plan.error, given->plan.delta, given->plan.causal, &advice,
-                             &error) != PLSH_STATUS_OK)
+                             (plsh_design)given->partitions.design, given->wanted.n, decay->a,
+                             given->wanted.error, given->wanted.delta, given->wanted.causal,
+                             &advice, &error) != PLSH_STATUS_OK)
             return cli_fail_error(&error);
         const cli_cell row[COLUMNS] = {
             {.number = decay->a},
@@ -113,11 +113,11 @@ static int add_rows(const settings *given, const cli_decay_list *decays, cli_tab
 static int print_json(const settings *given, const cli_table *table) {
     cli_json *json = cli_document_begin();
     if (json == NULL) return CLI_FAILED;
-    cli_json_integer(json, "n", given->plan.n);
-    cli_json_number(json, "error", given->plan.error);
-    cli_json_number(json, "delta", given->plan.delta);
+    cli_json_integer(json, "n", given->wanted.n);
+    cli_json_number(json, "error", given->wanted.error);
+    cli_json_number(json, "delta", given->wanted.delta);
     cli_partitions_json(&given->partitions, json);
-    cli_json_boolean(json, "causal", given->plan.causal);
+    cli_json_boolean(json, "causal", given->wanted.causal);
     cli_table_json(table, json, "rows");
     return cli_document_end(json);
 }

@@ -186,7 +186,7 @@ static int save(const settings *given, work *w) {
     return code == CLI_DONE ? cli_outputs_commit(w->outputs, OUTPUTS) : code;
 }
 
-static int report(const settings *given, const work *w) {
+static int print_result(const settings *given, const work *w) {
     const double loss = w->scores.tokens > 0 ? w->scores.nll / (double)w->scores.tokens : NAN;
     const cli_mesh_cost cost = cli_mesh_costs(&w->model);
     if (w->scores.tokens > 0 && !isfinite(loss) && cli_rank() == 0)
@@ -217,7 +217,7 @@ static int run_forward(const void *given) {
     if (code == CLI_DONE) code = compute(options, &w);
     if (code == CLI_DONE && options->forward.gradients != NULL) code = differentiate(options, &w);
     if (code == CLI_DONE) code = save(options, &w);
-    if (code == CLI_DONE) code = report(options, &w);
+    if (code == CLI_DONE) code = print_result(options, &w);
     cli_outputs_abandon(w.outputs, OUTPUTS);
     free(w.logits);
     free(w.hidden);

@@ -350,7 +350,7 @@ static int decode(const settings *given, work *w) {
 
 static double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
-static int report(const settings *given, const work *w) {
+static int print_result(const settings *given, const work *w) {
     const double prompt = rate((double)w->prefilled, w->prefill);
     const double made = rate((double)w->made.count, w->decode);
     const size_t bytes = plsh_session_cache_bytes(w->session);
@@ -396,7 +396,7 @@ static int run_generate(const void *given) {
     if (code == CLI_DONE && !interrupted) code = decode(options, &w);
     if (code == CLI_DONE) {
         if (w.text.bytes != NULL) w.text.bytes[w.text.length] = '\0';
-        code = report(options, &w);
+        code = print_result(options, &w);
     }
     if (code == CLI_DONE) code = cli_outputs_commit(&w.pace.log, 1);
     cli_outputs_abandon(&w.pace.log, 1);

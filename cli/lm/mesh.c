@@ -138,20 +138,20 @@ static plsh_status send_rows(const plsh_ranks *ranks, const float *own, int64_t 
 /* The rows of another rank, in the order of ranks; they are received even after a write error, so
  * that no rank blocks. */
 static plsh_status append_rows(const plsh_ranks *ranks, int64_t from, int64_t rows, int64_t columns,
-                               float *block, plsh_file *file, plsh_error *error) {
+                               float *buffer, plsh_file *file, plsh_error *error) {
     const int64_t most = rows_at_once(columns);
     plsh_status status = PLSH_STATUS_OK, received = PLSH_STATUS_OK;
     for (int64_t r = 0; received == PLSH_STATUS_OK && r < rows; r += most) {
         const size_t size = (size_t)((rows - r < most ? rows - r : most) * columns) * sizeof(float);
-        received = ranks->receive(ranks->context, from, block, size, error);
+        received = ranks->receive(ranks->context, from, buffer, size, error);
         if (received == PLSH_STATUS_OK && status == PLSH_STATUS_OK)
-            status = plsh_file_write(file, block, size, error);
+            status = plsh_file_write(file, buffer, size, error);
     }
     return received != PLSH_STATUS_OK ? received : status;
 }
 
 static plsh_status write_rows(const plsh_ranks *ranks, plsh_file *file, int64_t rows,
-                              int64_t columns, const float *own, float *block, plsh_error *error) {
+                              int64_t columns, const float *own, float *buffer, plsh_error *error) {
     const int64_t shape[] = {rows, columns};
     plsh_block mine = plsh_ranks_rows(ranks, rows);
     plsh_status status = plsh_npy_append(file, PLSH_DTYPE_FLOAT32, 2, shape, NULL, error);
@@ -162,7 +162,7 @@ static plsh_status write_rows(const plsh_ranks *ranks, plsh_file *file, int64_t 
         plsh_error later;
         other.rank = r;
         plsh_block theirs = plsh_ranks_rows(&other, rows);
-        plsh_status one = append_rows(ranks, r, theirs.end - theirs.begin, columns, block, file,
+        plsh_status one = append_rows(ranks, r, theirs.end - theirs.begin, columns, buffer, file,
                                       status == PLSH_STATUS_OK ? error : &later);
         if (status == PLSH_STATUS_OK) status = one;
     }
@@ -177,16 +177,17 @@ int cli_mesh_rows(const cli_model *model, const cli_output *output, int64_t rows
     if (own == NULL) return CLI_DONE;
     plsh_error error;
     plsh_block mine = plsh_ranks_rows(ranks, rows);
-    float *block = NULL;
-    if (ranks->rank == 0) block = malloc((size_t)(rows_at_once(columns) * columns) * sizeof(float));
+    float *buffer = NULL;
+    if (ranks->rank == 0)
+        buffer = malloc((size_t)(rows_at_once(columns) * columns) * sizeof(float));
     int code =
-        cli_ranks_agree(ranks->rank == 0 && block == NULL ? cli_fail("out of memory") : CLI_DONE);
+        cli_ranks_agree(ranks->rank == 0 && buffer == NULL ? cli_fail("out of memory") : CLI_DONE);
     if (code == CLI_DONE) {
         plsh_status status =
-            ranks->rank == 0 ? write_rows(ranks, output->file, rows, columns, own, block, &error)
+            ranks->rank == 0 ? write_rows(ranks, output->file, rows, columns, own, buffer, &error)
                              : send_rows(ranks, own, mine.end - mine.begin, columns, &error);
         code = cli_ranks_agree(status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error));
     }
-    free(block);
+    free(buffer);
     return code;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 64 }; /* rows of logits at once: [tokens, vocabulary] never is in memory */
+enum { LOGIT_ROWS = 64 }; /* rows of logits at once: [tokens, vocabulary] is never in memory */
 
 static void add_score(cli_scores *scores, int64_t token, plsh_score one) {
     if (scores->broken == 0 && !(isfinite(one.nll) && isfinite(one.entropy)))
@@ -29,7 +29,7 @@ typedef struct window {
     const int32_t *ids;
     int64_t count, from;
     cli_scores *scores;
-    float *logits; /* of a block, or of the rows kept on from `first` */
+    float *logits; /* of LOGIT_ROWS rows, or of all rows from `first` on (keep) */
     int64_t first;
     bool keep;
 } window;
@@ -39,7 +39,7 @@ typedef struct scored_block {
     const window *w;
     const float *logits;
     int64_t vocabulary, first;
-    plsh_score score[BLOCK];
+    plsh_score score[LOGIT_ROWS];
 } scored_block;
 
 static bool is_scored(const window *w, int64_t next) { return next < w->count && next >= w->from; }
@@ -56,8 +56,8 @@ static void score_row(void *context, int64_t i, int slot) {
 static int score_rows(window *w, const float *hidden, int64_t first, int64_t rows) {
     const int64_t vocabulary = w->model->facts.vocabulary, width = w->model->facts.hidden;
     plsh_error error;
-    for (int64_t r = 0; r < rows; r += BLOCK) {
-        int64_t count = rows - r < BLOCK ? rows - r : BLOCK;
+    for (int64_t r = 0; r < rows; r += LOGIT_ROWS) {
+        int64_t count = rows - r < LOGIT_ROWS ? rows - r : LOGIT_ROWS;
         float *to = w->keep ? w->logits + (first + r - w->first) * vocabulary : w->logits;
         bool needed = w->keep || first + r + count >= w->from;
         if (!needed) continue;
@@ -107,26 +107,26 @@ static int run_over_ranks(window *w, float *hidden, void (*done)(int64_t tokens)
     return code;
 }
 
-/* What is not given is taken: hidden states of a chunk, or over ranks of all own rows, and logits
- * of a block. */
+/* Allocates the arrays that are not given: hidden states of a chunk (over ranks: of all own rows),
+ * and logits of LOGIT_ROWS rows. */
 static int run_any(window *w, const plsh_session_options *session, float *hidden,
                    void (*done)(int64_t tokens)) {
     const cli_model *m = w->model;
     plsh_block own = plsh_ranks_rows(m->ranks, w->count);
     const int64_t rows = m->ranks != NULL ? own.end - own.begin : session->chunk;
     float *const given = w->logits;
-    float *states = hidden, *block = given;
+    float *states = hidden, *logits = given;
     if (states == NULL) states = malloc((size_t)(rows + 1) * (size_t)m->facts.hidden * 4);
-    if (block == NULL) block = malloc((size_t)BLOCK * (size_t)m->facts.vocabulary * 4);
+    if (logits == NULL) logits = malloc((size_t)LOGIT_ROWS * (size_t)m->facts.vocabulary * 4);
     plsh_error error = {.message = "out of memory for logits"};
-    plsh_status status = states == NULL || block == NULL ? PLSH_STATUS_NO_MEMORY : PLSH_STATUS_OK;
+    plsh_status status = states == NULL || logits == NULL ? PLSH_STATUS_NO_MEMORY : PLSH_STATUS_OK;
     status = plsh_ranks_agree_group(m->ranks, status, &error);
-    w->logits = block;
+    w->logits = logits;
     int code = status != PLSH_STATUS_OK ? cli_fail_error(&error)
                : m->ranks != NULL       ? run_over_ranks(w, states, done)
                                   : run_window(w, session->chunk, states, hidden != NULL, done);
     if (states != hidden) free(states);
-    if (block != given) free(block);
+    if (logits != given) free(logits);
     w->logits = given;
     return code;
 }

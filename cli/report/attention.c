@@ -141,7 +141,7 @@ int cli_report_output(cli_report *report) {
                      "independent draws. The mean of the single masks' outputs does not.");
     int code = make_bed(report, 1, n, 64, true, output_sigma, &b);
     for (size_t i = 0; i < CLI_COUNT(curves) && code == CLI_DONE; i++) {
-        const bool mean = curves[i].method == PLSH_METHOD_MEAN; /* a pass per mask */
+        const bool mean = curves[i].method == PLSH_METHOD_MEAN; /* one mask at a time */
         cli_series *series = cli_plot_series(&plot, CLI_SERIES_LINE, (int)i, "%s", curves[i].name);
         code = add_errors(report, &b, &curves[i], mean ? 100 : most, reps, series);
     }

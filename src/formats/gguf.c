@@ -83,7 +83,7 @@ static void read_tensor(plsh_reader *reader, plsh_tensor *tensor, uint64_t *offs
             plsh_weight_type_name(tensor->type));
 }
 
-/* What the passes over the header share. */
+/* State shared by the scans of the header. */
 typedef struct gguf_header {
     plsh_reader *reader;
     plsh_weights_part *part;

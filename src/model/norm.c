@@ -66,17 +66,17 @@ PLSH_CLONES static void forward_row(const plsh_norm *norm, int64_t parts, const 
     }
 }
 
-typedef struct pass {
+typedef struct norm_job {
     const plsh_norm *norm;
     plsh_norm_rows shape;
     const float *x, *dy;
     float *to; /* y or dx */
     int64_t dy_stride, to_stride;
     float *partial;
-} pass;
+} norm_job;
 
 static void forward_rows(void *context, int64_t first, int64_t end, int slot) {
-    const pass *p = context;
+    const norm_job *p = context;
     (void)slot;
     for (int64_t r = first; r < end; r++)
         forward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride, p->to + r * p->to_stride);
@@ -84,7 +84,7 @@ static void forward_rows(void *context, int64_t first, int64_t end, int slot) {
 
 void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float *x, float *y,
                        int64_t y_stride, int threads) {
-    pass p = {.norm = norm, .shape = shape, .x = x, .to = y, .to_stride = y_stride};
+    norm_job p = {.norm = norm, .shape = shape, .x = x, .to = y, .to_stride = y_stride};
     plsh_thread_rows(threads, shape.rows, 8, forward_rows, &p);
 }
 
@@ -128,7 +128,7 @@ PLSH_CLONES static void backward_row(const plsh_norm *norm, int64_t parts, const
 }
 
 static void backward_block(void *context, int64_t block, int slot) {
-    const pass *p = context;
+    const norm_job *p = context;
     const int64_t width = p->norm->width, end = (block + 1) * PLSH_NORM_BLOCK;
     float *sums = p->partial + block * 2 * width;
     (void)slot;
@@ -143,14 +143,14 @@ void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float
                         float *db, float *partial, int threads) {
     const int64_t width = norm->width,
                   blocks = (shape.rows + PLSH_NORM_BLOCK - 1) / PLSH_NORM_BLOCK;
-    pass p = {.norm = norm,
-              .shape = shape,
-              .x = x,
-              .dy = dy,
-              .to = dx,
-              .dy_stride = dy_stride,
-              .to_stride = dx_stride,
-              .partial = partial};
+    norm_job p = {.norm = norm,
+                  .shape = shape,
+                  .x = x,
+                  .dy = dy,
+                  .to = dx,
+                  .dy_stride = dy_stride,
+                  .to_stride = dx_stride,
+                  .partial = partial};
     plsh_thread_run(threads, blocks, backward_block, &p);
     for (int64_t b = 0; b < blocks; b++) {
         const float *sums = partial + b * 2 * width;

@@ -1,4 +1,4 @@
-/* theory: one pass over the entries of M~, for its max norm distance from L* and for a band. */
+/* theory: one scan of the entries of M~, for its max norm distance from L* and for a band. */
 #include "base/clones.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -166,7 +166,7 @@ static plsh_status scan_ranges(const scan *self, int64_t ranges, int threads, do
     return all.status;
 }
 
-plsh_status plsh_counts_pass(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,
+plsh_status plsh_counts_scan(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,
                              double *max, plsh_error *error) {
     double *k;
     plsh_status status = decay_table(&draws->set.decay, n, &k, error);

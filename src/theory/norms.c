@@ -84,7 +84,7 @@ plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
     norms->largest_block = plsh_draws_largest_block(&draws, n);
     if (!options->skip_spectral) status = measure_spectral(&draws, n, options, norms, error);
     if (!status && !options->skip_max && isnan(norms->max))
-        status = plsh_counts_pass(&draws, n, options->threads, NULL, &norms->max, error);
+        status = plsh_counts_scan(&draws, n, options->threads, NULL, &norms->max, error);
     if (options->skip_max) norms->max = NAN;
     plsh_draws_destroy(&draws);
     return status;

@@ -201,7 +201,7 @@ static plsh_status band_create(plsh_operator *masks, int64_t reach, double *max,
                                "a banded operator", error);
     if (status) return status;
     const plsh_band band = {masks->narrow, masks->width, masks->band};
-    return plsh_counts_pass(masks->draws, n, masks->threads, &band, max, error);
+    return plsh_counts_scan(masks->draws, n, masks->threads, &band, max, error);
 }
 
 /* By address: a vector wider than the machine's has no agreed way of being passed. */

@@ -89,8 +89,8 @@ typedef struct plsh_band {
     float *entry;
 } plsh_band;
 
-/* One pass over the entries of M~: the max norm of L* - M~, and a band unless it is NULL. */
-plsh_status plsh_counts_pass(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,
+/* One scan of the entries of M~: the max norm of L* - M~, and a band unless it is NULL. */
+plsh_status plsh_counts_scan(const plsh_draws *draws, int64_t n, int threads, const plsh_band *band,
                              double *max, plsh_error *error);
 
 /* ---- the spectral norm ----------------------------------------------------------------------- */
