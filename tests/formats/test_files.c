@@ -455,7 +455,7 @@ static void test_broken_gguf(void **unused) {
     p = begin_gguf(3, 0, 1);
     put_name(&p, "k");
     put32(&p, 13);
-    refuses(&p, "13 is no type");
+    refuses(&p, "13 is not a type");
     p = begin_gguf(3, 0, 1);
     put_name(&p, "k");
     put32(&p, 9);
