@@ -85,7 +85,7 @@ static int check_files(const settings *given) {
     if (code == CLI_DONE) code = check_readable("eval-text", given->records.eval_text);
     if (code != CLI_DONE || log == NULL || given->records.resume) return code;
     if (stat(log, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0)
-        return cli_fail("--log: %s is there; it is not overwritten: name another file, or --resume "
+        return cli_fail("--log: %s exists and is not overwritten: name another file, or --resume "
                         "the run that wrote it",
                         log);
     return CLI_DONE;
@@ -350,7 +350,7 @@ static int resume(work *w) {
     plsh_error error;
     plsh_status status = plsh_train_run_resume(w->run, w->given->records.from, &found, &error);
     if (found.damage.status != PLSH_STATUS_OK && found.folder[0] != '\0')
-        cli_say("%s; goes on from %s, the newest checkpoint that is whole", found.damage.message,
+        cli_say("%s; continues from %s, the newest checkpoint that is whole", found.damage.message,
                 found.folder);
     if (found.settings_differ)
         return cli_fail("%s; give the options of that run, or begin another from what it learned: "
@@ -360,7 +360,7 @@ static int resume(work *w) {
     if (found.folder[0] == '\0')
         cli_note("%s has no checkpoint: from the beginning", w->given->data.out);
     else
-        cli_note("goes on after step %lld", (long long)plsh_train_run_saved(w->run));
+        cli_note("continues after step %lld", (long long)plsh_train_run_saved(w->run));
     return CLI_DONE;
 }
 
@@ -455,8 +455,8 @@ static int stop(work *w) {
     int code = save(w);
     if (code != CLI_DONE) return code;
     plsh_checkpoint_folder(w->given->data.out, steps_done(w), folder, sizeof folder, NULL);
-    return cli_fail("stopped by a signal after step %lld of %lld; --resume goes on; what it has "
-                    "learned so far is in %s",
+    return cli_fail("stopped by a signal after step %lld of %lld; --resume continues; the model so "
+                    "far is in %s",
                     (long long)steps_done(w), (long long)w->schedule.steps, folder);
 }
 

@@ -110,9 +110,9 @@ static plsh_status share_checkpoint(const plsh_train_run *run, int64_t *step, ch
     status =
         plsh_checkpoint_folder(run->options.folder, *step, folder, PLSH_CHECKPOINT_PATH, error);
     if (!status && !plsh_path_exists(folder)) {
-        status = plsh_fail(error, PLSH_STATUS_IO,
-                           "%.160s is not there, but on rank 0: hosts share the folder of a run",
-                           folder);
+        status = plsh_fail(
+            error, PLSH_STATUS_IO,
+            "%.160s is missing, but rank 0 has it: all hosts share the folder of a run", folder);
     }
     return plsh_ranks_agree(ranks, status, error);
 }
