@@ -287,7 +287,8 @@ static void test_bad_batches(void **state) {
     assert_fails(plsh_cache_step_batch(all.cache, tokens, 4, NULL, &error), PLSH_STATUS_INVALID,
                  "sequence 2: k or v is NULL");
     for (int i = 0; i < SEQUENCES; i++) assert_int_equal(plsh_cache_length(all.cache[i]), 0);
-    assert_ok(plsh_cache_step_batch(all.cache, tokens, 2, NULL, &error)); /* no other call is running */
+    assert_ok(
+        plsh_cache_step_batch(all.cache, tokens, 2, NULL, &error)); /* no other call is running */
     crowd_free(&all);
 }
 

@@ -1,5 +1,5 @@
-/* attention: dropout of weights: which pairs are dropped, and which options are refused. That o and the
- * gradients are those of these pairs is in test_backward.c. */
+/* attention: dropout of weights: which pairs are dropped, and which options are refused. That o and
+ * the gradients are those of these pairs is in test_backward.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
