@@ -250,7 +250,7 @@ static plsh_status do_step(plsh_train_run *run, plsh_train_step *step, plsh_erro
     step->number = ++run->state.step;
     run->state.window += windows_per_step(run);
     step->tokens = run->state.window * run->trainer->options.context;
-    memcpy(step->reason, reason.message, sizeof(step->reason));
+    snprintf(step->reason, sizeof(step->reason), "%s", reason.message);
     if (status) return skip(run, step, error);
     step->kind = PLSH_TRAIN_DONE;
     run->state.in_a_row = 0;

@@ -307,6 +307,23 @@ static void test_refused_options(void **state) {
     plsh_corpus_close(text);
 }
 
+static plsh_status open_and_close(void *context, plsh_error *error) {
+    const plsh_train_setting setting = {.name = "labels", .file = path_of("tokenizer.json")};
+    plsh_train_run_options options = {
+        .folder = folder, .schedule = schedule, .settings = &setting, .setting_count = 1};
+    plsh_train_run *run;
+    plsh_status status = plsh_train_run_open(&run, context, corpus, &options, error);
+    plsh_train_run_close(run);
+    return status;
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    plsh_trainer *trainer = make_trainer(NULL);
+    test_every_allocation(open_and_close, trainer, 2);
+    plsh_trainer_destroy(trainer);
+}
+
 /* ---- Steps that are not finite ---- */
 
 /* It changes no weight, and its windows count: the steps after it are those of a loop that leaves
@@ -472,6 +489,7 @@ int main(void) {
                                        cmocka_unit_test(test_damaged_is_passed_over),
                                        cmocka_unit_test(test_other_settings),
                                        cmocka_unit_test(test_refused_options),
+                                       cmocka_unit_test(test_no_memory),
                                        cmocka_unit_test(test_skipped),
                                        cmocka_unit_test(test_patience),
                                        cmocka_unit_test(test_nothing_learned),
