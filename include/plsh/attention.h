@@ -45,11 +45,12 @@ PLSH_API plsh_status plsh_plan_create(const plsh_attention *attention, plsh_plan
                                       plsh_error *error);
 PLSH_API void plsh_plan_destroy(plsh_plan *plan); /* NULL is fine */
 
-/* Bytes that plsh_plan_forward and plsh_plan_backward need, a multiple of 64 for memory on a
- * 64-byte boundary (aligned_alloc(64, bytes)); and the head as the plan runs it (auto resolved),
- * with the reason in words for auto. */
+/* Return the bytes that plsh_plan_forward and plsh_plan_backward need: a multiple of 64, for memory
+ * on a 64-byte boundary (aligned_alloc(64, bytes)). */
 PLSH_API size_t plsh_plan_workspace(const plsh_plan *plan);
 PLSH_API size_t plsh_plan_backward_workspace(const plsh_plan *plan);
+
+/* Returns the head as the plan runs it. For `auto`, *reason says why its method was chosen. */
 PLSH_API plsh_head plsh_plan_head(const plsh_plan *plan, int64_t head, const char **reason);
 PLSH_API const char *plsh_plan_isa(const plsh_plan *plan);
 
@@ -105,9 +106,9 @@ PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward
 /* Gradients of sum(o * d_o). o and lse are those of the forward call; o is float32 here whatever
  * o_dtype is (an o that was rounded to o_dtype and widened again adds its rounding error to the
  * gradients). Any of the outputs may be NULL. Layouts: d_q as q, d_k as k, d_v as v, d_o as o.
- * Every pair that the forward pass scored is scored again, once (masks: once for all s masks; its
- * gradient is that of plsh). Memory is O(threads + n / 96). The same bits for any number of
- * threads.
+ * Every pair that the forward pass scored is scored again, once. `masks` scores each pair once, not
+ * s times, and has the gradient of `plsh`. Memory is O(threads + n / 96). The same bits for any
+ * number of threads.
  *
  * d_decay: [heads, 2], the gradients by the decay's a and b, so that sigma can be learned. A
  * sampled mask is not differentiable in them: for plsh, masks and mean this is the straight-through
@@ -119,8 +120,8 @@ typedef struct plsh_backward {
     float *d_q, *d_k, *d_v;
     double *d_decay;
     const plsh_extent *extent; /* NULL: the plan's own lengths */
-    /* The keys are only some of those that o and lse are sums over (other calls have the rest). A
-     * row's dS then do not sum to 0; otherwise that sum is used to reduce rounding. */
+    /* Set this if o and lse are sums over more keys than this call has (other calls have the rest).
+     * It disables a rounding correction that assumes that each row of dS sums to 0. */
     bool some_keys;
     plsh_attention_dropout dropout; /* that of the forward call */
 } plsh_backward;

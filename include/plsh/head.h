@@ -3,9 +3,9 @@
  * A head has a method, a decay and the partitions that it draws, if it samples; plsh_attention
  * describes a call of one or more of them. plsh/attention.h computes it.
  *
- * Which keys can matter is known here, without a plan: plsh_head_reach tells it from the
- * description alone, so that a process that holds a part of a text can fetch the missing rows. (For
- * `exact` it depends on the data; see plsh/shard.h.) */
+ * plsh_head_reach returns the keys that a query can see. It needs only the description, no plan, so
+ * that a process that holds a part of a text can fetch the missing rows. (For `exact` they depend
+ * on the data; see plsh/shard.h.) */
 #ifndef PLSH_HEAD_H
 #define PLSH_HEAD_H
 
@@ -68,8 +68,8 @@ typedef struct plsh_attention {
     /* One per sequence (one in all where sequences = 0). NULL: keys begin at 0, queries are the
      * last positions. With places there may be more queries than keys, and queries may lie outside
      * the range of the keys (a row that sees no key has o = 0 and lse = -inf). The queries of fixed
-     * and sampled heads have to lie inside it. Keys that the call does not have get no weight: with
-     * all keys of plsh_attention_reach the rows are those of the whole sequence. */
+     * and sampled heads have to lie inside it. Missing keys are ignored. If the
+     * call has all keys of plsh_attention_reach, its rows equal those of the whole sequence. */
     const plsh_place *places;
     bool causal;
     bool check_finite;  /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
@@ -87,9 +87,9 @@ typedef struct plsh_attention {
  * of any size over keys that grow, or packed sequences of other lengths. queries and keys (with
  * offsets as in plsh_attention, or sequences = 0 for a single one) are at most the plan's, no
  * sequence is longer than the plan's longest, and there are no more of them. The result has the
- * bits of a plan made for just these lengths (`auto` chooses once, by the plan's). A layout of
- * zeros in the plan is that of the call's own rows; lse and certificate are [heads, queries] of the
- * call's. */
+ * bits of a plan made for just these lengths (`auto` chooses once, by the plan's). If the
+ * plan's layout is zero, the arrays are contiguous for this call's lengths; lse and certificate are
+ * [heads, queries] of this call. */
 typedef struct plsh_extent {
     int64_t queries, keys;
     int64_t sequences;
@@ -121,8 +121,8 @@ PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_he
 /* Which keys can the queries at the positions queries.begin .. queries.end - 1 of a sequence of
  * `length` keys see? Known without looking at any data: the window's, the block's of `fixed`, the
  * union of all blocks of the sampled methods (a partition is a function of its seed), otherwise all
- * that causality leaves (also for auto, which is not resolved here, and for labels whose equal ones
- * are not adjacent). Queries 0 <= begin <= end <= length; none of them: an empty range. */
+ * that causality leaves (also for auto, which is not resolved here, and for user labels whose
+ * blocks are not contiguous). 0 <= begin <= end <= length; for begin == end the result is empty. */
 PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length,
                                      plsh_block queries, plsh_block *keys, plsh_error *error);
 
@@ -141,9 +141,9 @@ PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64
  *
  *     plsh_attention_reach(&whole, -1, rows, &keys, &error);
  *     plsh_extent_part(0, NULL, rows, keys, query_offsets, key_offsets, places, &extent);
- *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o, .extent = &extent};  // rows of the
- * part
- */
+ *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o, .extent = &extent};
+ *
+ * where q, k, v and o are the rows of the part. */
 PLSH_API void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block queries,
                                plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
                                plsh_place *places, plsh_extent *extent);

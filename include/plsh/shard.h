@@ -17,8 +17,8 @@
  *     exp(scale q_i.c + |scale q_i| M(e)) (k(t) + k(t+1) + ...),      M(e) = max |k_j - c|,
  *
  * where t is the distance of row e - 1, and c is one point for all parts, near the mean of the
- * keys. M is known from the norms of all parts' tiles of keys. It is compared with what the row
- * weighs at least,
+ * keys. M is known from the norms of all parts' tiles of keys. The bound is compared with a
+ * lower bound on the row's total weight,
  *
  *     D_i >= sum of exp(scale q_i.k_j) k(|i-j|) over its nearest own keys j.
  *
@@ -28,10 +28,11 @@
  *
  *     exp(scale q_i.c + |scale q_i| M_T) (k(t) + ... + k(t+n-1)),     M_T = max of T's |k_j - c|.
  *
- * Rows are fetched tile by tile, in one range, until the rest is at most 15/16 of eps / 4 of every
- * row (both sides together). Of the outliers beyond, each that may weigh more than its share of the
- * last 16th is fetched, too. The attention calls on the held rows get the rest of eps
- * (plsh_shard_eps). A NaN fails every comparison, so everything is fetched.
+ * Rows are fetched tile by tile, in one range, until the rows that are not fetched, on both sides,
+ * weigh at most (15/16) (eps/4) of every row's total. An outlier beyond that range is fetched too
+ * if it may weigh more than its share of the remaining (1/16) (eps/4). The attention calls on the
+ * held rows get the rest of eps (plsh_shard_eps). A NaN fails every comparison, so everything is
+ * fetched.
  *
  * A call, on every part (collectives in brackets are the caller's):
  *
@@ -72,13 +73,13 @@ typedef struct plsh_shard_outlier {
 typedef struct plsh_shard_unit {
     bool rotates; /* dense and none: needs all that causality leaves */
     bool fades;   /* exact: needs are found from the data */
-    bool asks;    /* so they are in this call, for a certificate too */
+    bool asks;    /* this call finds its needs from the data: it fades, or has a certificate */
     int64_t head, heads, kv_head, kv_heads;
     plsh_block *reach;     /* [parts], rows of k that the part's queries see by the descriptor */
     plsh_block *need;      /* [parts], rows of k that they are to have in this call */
-    int64_t *fetches;      /* [parts], and a bit for each outlier that they are to have, too */
-    plsh_block reach_near; /* of the own queries, those that see none but the own rows */
-    plsh_block near;       /* and those of this call */
+    int64_t *fetches;      /* [parts], a bit mask: the outliers that the part must fetch */
+    plsh_block reach_near; /* the own queries that need no foreign rows, by the descriptor */
+    plsh_block near;       /* the same in this call */
     plsh_shard_outlier outlier[PLSH_SHARD_OUTLIERS]; /* where it fades */
     int outliers;
 } plsh_shard_unit;
@@ -156,7 +157,7 @@ typedef struct plsh_shard_arrays {
     plsh_layout q_layout, k_layout, v_layout;
 } plsh_shard_arrays;
 
-/* Allocates the memory for it, once. */
+/* Allocates the memory that the calls below need. Call it once. */
 PLSH_API plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error);
 
 /* Keeps the arrays until plsh_shard_find is over; fills in the centre, on the root alone. */
@@ -165,8 +166,8 @@ PLSH_API void plsh_shard_begin(plsh_shard *shard, const plsh_shard_arrays *array
 /* Fills in own_norms, and own_ranges if v is there. */
 PLSH_API void plsh_shard_measure(plsh_shard *shard);
 
-/* Sets asks, near, outliers, and need and fetches of this part, of the units that fade, or, for a
- * certificate, of all that do not rotate; and own_needs. */
+/* For each unit that fades (with `certificate`: each that does not rotate) sets asks, near, the
+ * outliers, and this part's need and fetches. Then fills in own_needs. */
 PLSH_API void plsh_shard_find(plsh_shard *shard, bool certificate);
 
 /* Takes need and fetches of all parts from `needs`. */

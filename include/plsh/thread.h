@@ -16,8 +16,8 @@
  *     plsh_thread_set_default
  *     PLSH_THREADS      1 to 4096; any other value is ignored
  *     OMP_NUM_THREADS   likewise; of a list the first number
- *     the processors that this process may run on, by its affinity, and no more than its cgroup and
- * those above it have time for (cpu.max, or cfs_quota of version 1; rounded up) */
+ *     the processors in the process's affinity mask, and at most the CPU quota, rounded up, of its
+ *     cgroup and of those above it (cpu.max, or cfs_quota of version 1) */
 #ifndef PLSH_THREAD_H
 #define PLSH_THREAD_H
 
@@ -46,9 +46,9 @@ PLSH_API const char *plsh_thread_default_source(void);
  * time, so a workspace per slot needs no lock. Slot 0 is the caller's. */
 typedef void (*plsh_thread_function)(void *context, int64_t chunk, int slot);
 
-/* Runs the chunks 0 to chunks - 1 on up to `threads` threads (plsh_thread_count of it) and returns
- * when all are done, in no order. From inside a chunk a job runs on the thread that asks for it,
- * with slot 0. A chunk must not fork a child that returns from it, end its thread, or leave by
+/* Runs the chunks 0 to chunks - 1 on up to `threads` threads (plsh_thread_count of it) in any
+ * order, and returns when all are done. From inside a chunk a job runs on the thread that asks for
+ * it, with slot 0. A chunk must not fork a child that returns from it, end its thread, or leave by
  * longjmp. */
 PLSH_API void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function,
                               void *context);

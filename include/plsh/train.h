@@ -33,7 +33,7 @@ typedef struct plsh_train_options {
     bool recompute; /* recompute a layer's activations in the backward pass (gradient checkpointing)
                      */
     uint64_t seed;
-    double dropout;      /* of hidden states, none of attention weights; negative: both from the
+    double dropout;      /* of hidden states; attention dropout is then 0. Negative: both as in the
                             configuration */
     int64_t lora_rank;   /* 0: all weights are trained */
     double lora_alpha;   /* 0: twice the rank */
@@ -96,9 +96,9 @@ typedef struct plsh_update {
     int64_t accumulated;      /* 0 = 1 */
 } plsh_update;
 
-/* *norm: of the gradients before clipping. If it is not finite, the gradients are set to zero and
- * nothing else changes: PLSH_STATUS_NOT_FINITE. If the update itself makes a parameter not finite,
- * the status is the same and the trainer is lost: it refuses to save until it loads a
+/* *norm is the norm of the gradients before clipping. If it is not finite, the gradients are set to
+ * zero and nothing else changes: PLSH_STATUS_NOT_FINITE. If the update itself makes a parameter not
+ * finite, the status is the same and the trainer is lost: it refuses to save until it loads a
  * checkpoint. */
 PLSH_API plsh_status plsh_trainer_update(plsh_trainer *trainer, const plsh_update *update,
                                          double *norm, plsh_error *error);
@@ -151,14 +151,14 @@ PLSH_API plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_optio
                                       plsh_error *error);
 PLSH_API void plsh_corpus_close(plsh_corpus *corpus); /* NULL is fine */
 
-/* Is it a file of tokens? Not where it cannot be read. */
+/* Is it a file of tokens? False if it cannot be read. */
 PLSH_API bool plsh_corpus_is_tokens(const char *path);
 
 PLSH_API int64_t plsh_corpus_count(const plsh_corpus *corpus); /* tokens */
 PLSH_API const int32_t *plsh_corpus_ids(const plsh_corpus *corpus);
 PLSH_API int32_t plsh_corpus_largest(const plsh_corpus *corpus);   /* id */
 PLSH_API uint64_t plsh_corpus_checksum(const plsh_corpus *corpus); /* of the ids */
-PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus);       /* was it made before? */
+PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus); /* the file of tokens existed before */
 
 /* ids[count][context] = windows first .. first + count - 1 in the order of the text, which begins
  * anew after its last whole window. The text has to fill one: plsh_corpus_count >= context > 0;
@@ -198,8 +198,8 @@ PLSH_API double plsh_schedule_rate(const plsh_schedule *schedule, int64_t step);
 typedef struct plsh_checkpoint {
     int64_t step;        /* of the run: updates, and steps that were skipped */
     int64_t window;      /* windows of the data that were used */
-    int64_t skipped;     /* steps that were not finite, */
-    int64_t in_a_row;    /* and how many of them were the last ones */
+    int64_t skipped;     /* steps that were not finite */
+    int64_t in_a_row;    /* skipped steps since the last update */
     int64_t log_bytes;   /* how long the log was */
     char settings[4096]; /* of the run, as text: a run with other settings must not continue from it
                           */
@@ -232,13 +232,16 @@ PLSH_API plsh_status plsh_checkpoint_newest(const char *run, int64_t *step, plsh
 PLSH_API plsh_status plsh_checkpoint_fingerprint(const char *path, uint64_t *out,
                                                  plsh_error *error);
 
-/* The folder of a step; the last step before `before` (negative: of all) that `run` has a
- * checkpoint of, -1: none; and all but the last `keep` up to the step `newest` are removed, those
- * of later steps too (a run that went on from an earlier one has left them), with what a run that
- * was killed left half written. */
+/* Writes the path of the checkpoint of a step to `out`. */
 PLSH_API plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char *out, size_t size,
                                             plsh_error *error);
+
+/* Returns the last step before `before` (negative: of all steps) that `run` has a checkpoint of; -1
+ * if there is none. */
 PLSH_API int64_t plsh_checkpoint_last(const char *run, int64_t before);
+
+/* Keeps the last `keep` checkpoints up to the step `newest` and deletes all others: later ones too
+ * (of a run that was continued from an earlier step), and what a killed run left half written. */
 PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
                                            plsh_error *error);
 
@@ -300,9 +303,9 @@ typedef struct plsh_train_resumed {
     bool settings_differ; /* refused, because a setting has another value; the message names it */
 } plsh_train_resumed;
 
-/* Goes on after the checkpoint `from`, or, where that is NULL, after the newest one of the folder
- * that is whole. Before the first step. Refused, and nothing changed: a checkpoint that is damaged,
- * was made with other settings, files or tokens, or that this run cannot have come to. */
+/* Continues from the checkpoint `from`; if it is NULL, from the newest whole one of the folder.
+ * Call it before the first step. Fails without changes if the checkpoint is damaged, was made with
+ * other settings, files or tokens, or is at a step that this run cannot reach. */
 PLSH_API plsh_status plsh_train_run_resume(plsh_train_run *run, const char *from,
                                            plsh_train_resumed *found, plsh_error *error);
 
@@ -321,19 +324,19 @@ typedef struct plsh_train_step {
     char reason[248];  /* why it was skipped */
 } plsh_train_step;
 
-/* One step. Before it, the checkpoint of the last one where that is due and was not saved. Gives up
- * with PLSH_STATUS_NOT_FINITE: after `patience` skipped steps in a row, where the trainer is lost
- * (both times *step is that step, skipped), and at the end where every step was skipped. */
+/* Saves a checkpoint that is due and was not saved, then makes one step. Returns
+ * PLSH_STATUS_NOT_FINITE after `patience` skipped steps in a row, if the trainer is lost (in both
+ * cases *step is the skipped step), and at the end if all steps were skipped. */
 PLSH_API plsh_status plsh_train_run_next(plsh_train_run *run, plsh_train_step *step,
                                          plsh_error *error);
 
-/* Writes a checkpoint of this moment, unless the last one is, and removes all but the last `keep`.
- * log_bytes is kept in it, for a log that goes on with the run. A checkpoint is due every
- * `checkpoint_every` steps, but for the last step and for those that were skipped. */
+/* Writes a checkpoint of the current state, unless there is one, and deletes all but the last
+ * `keep`. It stores log_bytes, for a log that is continued with the run. A checkpoint is due every
+ * `checkpoint_every` steps, except at the last step and at skipped ones. */
 PLSH_API plsh_status plsh_train_run_save(plsh_train_run *run, int64_t log_bytes, plsh_error *error);
 PLSH_API bool plsh_train_run_is_due(const plsh_train_run *run);
 
-/* The step of the last checkpoint, -1: none; and what one of this moment says. */
+/* The step of the last checkpoint (-1: none), and the state that one written now would hold. */
 PLSH_API int64_t plsh_train_run_saved(const plsh_train_run *run);
 PLSH_API const plsh_checkpoint *plsh_train_run_state(const plsh_train_run *run);
 
