@@ -106,7 +106,7 @@ static void merge_rows(void *context, int64_t first, int64_t end, int slot) {
     const plsh_block own = plsh_mpi_own_queries(m->call->plan);
     const int64_t all = plsh_block_size(own), count = plsh_block_size(m->queries);
     (void)slot;
-    for (int64_t i = first; i < end; i++) {
+    for (int64_t i = first; count > 0 && i < end; i++) {
         const int64_t h = i / count, row = m->queries.begin - own.begin + i % count;
         const int64_t number = h * all + row;
         const ptrdiff_t o = row_at(a->o, h, row), q = row_at(a->q, h, row);

@@ -38,6 +38,7 @@ typedef struct search {
 
 static ptrdiff_t row_at(const array *a, int64_t i) {
     const int64_t rows = plsh_block_size(a->rows);
+    if (rows <= 0) return 0; /* there is no row i */
     return i / rows * a->layout.head_stride + i % rows * a->layout.row_stride;
 }
 
@@ -53,6 +54,7 @@ static plsh_status check_finite(const array *a, int threads, plsh_error *error) 
     enum { LEAST = 64 }; /* rows of a chunk */
     const int64_t rows = plsh_block_size(a->rows);
     search s = {.a = a};
+    if (rows <= 0) return PLSH_STATUS_OK;
     atomic_init(&s.bad, a->heads * rows);
     plsh_thread_rows(threads, a->heads * rows, LEAST, look_at_rows, &s);
     const int64_t bad = atomic_load(&s.bad);

@@ -230,7 +230,7 @@ plsh_status plsh_mpi_watch_start(MPI_Comm communicator, double seconds, plsh_mpi
     plsh_status status = check_watch(seconds, error);
     if (!status) status = plsh_allocate((void **)&w, 1, sizeof *w, "a watch", error);
     status = plsh_mpi_agree(communicator, status, error);
-    if (!status) {
+    if (!status && w) {
         *w = (plsh_mpi_watch){.communicator = MPI_COMM_NULL,
                               .seconds = seconds,
                               .pause = fmin(PAUSE_MOST, seconds / BEATS),
@@ -239,7 +239,7 @@ plsh_status plsh_mpi_watch_start(MPI_Comm communicator, double seconds, plsh_mpi
         status = plsh_mpi_try(MPI_Comm_dup(communicator, &w->communicator),
                               "duplicating the communicator", error);
     }
-    if (status) {
+    if (status || !w) {
         plsh_release(w);
         return status;
     }

@@ -51,7 +51,7 @@ double plsh_shard_square(plsh_dtype dtype, const void *from, ptrdiff_t at, const
                          int64_t dim);
 
 /* Frees what plsh_shard_prepare has made. */
-void plsh_shard_state_clear(plsh_shard_state *state);
+void plsh_shard_state_clear(plsh_shard_state *f);
 
 /* Sets need and fetches (of this part), near and the outliers of a unit. */
 void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit);

@@ -142,7 +142,8 @@ static void summarise_pieces(void *context, int64_t first, int64_t end, int slot
         const plsh_summary summary = summary_of(all, kv);
         const int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
         const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv);
-        if (is_whole(&k)) summarise_piece(plan, &summary, &k, sequence, piece, wide.k);
+        if (summary.norm && is_whole(&k))
+            summarise_piece(plan, &summary, &k, sequence, piece, wide.k);
     }
 }
 
