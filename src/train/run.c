@@ -61,7 +61,7 @@ static plsh_status write_settings(plsh_train_run *run, plsh_error *error) {
     return status;
 }
 
-/* What messages call the file whose checksum is the setting `name`; NULL: it is no checksum. */
+/* What messages call the file whose checksum is the setting `name`; NULL: not a checksum. */
 static const char *file_of_setting(const plsh_train_run *run, const char *name, size_t length) {
     const plsh_train_run_options *o = &run->options;
     for (size_t i = 0; i < o->setting_count; i++) {

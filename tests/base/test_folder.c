@@ -107,7 +107,7 @@ static void test_remove_follows_no_links(void **state) {
     assert_true(is_there("theirs/file"));
 }
 
-/* Only what has the form of our names, and is no link. */
+/* Only names of our own form; links are left alone. */
 static void test_clean(void **state) {
     (void)state;
     static const char *const kept[] = {"mine.part",   "1-2.part",  "a.1-2.parts", "a.1-2.old",
