@@ -361,10 +361,16 @@ static void wake_workers(int seats) {
 static void before_fork(void) { pthread_mutex_lock(&pool.making); }
 static void in_parent(void) { pthread_mutex_unlock(&pool.making); }
 
+/* A job of another thread of the parent has no seat in the child. */
+static void clear_seats(desk *d) {
+    atomic_store(&d->seats, make_word(job_of(atomic_load(&d->seats)), 0, 0));
+}
+
 /* The child has the calling thread alone, and no job: chunks do not fork. */
 static void in_child(void) {
     pthread_mutex_init(&pool.making, NULL);
     forget_sleepers();
+    for (int i = 0; i < DESKS; i++) clear_seats(&pool.desk[i]);
     atomic_store(&pool.used, 0);
     atomic_store(&pool.spinning, 0);
     atomic_store(&pool.sleeping, 0);
@@ -502,6 +508,7 @@ void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function,
     const int seats = (chunks < threads ? (int)chunks : threads) - 1;
     atomic_fetch_add(&pool.wanted, seats);
     make_workers(seats);
+    TELL(PLSH_THREAD_POSTS);
     const participant at = post(d, chunks, (unsigned)seats, function, context);
     const unsigned done = run_claims(&at);
     if (atomic_fetch_sub(&d->pending, 2 * done) != 2 * done) {

@@ -45,6 +45,7 @@ typedef enum plsh_thread_event {
     PLSH_THREAD_CLAIMED,  /* has claimed a chunk, the caller too */
     PLSH_THREAD_FINISHED, /* has run a chunk and not reported it */
     PLSH_THREAD_SLEEPS,   /* goes to sleep */
+    PLSH_THREAD_POSTS,    /* the caller has made workers and posts its job */
     PLSH_THREAD_WAITS     /* the caller waits for claimed chunks */
 } plsh_thread_event;
 

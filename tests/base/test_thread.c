@@ -396,6 +396,54 @@ static void test_fork(void **state) {
     assert_true(check_job(4, 20, 100));
 }
 
+/* ---- A job of the parent that the child must not run ------------------------------------------ */
+
+static pid_t parent;
+static atomic_bool parent_ends;
+static atomic_int parent_began, strays;
+
+static void wait_in_parent(void *context, int64_t chunk, int slot) {
+    (void)context, (void)chunk, (void)slot;
+    if (getpid() != parent) {
+        atomic_fetch_add(&strays, 1);
+        return;
+    }
+    atomic_fetch_add(&parent_began, 1);
+    while (!atomic_load(&parent_ends)) usleep(100);
+}
+
+/* More seats than there are workers, and chunks for all of them. */
+static void *hold_a_job(void *context) {
+    (void)context;
+    plsh_thread_run(plsh_thread_workers() + 10, 4000, wait_in_parent, NULL);
+    return NULL;
+}
+
+static void post_late(plsh_thread_event event) {
+    if (event == PLSH_THREAD_POSTS) usleep(20000);
+}
+
+static int post_after_workers_look(void) {
+    plsh_thread_watch(post_late);
+    const int found = work_in_child();
+    return found == 0 && atomic_load(&strays) > 0 ? 4 : found;
+}
+
+static void test_fork_inside_a_job(void **state) {
+    (void)state;
+    pthread_t holder;
+    parent = getpid();
+    assert_true(check_job(3, 20, 100));
+    plsh_thread_limit(plsh_thread_workers());
+    assert_int_equal(pthread_create(&holder, NULL, hold_a_job, NULL), 0);
+    while (atomic_load(&parent_began) == 0) usleep(100);
+    const int found = run_in_child(post_after_workers_look);
+    atomic_store(&parent_ends, true);
+    pthread_join(holder, NULL);
+    plsh_thread_limit(PLSH_THREADS_MAX);
+    assert_int_equal(found, 0);
+}
+
 static void *fork_often(void *context) {
     (void)context;
     for (int i = 0; i < 5; i++)
@@ -644,6 +692,7 @@ int main(void) {
         TEST(test_never_waits_for_who_has_not_come),
         TEST(test_waits_for_what_is_claimed),
         TEST(test_fork),
+        TEST(test_fork_inside_a_job),
         TEST(test_fork_beside_jobs),
         TEST(test_manners),
         TEST(test_default),
