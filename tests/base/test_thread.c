@@ -396,7 +396,8 @@ static void test_fork(void **state) {
     assert_true(check_job(4, 20, 100));
 }
 
-/* ---- A job of the parent that the child must not run ------------------------------------------ */
+/* ---- A job of the parent that the child must not run ------------------------------------------
+ */
 
 static pid_t parent;
 static atomic_bool parent_ends;
