@@ -36,9 +36,9 @@ def bare(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Callable[[], object]:
     memory = np.empty(lib.plsh_plan_workspace(plan) + 64, np.uint8)
     address = memory.ctypes.data
     workspace = ffi.cast("void *", address + -address % 64)
-    report, error = ffi.new("plsh_report *"), ffi.new("plsh_error *")
+    stats, error = ffi.new("plsh_stats *"), ffi.new("plsh_error *")
     keep = (done, memory, pointers)
-    return lambda: keep and lib.plsh_plan_forward(plan, arrays, workspace, report, error)
+    return lambda: keep and lib.plsh_plan_forward(plan, arrays, workspace, stats, error)
 
 
 def few_queries(n: int = 16384, heads: int = 16) -> None:

@@ -187,7 +187,7 @@ int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o
                             .lse = lse,
                             .certificate = certificate};
     double start = bench_now();
-    plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->report, &error);
+    plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->stats, &error);
     run->seconds = bench_now() - start;
     free(workspace);
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);

@@ -59,7 +59,7 @@ plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *kn
 /* One call of a plan: its time and its counts. certificate and lse may be NULL. */
 typedef struct cli_run {
     double seconds;
-    plsh_report report;
+    plsh_stats stats;
     int64_t bytes_sent; /* over ranks: the most that one has sent, and waited */
     double waited;
 } cli_run;

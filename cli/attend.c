@@ -230,17 +230,17 @@ static int fill_table(const work *w, cli_table **table) {
 
 static int print_json(const settings *given, const work *w, const cli_table *table) {
     const plsh_attention *a = &w->arrays.attention;
-    const double bound = w->certificate != NULL ? w->run.report.error_bound : NAN;
+    const double bound = w->certificate != NULL ? w->run.stats.error_bound : NAN;
     cli_json *json = cli_document_begin();
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "method", plsh_method_names()[given->attend.method]);
     cli_json_integer(json, "queries", a->queries);
     cli_json_integer(json, "keys", a->keys);
     cli_json_number(json, "seconds", w->run.seconds);
-    cli_json_integer(json, "pairs", w->run.report.pairs);
+    cli_json_integer(json, "pairs", w->run.stats.pairs);
     if (cli_gradients_asked(&given->gradients)) {
         cli_json_number(json, "backward_seconds", w->backward.seconds);
-        cli_json_integer(json, "backward_pairs", w->backward.report.pairs);
+        cli_json_integer(json, "backward_pairs", w->backward.stats.pairs);
     }
     cli_json_text(json, "certificate", given->attend.certify);
     cli_json_number(json, "error_bound", bound);
@@ -263,10 +263,10 @@ static int print_result(const settings *given, const work *w) {
         const double rows = (double)(w->arrays.attention.heads * w->arrays.attention.queries);
         code = cli_print_table(table);
         printf("%lld pairs scored, %.4g per query and head, in %.4g s\n",
-               (long long)w->run.report.pairs, rows > 0 ? (double)w->run.report.pairs / rows : 0,
+               (long long)w->run.stats.pairs, rows > 0 ? (double)w->run.stats.pairs / rows : 0,
                w->run.seconds);
         if (cli_gradients_asked(&given->gradients))
-            printf("gradients: %lld pairs in %.4g s\n", (long long)w->backward.report.pairs,
+            printf("gradients: %lld pairs in %.4g s\n", (long long)w->backward.stats.pairs,
                    w->backward.seconds);
         if (cli_rank_count() > 1)
             printf("%d ranks; forward, a rank sent at most %lld bytes and waited %.4g s\n",

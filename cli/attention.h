@@ -14,7 +14,7 @@ void cli_attention_destroy(cli_attention *attention); /* NULL is fine */
 /* The plan of the whole: heads, instruction set, predictions. */
 const plsh_plan *cli_attention_plan(const cli_attention *attention);
 
-/* The whole results are on the first rank; others have those of their rows. The report is that of
+/* The whole results are on the first rank; others have those of their rows. The stats are those of
  * all ranks. */
 int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, cli_run *run);
 int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays, cli_run *run);

@@ -302,7 +302,7 @@ static void list_lines(const shape_options *shape, const arrays *a, measured *li
 static void take_run(measured *line, const cli_run *run, int64_t rep) {
     if (rep >= 0) line->seconds[rep] = run->seconds;
     if (rep >= 0) line->waited[rep] = run->waited;
-    line->pairs = run->report.pairs;
+    line->pairs = run->stats.pairs;
     line->sent = run->bytes_sent;
 }
 

@@ -115,10 +115,10 @@ static double measure_roof(const cli_decoder *d) {
 
 static int run_token(cli_decoder *d, plsh_cache *cache, int64_t next, int64_t *pairs) {
     plsh_tokens token = rows_at(d, next % d->shape->keys, 1, 0);
-    plsh_report report;
+    plsh_stats stats;
     plsh_error error;
-    if (plsh_cache_step(cache, &token, &report, &error)) return cli_fail_error(&error);
-    *pairs += report.pairs;
+    if (plsh_cache_step(cache, &token, &stats, &error)) return cli_fail_error(&error);
+    *pairs += stats.pairs;
     return CLI_DONE;
 }
 

@@ -102,9 +102,9 @@ static void release(draw_work *drawing) {
 }
 
 /* The block at `position`, cut to 0..n-1. */
-static plsh_block block_at(const draw_work *drawing, size_t head, int64_t sample,
+static plsh_range block_at(const draw_work *drawing, size_t head, int64_t sample,
                            int64_t position) {
-    plsh_block block;
+    plsh_range block;
     plsh_partition_block(&drawing->sets[head], sample, position, &block);
     if (block.begin < 0) block.begin = 0;
     if (block.end > drawing->n) block.end = drawing->n;
@@ -219,7 +219,7 @@ static int print_json(const draw_work *drawing, const settings *given) {
         for (int64_t m = 0; m < drawing->samples; m++) {
             cli_json_begin_array(json, NULL);
             for (int64_t i = 0; i < drawing->n;) {
-                plsh_block block = block_at(drawing, h, m, i);
+                plsh_range block = block_at(drawing, h, m, i);
                 cli_json_begin_array(json, NULL);
                 cli_json_integer(json, NULL, block.begin);
                 cli_json_integer(json, NULL, block.end);
@@ -247,7 +247,7 @@ static void add_row(const draw_work *drawing, size_t head, int64_t sample, cli_t
     int64_t blocks = 0, largest = 0;
     bool cut = false;
     for (int64_t i = 0; i < drawing->n; blocks++) {
-        plsh_block block = block_at(drawing, head, sample, i);
+        plsh_range block = block_at(drawing, head, sample, i);
         if (block.end - block.begin > largest) largest = block.end - block.begin;
         if (used < SHOWN)
             used += (size_t)snprintf(begins + used, sizeof begins - used, "%s%lld",

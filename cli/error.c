@@ -175,7 +175,7 @@ static int measure_sigma(const settings *given, work *w, size_t i) {
                           &run);
             if (code == CLI_DONE) code = compare(w, to, i, samples->values[s], rep);
             to->seconds += run.seconds;
-            to->pairs = run.report.pairs;
+            to->pairs = run.stats.pairs;
             cli_progress(w->done += 1);
         }
     }

@@ -34,14 +34,14 @@ static int run(plsh_method method, const char *name, const float *q, const float
     void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
     float *certificate = malloc(sizeof(float) * HEADS * N);
     plsh_forward io = {.q = q, .k = k, .v = v, .o = o, .certificate = certificate};
-    plsh_report report;
-    plsh_status status = plsh_plan_forward(plan, &io, workspace, &report, &error);
+    plsh_stats stats;
+    plsh_status status = plsh_plan_forward(plan, &io, workspace, &stats, &error);
     free(certificate);
     free(workspace);
     plsh_plan_destroy(plan);
     if (status) goto failed;
     printf("%-6s scored %5.1f %% of the pairs, error proven below %.2g\n", name,
-           100.0 * (double)report.pairs / (HEADS * (N * (N + 1.0) / 2)), report.error_bound);
+           100.0 * (double)stats.pairs / (HEADS * (N * (N + 1.0) / 2)), stats.error_bound);
     return 0;
 failed:
     fprintf(stderr, "%s: %s\n", name, error.message);

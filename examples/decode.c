@@ -40,13 +40,13 @@ static int decode(plsh_method method, const char *name, rows *r) {
     if (plsh_cache_create(&config, &cache, &error)) goto failed;
     plsh_tokens tokens = next_tokens(r, PROMPT);
     if (plsh_cache_step(cache, &tokens, NULL, &error)) goto failed;
-    plsh_report report;
+    plsh_stats stats;
     for (int t = 0; t < TOKENS; t++) {
         tokens = next_tokens(r, 1);
-        if (plsh_cache_step(cache, &tokens, &report, &error)) goto failed;
+        if (plsh_cache_step(cache, &tokens, &stats, &error)) goto failed;
     }
     printf("%-6s after %lld tokens: the last one scored %5lld pairs, %5.1f MB in memory\n", name,
-           (long long)plsh_cache_length(cache), (long long)report.pairs,
+           (long long)plsh_cache_length(cache), (long long)stats.pairs,
            (double)plsh_cache_bytes(cache) / 1e6);
 
     /* A branch shares what it has in common; undo takes tokens back. The same token after the

@@ -37,10 +37,10 @@ class Table:
         for name, length, what in itertools.product(self.names, self.lengths, ("ppl", "acc")):
             mine, column = [row for row in rows if row["name"] == name], f"{what}_{length}"
             values = [float(row[column]) for row in mine]
-            spread = statistics.stdev(values) if len(values) > 1 else None
+            deviation = statistics.stdev(values) if len(values) > 1 else None
             if column + "_std" in mine[0]:
-                spread = float(mine[0][column + "_std"])
-            self.cells[name, length, what] = statistics.mean(values), spread
+                deviation = float(mine[0][column + "_std"])
+            self.cells[name, length, what] = statistics.mean(values), deviation
 
         self.perplexity = {(row["name"], row.get("seed"), n): float(row[f"ppl_{n}"]) for row in rows for n in self.lengths}
 
@@ -53,20 +53,20 @@ class Table:
     def mean(self, name, length, what="ppl"):
         return self.cells[name, length, what][0]
 
-    def spread(self, length):
+    def deviation(self, length):
         """One deviation for all attentions: the root mean square of theirs, which three runs alone tell badly. 0: single runs."""
-        known = [spread for (_, n, what), (_, spread) in self.cells.items() if n == length and what == "ppl" and spread]
+        known = [deviation for (_, n, what), (_, deviation) in self.cells.items() if n == length and what == "ppl" and deviation]
         return math.sqrt(statistics.mean(s * s for s in known)) if known else 0.0
 
     def difference(self, a, b, length):
         """Perplexity of a less that of b, in standard deviations of such a difference; as it is where there are single runs."""
-        return (self.mean(a, length) - self.mean(b, length)) / (math.sqrt(2) * self.spread(length) or 1)
+        return (self.mean(a, length) - self.mean(b, length)) / (math.sqrt(2) * self.deviation(length) or 1)
 
     def cell(self, name, length, what, digits=2):
         if name not in self.names:
             return ""
-        mean, spread = self.cells[name, length, what]
-        return f"{mean:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
+        mean, deviation = self.cells[name, length, what]
+        return f"{mean:.{digits}f}" + (f" ± {deviation:.{digits}f}" if deviation is not None else "")
 
 
 def markdown(heads, rows):
@@ -94,7 +94,7 @@ def orderings(ours, theirs):
     """Every pair of the published table that is told apart there, and whether it is in that order here: by the differences with the same seed,
     whose mean has to be two of their standard deviations from 0 (of three seeds that differ by chance alone, 7 pairs in 100 are)."""
     at, rows, held, clearly, lost = theirs.lengths[0], [], 0, 0, []
-    several = ours.spread(ours.lengths[0]) > 0
+    several = ours.deviation(ours.lengths[0]) > 0
     common = [name for name in theirs.names if name in ours.names]
     for a, b in itertools.combinations(common, 2):
         better, worse = sorted((a, b), key=lambda name: theirs.mean(name, at))
@@ -137,9 +137,9 @@ def against_exact(ours):
 
 
 def numbers(ours, theirs):
-    spreads = ", ".join(f"{ours.spread(n):.3f} at {k(n)}" for n in ours.lengths)
-    unit = (f"Differences are in standard deviations of a difference of two runs: √2 times the root mean square of the attentions' own ({spreads})."
-            if ours.spread(ours.lengths[0]) else
+    deviations = ", ".join(f"{ours.deviation(n):.3f} at {k(n)}" for n in ours.lengths)
+    unit = (f"Differences are in standard deviations of a difference of two runs: √2 times the root mean square of the attentions' own ({deviations})."
+            if ours.deviation(ours.lengths[0]) else
             "Single runs: our differences are in perplexity, the published ones in standard deviations of a difference of two runs.")
     return [BEGIN, "", "Mean ± standard deviation over the seeds (their number in brackets).", "",
             *both(ours, theirs, "ppl", "PPL"), "", *both(ours, theirs, "acc", "Acc, percent"), "",

@@ -142,6 +142,6 @@ def print_summary(rows):
         mine, cells = [row for row in rows if row["name"] == name], []
         for column in columns:
             values = [float(row[column]) for row in mine]
-            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.mean(values):.2f}{spread}")
+            deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            cells.append(f"{statistics.mean(values):.2f}{deviation}")
         print(f"| {name} | {len(mine)} | " + " | ".join(cells) + " |")

@@ -15,7 +15,7 @@ if(plsh_has_mpi)
             "${CMAKE_CURRENT_SOURCE_DIR}/mpi/program_test.py" $<TARGET_FILE:plsh>
             $<TARGET_FILE:plsh-mpi> "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh")
         set_tests_properties(mpi-program PROPERTIES LABELS mpi TIMEOUT 300)
-        # The bytes of the report are those that pass MPI's door.
+        # The bytes in plsh_mpi_stats are those given to MPI (counted by wrappers of its calls).
         foreach(method exact window dense)
             add_test(NAME mpi-bytes-${method} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/mpi/mpirun.sh" 3
                 $<TARGET_FILE:plsh-bench-ranks> ${method} 1000 3 16 backward 1)

@@ -14,7 +14,7 @@
 
 /* ---- MPI's door ------------------------------------------------------------------------------ */
 
-/* Bytes of rows and summaries, as the report counts them: to each other rank once. */
+/* Bytes of rows and summaries, as the stats count them: to each other rank once. */
 static int64_t counted;
 
 static int64_t bytes_of(int64_t count, MPI_Datatype type) {
@@ -100,10 +100,10 @@ static void free_rows(rows *r) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-static plsh_status run_once(const settings *s, plsh_mpi_plan *plan, rows *r,
-                            plsh_mpi_report *report, plsh_error *error) {
+static plsh_status run_once(const settings *s, plsh_mpi_plan *plan, rows *r, plsh_mpi_stats *stats,
+                            plsh_error *error) {
     const plsh_forward forward = {.q = r->q, .k = r->k, .v = r->v, .o = r->o, .lse = r->lse};
-    if (!s->backward) return plsh_mpi_plan_forward(plan, &forward, report, error);
+    if (!s->backward) return plsh_mpi_plan_forward(plan, &forward, stats, error);
     const plsh_backward backward = {.q = r->q,
                                     .k = r->k,
                                     .v = r->v,
@@ -113,11 +113,11 @@ static plsh_status run_once(const settings *s, plsh_mpi_plan *plan, rows *r,
                                     .d_q = r->d_q,
                                     .d_k = r->d_k,
                                     .d_v = r->d_v};
-    return plsh_mpi_plan_backward(plan, &backward, report, error);
+    return plsh_mpi_plan_backward(plan, &backward, stats, error);
 }
 
-/* The median of the times of all repetitions, warm, and the last one's report; counted: of one. */
-static plsh_status measure(const settings *s, plsh_mpi_plan *plan, rows *r, plsh_mpi_report *report,
+/* The median of the times of all repetitions, warm, and the last one's stats; counted: of one. */
+static plsh_status measure(const settings *s, plsh_mpi_plan *plan, rows *r, plsh_mpi_stats *stats,
                            double *seconds, plsh_error *error) {
     double *times = calloc((size_t)s->reps, sizeof *times);
     plsh_status status = PLSH_STATUS_OK;
@@ -128,7 +128,7 @@ static plsh_status measure(const settings *s, plsh_mpi_plan *plan, rows *r, plsh
         MPI_Barrier(MPI_COMM_WORLD);
         counted = 0;
         const double begin = MPI_Wtime();
-        status = run_once(s, plan, r, report, error);
+        status = run_once(s, plan, r, stats, error);
         if (i >= 0) times[i] = MPI_Wtime() - begin;
     }
     *seconds = bench_summarise(times, s->reps).median;
@@ -136,7 +136,7 @@ static plsh_status measure(const settings *s, plsh_mpi_plan *plan, rows *r, plsh
     return status;
 }
 
-static void print_row(const settings *s, int ranks, const plsh_mpi_report *mine, double seconds) {
+static void print_row(const settings *s, int ranks, const plsh_mpi_stats *mine, double seconds) {
     int64_t most[3] = {counted, mine->bytes_sent, 0}, all[3];
     double waited;
     most[2] = counted == mine->bytes_sent ? 0 : 1;
@@ -161,7 +161,7 @@ static int run_bench(const settings *s) {
     plsh_head *heads = calloc((size_t)s->heads, sizeof *heads);
     plsh_error error;
     plsh_mpi_plan *plan = NULL;
-    plsh_mpi_report report;
+    plsh_mpi_stats stats;
     int rank, ranks;
     double seconds;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -177,10 +177,10 @@ static int run_bench(const settings *s) {
                                   .head_count = s->heads};
     if (!status) status = plsh_mpi_plan_create(&whole, NULL, MPI_COMM_WORLD, &plan, &error);
     if (!status) {
-        const plsh_block own = plsh_mpi_plan_rows(plan, -1);
+        const plsh_range own = plsh_mpi_plan_rows(plan, -1);
         rows r = make_rows(s, (size_t)(own.end - own.begin), rank);
-        status = measure(s, plan, &r, &report, &seconds, &error);
-        if (!status) print_row(s, ranks, &report, seconds);
+        status = measure(s, plan, &r, &stats, &seconds, &error);
+        if (!status) print_row(s, ranks, &stats, seconds);
         free_rows(&r);
     }
     if (status && rank == 0) fprintf(stderr, "%s\n", error.message);

@@ -78,7 +78,7 @@ static float *make_rows(int64_t rows, int64_t columns) {
 /* The outputs of this rank's rows. */
 static int make_outputs(const forward_options *options, work *w) {
     const plsh_model_facts *facts = &w->model.facts;
-    const plsh_block own = plsh_ranks_rows(w->model.ranks, w->ids.count);
+    const plsh_range own = plsh_ranks_rows(w->model.ranks, w->ids.count);
     if (cli_rank() == 0) { /* who writes */
         w->outputs[GRADIENTS].path = options->gradients;
         w->outputs[LOGITS].path = options->logits;

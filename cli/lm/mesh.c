@@ -153,7 +153,7 @@ static plsh_status append_rows(const plsh_ranks *ranks, int64_t from, int64_t ro
 static plsh_status write_rows(const plsh_ranks *ranks, plsh_file *file, int64_t rows,
                               int64_t columns, const float *own, float *buffer, plsh_error *error) {
     const int64_t shape[] = {rows, columns};
-    plsh_block mine = plsh_ranks_rows(ranks, rows);
+    plsh_range mine = plsh_ranks_rows(ranks, rows);
     plsh_status status = plsh_npy_append(file, PLSH_DTYPE_FLOAT32, 2, shape, NULL, error);
     if (status == PLSH_STATUS_OK)
         status = plsh_file_write(file, own, (size_t)(mine.end * columns) * sizeof(float), error);
@@ -161,7 +161,7 @@ static plsh_status write_rows(const plsh_ranks *ranks, plsh_file *file, int64_t 
         plsh_ranks other = *ranks;
         plsh_error later;
         other.rank = r;
-        plsh_block theirs = plsh_ranks_rows(&other, rows);
+        plsh_range theirs = plsh_ranks_rows(&other, rows);
         plsh_status one = append_rows(ranks, r, theirs.end - theirs.begin, columns, buffer, file,
                                       status == PLSH_STATUS_OK ? error : &later);
         if (status == PLSH_STATUS_OK) status = one;
@@ -176,7 +176,7 @@ int cli_mesh_rows(const cli_model *model, const cli_output *output, int64_t rows
     if (ranks == NULL) return cli_output_array(output, PLSH_DTYPE_FLOAT32, 2, shape, own);
     if (own == NULL) return CLI_DONE;
     plsh_error error;
-    plsh_block mine = plsh_ranks_rows(ranks, rows);
+    plsh_range mine = plsh_ranks_rows(ranks, rows);
     float *buffer = NULL;
     if (ranks->rank == 0)
         buffer = malloc((size_t)(rows_at_once(columns) * columns) * sizeof(float));

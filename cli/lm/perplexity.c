@@ -286,7 +286,7 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     if (code == CLI_DONE) code = begin_positions(given, &w, &scores);
     if (code != CLI_DONE) return code;
     double start = cli_seconds();
-    const plsh_block mine = plsh_ranks_windows(model->ranks, w.count);
+    const plsh_range mine = plsh_ranks_windows(model->ranks, w.count);
     cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
     for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
         const int64_t at = w.first + k * w.step;

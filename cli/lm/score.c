@@ -91,7 +91,7 @@ static int run_window(window *w, int64_t chunk, float *hidden, bool keep_hidden,
 /* All rows of this rank at once. */
 static int run_over_ranks(window *w, float *hidden, void (*done)(int64_t tokens)) {
     const cli_model *m = w->model;
-    plsh_block own = plsh_ranks_rows(m->ranks, w->count);
+    plsh_range own = plsh_ranks_rows(m->ranks, w->count);
     plsh_encoding encoding = {.ids = w->ids,
                               .count = w->count,
                               .attention = m->attention,
@@ -112,7 +112,7 @@ static int run_over_ranks(window *w, float *hidden, void (*done)(int64_t tokens)
 static int run_any(window *w, const plsh_session_options *session, float *hidden,
                    void (*done)(int64_t tokens)) {
     const cli_model *m = w->model;
-    plsh_block own = plsh_ranks_rows(m->ranks, w->count);
+    plsh_range own = plsh_ranks_rows(m->ranks, w->count);
     const int64_t rows = m->ranks != NULL ? own.end - own.begin : session->chunk;
     float *const given = w->logits;
     float *states = hidden, *logits = given;

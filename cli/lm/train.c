@@ -114,7 +114,7 @@ static plsh_train_options trainer_options(const work *w) {
                                 .isa = given->lm.common.isa,
                                 .adapter = given->data.adapter,
                                 .ranks = w->model.ranks,
-                                .passes = given->steps.accumulate};
+                                .micro_batches = given->steps.accumulate};
 }
 
 /* The ranks, which are told the same; before anything is written. */
@@ -397,7 +397,7 @@ static void follow_slopes(work *w) {
 static int evaluate(work *w) {
     const int64_t context = w->given->steps.context;
     const int64_t length = context < w->eval.count ? context : w->eval.count;
-    const plsh_block mine = plsh_ranks_windows(w->model.ranks, w->eval.count / length);
+    const plsh_range mine = plsh_ranks_windows(w->model.ranks, w->eval.count / length);
     cli_scores scores = {0};
     int code = CLI_DONE;
     if (w->given->steps.learn_slopes) follow_slopes(w);

@@ -48,7 +48,7 @@ int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, 
     int code = make_workspace(plsh_plan_workspace(plan), &attention->forward);
     if (code != CLI_DONE) return code;
     const double begin = bench_now();
-    plsh_status status = plsh_plan_forward(plan, arrays, attention->forward, &run->report, &error);
+    plsh_status status = plsh_plan_forward(plan, arrays, attention->forward, &run->stats, &error);
     return finish(run, begin, status, &error);
 }
 
@@ -58,7 +58,6 @@ int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays
     int code = make_workspace(plsh_plan_backward_workspace(plan), &attention->backward);
     if (code != CLI_DONE) return code;
     const double begin = bench_now();
-    plsh_status status =
-        plsh_plan_backward(plan, arrays, attention->backward, &run->report, &error);
+    plsh_status status = plsh_plan_backward(plan, arrays, attention->backward, &run->stats, &error);
     return finish(run, begin, status, &error);
 }

@@ -20,7 +20,7 @@ struct cli_attention {
 
 const plsh_plan *cli_attention_plan(const cli_attention *attention) { return attention->plan; }
 
-static int64_t size_of(plsh_block rows) { return rows.end - rows.begin; }
+static int64_t size_of(plsh_range rows) { return rows.end - rows.begin; }
 
 static int create(cli_attention *a) {
     plsh_error error;
@@ -73,9 +73,9 @@ static void move(float *data, int64_t count, int from) {
 
 /* The rows of all ranks of [heads, n, dim], which is NULL on all ranks or on none. */
 static void gather(const cli_attention *a, float *whole, int64_t heads, int64_t n, int64_t dim,
-                   plsh_block (*rows_of)(const plsh_mpi_plan *plan, int rank)) {
+                   plsh_range (*rows_of)(const plsh_mpi_plan *plan, int rank)) {
     for (int r = 1; whole != NULL && r < cli_rank_count(); r++) {
-        const plsh_block rows = rows_of(a->ranks, r);
+        const plsh_range rows = rows_of(a->ranks, r);
         if (cli_rank() != 0 && cli_rank() != r) continue;
         for (int64_t h = 0; h < heads; h++)
             move(whole + (h * n + rows.begin) * dim, size_of(rows) * dim, r);
@@ -84,7 +84,7 @@ static void gather(const cli_attention *a, float *whole, int64_t heads, int64_t 
 
 /* [heads, own queries] into [heads, queries], or the other way round. */
 static void place_rows(const cli_attention *a, float *whole, float *own, bool back) {
-    const plsh_block rows = plsh_mpi_plan_queries(a->ranks, -1);
+    const plsh_range rows = plsh_mpi_plan_queries(a->ranks, -1);
     const int64_t count = size_of(rows);
     for (int64_t h = 0; whole != NULL && h < a->whole.heads; h++) {
         float *at = whole + h * a->whole.queries + rows.begin;
@@ -95,12 +95,12 @@ static void place_rows(const cli_attention *a, float *whole, float *own, bool ba
     }
 }
 
-static const void *rows_at(const cli_attention *a, const void *data, plsh_block rows, int64_t dim) {
+static const void *rows_at(const cli_attention *a, const void *data, plsh_range rows, int64_t dim) {
     const int64_t size = (int64_t)plsh_dtype_size(a->whole.dtype);
     return (const char *)data + rows.begin * dim * size;
 }
 
-static float *floats_at(const float *data, plsh_block rows, int64_t dim) {
+static float *floats_at(const float *data, plsh_range rows, int64_t dim) {
     return data != NULL ? (float *)data + rows.begin * dim : NULL;
 }
 
@@ -114,15 +114,15 @@ static double begin_pass(void) {
 }
 
 /* Pairs of all ranks; of time, bytes and waiting, the most. */
-static int finish(cli_run *run, double begin, plsh_status status, plsh_mpi_report *report,
+static int finish(cli_run *run, double begin, plsh_status status, plsh_mpi_stats *stats,
                   const plsh_error *error) {
     const double seconds = bench_now() - begin;
     if (status != PLSH_STATUS_OK) return cli_fail_error(error);
     MPI_Allreduce(&seconds, &run->seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(&report->attention.pairs, &run->report.pairs, 1, MPI_INT64_T, MPI_SUM,
+    MPI_Allreduce(&stats->attention.pairs, &run->stats.pairs, 1, MPI_INT64_T, MPI_SUM,
                   MPI_COMM_WORLD);
-    MPI_Allreduce(&report->bytes_sent, &run->bytes_sent, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
-    MPI_Allreduce(&report->waited, &run->waited, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(&stats->bytes_sent, &run->bytes_sent, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(&stats->waited, &run->waited, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return CLI_DONE;
 }
 
@@ -135,8 +135,8 @@ static double largest(const float *certificate, int64_t count) {
 
 int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, cli_run *run) {
     const plsh_attention *a = &attention->whole;
-    const plsh_block rows = plsh_mpi_plan_rows(attention->ranks, -1);
-    const plsh_block queries = plsh_mpi_plan_queries(attention->ranks, -1);
+    const plsh_range rows = plsh_mpi_plan_rows(attention->ranks, -1);
+    const plsh_range queries = plsh_mpi_plan_queries(attention->ranks, -1);
     float *lse = attention->rows, *certificate = lse + a->heads * size_of(queries);
     const plsh_forward own = {.q = rows_at(attention, arrays->q, queries, a->head_dim),
                               .k = rows_at(attention, arrays->k, rows, a->head_dim),
@@ -144,25 +144,25 @@ int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, 
                               .o = floats_at(arrays->o, queries, a->value_dim),
                               .lse = arrays->lse != NULL ? lse : NULL,
                               .certificate = arrays->certificate != NULL ? certificate : NULL};
-    plsh_mpi_report report;
+    plsh_mpi_stats stats;
     plsh_error error;
     const double begin = begin_pass();
-    plsh_status status = plsh_mpi_plan_forward(attention->ranks, &own, &report, &error);
-    int code = finish(run, begin, status, &report, &error);
+    plsh_status status = plsh_mpi_plan_forward(attention->ranks, &own, &stats, &error);
+    int code = finish(run, begin, status, &stats, &error);
     if (code != CLI_DONE) return code;
     place_rows(attention, arrays->lse, lse, false);
     place_rows(attention, arrays->certificate, certificate, false);
     gather(attention, arrays->o, a->heads, a->queries, a->value_dim, plsh_mpi_plan_queries);
     gather(attention, arrays->lse, a->heads, a->queries, 1, plsh_mpi_plan_queries);
     gather(attention, arrays->certificate, a->heads, a->queries, 1, plsh_mpi_plan_queries);
-    run->report.error_bound = largest(arrays->certificate, a->heads * a->queries);
+    run->stats.error_bound = largest(arrays->certificate, a->heads * a->queries);
     return CLI_DONE;
 }
 
 int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays, cli_run *run) {
     const plsh_attention *a = &attention->whole;
-    const plsh_block rows = plsh_mpi_plan_rows(attention->ranks, -1);
-    const plsh_block queries = plsh_mpi_plan_queries(attention->ranks, -1);
+    const plsh_range rows = plsh_mpi_plan_rows(attention->ranks, -1);
+    const plsh_range queries = plsh_mpi_plan_queries(attention->ranks, -1);
     place_rows(attention, (float *)arrays->lse, attention->rows, true);
     const plsh_backward own = {.q = rows_at(attention, arrays->q, queries, a->head_dim),
                                .k = rows_at(attention, arrays->k, rows, a->head_dim),
@@ -174,11 +174,11 @@ int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays
                                .d_k = floats_at(arrays->d_k, rows, a->head_dim),
                                .d_v = floats_at(arrays->d_v, rows, a->value_dim),
                                .d_decay = arrays->d_decay};
-    plsh_mpi_report report;
+    plsh_mpi_stats stats;
     plsh_error error;
     const double begin = begin_pass();
-    plsh_status status = plsh_mpi_plan_backward(attention->ranks, &own, &report, &error);
-    int code = finish(run, begin, status, &report, &error);
+    plsh_status status = plsh_mpi_plan_backward(attention->ranks, &own, &stats, &error);
+    int code = finish(run, begin, status, &stats, &error);
     if (code != CLI_DONE) return code;
     gather(attention, arrays->d_q, a->heads, a->queries, a->head_dim, plsh_mpi_plan_queries);
     gather(attention, arrays->d_k, a->kv_heads, a->keys, a->head_dim, plsh_mpi_plan_rows);

@@ -123,8 +123,8 @@ static int add_errors(const cli_report *report, bed *b, const sampled_curve *cur
             int code = attend(b, head, 1, &all);
             if (code != CLI_DONE) return code;
         }
-        const double mean = all.largest.mean, spread = cli_moments_deviation(&all.largest);
-        cli_series_mark(series, (cli_mark){(double)s, mean, mean - spread, mean + spread});
+        const double mean = all.largest.mean, deviation = cli_moments_deviation(&all.largest);
+        cli_series_mark(series, (cli_mark){(double)s, mean, mean - deviation, mean + deviation});
     }
     return CLI_DONE;
 }

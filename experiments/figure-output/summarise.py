@@ -23,7 +23,7 @@ def fit(points):
     return sum((a - mx) * (b - my) for a, b in zip(x, y)) / sum((a - mx) ** 2 for a in x)
 
 
-def spread(values):
+def moments_of(values):
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1))
 
@@ -37,7 +37,7 @@ for path in sorted((here / "data").glob("*.tsv")):
         cells[int(sigma), int(samples)].append(float(error))
         per_rep[int(sigma), int(rep)][int(samples)].append(float(error))
     for (sigma, samples), errors in sorted(cells.items()):
-        mean, std = spread(errors)
+        mean, std = moments_of(errors)
         low = math.log10(mean - std) if mean > std else float("nan")
         out.write(f"{run}\t{design}\t{sigma}\t{samples}\t{math.log10(mean):.3f}\t{low:.3f}\t"
                   f"{math.log10(mean + std):.3f}\n")
@@ -49,9 +49,9 @@ for path in sorted((here / "data").glob("*.tsv")):
             fits = [fit(curve) for curve in curves if len(curve) > 1]
             if not fits:
                 continue
-            mean, std = spread(fits)
+            mean, std = moments_of(fits)
             everything += fits
             slopes.write(f"{run}\t{design}\t{sigma}\t{start}\t{mean:.3f}\t{std / math.sqrt(len(fits)):.3f}\n")
         if everything:
-            mean, std = spread(everything)
+            mean, std = moments_of(everything)
             slopes.write(f"{run}\t{design}\tall\t{start}\t{mean:.3f}\t{std / math.sqrt(len(everything)):.3f}\n")

@@ -58,10 +58,10 @@ PLSH_API const char *plsh_plan_isa(const plsh_plan *plan);
 PLSH_API double plsh_plan_predicted_pairs(const plsh_plan *plan);
 
 /* Counts of one call. */
-typedef struct plsh_report {
+typedef struct plsh_stats {
     int64_t pairs;      /* (query, key) pairs scored, summed over heads */
     double error_bound; /* largest certificate entry, where one was asked for */
-} plsh_report;
+} plsh_stats;
 
 /* Dropout of attention weights, as in training:
  *
@@ -101,7 +101,7 @@ typedef struct plsh_forward {
 /* Finite inputs whose scores are in float's range give a finite output, however large the values
  * are. Gradients are sums of products of v and d_o, which may overflow. */
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
-                                       void *workspace, plsh_report *report, plsh_error *error);
+                                       void *workspace, plsh_stats *stats, plsh_error *error);
 
 /* Gradients of sum(o * d_o). o and lse are those of the forward call; o is float32 here whatever
  * o_dtype is (an o that was rounded to o_dtype and widened again adds its rounding error to the
@@ -127,7 +127,7 @@ typedef struct plsh_backward {
 } plsh_backward;
 
 PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays,
-                                        void *workspace, plsh_report *report, plsh_error *error);
+                                        void *workspace, plsh_stats *stats, plsh_error *error);
 
 /* The instruction sets this machine can run ("avx2", "avx512", ...), best first,
  * NULL at the end; "reference" is always among them. */

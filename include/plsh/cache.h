@@ -86,22 +86,22 @@ PLSH_API plsh_status plsh_cache_append(plsh_cache *cache, const plsh_tokens *tok
 
 /* Attention of the queries q at the last `count` positions into o (and lse). k and v are ignored.
  * A `count` of at most the tokens of the last append or step plus `undo` always works; for a larger
- * one the error names the first position whose keys are all still kept. report may be NULL. */
+ * one the error names the first position whose keys are all still kept. stats may be NULL. */
 PLSH_API plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens,
-                                       plsh_report *report, plsh_error *error);
+                                       plsh_stats *stats, plsh_error *error);
 
 /* Appends the tokens, attends for them, then drops the keys that no later query can reach. */
 PLSH_API plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens,
-                                     plsh_report *report, plsh_error *error);
+                                     plsh_stats *stats, plsh_error *error);
 
 /* The steps of several sequences at once, tokens[i] for caches[i]: in parallel over sequences,
  * heads and spans of keys, which keeps all threads busy where one token of one sequence would not.
  * The caches must be distinct and may have different configs; the smallest number of threads of any
  * of them is used. The results are those of single steps, to the bit. An error names the sequence,
- * and all caches stay as they were. The workspace of tokens[0] serves all. The report is the
+ * and all caches stay as they were. The workspace of tokens[0] serves all. The stats are the
  * sum. */
 PLSH_API plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh_tokens *tokens,
-                                           int64_t count, plsh_report *report, plsh_error *error);
+                                           int64_t count, plsh_stats *stats, plsh_error *error);
 
 /* Bytes of workspace that any append, attend or step of up to `count` tokens in each of the caches
  * needs, however long they become. One workspace serves one call at a time, of any caches for which

@@ -124,7 +124,7 @@ PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_he
  * that causality leaves (also for auto, which is not resolved here, and for user labels whose
  * blocks are not contiguous). 0 <= begin <= end <= length; for begin == end the result is empty. */
 PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length,
-                                     plsh_block queries, plsh_block *keys, plsh_error *error);
+                                     plsh_range queries, plsh_range *keys, plsh_error *error);
 
 /* The same in rows, of one head of a descriptor (head = -1: of all) whose queries are all its keys:
  * the least range of rows that holds every key that the rows rows.begin .. rows.end - 1 can see, in
@@ -132,7 +132,7 @@ PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t
  * the other rows of this range. A call on its queries and these keys gives its part of the whole
  * result (plsh_extent_part, below). */
 PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head,
-                                          plsh_block rows, plsh_block *keys, plsh_error *error);
+                                          plsh_range rows, plsh_range *keys, plsh_error *error);
 
 /* The extent of a part of longer rows: the rows queries.begin .. queries.end - 1 of q and o, the
  * rows keys.begin .. keys.end - 1 of k and v, of `sequences` packed sequences that begin and end at
@@ -144,8 +144,8 @@ PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64
  *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o, .extent = &extent};
  *
  * where q, k, v and o are the rows of the part. */
-PLSH_API void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block queries,
-                               plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
+PLSH_API void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_range queries,
+                               plsh_range keys, int64_t *query_offsets, int64_t *key_offsets,
                                plsh_place *places, plsh_extent *extent);
 
 #ifdef __cplusplus

@@ -25,11 +25,11 @@
  *     plsh_attention whole = {.heads = 8, .queries = n, .keys = n, .head_dim = 64,
  *                             .causal = true, .head = head, .head_count = 8};
  *     plsh_mpi_plan *plan;
- *     plsh_mpi_report report;
+ *     plsh_mpi_stats stats;
  *     if (plsh_mpi_plan_create(&whole, NULL, MPI_COMM_WORLD, &plan, &error)) ...
- *     const plsh_block rows = plsh_mpi_plan_rows(plan, -1);
+ *     const plsh_range rows = plsh_mpi_plan_rows(plan, -1);
  *     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o};   // rows.end - rows.begin rows each
- *     if (plsh_mpi_plan_forward(plan, &arrays, &report, &error)) ...
+ *     if (plsh_mpi_plan_forward(plan, &arrays, &stats, &error)) ...
  *     plsh_mpi_plan_destroy(plan);
  *
  * Calls are collective: every rank of the communicator makes the same ones in the same order, with
@@ -60,12 +60,12 @@ extern "C" {
 #endif
 
 /* Counts of one call on this rank. */
-typedef struct plsh_mpi_report {
-    plsh_report attention; /* of the own rows: for the whole, add up pairs over the ranks */
-    int64_t bytes_sent; /* of rows, gradients and summaries; a broadcast counts once per receiver;
-                           the few bytes of plsh_mpi_agree are not counted */
-    double waited;      /* seconds that this rank spent waiting for others */
-} plsh_mpi_report;
+typedef struct plsh_mpi_stats {
+    plsh_stats attention; /* of the own rows: for the whole, add up pairs over the ranks */
+    int64_t bytes_sent;   /* of rows, gradients and summaries; a broadcast counts once per receiver;
+                             the few bytes of plsh_mpi_agree are not counted */
+    double waited;        /* seconds that this rank spent waiting for others */
+} plsh_mpi_stats;
 
 /* The first row of a rank (0 <= rank <= ranks) where rows are distributed evenly: floor(rows rank /
  * ranks). */
@@ -92,8 +92,8 @@ PLSH_API void plsh_mpi_plan_destroy(plsh_mpi_plan *plan);
 
 /* The rows of k and v of a rank (-1: this one), and those of q and o, which are the same ones where
  * queries are all keys. */
-PLSH_API plsh_block plsh_mpi_plan_rows(const plsh_mpi_plan *plan, int rank);
-PLSH_API plsh_block plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank);
+PLSH_API plsh_range plsh_mpi_plan_rows(const plsh_mpi_plan *plan, int rank);
+PLSH_API plsh_range plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank);
 
 /* The head as the plan runs it (auto resolved), with the reason in words; as plsh_plan_head. */
 PLSH_API plsh_head plsh_mpi_plan_head(const plsh_mpi_plan *plan, int64_t head, const char **reason);
@@ -106,17 +106,17 @@ PLSH_API const char *plsh_mpi_plan_isa(const plsh_mpi_plan *plan);
  *
  * A certificate is against the whole text. For it, ranks fetch all rows whose keys may weigh more
  * than 2^-26 of a row (exact: eps / 4), whatever the method; the rows beyond are bounded by the
- * largest norm of a key and the range of all values. The report's error_bound is that of the own
- * rows. */
+ * largest norm of a key and the range of all values. The error_bound of the stats is that of the
+ * own rows. */
 PLSH_API plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *arrays,
-                                           plsh_mpi_report *report, plsh_error *error);
+                                           plsh_mpi_stats *stats, plsh_error *error);
 
 /* Collective. The arrays of plsh_plan_backward for the own rows; `extent` is NULL, `some_keys`
  * false. d_k and d_v are the gradients of the own rows by all ranks' queries: those of halo rows
  * are sent back to the rank that owns the rows and added in a fixed order. d_decay is the sum over
  * all ranks, the same on each. Halos are fetched again: nothing is kept from the forward pass. */
 PLSH_API plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arrays,
-                                            plsh_mpi_report *report, plsh_error *error);
+                                            plsh_mpi_stats *stats, plsh_error *error);
 
 /* ---- Agreement -------------------------------------------------------------- */
 

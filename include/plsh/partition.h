@@ -10,7 +10,7 @@
  * the same answer on every thread and machine.
  *
  *     plsh_partition set = plsh_partition_default(64.0, 20);
- *     plsh_block block;
+ *     plsh_range block;
  *     plsh_partition_block(&set, 7, 123456789, &block);   // draw 7 of 20
  *
  * Positions are those with |i| < 2^62. */
@@ -56,10 +56,10 @@ typedef struct plsh_partition {
     int64_t label_count;
 } plsh_partition;
 
-/* Positions begin <= i < end. A block without an end has INT64_MIN, INT64_MAX. */
-typedef struct plsh_block {
+/* The positions or rows begin <= i < end. A block of unbounded width is INT64_MIN .. INT64_MAX. */
+typedef struct plsh_range {
     int64_t begin, end;
-} plsh_block;
+} plsh_range;
 
 /* "binning", "integer", ..., and "iid", "stratified": the names in the order of the enums, NULL at
  * the end; and the value of a name. */
@@ -79,7 +79,7 @@ PLSH_API plsh_status plsh_partition_check(const plsh_partition *set, plsh_error 
 /* The block of draw `sample` that holds `position`. For PLSH_SCHEME_LABELS: the
  * run of equal labels around it. */
 PLSH_API void plsh_partition_block(const plsh_partition *set, int64_t sample, int64_t position,
-                                   plsh_block *block);
+                                   plsh_range *block);
 
 /* Do two positions share a block in that draw (for labels: have equal labels)? */
 PLSH_API bool plsh_partition_same(const plsh_partition *set, int64_t sample, int64_t i, int64_t j);

@@ -31,7 +31,7 @@ typedef struct plsh_ranks {
      * rank has rows.begin .. rows.end - 1 of q, k, v and o. lse is [heads, own rows]; certificate
      * and extent are NULL; dropout counts heads and rows from the first of `whole`. `backward`:
      * gradients will be asked for; d_decay is the group's sum. */
-    plsh_status (*plan)(void *context, const plsh_attention *whole, plsh_block rows, bool backward,
+    plsh_status (*plan)(void *context, const plsh_attention *whole, plsh_range rows, bool backward,
                         void **plan, plsh_error *error);
     void (*plan_destroy)(void *plan); /* NULL is fine */
     plsh_status (*forward)(void *plan, const plsh_forward *arrays, plsh_error *error);
@@ -75,8 +75,8 @@ PLSH_API plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, 
 
 /* Which of `windows` windows this rank's group has; and which of `rows` rows of a group are this
  * rank's: part i of p begins at floor(count i / p). */
-PLSH_API plsh_block plsh_ranks_windows(const plsh_ranks *ranks, int64_t windows);
-PLSH_API plsh_block plsh_ranks_rows(const plsh_ranks *ranks, int64_t rows);
+PLSH_API plsh_range plsh_ranks_windows(const plsh_ranks *ranks, int64_t windows);
+PLSH_API plsh_range plsh_ranks_rows(const plsh_ranks *ranks, int64_t rows);
 
 #ifdef __cplusplus
 }

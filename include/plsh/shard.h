@@ -62,11 +62,11 @@ enum { PLSH_SHARD_OUTLIERS = 16 };
 /* A tile of keys that is fetched by itself: one of largest norm of its kv head. The same on all
  * parts, but for `queries`. */
 typedef struct plsh_shard_outlier {
-    plsh_block rows;
+    plsh_range rows;
     int64_t tile;
     int part; /* that has it */
     float norm;
-    plsh_block queries; /* the own ones that see it */
+    plsh_range queries; /* the own ones that see it */
 } plsh_shard_outlier;
 
 /* Heads that are treated alike: neighbours of one kv head, or all heads of several kv heads. */
@@ -75,18 +75,18 @@ typedef struct plsh_shard_unit {
     bool fades;   /* exact: needs are found from the data */
     bool asks;    /* this call finds its needs from the data: it fades, or has a certificate */
     int64_t head, heads, kv_head, kv_heads;
-    plsh_block *reach;     /* [parts], rows of k that the part's queries see by the descriptor */
-    plsh_block *need;      /* [parts], rows of k that they are to have in this call */
+    plsh_range *reach;     /* [parts], rows of k that the part's queries see by the descriptor */
+    plsh_range *need;      /* [parts], rows of k that they are to have in this call */
     int64_t *fetches;      /* [parts], a bit mask: the outliers that the part must fetch */
-    plsh_block reach_near; /* the own queries that need no foreign rows, by the descriptor */
-    plsh_block near;       /* the same in this call */
+    plsh_range reach_near; /* the own queries that need no foreign rows, by the descriptor */
+    plsh_range near;       /* the same in this call */
     plsh_shard_outlier outlier[PLSH_SHARD_OUTLIERS]; /* where it fades */
     int outliers;
 } plsh_shard_unit;
 
 /* What a part tells the others of a unit that asks: its need and fetches. */
 typedef struct plsh_shard_need {
-    plsh_block rows;
+    plsh_range rows;
     int64_t outliers;
 } plsh_shard_need;
 
@@ -120,8 +120,8 @@ typedef struct plsh_shard {
     int parts, part;
     bool one_range;
     plsh_attention whole; /* zeros replaced, one head per head; pointers to copies */
-    plsh_block *rows;     /* [parts], of k and v */
-    plsh_block *queries;  /* [parts], those of q in numbers of keys' rows */
+    plsh_range *rows;     /* [parts], of k and v */
+    plsh_range *queries;  /* [parts], those of q in numbers of keys' rows */
     plsh_shard_unit *unit;
     int64_t units;
     plsh_shard_exchange *exchange; /* after plsh_shard_prepare */
@@ -139,7 +139,7 @@ PLSH_API void plsh_shard_destroy(plsh_shard *shard); /* NULL is fine */
 
 /* Which rows of k do the unit's heads see from these queries, by the descriptor? */
 PLSH_API plsh_status plsh_shard_reach(const plsh_shard *shard, const plsh_shard_unit *unit,
-                                      plsh_block queries, plsh_block *keys, plsh_error *error);
+                                      plsh_range queries, plsh_range *keys, plsh_error *error);
 
 /* Resets need and near of all units to those of the descriptor. Call it before every call but the
  * first. */

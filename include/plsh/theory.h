@@ -152,9 +152,10 @@ PLSH_API double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double
 /* The quantities of an attention instance that its error depends on. P is the attention without
  * bias, P* the attention with it; their rows sum to 1. */
 typedef struct plsh_instance {
-    double p_norm; /* ||P||_{2,inf}, the largest Euclidean norm of a row */
-    double beta;   /* beta*_P = min_i sum_j P_ij L*_ij */
-    double spread; /* max_i sum_j P*_ij sqrt(1 / L*_ij - 1) */
+    double p_norm;    /* ||P||_{2,inf}, the largest Euclidean norm of a row */
+    double beta;      /* beta*_P = min_i sum_j P_ij L*_ij */
+    double variation; /* max_i sum_j P*_ij sqrt(1 / L*_ij - 1): the coefficient of variation of a
+                         mask entry, which is 1 with probability L*_ij, weighed by P* */
 } plsh_instance;
 
 /* All from q and k, [n, dim] floats without gaps, O(n^2 dim) in double.
@@ -173,9 +174,9 @@ PLSH_API double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, d
  * (at most 2 ||V||_max). No condition: Theorem 2.2 needs Delta_P < beta. */
 PLSH_API double plsh_output_bound(double delta_p, double beta, double range);
 
-/* Before drawing: E|T~*_i - T*_i| <= spread range / sqrt(s) for every row and column, s independent
- * draws. No n, no beta. For equal scores the spread is at most pi / 2. */
-PLSH_API double plsh_output_expectation(double spread, int64_t s, double range);
+/* Before drawing: E|T~*_i - T*_i| <= variation range / sqrt(s) for every row and column, s
+ * independent draws. No n, no beta. For equal scores the variation is at most pi / 2. */
+PLSH_API double plsh_output_expectation(double variation, int64_t s, double range);
 
 /* ---- The paper's bounds, as published --------------------------------------
  *

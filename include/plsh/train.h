@@ -46,8 +46,8 @@ typedef struct plsh_train_options {
     const char
         *adapter; /* a PEFT adapter to continue training (its layers, and lora_targets), or NULL */
     const plsh_ranks *ranks; /* that share the work, see below; NULL: one process. Not copied */
-    int64_t passes; /* calls of plsh_trainer_accumulate before an update; 0 = 1. Used with ranks
-                       only: they add up their gradients in the last call */
+    int64_t micro_batches;   /* calls of plsh_trainer_accumulate before an update; 0 = 1. Used with
+                                ranks only: they add up their gradients in the last call */
 } plsh_train_options;
 
 typedef struct plsh_trainer plsh_trainer;
@@ -288,8 +288,8 @@ typedef struct plsh_train_run_options { /* strings and settings are kept, not co
 
 typedef struct plsh_train_run plsh_train_run;
 
-/* A step uses the `batch` windows of the trainer's options times its `passes`. The trainer and the
- * corpus outlive the run. PLSH_STATUS_OVERFLOW: the run has more than 2^63 tokens. */
+/* A step uses the `batch` windows of the trainer's options times its `micro_batches`. The trainer
+ * and the corpus outlive the run. PLSH_STATUS_OVERFLOW: the run has more than 2^63 tokens. */
 PLSH_API plsh_status plsh_train_run_open(plsh_train_run **out, plsh_trainer *trainer,
                                          const plsh_corpus *corpus,
                                          const plsh_train_run_options *options, plsh_error *error);

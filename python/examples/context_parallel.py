@@ -28,7 +28,7 @@ class Block(nn.Module):
         parts = self.qkv(self.norm1(x)).view(*x.shape[:2], 3 * HEADS, -1).transpose(1, 2)
         q, k, v = parts.chunk(3, dim=1)
         if dist.is_initialized():
-            o = plsh.torch.context_parallel(q, k, v, sigma=[2, 4, 8, 16], report=self.traffic)
+            o = plsh.torch.context_parallel(q, k, v, sigma=[2, 4, 8, 16], traffic=self.traffic)
         else:
             o = plsh.torch.attention(q, k, v, sigma=[2, 4, 8, 16])
         x = x + self.out(o.transpose(1, 2).reshape(x.shape))

@@ -33,7 +33,7 @@ def pool(tmp_path_factory):
     pool.close()
 
 
-def inputs(batch=1, n=N, dim=16, value_dim=24, spread=1.0, dtype="float32", rows_first=False,
+def inputs(batch=1, n=N, dim=16, value_dim=24, key_scale=1.0, dtype="float32", rows_first=False,
            huge=False):
     """q, k, v and the gradient of o; the same in every process."""
     generator = torch.Generator().manual_seed(3)
@@ -41,7 +41,7 @@ def inputs(batch=1, n=N, dim=16, value_dim=24, spread=1.0, dtype="float32", rows
     for heads, d in ((HEADS, dim), (KV_HEADS, dim), (KV_HEADS, value_dim), (HEADS, value_dim)):
         x = torch.randn(batch, n, heads, d, generator=generator).transpose(1, 2)
         made.append((x if rows_first else x.contiguous()).to(getattr(torch, dtype)))
-    made[1] = made[1] * spread + 1.0  # keys have a mean
+    made[1] = made[1] * key_scale + 1.0  # keys have a mean
     if huge:
         made[1][:, :, 123] *= 15
     return made
@@ -55,7 +55,7 @@ def solve(group, sizes, data, options, learn):
     q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
     sigma = torch.tensor(SIGMA, requires_grad=learn)
     traffic = plsh.torch.Traffic()
-    more = {} if group is None else {"group": group, "report": traffic}
+    more = {} if group is None else {"group": group, "traffic": traffic}
     run = plsh.torch.attention if group is None else plsh.torch.context_parallel
     if "segments" in options:
         options = dict(options)
@@ -160,13 +160,13 @@ def compare_decay(pool, options, sizes=(160, 90, 150)):
 # ---- what exact leaves out, what travels -------------------------------------------------------
 
 
-def exact_rows(group, sizes, spread, causal, eps):
+def exact_rows(group, sizes, key_scale, causal, eps):
     rank = torch.distributed.get_rank(group)
     begin, rows = sum(sizes[:rank]), sizes[rank]
-    q, k, v, _ = (x[:, :, begin:begin + rows] for x in inputs(n=sum(sizes), spread=spread, huge=spread == 1.0))
+    q, k, v, _ = (x[:, :, begin:begin + rows] for x in inputs(n=sum(sizes), key_scale=key_scale, huge=key_scale == 1.0))
     traffic = plsh.torch.Traffic()
     o = plsh.torch.context_parallel(q, k, v, sigma=SIGMA, causal=causal, eps=eps, group=group,
-                                    report=traffic)
+                                    traffic=traffic)
     return o.numpy(), traffic.sent
 
 
@@ -175,11 +175,11 @@ def test_exact_keeps_to_eps(pool, causal):
     """Rows are off by at most what eps allows (2 max|v| eps), also for a coarse eps, and fewer keys
     travel then; keys of all sizes, one of them huge."""
     sizes, sent = [400, 300, 400], []
-    for spread in (0.1, 1.0, 6.0):
-        q, k, v, _ = inputs(n=sum(sizes), spread=spread, huge=spread == 1.0)
+    for key_scale in (0.1, 1.0, 6.0):
+        q, k, v, _ = inputs(n=sum(sizes), key_scale=key_scale, huge=key_scale == 1.0)
         exact = plsh.torch.attention(q, k, v, sigma=SIGMA, causal=causal, method="dense").numpy()
         for eps in (0.0, 1e-3, 0.1):
-            parts = pool.run(3, exact_rows, sizes, spread, causal, eps)
+            parts = pool.run(3, exact_rows, sizes, key_scale, causal, eps)
             found = np.concatenate([x for x, _ in parts], axis=2)
             most = 2 * float(v.abs().max()) * (eps or 2**-24) / (1 - eps)
             assert abs(found - exact).max() <= most + 4e-6
@@ -271,8 +271,8 @@ def bad_window(q, k, v, options):
     return q, k, v, {**options, "method": "window", "window": -3}
 
 
-def bad_report(q, k, v, options):
-    return q, k, v, {**options, "report": {}}
+def bad_traffic(q, k, v, options):
+    return q, k, v, {**options, "traffic": {}}
 
 
 ERRORS = [
@@ -285,7 +285,7 @@ ERRORS = [
     (more_queries, "ValueError", "rank 1: k: 60 rows for 120 queries"),
     (recording, "ValueError", "rank 1: not the same gradients recorded as rank 0"),
     (bad_window, "ValueError", "rank 1: window=-3: is positive"),
-    (bad_report, "TypeError", "rank 1: report: is dict, must be a plsh.torch.Traffic"),
+    (bad_traffic, "TypeError", "rank 1: traffic: is dict, must be a plsh.torch.Traffic"),
 ]
 
 

@@ -59,7 +59,7 @@ def test_scratch(folder):
 
 
 def test_initial_weights(folder):
-    """The spread of new weights is that of transformers, tensor by tensor."""
+    """The standard deviation of new weights is that of transformers, tensor by tensor."""
     plsh("train", "--fresh", folder / "model/config.json", "--tokenizer", folder / "model",
          "--text", folder / "text.txt", "--context", 64, "--steps", 1, "--lr", 0,
          "--weight-decay", 0, "--out", folder / "out")

@@ -81,8 +81,8 @@ def test_instance(rng):
     assert found.p_norm == pytest.approx(np.linalg.norm(p, axis=1).max(), rel=1e-5)
     assert found.beta == pytest.approx((p * bias).sum(axis=1).min(), rel=1e-5)
     weights = np.tril(scores) * bias
-    spread = weights * np.sqrt(1 / bias - 1) / weights.sum(axis=1, keepdims=True)
-    assert found.spread == pytest.approx(spread.sum(axis=1).max(), rel=1e-5)
+    variation = weights * np.sqrt(1 / bias - 1) / weights.sum(axis=1, keepdims=True)
+    assert found.variation == pytest.approx(variation.sum(axis=1).max(), rel=1e-5)
     assert plsh.output_bound(found, 80, 16.0, 10**9, 1.0) < 0.1
     assert plsh.output_bound(found, 80, 16.0, 1, 1.0) == 1.0
     assert plsh.paper_output_bound(found, 80, 16.0, 1, 1.0) == np.inf

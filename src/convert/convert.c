@@ -260,7 +260,7 @@ static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-static plsh_status plan(conversion *c, plsh_error *error) {
+static plsh_status list_items(conversion *c, plsh_error *error) {
     const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
     void *memory;
     plsh_status status = plsh_allocate(&memory, plsh_weights_count(c->weights) + 1, sizeof(item),
@@ -325,7 +325,7 @@ static void merge_row(const merge *m, const item *it, int64_t at, float *row) {
     }
 }
 
-static plsh_status report(conversion *c, size_t more, plsh_error *error) {
+static plsh_status show_progress(conversion *c, size_t more, plsh_error *error) {
     c->written += more;
     const plsh_convert_options *o = c->options;
     if (!o->progress || o->progress(o->context, c->written, plsh_weights_writer_size(c->writer)))
@@ -360,7 +360,7 @@ static plsh_status write_ordered_vector(conversion *c, const item *it, plsh_erro
     for (int64_t i = 0; i < count; i++) to[i] = from[from_row_of(c, it, i)];
     status = plsh_weights_writer_rows(c->writer, to, 1, error);
     plsh_release(memory);
-    return status ? status : report(c, (size_t)count * sizeof(float), error);
+    return status ? status : show_progress(c, (size_t)count * sizeof(float), error);
 }
 
 static plsh_status write_rows(conversion *c, const item *it, const merge *m, plsh_error *error) {
@@ -378,7 +378,7 @@ static plsh_status write_rows(conversion *c, const item *it, const merge *m, pls
         status = plsh_weights_writer_rows(c->writer, values, some, error);
         size_t bytes = (size_t)(some * columns / plsh_weight_type_block(it->to.type)) *
                        plsh_weight_type_bytes(it->to.type);
-        if (!status) status = report(c, bytes, error);
+        if (!status) status = show_progress(c, bytes, error);
     }
     plsh_release(memory);
     return status;
@@ -391,7 +391,7 @@ static plsh_status write_item(conversion *c, const item *it, plsh_error *error) 
     if (as_is) {
         plsh_status status =
             plsh_weights_writer_bytes(c->writer, it->from->data, it->from->size, error);
-        return status ? status : report(c, it->from->size, error);
+        return status ? status : show_progress(c, it->from->size, error);
     }
     if (reordered && is_vector(it->from)) return write_ordered_vector(c, it, error);
     merge m;
@@ -540,7 +540,7 @@ plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *co
     plsh_status status = check_options(options, c.to_gguf, error);
     if (!status) status = open_input(&c, error);
     if (!status) status = check_modules(&c, error);
-    if (!status) status = plan(&c, error);
+    if (!status) status = list_items(&c, error);
     if (!status) status = c.to_gguf ? write_gguf(&c, error) : write_folder(&c, error);
     if (!status && converted) *converted = c.done;
     plsh_release(c.items);

@@ -10,10 +10,10 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Blocks are intervals, so none begins before that of the first query, nor ends after that of the
  * last. */
-static plsh_block reach_sampled(const plsh_partition *set, plsh_block queries, int64_t length) {
-    plsh_block reach = queries, block;
+static plsh_range reach_sampled(const plsh_partition *set, plsh_range queries, int64_t length) {
+    plsh_range reach = queries, block;
     if (set->scheme == PLSH_SCHEME_LABELS && !plsh_partition_contiguous(set, length))
-        return (plsh_block){0, length};
+        return (plsh_range){0, length};
     for (int64_t m = 0; m < set->samples; m++) {
         plsh_partition_block(set, m, queries.begin, &block);
         reach.begin = least(reach.begin, block.begin);
@@ -23,14 +23,14 @@ static plsh_block reach_sampled(const plsh_partition *set, plsh_block queries, i
     return reach;
 }
 
-plsh_block plsh_reach_keys(const plsh_head *head, bool causal, int64_t length, plsh_block queries) {
+plsh_range plsh_reach_keys(const plsh_head *head, bool causal, int64_t length, plsh_range queries) {
     if (!plsh_method_is_sampled(head->method))
         return plsh_reach_visible(head, causal, length, queries);
-    const plsh_block all = reach_sampled(&head->partition, queries, length);
-    return (plsh_block){most(all.begin, 0), causal ? queries.end : least(all.end, length)};
+    const plsh_range all = reach_sampled(&head->partition, queries, length);
+    return (plsh_range){most(all.begin, 0), causal ? queries.end : least(all.end, length)};
 }
 
-static plsh_status check_range(const char *what, plsh_block range, int64_t length,
+static plsh_status check_range(const char *what, plsh_range range, int64_t length,
                                plsh_error *error) {
     if (0 <= range.begin && range.begin <= range.end && range.end <= length) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "%s %lld to %lld; 0 <= begin <= end <= %lld", what,
@@ -47,8 +47,8 @@ static plsh_status check_labels(const plsh_head *head, int64_t h, int64_t length
                      (long long)head->partition.label_count, (long long)length);
 }
 
-plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, plsh_block queries,
-                            plsh_block *keys, plsh_error *error) {
+plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, plsh_range queries,
+                            plsh_range *keys, plsh_error *error) {
     plsh_shape shape = {.heads = 1, .head_dim = 1, .head = head, .head_count = 1};
     plsh_status status = plsh_check_shape(&shape, error);
     if (!status && (length < 0 || length > PLSH_POSITIONS))
@@ -57,7 +57,7 @@ plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, 
     if (!status) status = check_range("queries", queries, length, error);
     if (!status) status = check_labels(head, 0, length, error);
     if (status) return status;
-    *keys = (plsh_block){queries.begin, queries.begin};
+    *keys = (plsh_range){queries.begin, queries.begin};
     const plsh_head checked = plsh_check_head(&shape, 0);
     if (queries.begin < queries.end) *keys = plsh_reach_keys(&checked, causal, length, queries);
     return status;
@@ -66,7 +66,7 @@ plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, 
 /* ---- Rows of packed sequences ---------------------------------------------------------------- */
 
 /* What one head of the rows sees, added to *keys. */
-static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_block rows, plsh_block *keys,
+static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_range rows, plsh_range *keys,
                             plsh_error *error) {
     const plsh_shape shape = plsh_attention_shape(a);
     const plsh_head head = plsh_check_head(&shape, h);
@@ -74,12 +74,12 @@ static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_block rows,
     const int64_t *offset = a->sequences ? a->key_offsets : whole;
     for (int64_t x = 0; x < (a->sequences ? a->sequences : 1); x++) {
         const int64_t first = offset[x], length = offset[x + 1] - first;
-        const plsh_block queries = {most(rows.begin, first) - first,
+        const plsh_range queries = {most(rows.begin, first) - first,
                                     least(rows.end, offset[x + 1]) - first};
         if (queries.begin >= queries.end) continue;
         plsh_status status = check_labels(&head, h, length, error);
         if (status) return status;
-        const plsh_block seen = plsh_reach_keys(&head, a->causal, length, queries);
+        const plsh_range seen = plsh_reach_keys(&head, a->causal, length, queries);
         keys->begin = least(keys->begin, first + seen.begin);
         keys->end = most(keys->end, first + seen.end);
     }
@@ -95,8 +95,8 @@ static plsh_status check_same_rows(const plsh_attention *a, plsh_error *error) {
                      "the reach of rows: queries and keys are not the same rows");
 }
 
-plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, plsh_block rows,
-                                 plsh_block *keys, plsh_error *error) {
+plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, plsh_range rows,
+                                 plsh_range *keys, plsh_error *error) {
     plsh_attention a;
     plsh_status status = plsh_attention_check(attention, &a, error);
     if (!status) status = check_same_rows(&a, error);
@@ -105,7 +105,7 @@ plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, 
         status = plsh_fail(error, PLSH_STATUS_INVALID, "head %lld; -1 (all) to %lld",
                            (long long)head, (long long)a.heads - 1);
     if (status) return status;
-    plsh_block seen = rows;
+    plsh_range seen = rows;
     const int64_t first = head < 0 ? 0 : head, end = head < 0 ? a.heads : head + 1;
     for (int64_t h = first; !status && h < end; h++) status = add_head(&a, h, rows, &seen, error);
     if (!status) *keys = seen;
@@ -114,12 +114,12 @@ plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, 
 
 /* ---- The rows of a part ---------------------------------------------------------------------- */
 
-static int64_t clamp(int64_t row, plsh_block range) {
+static int64_t clamp(int64_t row, plsh_range range) {
     return most(range.begin, least(row, range.end));
 }
 
-void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block queries,
-                      plsh_block keys, int64_t *query_offsets, int64_t *key_offsets,
+void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_range queries,
+                      plsh_range keys, int64_t *query_offsets, int64_t *key_offsets,
                       plsh_place *places, plsh_extent *extent) {
     const int64_t begin = least(queries.begin, keys.begin), end = most(queries.end, keys.end);
     const int64_t whole[2] = {0, end};
@@ -129,8 +129,8 @@ void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_block quer
     for (int64_t x = 0; x < sequences; x++) {
         const int64_t first = offsets[x], last = offsets[x + 1];
         if (last <= begin || first >= end || first == last) continue;
-        const plsh_block q = {clamp(first, queries), clamp(last, queries)};
-        const plsh_block k = {clamp(first, keys), clamp(last, keys)};
+        const plsh_range q = {clamp(first, queries), clamp(last, queries)};
+        const plsh_range k = {clamp(first, keys), clamp(last, keys)};
         plsh_place place = {q.begin - first, k.begin - first};
         if (q.begin == q.end) place.query = k.begin == k.end ? 0 : place.key;
         if (k.begin == k.end) place.key = place.query;

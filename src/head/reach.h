@@ -7,13 +7,13 @@
 /* The keys of a sequence of `length` of them that queries at these positions may see, for methods
  * that do not sample; of a head that passed plsh_check_head. Queries may lie beyond the keys.
  * Tiles and decoding ask this for every step, so it is inline. */
-static inline plsh_block plsh_reach_visible(const plsh_head *head, bool causal, int64_t length,
-                                            plsh_block queries) {
-    plsh_block keys = {0, causal && queries.end < length ? queries.end : length}, near = keys;
+static inline plsh_range plsh_reach_visible(const plsh_head *head, bool causal, int64_t length,
+                                            plsh_range queries) {
+    plsh_range keys = {0, causal && queries.end < length ? queries.end : length}, near = keys;
     if (head->method == PLSH_METHOD_WINDOW) {
-        near = (plsh_block){queries.begin - head->window + 1, queries.end + head->window - 1};
+        near = (plsh_range){queries.begin - head->window + 1, queries.end + head->window - 1};
     } else if (head->method == PLSH_METHOD_FIXED) {
-        near = (plsh_block){queries.begin / head->block * head->block,
+        near = (plsh_range){queries.begin / head->block * head->block,
                             ((queries.end - 1) / head->block + 1) * head->block};
     }
     if (near.begin > keys.begin) keys.begin = near.begin;
@@ -22,6 +22,6 @@ static inline plsh_block plsh_reach_visible(const plsh_head *head, bool causal, 
 }
 
 /* The same for every method; there is a query, and queries lie among the keys. */
-plsh_block plsh_reach_keys(const plsh_head *head, bool causal, int64_t length, plsh_block queries);
+plsh_range plsh_reach_keys(const plsh_head *head, bool causal, int64_t length, plsh_range queries);
 
 #endif

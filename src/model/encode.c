@@ -12,7 +12,7 @@ enum { MLP_ROWS = 256 }; /* at once, so that the MLP's memory does not grow with
 typedef struct encoder {
     const plsh_model *model;
     const plsh_encoding *encoding;
-    plsh_block own;                    /* the rows of this rank */
+    plsh_range own;                    /* the rows of this rank */
     plsh_sequence_attention attention; /* of the layer at hand */
     int64_t *position;                 /* of each within its sequence */
 } encoder;
@@ -23,7 +23,7 @@ static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_e
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s is not an encoder; it has sessions instead", c->family->name);
     }
-    plsh_block own = plsh_ranks_rows(e->ranks, e->count);
+    plsh_range own = plsh_ranks_rows(e->ranks, e->count);
     if (e->count < 1 || !e->ids || (!e->hidden && own.end > own.begin) || e->sequences < 0 ||
         (e->sequences && !e->offsets)) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
@@ -52,7 +52,7 @@ static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_e
 /* The position of every own token within its sequence; 0 for what is in none. */
 static void fill_positions(const encoder *e) {
     const plsh_encoding *from = e->encoding;
-    const plsh_block own = e->own;
+    const plsh_range own = e->own;
     if (!from->offsets) {
         for (int64_t i = own.begin; i < own.end; i++) e->position[i - own.begin] = i;
         return;

@@ -174,7 +174,7 @@ static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_plac
     for (int64_t i = 0; i < rows * hidden; i++) y[i] += to[i];
 }
 
-/* y += down(act(up x)), block after block of rows. */
+/* y += down(act(up x)), in chunks of rows. */
 static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
                     const float *x, float *y) {
     const plsh_model_config *c = &pass->model->config;

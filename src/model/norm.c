@@ -127,13 +127,13 @@ PLSH_CLONES static void backward_row(const plsh_norm *norm, int64_t parts, const
     }
 }
 
-static void backward_block(void *context, int64_t block, int slot) {
+static void backward_chunk(void *context, int64_t chunk, int slot) {
     const norm_job *p = context;
-    const int64_t width = p->norm->width, end = (block + 1) * PLSH_NORM_BLOCK;
-    float *sums = p->partial + block * 2 * width;
+    const int64_t width = p->norm->width, end = (chunk + 1) * PLSH_NORM_CHUNK;
+    float *sums = p->partial + chunk * 2 * width;
     (void)slot;
     memset(sums, 0, sizeof(float) * 2 * (size_t)width);
-    for (int64_t r = block * PLSH_NORM_BLOCK; r < end && r < p->shape.rows; r++)
+    for (int64_t r = chunk * PLSH_NORM_CHUNK; r < end && r < p->shape.rows; r++)
         backward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride, p->dy + r * p->dy_stride,
                      p->to ? p->to + r * p->to_stride : NULL, sums, sums + width);
 }
@@ -142,7 +142,7 @@ void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float
                         const float *dy, int64_t dy_stride, float *dx, int64_t dx_stride, float *dw,
                         float *db, float *partial, int threads) {
     const int64_t width = norm->width,
-                  blocks = (shape.rows + PLSH_NORM_BLOCK - 1) / PLSH_NORM_BLOCK;
+                  chunks = (shape.rows + PLSH_NORM_CHUNK - 1) / PLSH_NORM_CHUNK;
     norm_job p = {.norm = norm,
                   .shape = shape,
                   .x = x,
@@ -151,8 +151,8 @@ void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float
                   .dy_stride = dy_stride,
                   .to_stride = dx_stride,
                   .partial = partial};
-    plsh_thread_run(threads, blocks, backward_block, &p);
-    for (int64_t b = 0; b < blocks; b++) {
+    plsh_thread_run(threads, chunks, backward_chunk, &p);
+    for (int64_t b = 0; b < chunks; b++) {
         const float *sums = partial + b * 2 * width;
         for (int64_t c = 0; dw && c < width; c++) dw[c] += sums[c];
         for (int64_t c = 0; db && c < width; c++) db[c] += sums[width + c];

@@ -29,9 +29,9 @@ void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float 
                        int64_t y_stride, int threads);
 
 /* dx += the gradient of x given dy (dx may not be dy); dw += and db += those of weight and bias,
- * where they are not NULL: sums over rows in blocks of PLSH_NORM_BLOCK, then over blocks, so that
- * the bits do not depend on the threads. partial: [blocks][2][width] for them. */
-enum { PLSH_NORM_BLOCK = 64 };
+ * where they are not NULL: sums over rows in chunks of PLSH_NORM_CHUNK, then over chunks, so that
+ * the bits do not depend on the threads. partial: [chunks][2][width] for them. */
+enum { PLSH_NORM_CHUNK = 64 };
 void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float *x,
                         const float *dy, int64_t dy_stride, float *dx, int64_t dx_stride, float *dw,
                         float *db, float *partial, int threads);

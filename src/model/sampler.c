@@ -102,7 +102,7 @@ plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *logits, int6
     return status;
 }
 
-/* sum of e^(x - top), and of (x - top) e^(x - top), in blocks whose sums are added in double. */
+/* sum of e^(x - top), and of (x - top) e^(x - top), in chunks whose sums are added in double. */
 PLSH_CLONES static void sum_block(const float *x, float top, int count, float *e, float *xe) {
     float sum[16] = {0}, weighted[16] = {0};
     for (int i = 0; i < count; i += 16) {

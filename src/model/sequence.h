@@ -19,7 +19,7 @@ typedef struct plsh_sequences {
     int64_t count;          /* 0: one sequence, no offsets */
     const int64_t *offsets; /* [count + 1] */
     const plsh_ranks *ranks;
-    plsh_block own; /* this rank's rows; without ranks not looked at */
+    plsh_range own; /* this rank's rows; without ranks not looked at */
 } plsh_sequences;
 
 /* For layer l with this choice (NULL: its own); backward: gradients will be asked for. The plan

@@ -18,7 +18,7 @@ typedef struct plsh_mpi_call {
  * has them. o and d_q where the user's are, or at `o`, `d_q`, in the user's layout; so with lse,
  * which is [heads][own queries]. */
 typedef struct plsh_mpi_part {
-    plsh_block queries, keys;
+    plsh_range queries, keys;
     const plsh_plan *plan;
     bool some_keys; /* backward: other parts have the rest */
     bool certifies; /* forward: its certificate is that of the queries */

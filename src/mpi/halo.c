@@ -4,21 +4,21 @@
 #include "mpi/merge.h"
 
 /* The rows of `rank` that a far call has. */
-static plsh_block rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
+static plsh_range rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                             const plsh_mpi_far *far, int rank) {
-    if (rank == plan->rank) return (plsh_block){0, 0};
-    const plsh_block rows = plsh_block_common(far->keys, plan->shard->rows[rank]);
-    return far->outlier ? rows : plsh_block_common(rows, unit->shard->need[plan->rank]);
+    if (rank == plan->rank) return (plsh_range){0, 0};
+    const plsh_range rows = plsh_range_common(far->keys, plan->shard->rows[rank]);
+    return far->outlier ? rows : plsh_range_common(rows, unit->shard->need[plan->rank]);
 }
 
 /* The own rows that `rank` needs: a stretch (which = 0), and outlier which - 1. */
-static plsh_block rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank,
+static plsh_range rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank,
                           int which) {
-    if (rank == plan->rank) return (plsh_block){0, 0};
-    if (which == 0) return plsh_block_common(unit->shard->need[rank], plsh_mpi_own_rows(plan));
+    if (rank == plan->rank) return (plsh_range){0, 0};
+    if (which == 0) return plsh_range_common(unit->shard->need[rank], plsh_mpi_own_rows(plan));
     const plsh_shard_outlier *tile = &unit->shard->outlier[which - 1];
     const bool goes = tile->part == plan->rank && (unit->shard->fetches[rank] >> (which - 1) & 1);
-    return goes ? tile->rows : (plsh_block){0, 0};
+    return goes ? tile->rows : (plsh_range){0, 0};
 }
 
 static plsh_mpi_rows far_gradients(const plsh_mpi_call *call, const plsh_mpi_far *far) {
@@ -31,10 +31,10 @@ static plsh_mpi_rows own_gradients(const plsh_mpi_call *call, const plsh_mpi_uni
 }
 
 /* What was sent back of own rows, at *at in the buffer for that, which moves on. */
-static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, plsh_block rows,
+static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, plsh_range rows,
                               float **at) {
     const plsh_mpi_plan *plan = call->plan;
-    const int64_t count = plsh_block_size(rows) * unit->shard->kv_heads;
+    const int64_t count = plsh_range_size(rows) * unit->shard->kv_heads;
     float *d_k = *at, *d_v = d_k + count * plan->whole.head_dim;
     *at = d_v + count * plan->whole.value_dim;
     return plsh_mpi_rows_gradients(plan, rows, call->backward->d_k ? d_k : NULL,
@@ -42,11 +42,11 @@ static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *un
 }
 
 /* Have these queries keys in more than one part? */
-static bool is_merged(const plsh_mpi_unit *unit, plsh_block queries) {
+static bool is_merged(const plsh_mpi_unit *unit, plsh_range queries) {
     for (int i = 0; i < unit->far_count; i++) {
         const plsh_mpi_far *far = &unit->far[i];
-        const plsh_block common = plsh_block_common(far->queries, queries);
-        if (far->outlier && plsh_block_size(common) > 0) return true;
+        const plsh_range common = plsh_range_common(far->queries, queries);
+        if (far->outlier && plsh_range_size(common) > 0) return true;
     }
     return false;
 }
@@ -59,7 +59,7 @@ plsh_status plsh_mpi_halo_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh
     int64_t rows = 0;
     for (int r = 0; r < plan->ranks; r++)
         for (int i = 0; i <= unit->shard->outliers; i++)
-            rows += plsh_block_size(rows_to(plan, unit, r, i));
+            rows += plsh_range_size(rows_to(plan, unit, r, i));
     const int64_t columns = plan->whole.head_dim + plan->whole.value_dim;
     return plsh_mpi_grow(&unit->returned, &unit->returned_size,
                          (size_t)(rows * unit->shard->kv_heads * columns) * sizeof(float),
@@ -74,7 +74,7 @@ static plsh_status receive_rows(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_e
         for (int i = 0; !status && i < unit->far_count; i++) {
             const plsh_mpi_far *far = &unit->far[i];
             const plsh_mpi_rows held = plsh_mpi_rows_held(plan, far->keys, far->k, far->v);
-            const plsh_block rows = rows_from(plan, unit, far, r);
+            const plsh_range rows = rows_from(plan, unit, far, r);
             status = plsh_mpi_receive(plan, unit, &held, rows, r, error);
         }
     }
@@ -89,9 +89,9 @@ static plsh_status receive_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit, p
     unit->returns_begin = plan->request_count;
     for (int r = 0; call->backward && r < plan->ranks; r++) {
         for (int i = 0; !status && i <= unit->shard->outliers; i++) {
-            const plsh_block block = rows_to(plan, unit, r, i);
-            const plsh_mpi_rows rows = returned(call, unit, block, &at);
-            status = plsh_mpi_receive(plan, unit, &rows, block, r, error);
+            const plsh_range range = rows_to(plan, unit, r, i);
+            const plsh_mpi_rows rows = returned(call, unit, range, &at);
+            status = plsh_mpi_receive(plan, unit, &rows, range, r, error);
         }
     }
     unit->returns_end = plan->request_count;
@@ -126,14 +126,14 @@ void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit) {
         const plsh_mpi_rows gradients = own_gradients(call, unit);
         part.d_k = (float *)(void *)gradients.k;
         part.d_v = (float *)(void *)gradients.v;
-        if (unit->first && plsh_block_size(unit->shard->near) == 0)
+        if (unit->first && plsh_range_size(unit->shard->near) == 0)
             plsh_mpi_rows_clear(plan, unit, &gradients, part.keys);
     }
     plsh_mpi_call_attend(call, unit, &part);
     for (int i = 0; i < unit->far_count; i++) { /* the own rows of the far calls */
         const plsh_mpi_far *far = &unit->far[i];
         const plsh_mpi_rows held = plsh_mpi_rows_held(plan, far->keys, far->k, far->v);
-        plsh_mpi_rows_copy(plan, unit, &held, &own, plsh_block_common(far->keys, part.keys));
+        plsh_mpi_rows_copy(plan, unit, &held, &own, plsh_range_common(far->keys, part.keys));
     }
 }
 
@@ -144,7 +144,7 @@ static plsh_status return_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit,
     const plsh_mpi_rows made = far_gradients(call, far), own = own_gradients(call, unit);
     plsh_status status = PLSH_STATUS_OK;
     plsh_mpi_rows_add(plan, unit, &own, &made,
-                      plsh_block_common(far->keys, plsh_mpi_own_rows(plan)));
+                      plsh_range_common(far->keys, plsh_mpi_own_rows(plan)));
     for (int r = 0; !status && r < plan->ranks; r++)
         status = plsh_mpi_send(plan, unit, &made, rows_from(plan, unit, far, r), r, error);
     return status;
@@ -189,9 +189,9 @@ plsh_status plsh_mpi_halo_end(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_err
     float *at = unit->returned;
     for (int r = 0; !status && r < plan->ranks; r++) {
         for (int i = 0; i <= unit->shard->outliers; i++) {
-            const plsh_block block = rows_to(plan, unit, r, i);
-            const plsh_mpi_rows rows = returned(call, unit, block, &at);
-            plsh_mpi_rows_add(plan, unit, &own, &rows, block);
+            const plsh_range range = rows_to(plan, unit, r, i);
+            const plsh_mpi_rows rows = returned(call, unit, range, &at);
+            plsh_mpi_rows_add(plan, unit, &own, &rows, range);
         }
     }
     return status;

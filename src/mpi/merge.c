@@ -15,7 +15,7 @@ static ptrdiff_t row_at(plsh_layout layout, int64_t h, int64_t i) {
 
 /* Elements that rows of `heads` heads span, of the own queries. */
 static size_t span(const plsh_mpi_plan *plan, plsh_layout layout, int64_t heads, int64_t columns) {
-    const int64_t rows = plsh_block_size(plsh_mpi_own_queries(plan));
+    const int64_t rows = plsh_range_size(plsh_mpi_own_queries(plan));
     if (rows == 0) return 0;
     return (size_t)(row_at(layout, heads - 1, rows - 1) + columns);
 }
@@ -29,7 +29,7 @@ static plsh_mpi_merge lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *un
                               plsh_arena *parts, plsh_arena *sums) {
     const plsh_mpi_plan *plan = call->plan;
     const plsh_attention *a = &plan->whole;
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    const int64_t queries = plsh_range_size(plsh_mpi_own_queries(plan));
     const bool several = unit->shard->rotates || unit->shard->fetches[plan->rank];
     plsh_mpi_merge merge = {0};
     if (!several && !plsh_mpi_unit_merges(plan, unit)) return merge;
@@ -95,7 +95,7 @@ static void add_row(float *d_q, const float *part, int64_t columns) {
 typedef struct merging {
     const plsh_mpi_call *call;
     const plsh_mpi_merge *merge;
-    plsh_block queries;
+    plsh_range queries;
 } merging;
 
 /* Query i % count of head i / count. */
@@ -103,8 +103,8 @@ static void merge_rows(void *context, int64_t first, int64_t end, int slot) {
     const merging *m = context;
     const plsh_mpi_merge *merge = m->merge;
     const plsh_attention *a = &m->call->plan->whole;
-    const plsh_block own = plsh_mpi_own_queries(m->call->plan);
-    const int64_t all = plsh_block_size(own), count = plsh_block_size(m->queries);
+    const plsh_range own = plsh_mpi_own_queries(m->call->plan);
+    const int64_t all = plsh_range_size(own), count = plsh_range_size(m->queries);
     (void)slot;
     for (int64_t i = first; count > 0 && i < end; i++) {
         const int64_t h = i / count, row = m->queries.begin - own.begin + i % count;
@@ -119,18 +119,18 @@ static void merge_rows(void *context, int64_t first, int64_t end, int slot) {
 }
 
 void plsh_mpi_merge_part(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
-                         const plsh_mpi_merge *merge, plsh_block queries) {
+                         const plsh_mpi_merge *merge, plsh_range queries) {
     enum { LEAST = 64 }; /* rows of a chunk */
     merging m = {call, merge, queries};
     if (call->backward && !merge->d_q) return;
-    plsh_thread_rows(call->plan->whole.threads, unit->shard->heads * plsh_block_size(queries),
+    plsh_thread_rows(call->plan->whole.threads, unit->shard->heads * plsh_range_size(queries),
                      LEAST, merge_rows, &m);
 }
 
 void plsh_mpi_merge_finish(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
                            const plsh_mpi_merge *merge) {
     const plsh_attention *a = &call->plan->whole;
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(call->plan));
+    const int64_t queries = plsh_range_size(plsh_mpi_own_queries(call->plan));
     if (a->o_dtype == PLSH_DTYPE_FLOAT32 || !merge->o) return;
     for (int64_t i = 0; i < unit->shard->heads * queries; i++) {
         const ptrdiff_t from = row_at(a->o, i / queries, i % queries);

@@ -25,7 +25,7 @@ plsh_mpi_merge plsh_mpi_merge_of(const plsh_mpi_call *call, const plsh_mpi_unit 
 
 /* The part at hand is there, for these queries. */
 void plsh_mpi_merge_part(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
-                         const plsh_mpi_merge *merge, plsh_block queries);
+                         const plsh_mpi_merge *merge, plsh_range queries);
 
 /* Forward, after the last part: o of another type than float32 is rounded once. */
 void plsh_mpi_merge_finish(const plsh_mpi_call *call, const plsh_mpi_unit *unit,

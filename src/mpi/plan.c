@@ -30,7 +30,7 @@ plsh_status plsh_mpi_grow(void *buffer, size_t *size, size_t bytes, const char *
     return status;
 }
 
-plsh_extent plsh_mpi_extent(plsh_mpi_plan *plan, plsh_block queries, plsh_block keys) {
+plsh_extent plsh_mpi_extent(plsh_mpi_plan *plan, plsh_range queries, plsh_range keys) {
     plsh_extent extent;
     plsh_extent_part(plan->whole.sequences, plan->whole.key_offsets, queries, keys,
                      plan->query_offsets, plan->key_offsets, plan->places, &extent);
@@ -72,8 +72,8 @@ static void take_whole(plsh_mpi_plan *plan, const plsh_attention *given) {
     a->k = given->k;
     a->v = given->v;
     a->o = given->o;
-    const int64_t rows = plsh_block_size(plsh_mpi_own_rows(plan));
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    const int64_t rows = plsh_range_size(plsh_mpi_own_rows(plan));
+    const int64_t queries = plsh_range_size(plsh_mpi_own_queries(plan));
     set_layout(&a->q, queries, a->head_dim);
     set_layout(&a->o, queries, a->value_dim);
     set_layout(&a->k, rows, a->head_dim);
@@ -99,10 +99,10 @@ static plsh_status make_shard(plsh_mpi_plan *plan, const plsh_attention *given,
 
 /* Which unit of each kv head runs first? */
 static void find_first(plsh_mpi_plan *plan) {
-    for (int pass = 0; pass < 2; pass++) {
+    for (int round = 0; round < 2; round++) {
         for (int64_t i = 0; i < plan->units; i++) {
             plsh_mpi_unit *unit = &plan->unit[i];
-            bool first = unit->shard->rotates == (pass == 1);
+            bool first = unit->shard->rotates == (round == 1);
             for (int64_t j = 0; first && j < plan->units; j++) {
                 const plsh_shard_unit *other = plan->unit[j].shard;
                 const int64_t kv = unit->shard->kv_head;
@@ -134,10 +134,10 @@ static plsh_status make_units(plsh_mpi_plan *plan, plsh_error *error) {
 /* The own rows where the user has them; own and fetched rows without gaps; an outlier. */
 typedef enum call_keys { OWN_KEYS, HELD_KEYS, OUTLIER_KEYS } call_keys;
 
-static plsh_status make_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_block keys,
+static plsh_status make_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_range keys,
                              call_keys kind, plsh_plan **made, plsh_error *error) {
     const bool near = kind == OWN_KEYS && !unit->shard->fades && !unit->shard->rotates;
-    const plsh_block queries = near ? unit->shard->reach_near : plsh_mpi_own_queries(plan);
+    const plsh_range queries = near ? unit->shard->reach_near : plsh_mpi_own_queries(plan);
     const plsh_extent e = plsh_mpi_extent(plan, queries, keys);
     plsh_attention a = plan->whole;
     plsh_head *heads;
@@ -177,20 +177,20 @@ static plsh_status fit_workspace(plsh_mpi_plan *plan, const plsh_plan *call, boo
 /* The calls of a halo unit that are not on the own rows alone. Units that ask have all own rows in
  * sight, others what they reach. */
 static plsh_status find_far(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_error *error) {
-    const plsh_block queries = plsh_mpi_own_queries(plan), rows = plsh_mpi_own_rows(plan);
-    const plsh_block need = unit->shard->need[plan->rank];
+    const plsh_range queries = plsh_mpi_own_queries(plan), rows = plsh_mpi_own_rows(plan);
+    const plsh_range need = unit->shard->need[plan->rank];
     plsh_status status = PLSH_STATUS_OK;
     unit->far_count = 0;
-    if (!unit->first || plsh_block_size(unit->shard->near) == 0) {
-        unit->shard->near = (plsh_block){queries.end, queries.end};
+    if (!unit->first || plsh_range_size(unit->shard->near) == 0) {
+        unit->shard->near = (plsh_range){queries.end, queries.end};
         unit->far[unit->far_count++] = (plsh_mpi_far){.queries = queries, .keys = need};
         return status;
     }
-    const plsh_block edges[2] = {{queries.begin, unit->shard->near.begin},
+    const plsh_range edges[2] = {{queries.begin, unit->shard->near.begin},
                                  {unit->shard->near.end, queries.end}};
     for (int i = 0; !status && i < 2; i++) {
         plsh_mpi_far far = {.queries = edges[i], .keys = need};
-        if (plsh_block_size(edges[i]) == 0) continue;
+        if (plsh_range_size(edges[i]) == 0) continue;
         if (!unit->shard->asks)
             status = plsh_shard_reach(plan->shard, unit->shard, edges[i], &far.keys, error);
         if (unit->shard->asks && i == 0)
@@ -210,7 +210,7 @@ static size_t lay_out(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool backw
     size_t used = 0;
     for (int i = 0; i < unit->far_count; i++) {
         plsh_mpi_far *far = &unit->far[i];
-        const size_t rows = kv * (size_t)plsh_block_size(far->keys);
+        const size_t rows = kv * (size_t)plsh_range_size(far->keys);
         const size_t sizes[4] = {rows * d * size, rows * dv * size,
                                  backward ? rows * d * sizeof(float) : 0,
                                  backward ? rows * dv * sizeof(float) : 0};
@@ -227,8 +227,8 @@ static size_t lay_out(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool backw
     return used;
 }
 
-static bool holds(plsh_block outer, plsh_block inner) {
-    return plsh_block_size(inner) == 0 || (outer.begin <= inner.begin && inner.end <= outer.end);
+static bool holds(plsh_range outer, plsh_range inner) {
+    return plsh_range_size(inner) == 0 || (outer.begin <= inner.begin && inner.end <= outer.end);
 }
 
 /* Outliers are parts of their own. */
@@ -242,11 +242,11 @@ static void add_outliers(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
 }
 
 /* A plan for these keys, and those that it was for before. */
-static plsh_status extend_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_block keys,
-                               call_keys kind, plsh_plan **made, plsh_block *planned,
+static plsh_status extend_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_range keys,
+                               call_keys kind, plsh_plan **made, plsh_range *planned,
                                plsh_error *error) {
     if (*made && holds(*planned, keys)) return PLSH_STATUS_OK;
-    const plsh_block all = plsh_block_hull(*planned, keys);
+    const plsh_range all = plsh_range_hull(*planned, keys);
     plsh_status status = make_plan(plan, unit, all, kind, made, error);
     if (!status) *planned = all;
     return status;
@@ -254,12 +254,12 @@ static plsh_status extend_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, p
 
 static plsh_status make_plans(plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_error *error) {
     const bool uses_own =
-        unit->first && (unit->shard->rotates || plsh_block_size(unit->shard->near) > 0);
+        unit->first && (unit->shard->rotates || plsh_range_size(unit->shard->near) > 0);
     bool uses_other = unit->shard->rotates;
-    plsh_block outliers = {0, 0};
+    plsh_range outliers = {0, 0};
     for (int i = 0; i < unit->far_count; i++) {
         if (unit->far[i].outlier)
-            outliers = plsh_block_hull(outliers, unit->far[i].keys);
+            outliers = plsh_range_hull(outliers, unit->far[i].keys);
         else
             uses_other = true;
     }
@@ -269,7 +269,7 @@ static plsh_status make_plans(plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_err
     if (!status && uses_other)
         status = extend_plan(plan, unit, unit->shard->need[plan->rank], HELD_KEYS, &unit->other,
                              &unit->planned, error);
-    if (!status && plsh_block_size(outliers) > 0)
+    if (!status && plsh_range_size(outliers) > 0)
         status = extend_plan(plan, unit, outliers, OUTLIER_KEYS, &unit->dense, &unit->dense_planned,
                              error);
     return status;
@@ -279,7 +279,7 @@ plsh_status plsh_mpi_unit_prepare(plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool
                                   plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     unit->far_count = 0;
-    if (plsh_block_size(plsh_mpi_own_queries(plan)) == 0) return status;
+    if (plsh_range_size(plsh_mpi_own_queries(plan)) == 0) return status;
     if (!unit->shard->rotates) {
         status = find_far(plan, unit, error);
         if (!status) add_outliers(plan, unit);
@@ -331,7 +331,7 @@ static uint64_t summarise(const plsh_mpi_plan *plan) {
     h = plsh_checksum_step(
         h, plsh_checksum(a->key_offsets, a->sequences ? (size_t)(a->sequences + 1) * 8 : 0));
     h = plsh_checksum_step(
-        h, plsh_checksum(plan->shard->rows, (size_t)plan->ranks * sizeof(plsh_block)));
+        h, plsh_checksum(plan->shard->rows, (size_t)plan->ranks * sizeof(plsh_range)));
     for (int64_t i = 0; i < a->heads; i++) {
         const plsh_head *head = &a->head[i];
         const plsh_partition *set = &head->partition;
@@ -415,14 +415,14 @@ void plsh_mpi_plan_destroy(plsh_mpi_plan *plan) {
     plsh_release(plan);
 }
 
-plsh_block plsh_mpi_plan_rows(const plsh_mpi_plan *plan, int rank) {
+plsh_range plsh_mpi_plan_rows(const plsh_mpi_plan *plan, int rank) {
     return plan->shard->rows[rank < 0 ? plan->rank : rank];
 }
 
-plsh_block plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank) {
-    const plsh_block rows = plan->shard->queries[rank < 0 ? plan->rank : rank];
+plsh_range plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank) {
+    const plsh_range rows = plan->shard->queries[rank < 0 ? plan->rank : rank];
     const int64_t before = plan->whole.keys - plan->whole.queries;
-    return (plsh_block){rows.begin - before, rows.end - before};
+    return (plsh_range){rows.begin - before, rows.end - before};
 }
 
 plsh_head plsh_mpi_plan_head(const plsh_mpi_plan *plan, int64_t head, const char **reason) {

@@ -17,7 +17,7 @@
 
 /* Some queries of this rank with keys that are not all its own: rows [kv heads][keys][dim]. */
 typedef struct plsh_mpi_far {
-    plsh_block queries, keys;
+    plsh_range queries, keys;
     char *k, *v;
     bool outlier; /* one more part of queries that have another call */
     float *d_k, *d_v;
@@ -31,7 +31,7 @@ typedef struct plsh_mpi_unit {
         far[2 + PLSH_SHARD_OUTLIERS]; /* before and after `near`, or all queries; outliers */
     int far_count;
     plsh_plan *own, *other, *dense; /* for calls on the own rows, on such as `far`, on outliers */
-    plsh_block planned, dense_planned; /* the keys that `other` and `dense` are for */
+    plsh_range planned, dense_planned; /* the keys that `other` and `dense` are for */
     char *buffer;                      /* of `far` */
     size_t buffer_size;
     float *returned; /* the gradients of own rows that other ranks have made, rank by rank */
@@ -64,15 +64,15 @@ struct plsh_mpi_plan {
     size_t scratch_size;
     char *parts, *sums; /* of calls that are merged: see merge.h; they grow */
     size_t parts_size, sums_size;
-    plsh_mpi_report *report; /* of the call at hand */
-    plsh_traffic *traffic;   /* of all calls, where somebody counts it */
+    plsh_mpi_stats *stats; /* of the call at hand */
+    plsh_traffic *traffic; /* of all calls, where somebody counts it */
 };
 
-static inline plsh_block plsh_mpi_own_rows(const plsh_mpi_plan *plan) {
+static inline plsh_range plsh_mpi_own_rows(const plsh_mpi_plan *plan) {
     return plan->shard->rows[plan->rank];
 }
 
-static inline plsh_block plsh_mpi_own_queries(const plsh_mpi_plan *plan) {
+static inline plsh_range plsh_mpi_own_queries(const plsh_mpi_plan *plan) {
     return plan->shard->queries[plan->rank];
 }
 
@@ -91,6 +91,6 @@ plsh_status plsh_mpi_unit_prepare(plsh_mpi_plan *plan, plsh_mpi_unit *unit, bool
                                   plsh_error *error);
 
 /* The extent of a call for these rows, in the plan's arrays. */
-plsh_extent plsh_mpi_extent(plsh_mpi_plan *plan, plsh_block queries, plsh_block keys);
+plsh_extent plsh_mpi_extent(plsh_mpi_plan *plan, plsh_range queries, plsh_range keys);
 
 #endif

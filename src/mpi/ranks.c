@@ -42,7 +42,7 @@ typedef struct group {
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-static plsh_status make_plan(void *context, const plsh_attention *whole, plsh_block rows,
+static plsh_status make_plan(void *context, const plsh_attention *whole, plsh_range rows,
                              bool backward, void **plan, plsh_error *error) {
     group *g = context;
     (void)rows; /* plsh_mpi_split's, as plsh_ranks_rows has them */
@@ -56,22 +56,22 @@ static plsh_status make_plan(void *context, const plsh_attention *whole, plsh_bl
 
 static void destroy_plan(void *plan) { plsh_mpi_plan_destroy(plan); }
 
-static void count(const plsh_mpi_plan *plan, const plsh_mpi_report *report) {
-    plan->traffic->bytes_sent += report->bytes_sent;
-    plan->traffic->waited += report->waited;
+static void count(const plsh_mpi_plan *plan, const plsh_mpi_stats *stats) {
+    plan->traffic->bytes_sent += stats->bytes_sent;
+    plan->traffic->waited += stats->waited;
 }
 
 static plsh_status forward(void *plan, const plsh_forward *arrays, plsh_error *error) {
-    plsh_mpi_report report;
-    plsh_status status = plsh_mpi_plan_forward(plan, arrays, &report, error);
-    count(plan, &report);
+    plsh_mpi_stats stats;
+    plsh_status status = plsh_mpi_plan_forward(plan, arrays, &stats, error);
+    count(plan, &stats);
     return status;
 }
 
 static plsh_status backward(void *plan, const plsh_backward *arrays, plsh_error *error) {
-    plsh_mpi_report report;
-    plsh_status status = plsh_mpi_plan_backward(plan, arrays, &report, error);
-    count(plan, &report);
+    plsh_mpi_stats stats;
+    plsh_status status = plsh_mpi_plan_backward(plan, arrays, &stats, error);
+    count(plan, &stats);
     return status;
 }
 

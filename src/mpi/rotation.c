@@ -21,20 +21,20 @@ static int peer_after(const plsh_mpi_plan *plan, int turn) {
 }
 
 /* The rows of turn t, and those that are sent then. */
-static plsh_block rows_of(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
-    const plsh_block need = unit->shard->need[plan->rank];
-    return plsh_block_common(need, plan->shard->rows[peer_before(plan, turn)]);
+static plsh_range rows_of(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
+    const plsh_range need = unit->shard->need[plan->rank];
+    return plsh_range_common(need, plan->shard->rows[peer_before(plan, turn)]);
 }
 
-static plsh_block rows_sent(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
-    return plsh_block_common(unit->shard->need[peer_after(plan, turn)], plsh_mpi_own_rows(plan));
+static plsh_range rows_sent(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int turn) {
+    return plsh_range_common(unit->shard->need[peer_after(plan, turn)], plsh_mpi_own_rows(plan));
 }
 
 static int64_t most_rows(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, bool sent) {
     int64_t most = 0;
     for (int t = unit->first ? 1 : 0; t < plan->ranks; t++) {
         const int64_t rows =
-            plsh_block_size(sent ? rows_sent(plan, unit, t) : rows_of(plan, unit, t));
+            plsh_range_size(sent ? rows_sent(plan, unit, t) : rows_of(plan, unit, t));
         most = rows > most ? rows : most;
     }
     return most;
@@ -87,7 +87,7 @@ typedef struct rotation {
 static plsh_status exchange_rows(rotation *w, int turn, plsh_error *error) {
     plsh_mpi_plan *plan = w->call->plan;
     if (turn >= plan->ranks) return PLSH_STATUS_OK;
-    const plsh_block rows = rows_of(plan, w->unit, turn);
+    const plsh_range rows = rows_of(plan, w->unit, turn);
     const plsh_mpi_rows held = plsh_mpi_rows_held(plan, rows, w->b.k[turn % 2], w->b.v[turn % 2]);
     plan->request_count = w->first + turn % 2 * w->slots;
     plsh_status status =
@@ -140,7 +140,7 @@ static plsh_status finish_gradients(rotation *w, int turn, int end, plsh_error *
 /* Do the own queries see rows of others? */
 static bool sees_others(const rotation *w) {
     const plsh_mpi_plan *plan = w->call->plan;
-    const plsh_block need = w->unit->shard->need[plan->rank], own = plsh_mpi_own_rows(plan);
+    const plsh_range need = w->unit->shard->need[plan->rank], own = plsh_mpi_own_rows(plan);
     return need.begin < own.begin || need.end > own.end;
 }
 
@@ -174,7 +174,7 @@ static plsh_mpi_part own_part(rotation *w) {
 static void turn_own(rotation *w) {
     const plsh_mpi_plan *plan = w->call->plan;
     const plsh_mpi_part part = own_part(w);
-    const bool empty = plsh_block_size(part.queries) == 0;
+    const bool empty = plsh_range_size(part.queries) == 0;
     if (w->call->backward && w->unit->first && empty)
         plsh_mpi_rows_clear(plan, w->unit, &w->gradients, plsh_mpi_own_rows(plan));
     plsh_mpi_call_attend(w->call, w->unit, &part);
@@ -195,7 +195,7 @@ static void turn_other(rotation *w, int turn) {
                           .o = w->merge.part,
                           .lse = w->merge.part_lse,
                           .d_q = w->merge.part};
-    if (plsh_block_size(part.keys) == 0 || plsh_block_size(part.queries) == 0) return;
+    if (plsh_range_size(part.keys) == 0 || plsh_range_size(part.queries) == 0) return;
     if (w->call->backward) {
         const plsh_mpi_rows made = made_in(w, turn);
         part.d_k = (float *)(void *)made.k;
@@ -228,7 +228,7 @@ static plsh_status take_turns(rotation *w, plsh_error *error) {
 static void certify(const rotation *w) {
     const plsh_mpi_plan *plan = w->call->plan;
     const plsh_layout layout = plan->whole.o;
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    const int64_t queries = plsh_range_size(plsh_mpi_own_queries(plan));
     const float *o = w->merge.o;
     float *bound = w->call->forward->certificate;
     for (int64_t i = 0; o && bound && i < w->unit->shard->heads * queries; i++) {

@@ -20,7 +20,7 @@ typedef struct array {
     plsh_dtype dtype;
     plsh_layout layout;
     int64_t heads, dim;
-    plsh_block rows; /* as the whole counts them */
+    plsh_range rows; /* as the whole counts them */
 } array;
 
 static bool is_finite_row(const array *a, ptrdiff_t at, int64_t *column) {
@@ -37,7 +37,7 @@ typedef struct search {
 } search;
 
 static ptrdiff_t row_at(const array *a, int64_t i) {
-    const int64_t rows = plsh_block_size(a->rows);
+    const int64_t rows = plsh_range_size(a->rows);
     if (rows <= 0) return 0; /* there is no row i */
     return i / rows * a->layout.head_stride + i % rows * a->layout.row_stride;
 }
@@ -52,7 +52,7 @@ static void look_at_rows(void *context, int64_t first, int64_t end, int slot) {
 
 static plsh_status check_finite(const array *a, int threads, plsh_error *error) {
     enum { LEAST = 64 }; /* rows of a chunk */
-    const int64_t rows = plsh_block_size(a->rows);
+    const int64_t rows = plsh_range_size(a->rows);
     search s = {.a = a};
     if (rows <= 0) return PLSH_STATUS_OK;
     atomic_init(&s.bad, a->heads * rows);
@@ -71,12 +71,12 @@ static plsh_status check_arrays(const plsh_mpi_plan *plan, const array *arrays, 
                                 plsh_error *error) {
     for (int i = 0; i < count; i++) {
         const array *a = &arrays[i];
-        if (plsh_block_size(a->rows) > 0 && !a->data)
+        if (plsh_range_size(a->rows) > 0 && !a->data)
             return plsh_fail(error, PLSH_STATUS_INVALID, "%s must not be NULL", a->name);
     }
     plsh_status status = PLSH_STATUS_OK;
     for (int i = 0; !status && plan->whole.check_finite && i < count; i++)
-        if (plsh_block_size(arrays[i].rows) > 0)
+        if (plsh_range_size(arrays[i].rows) > 0)
             status = check_finite(&arrays[i], plan->whole.threads, error);
     return status;
 }
@@ -96,7 +96,7 @@ static plsh_status check_dropout(const plsh_attention_dropout *dropout, plsh_err
 static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *f,
                                  plsh_error *error) {
     const plsh_attention *a = &plan->whole;
-    const plsh_block rows = plsh_mpi_plan_rows(plan, -1), queries = plsh_mpi_plan_queries(plan, -1);
+    const plsh_range rows = plsh_mpi_plan_rows(plan, -1), queries = plsh_mpi_plan_queries(plan, -1);
     const array arrays[] = {{"q", f->q, a->dtype, a->q, a->heads, a->head_dim, queries},
                             {"k", f->k, a->dtype, a->k, a->kv_heads, a->head_dim, rows},
                             {"v", f->v, a->dtype, a->v, a->kv_heads, a->value_dim, rows}};
@@ -104,7 +104,7 @@ static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *
     if (f->certificate && f->dropout.p != 0.0)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "certificates are of attention without dropout");
-    if (plsh_block_size(queries) > 0 && !f->o)
+    if (plsh_range_size(queries) > 0 && !f->o)
         return plsh_fail(error, PLSH_STATUS_INVALID, "o must not be NULL");
     plsh_status status = check_dropout(&f->dropout, error);
     return status ? status : check_arrays(plan, arrays, 3, error);
@@ -113,7 +113,7 @@ static plsh_status check_forward(const plsh_mpi_plan *plan, const plsh_forward *
 static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward *b,
                                   plsh_error *error) {
     const plsh_attention *a = &plan->whole;
-    const plsh_block rows = plsh_mpi_plan_rows(plan, -1), queries = plsh_mpi_plan_queries(plan, -1);
+    const plsh_range rows = plsh_mpi_plan_rows(plan, -1), queries = plsh_mpi_plan_queries(plan, -1);
     const array arrays[] = {
         {"q", b->q, a->dtype, a->q, a->heads, a->head_dim, queries},
         {"k", b->k, a->dtype, a->k, a->kv_heads, a->head_dim, rows},
@@ -122,7 +122,7 @@ static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward
     if (b->extent || b->some_keys)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "a call over ranks has no extent, and all keys");
-    if (plsh_block_size(queries) > 0 && (!b->o || !b->lse))
+    if (plsh_range_size(queries) > 0 && (!b->o || !b->lse))
         return plsh_fail(error, PLSH_STATUS_INVALID, "o and lse must not be NULL");
     plsh_status status = check_dropout(&b->dropout, error);
     return status ? status : check_arrays(plan, arrays, 4, error);
@@ -172,7 +172,7 @@ static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
     }
     plsh_status status = prepare_units(call, false, error);
     if (!status) status = plsh_mpi_requests_reserve(plan, count_messages(plan), error);
-    const size_t queries = (size_t)plsh_block_size(plsh_mpi_own_queries(plan));
+    const size_t queries = (size_t)plsh_range_size(plsh_mpi_own_queries(plan));
     const size_t floats = (size_t)heads * (2 * queries + 4);
     if (!status)
         status = plsh_mpi_grow(&plan->scratch, &plan->scratch_size, floats * sizeof(float),
@@ -267,13 +267,13 @@ static double largest(const float *certificate, int64_t count) {
 }
 
 plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *arrays,
-                                  plsh_mpi_report *report, plsh_error *error) {
-    plsh_mpi_report unused;
+                                  plsh_mpi_stats *stats, plsh_error *error) {
+    plsh_mpi_stats unused;
     plsh_error kept; /* the caller may not want it, but ranks pass it on */
     if (!error) error = &kept;
-    plan->report = report ? report : &unused;
-    *plan->report = (plsh_mpi_report){0};
-    const int64_t queries = plsh_block_size(plsh_mpi_own_queries(plan));
+    plan->stats = stats ? stats : &unused;
+    *plan->stats = (plsh_mpi_stats){0};
+    const int64_t queries = plsh_range_size(plsh_mpi_own_queries(plan));
     plsh_mpi_call call = {
         .plan = plan, .forward = arrays, .q = arrays->q, .k = arrays->k, .v = arrays->v};
     plsh_mpi_asked asked = {.has_rows = queries > 0};
@@ -281,21 +281,21 @@ plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *array
     if (arrays->lse) asked.of_rows |= ASKED_LSE;
     plsh_status status = run(&call, check_forward(plan, arrays, error), &asked, error);
     if (!status)
-        plan->report->attention.error_bound =
+        plan->stats->attention.error_bound =
             largest(arrays->certificate, plan->whole.heads * queries);
     return status;
 }
 
 plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arrays,
-                                   plsh_mpi_report *report, plsh_error *error) {
-    plsh_mpi_report unused;
+                                   plsh_mpi_stats *stats, plsh_error *error) {
+    plsh_mpi_stats unused;
     plsh_error kept;
     if (!error) error = &kept;
-    plan->report = report ? report : &unused;
-    *plan->report = (plsh_mpi_report){0};
+    plan->stats = stats ? stats : &unused;
+    *plan->stats = (plsh_mpi_stats){0};
     plsh_mpi_call call = {
         .plan = plan, .backward = arrays, .q = arrays->q, .k = arrays->k, .v = arrays->v};
-    plsh_mpi_asked asked = {.has_rows = plsh_block_size(plsh_mpi_own_rows(plan)) > 0,
+    plsh_mpi_asked asked = {.has_rows = plsh_range_size(plsh_mpi_own_rows(plan)) > 0,
                             .of_all = arrays->d_decay != NULL};
     if (arrays->d_k) asked.of_rows |= ASKED_KEYS;
     if (arrays->d_v) asked.of_rows |= ASKED_VALUES;

@@ -76,9 +76,9 @@ plsh_mpi_rows plsh_mpi_rows_own_gradients(const plsh_mpi_plan *plan, const plsh_
     return own_rows(plan, unit, d_k, d_v, sizeof(float));
 }
 
-static plsh_mpi_rows without_gaps(const plsh_mpi_plan *plan, plsh_block keys, void *k, void *v,
+static plsh_mpi_rows without_gaps(const plsh_mpi_plan *plan, plsh_range keys, void *k, void *v,
                                   int64_t size) {
-    const int64_t count = plsh_block_size(keys);
+    const int64_t count = plsh_range_size(keys);
     const int64_t k_row = plan->whole.head_dim * size, v_row = plan->whole.value_dim * size;
     return (plsh_mpi_rows){.k = k,
                            .v = v,
@@ -91,11 +91,11 @@ static plsh_mpi_rows without_gaps(const plsh_mpi_plan *plan, plsh_block keys, vo
                            .first = keys.begin};
 }
 
-plsh_mpi_rows plsh_mpi_rows_held(const plsh_mpi_plan *plan, plsh_block keys, void *k, void *v) {
+plsh_mpi_rows plsh_mpi_rows_held(const plsh_mpi_plan *plan, plsh_range keys, void *k, void *v) {
     return without_gaps(plan, keys, k, v, (int64_t)plsh_dtype_size(plan->whole.dtype));
 }
 
-plsh_mpi_rows plsh_mpi_rows_gradients(const plsh_mpi_plan *plan, plsh_block keys, float *d_k,
+plsh_mpi_rows plsh_mpi_rows_gradients(const plsh_mpi_plan *plan, plsh_range keys, float *d_k,
                                       float *d_v) {
     plsh_mpi_rows rows = without_gaps(plan, keys, d_k, d_v, sizeof(float));
     rows.k_type = plan->types.d_k;
@@ -113,11 +113,11 @@ static char *v_at(const plsh_mpi_rows *rows, int64_t kv, int64_t row) {
 }
 
 void plsh_mpi_rows_copy(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                        const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_block block) {
+                        const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_range range) {
     const size_t size = plsh_dtype_size(plan->whole.dtype);
     const size_t k = (size_t)plan->whole.head_dim * size, v = (size_t)plan->whole.value_dim * size;
     for (int64_t kv = 0; kv < unit->shard->kv_heads; kv++) {
-        for (int64_t row = block.begin; row < block.end; row++) {
+        for (int64_t row = range.begin; row < range.end; row++) {
             memcpy(k_at(to, kv, row), k_at(from, kv, row), k);
             memcpy(v_at(to, kv, row), v_at(from, kv, row), v);
         }
@@ -131,10 +131,10 @@ static void add(char *to, const char *from, int64_t count) {
 }
 
 void plsh_mpi_rows_add(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                       const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_block block) {
+                       const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_range range) {
     const int64_t d = plan->whole.head_dim, dv = plan->whole.value_dim;
     for (int64_t kv = 0; kv < unit->shard->kv_heads; kv++) {
-        for (int64_t row = block.begin; row < block.end; row++) {
+        for (int64_t row = range.begin; row < range.end; row++) {
             if (to->k) add(k_at(to, kv, row), k_at(from, kv, row), d);
             if (to->v) add(v_at(to, kv, row), v_at(from, kv, row), dv);
         }
@@ -142,10 +142,10 @@ void plsh_mpi_rows_add(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 }
 
 void plsh_mpi_rows_clear(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                         const plsh_mpi_rows *rows, plsh_block block) {
+                         const plsh_mpi_rows *rows, plsh_range range) {
     const size_t k = (size_t)plan->whole.head_dim, v = (size_t)plan->whole.value_dim;
     for (int64_t kv = 0; kv < unit->shard->kv_heads; kv++) {
-        for (int64_t row = block.begin; row < block.end; row++) {
+        for (int64_t row = range.begin; row < range.end; row++) {
             if (rows->k) memset(k_at(rows, kv, row), 0, k * sizeof(float));
             if (rows->v) memset(v_at(rows, kv, row), 0, v * sizeof(float));
         }
@@ -166,10 +166,10 @@ plsh_status plsh_mpi_requests_reserve(plsh_mpi_plan *plan, int64_t count, plsh_e
     return status;
 }
 
-void plsh_mpi_book_bytes(plsh_mpi_plan *plan, int64_t bytes) { plan->report->bytes_sent += bytes; }
+void plsh_mpi_book_bytes(plsh_mpi_plan *plan, int64_t bytes) { plan->stats->bytes_sent += bytes; }
 
 void plsh_mpi_book_wait(plsh_mpi_plan *plan, double begin) {
-    plan->report->waited += MPI_Wtime() - begin;
+    plan->stats->waited += MPI_Wtime() - begin;
 }
 
 enum { TAG_K, TAG_V, TAG_GRADIENTS };
@@ -201,19 +201,19 @@ static plsh_status post(plsh_mpi_plan *plan, const message *m, plsh_error *error
 }
 
 static plsh_status post_rows(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                             const plsh_mpi_rows *rows, plsh_block block, int peer, bool sends,
+                             const plsh_mpi_rows *rows, plsh_range range, int peer, bool sends,
                              plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
-    const int64_t count = plsh_block_size(block);
+    const int64_t count = plsh_range_size(range);
     const int tag = rows->gradients ? TAG_GRADIENTS : 0;
     for (int64_t kv = 0; !status && count > 0 && kv < unit->shard->kv_heads; kv++) {
         if (rows->k) {
-            char *at = k_at(rows, kv, block.begin);
+            char *at = k_at(rows, kv, range.begin);
             const message m = {at, rows->k_type, tag + TAG_K, peer, count, sends};
             status = post(plan, &m, error);
         }
         if (!status && rows->v) {
-            char *at = v_at(rows, kv, block.begin);
+            char *at = v_at(rows, kv, range.begin);
             const message m = {at, rows->v_type, tag + TAG_V, peer, count, sends};
             status = post(plan, &m, error);
         }
@@ -222,14 +222,14 @@ static plsh_status post_rows(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 }
 
 plsh_status plsh_mpi_send(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, const plsh_mpi_rows *rows,
-                          plsh_block block, int to, plsh_error *error) {
-    return post_rows(plan, unit, rows, block, to, true, error);
+                          plsh_range range, int to, plsh_error *error) {
+    return post_rows(plan, unit, rows, range, to, true, error);
 }
 
 plsh_status plsh_mpi_receive(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                             const plsh_mpi_rows *rows, plsh_block block, int from,
+                             const plsh_mpi_rows *rows, plsh_range range, int from,
                              plsh_error *error) {
-    return post_rows(plan, unit, rows, block, from, false, error);
+    return post_rows(plan, unit, rows, range, from, false, error);
 }
 
 plsh_status plsh_mpi_wait(plsh_mpi_plan *plan, int first, int end, plsh_error *error) {

@@ -25,8 +25,8 @@ typedef struct plsh_mpi_rows {
  * gradients. */
 plsh_mpi_rows plsh_mpi_rows_own(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, const void *k,
                                 const void *v);
-plsh_mpi_rows plsh_mpi_rows_held(const plsh_mpi_plan *plan, plsh_block keys, void *k, void *v);
-plsh_mpi_rows plsh_mpi_rows_gradients(const plsh_mpi_plan *plan, plsh_block keys, float *d_k,
+plsh_mpi_rows plsh_mpi_rows_held(const plsh_mpi_plan *plan, plsh_range keys, void *k, void *v);
+plsh_mpi_rows plsh_mpi_rows_gradients(const plsh_mpi_plan *plan, plsh_range keys, float *d_k,
                                       float *d_v);
 
 /* The user's gradients, of the rank's own rows; either may be NULL. */
@@ -38,9 +38,9 @@ plsh_status plsh_mpi_requests_reserve(plsh_mpi_plan *plan, int64_t count, plsh_e
 
 /* Begins to send rows to a rank, or to receive them from it; k or v may be NULL: not these. */
 plsh_status plsh_mpi_send(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, const plsh_mpi_rows *rows,
-                          plsh_block block, int to, plsh_error *error);
+                          plsh_range range, int to, plsh_error *error);
 plsh_status plsh_mpi_receive(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                             const plsh_mpi_rows *rows, plsh_block block, int from,
+                             const plsh_mpi_rows *rows, plsh_range range, int from,
                              plsh_error *error);
 
 /* Waits for the requests first .. end - 1, and books the time. */
@@ -53,12 +53,12 @@ void plsh_mpi_poke(plsh_mpi_plan *plan);
 void plsh_mpi_book_wait(plsh_mpi_plan *plan, double begin);
 void plsh_mpi_book_bytes(plsh_mpi_plan *plan, int64_t bytes);
 
-/* to = from, rows `block`; and of float rows, to += from. */
+/* to = from, rows `range`; and of float rows, to += from. */
 void plsh_mpi_rows_copy(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                        const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_block block);
+                        const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_range range);
 void plsh_mpi_rows_add(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                       const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_block block);
+                       const plsh_mpi_rows *to, const plsh_mpi_rows *from, plsh_range range);
 void plsh_mpi_rows_clear(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
-                         const plsh_mpi_rows *rows, plsh_block block);
+                         const plsh_mpi_rows *rows, plsh_range range);
 
 #endif

@@ -80,18 +80,18 @@ static void table_fill(plsh_draws *draws, int threads) {
  * tables. */
 static void sort_table(plsh_draws *draws, int64_t most, int64_t *first, int64_t *sorted) {
     const int64_t s = draws->set.samples;
-    for (int pass = 0; pass < 2; pass++) {
+    for (int round = 0; round < 2; round++) {
         for (int64_t m = 0; m < s; m++) {
             const int64_t width = draws->width[m], length = width >> draws->shift;
             int64_t *at = &first[width == 0 || length > most ? most : length];
-            if (pass == 0) {
+            if (round == 0) {
                 at[1]++;
                 continue;
             }
             sorted[*at] = width;
             sorted[s + (*at)++] = draws->offset[m];
         }
-        for (int64_t x = 0; pass == 0 && x < most; x++) first[x + 1] += first[x];
+        for (int64_t x = 0; round == 0 && x < most; x++) first[x + 1] += first[x];
     }
     memcpy(draws->width, sorted, (size_t)s * sizeof *sorted);
     memcpy(draws->offset, sorted + s, (size_t)s * sizeof *sorted);
@@ -156,8 +156,8 @@ plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count
     return part;
 }
 
-plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position) {
-    plsh_block block;
+plsh_range plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position) {
+    plsh_range block;
     if (draws->width) {
         plsh_draw draw = {draws->width[sample], draws->offset[sample], draws->shift};
         return plsh_draw_block(&draw, position);

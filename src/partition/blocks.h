@@ -32,7 +32,7 @@ plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count
 int64_t plsh_draws_opening(const plsh_draws *draws, int64_t m, int64_t begin);
 
 /* As plsh_partition_block, from the table. */
-plsh_block plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position);
+plsh_range plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t position);
 
 /* The longest of all blocks, cut off at 0 and n: the theorem's b_max. */
 int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n);

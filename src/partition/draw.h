@@ -59,10 +59,10 @@ static inline plsh_int128 plsh_draw_edge(const plsh_draw *draw, int64_t i) {
     return at - (rest < 0 ? rest + draw->width : rest);
 }
 
-static inline plsh_block plsh_draw_block(const plsh_draw *draw, int64_t i) {
-    if (draw->width == 0) return (plsh_block){INT64_MIN, INT64_MAX};
+static inline plsh_range plsh_draw_block(const plsh_draw *draw, int64_t i) {
+    if (draw->width == 0) return (plsh_range){INT64_MIN, INT64_MAX};
     plsh_int128 edge = plsh_draw_edge(draw, i);
-    return (plsh_block){plsh_draw_ceil(edge, draw->shift),
+    return (plsh_range){plsh_draw_ceil(edge, draw->shift),
                         plsh_draw_ceil(edge + draw->width, draw->shift)};
 }
 

@@ -46,7 +46,7 @@ static corner corner_of(const plsh_grid *grid, const plsh_draw *draws, int64_t s
                         const int64_t *position) {
     corner at = {{0}};
     for (int a = 0; a < grid->dims; a++) {
-        plsh_block block;
+        plsh_range block;
         if (plsh_partition_is_grid(&grid->axis[a]))
             block = plsh_draw_block(&draws[a], position[a]);
         else

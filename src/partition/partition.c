@@ -134,8 +134,8 @@ static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
     return (double)(random.word[0] + UINT64_MAX / s * place) < cut;
 }
 
-static plsh_block cuts_block(const plsh_partition *set, int64_t sample, int64_t position) {
-    plsh_block block = {position, position + 1};
+static plsh_range cuts_block(const plsh_partition *set, int64_t sample, int64_t position) {
+    plsh_range block = {position, position + 1};
     while (!is_cut(set, sample, block.begin - 1)) block.begin--;
     while (!is_cut(set, sample, block.end - 1)) block.end++;
     return block;
@@ -147,9 +147,9 @@ static const int32_t *labels_of(const plsh_partition *set, int64_t sample) {
     return set->labels + sample * set->label_count;
 }
 
-static plsh_block labels_block(const plsh_partition *set, int64_t sample, int64_t position) {
+static plsh_range labels_block(const plsh_partition *set, int64_t sample, int64_t position) {
     const int32_t *labels = labels_of(set, sample);
-    plsh_block block = {position, position + 1};
+    plsh_range block = {position, position + 1};
     while (block.begin > 0 && labels[block.begin - 1] == labels[position]) block.begin--;
     while (block.end < set->label_count && labels[block.end] == labels[position]) block.end++;
     return block;
@@ -158,7 +158,7 @@ static plsh_block labels_block(const plsh_partition *set, int64_t sample, int64_
 /* ---- the questions --------------------------------------------------------------------------- */
 
 void plsh_partition_block(const plsh_partition *set, int64_t sample, int64_t position,
-                          plsh_block *block) {
+                          plsh_range *block) {
     if (set->scheme == PLSH_SCHEME_CUTS) {
         *block = cuts_block(set, sample, position);
     } else if (set->scheme == PLSH_SCHEME_LABELS) {
@@ -174,7 +174,7 @@ bool plsh_partition_same(const plsh_partition *set, int64_t sample, int64_t i, i
         const int32_t *labels = labels_of(set, sample);
         return labels[i] == labels[j];
     }
-    plsh_block block;
+    plsh_range block;
     plsh_partition_block(set, sample, i, &block);
     return block.begin <= j && j < block.end;
 }
@@ -200,7 +200,7 @@ plsh_status plsh_partition_labels(const plsh_partition *set, int64_t sample, int
         memcpy(labels, labels_of(set, sample), (size_t)n * sizeof *labels);
         return PLSH_STATUS_OK;
     }
-    plsh_block block = {0, 0};
+    plsh_range block = {0, 0};
     for (int64_t i = 0, label = -1; i < n; i++) {
         if (i >= block.end) {
             plsh_partition_block(set, sample, i, &block);

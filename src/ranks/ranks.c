@@ -6,8 +6,8 @@
 #include "base/checksum.h"
 #include "base/status.h"
 
-static plsh_block part_of(int64_t i, int64_t parts, int64_t count) {
-    return (plsh_block){.begin = count * i / parts, .end = count * (i + 1) / parts};
+static plsh_range part_of(int64_t i, int64_t parts, int64_t count) {
+    return (plsh_range){.begin = count * i / parts, .end = count * (i + 1) / parts};
 }
 
 bool plsh_ranks_first(const plsh_ranks *ranks) {
@@ -43,10 +43,10 @@ plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, const voi
     return plsh_ranks_agree(ranks, status, error);
 }
 
-plsh_block plsh_ranks_windows(const plsh_ranks *ranks, int64_t windows) {
+plsh_range plsh_ranks_windows(const plsh_ranks *ranks, int64_t windows) {
     return ranks ? part_of(ranks->group, ranks->groups, windows) : part_of(0, 1, windows);
 }
 
-plsh_block plsh_ranks_rows(const plsh_ranks *ranks, int64_t rows) {
+plsh_range plsh_ranks_rows(const plsh_ranks *ranks, int64_t rows) {
     return ranks ? part_of(ranks->rank, ranks->ranks, rows) : part_of(0, 1, rows);
 }

@@ -29,7 +29,7 @@ static plsh_status make_tiles(const plsh_shard *shard, plsh_shard_state *f, plsh
     if (!status) status = allocate(&f->exchange.norm_places, parts, sizeof(int), error);
     if (status) return status;
     for (int r = 0; r < parts; r++) {
-        const int64_t tiles = (plsh_block_size(shard->rows[r]) + f->tile_rows - 1) / f->tile_rows;
+        const int64_t tiles = (plsh_range_size(shard->rows[r]) + f->tile_rows - 1) / f->tile_rows;
         f->first_tile[r + 1] = f->first_tile[r] + tiles;
         f->exchange.norm_counts[r] = (int)(tiles * shard->whole.kv_heads);
         f->exchange.norm_places[r] = (int)(f->first_tile[r] * shard->whole.kv_heads);
@@ -43,24 +43,24 @@ static plsh_status make_tiles(const plsh_shard *shard, plsh_shard_state *f, plsh
     return status;
 }
 
-/* The own queries in blocks, none of which lies in two sequences. */
-static plsh_status make_blocks(const plsh_shard *shard, plsh_shard_state *f, plsh_error *error) {
+/* The own queries in spans, none of which lies in two sequences. */
+static plsh_status make_spans(const plsh_shard *shard, plsh_shard_state *f, plsh_error *error) {
     const plsh_attention *a = &shard->whole;
-    const plsh_block queries = plsh_shard_own_queries(shard);
+    const plsh_range queries = plsh_shard_own_queries(shard);
     const int64_t single[2] = {0, a->keys}, sequences = a->sequences ? a->sequences : 1;
     const int64_t *offset = a->sequences ? shard->whole.key_offsets : single;
-    const int64_t most = plsh_block_size(queries) / PLSH_SHARD_BLOCK_ROWS + sequences + 1;
-    plsh_status status = allocate(&f->block, most, sizeof *f->block, error);
+    const int64_t most = plsh_range_size(queries) / PLSH_SHARD_SPAN_ROWS + sequences + 1;
+    plsh_status status = allocate(&f->span, most, sizeof *f->span, error);
     for (int64_t x = 0; !status && x < sequences; x++) {
-        const plsh_block sequence = {offset[x], offset[x + 1]};
-        const plsh_block own = plsh_block_common(queries, sequence);
-        for (int64_t i = own.begin; i < own.end; i += PLSH_SHARD_BLOCK_ROWS) {
-            const int64_t end = i + PLSH_SHARD_BLOCK_ROWS;
-            f->block[f->blocks++] = (plsh_shard_block){.rows = {i, end < own.end ? end : own.end},
-                                                       .sequence = sequence};
+        const plsh_range sequence = {offset[x], offset[x + 1]};
+        const plsh_range own = plsh_range_common(queries, sequence);
+        for (int64_t i = own.begin; i < own.end; i += PLSH_SHARD_SPAN_ROWS) {
+            const int64_t end = i + PLSH_SHARD_SPAN_ROWS;
+            f->span[f->spans++] =
+                (plsh_shard_span){.rows = {i, end < own.end ? end : own.end}, .sequence = sequence};
         }
     }
-    if (!status) status = allocate(&f->most, a->heads * f->blocks, sizeof *f->most, error);
+    if (!status) status = allocate(&f->most, a->heads * f->spans, sizeof *f->most, error);
     return status;
 }
 
@@ -71,7 +71,7 @@ plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error) {
     plsh_shard_state *f = shard->state;
     plsh_shard_exchange *x = &f->exchange;
     plsh_status status = make_tiles(shard, f, error);
-    if (!status) status = make_blocks(shard, f, error);
+    if (!status) status = make_spans(shard, f, error);
     const int64_t tiles = status ? 0 : f->first_tile[shard->parts];
     x->centre_count = kv * a->head_dim;
     x->range_count = 2 * kv * a->value_dim;
@@ -88,14 +88,14 @@ plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error) {
         plsh_shard_state_clear(f);
         return status;
     }
-    while (x->root < shard->parts - 1 && plsh_block_size(shard->rows[x->root]) == 0) x->root++;
+    while (x->root < shard->parts - 1 && plsh_range_size(shard->rows[x->root]) == 0) x->root++;
     shard->exchange = x;
     return PLSH_STATUS_OK;
 }
 
 void plsh_shard_state_clear(plsh_shard_state *f) {
     plsh_shard_exchange *x = &f->exchange;
-    void **arrays[] = {(void **)&f->first_tile, (void **)&f->tile_begin,  (void **)&f->block,
+    void **arrays[] = {(void **)&f->first_tile, (void **)&f->tile_begin,  (void **)&f->span,
                        (void **)&f->most,       (void **)&f->before,      (void **)&f->after,
                        (void **)&x->centre,     (void **)&x->norms,       (void **)&x->own_norms,
                        (void **)&x->own_ranges, (void **)&x->ranges,      (void **)&x->own_needs,
@@ -104,7 +104,7 @@ void plsh_shard_state_clear(plsh_shard_state *f) {
         plsh_release(*arrays[i]);
         *arrays[i] = NULL;
     }
-    f->blocks = 0;
+    f->spans = 0;
 }
 
 /* ---- Summaries of keys ----------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static plsh_layout layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
 static void fill_centre(plsh_shard *shard) {
     const plsh_attention *a = &shard->whole;
     const plsh_shard_arrays *arrays = &shard->state->arrays;
-    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard));
+    const int64_t rows = plsh_range_size(plsh_shard_own_rows(shard));
     const int64_t count = rows < CENTRE_ROWS ? rows : CENTRE_ROWS, d = a->head_dim;
     for (int64_t i = 0; i < a->kv_heads * d; i++) {
         double sum = 0;
@@ -138,10 +138,10 @@ static void fill_centre(plsh_shard *shard) {
 void plsh_shard_begin(plsh_shard *shard, const plsh_shard_arrays *given) {
     const plsh_attention *a = &shard->whole;
     plsh_shard_arrays *arrays = &shard->state->arrays;
-    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard));
+    const int64_t rows = plsh_range_size(plsh_shard_own_rows(shard));
     *arrays = *given;
     arrays->q_layout =
-        layout_or(given->q_layout, plsh_block_size(plsh_shard_own_queries(shard)), a->head_dim);
+        layout_or(given->q_layout, plsh_range_size(plsh_shard_own_queries(shard)), a->head_dim);
     arrays->k_layout = layout_or(given->k_layout, rows, a->head_dim);
     arrays->v_layout = layout_or(given->v_layout, rows, a->value_dim);
     if (shard->exchange->root == shard->part) fill_centre(shard);
@@ -165,7 +165,7 @@ static float largest_norm(const plsh_shard *shard, int64_t kv, int64_t first, in
 static void find_norms(void *context, int64_t begin, int64_t end, int slot) {
     const plsh_shard *shard = context;
     const plsh_shard_state *f = shard->state;
-    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard));
+    const int64_t rows = plsh_range_size(plsh_shard_own_rows(shard));
     const int64_t tiles = f->first_tile[shard->part + 1] - f->first_tile[shard->part];
     (void)slot;
     for (int64_t i = begin; i < end; i++) {
@@ -179,7 +179,7 @@ static void find_norms(void *context, int64_t begin, int64_t end, int slot) {
 static void fill_ranges(plsh_shard *shard) {
     const plsh_attention *a = &shard->whole;
     const plsh_shard_arrays *arrays = &shard->state->arrays;
-    const int64_t rows = plsh_block_size(plsh_shard_own_rows(shard)), dv = a->value_dim;
+    const int64_t rows = plsh_range_size(plsh_shard_own_rows(shard)), dv = a->value_dim;
     for (int64_t i = 0; i < a->kv_heads * dv; i++) {
         double low = INFINITY, high = -INFINITY;
         for (int64_t j = 0; j < rows; j++) {
@@ -256,16 +256,16 @@ static double value_range(const plsh_shard *shard, int64_t kv) {
 static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
                          float *certificate) {
     const plsh_shard_state *f = shard->state;
-    const plsh_block own = plsh_shard_own_queries(shard);
+    const plsh_range own = plsh_shard_own_queries(shard);
     const int64_t kv = h / (shard->whole.heads / shard->whole.kv_heads);
     const double range = value_range(shard, kv);
-    float *bound = certificate + h * plsh_block_size(own);
+    float *bound = certificate + h * plsh_range_size(own);
     plsh_shard_fill_maxima(shard, unit, kv);
-    for (int64_t b = 0; b < f->blocks; b++) {
+    for (int64_t b = 0; b < f->spans; b++) {
         const double share = plsh_shard_rest(shard, unit, h, b);
         const bool merged = plsh_shard_is_merged(shard, unit, b);
         if (share == 0 && !merged) continue; /* nothing left out, whatever the values */
-        for (int64_t i = f->block[b].rows.begin; i < f->block[b].rows.end; i++) {
+        for (int64_t i = f->span[b].rows.begin; i < f->span[b].rows.end; i++) {
             float *at = &bound[i - own.begin];
             const double held =
                 merged ? plsh_shard_larger((double)*at, range * shard->whole.head[h].eps)

@@ -51,14 +51,14 @@ static float norm_of(const plsh_shard *shard, int64_t kv, int64_t tile, int rank
 }
 
 /* The rows of other ranks before (after) the own ones, of the sequence that goes on here. */
-static plsh_block others(const plsh_shard *shard, plsh_block sequence, side where) {
-    const plsh_block own = plsh_shard_own_rows(shard);
-    const plsh_block all = {0, shard->whole.keys};
-    if (plsh_block_size(own) == 0 || (where == RIGHT && shard->whole.causal))
-        return (plsh_block){0, 0};
-    const plsh_block beside =
-        where == LEFT ? (plsh_block){all.begin, own.begin} : (plsh_block){own.end, all.end};
-    return plsh_block_common(beside, sequence);
+static plsh_range others(const plsh_shard *shard, plsh_range sequence, side where) {
+    const plsh_range own = plsh_shard_own_rows(shard);
+    const plsh_range all = {0, shard->whole.keys};
+    if (plsh_range_size(own) == 0 || (where == RIGHT && shard->whole.causal))
+        return (plsh_range){0, 0};
+    const plsh_range beside =
+        where == LEFT ? (plsh_range){all.begin, own.begin} : (plsh_range){own.end, all.end};
+    return plsh_range_common(beside, sequence);
 }
 
 /* ---- Outliers ------------------------------------------------------------------------------- */
@@ -92,16 +92,16 @@ static bool is_outlier(const plsh_shard_unit *unit, int64_t tile) {
     return false;
 }
 
-/* Does a block see outlier i as a part of its own? */
-static bool fetches(const plsh_shard *shard, const plsh_shard_unit *unit, int i, plsh_block rows) {
-    const plsh_block queries = unit->outlier[i].queries;
+/* Does a span see outlier i as a part of its own? */
+static bool fetches(const plsh_shard *shard, const plsh_shard_unit *unit, int i, plsh_range rows) {
+    const plsh_range queries = unit->outlier[i].queries;
     return (unit->fetches[shard->part] >> i & 1) && queries.begin <= rows.begin &&
            rows.end <= queries.end;
 }
 
 bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t b) {
     for (int i = 0; i < unit->outliers; i++)
-        if (fetches(shard, unit, i, shard->state->block[b].rows)) return true;
+        if (fetches(shard, unit, i, shard->state->span[b].rows)) return true;
     return false;
 }
 
@@ -112,9 +112,9 @@ bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, 
  * likewise. */
 void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t kv) {
     plsh_shard_state *f = shard->state;
-    if (f->blocks == 0) return;
-    const plsh_block left = others(shard, f->block[0].sequence, LEFT);
-    const plsh_block right = others(shard, f->block[f->blocks - 1].sequence, RIGHT);
+    if (f->spans == 0) return;
+    const plsh_range left = others(shard, f->span[0].sequence, LEFT);
+    const plsh_range right = others(shard, f->span[f->spans - 1].sequence, RIGHT);
     double most = 0;
     for (int r = 0; r < shard->part; r++) {
         for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++) {
@@ -137,33 +137,33 @@ void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit
 
 /* ---- The rest ------------------------------------------------------------------------------- */
 
-/* A block and one side of it, for one head. */
+/* A span and one side of it, for one head. */
 typedef struct view {
     const plsh_shard *shard;
     const plsh_decay *decay;
-    plsh_block rows, others; /* of the block; of other ranks on that side */
+    plsh_range rows, others; /* of the span; of other ranks on that side */
     side where;
 } view;
 
 static view look(const plsh_shard *shard, int64_t h, int64_t b, side where) {
-    const plsh_shard_block *block = &shard->state->block[b];
+    const plsh_shard_span *span = &shard->state->span[b];
     return (view){.shard = shard,
                   .decay = &shard->whole.head[h].partition.decay,
-                  .rows = block->rows,
-                  .others = others(shard, block->sequence, where),
+                  .rows = span->rows,
+                  .others = others(shard, span->sequence, where),
                   .where = where};
 }
 
 /* The log of what k sums up to, at most, over `count` rows whose nearest one is t away from the
- * nearest row of the block. A table may rise: so sum over all distances that a row of the block
+ * nearest row of the span. A table may rise: so sum over all distances that a row of the span
  * has. */
 static double log_decay(const view *v, int64_t t, int64_t count) {
     const bool falls = v->decay->kind != PLSH_DECAY_TABLE;
-    return plsh_decay_log_tail(v->decay, t, falls ? count : count + plsh_block_size(v->rows) - 1);
+    return plsh_decay_log_tail(v->decay, t, falls ? count : count + plsh_range_size(v->rows) - 1);
 }
 
 /* The log of what the rows before tile `tile` (on the right: from it on) weigh relative to the
- * block's rows, at most. tile: one past the last that is left out, or the first. */
+ * span's rows, at most. tile: one past the last that is left out, or the first. */
 static double log_rest(const view *v, int64_t tile, plsh_shard_most most) {
     const plsh_shard_state *f = v->shard->state;
     int64_t edge = f->tile_begin[tile], t, count;
@@ -186,8 +186,8 @@ static double log_rest(const view *v, int64_t tile, plsh_shard_most most) {
 
 /* The same of an outlier. */
 static double log_outlier(const view *v, const plsh_shard_outlier *tile, plsh_shard_most most) {
-    const plsh_block rows = plsh_block_common(tile->rows, v->others);
-    const int64_t count = plsh_block_size(rows);
+    const plsh_range rows = plsh_range_common(tile->rows, v->others);
+    const int64_t count = plsh_range_size(rows);
     if (count == 0) return -INFINITY;
     const int64_t t =
         v->where == LEFT ? v->rows.begin - (rows.end - 1) : rows.begin - (v->rows.end - 1);
@@ -207,7 +207,7 @@ static limits limits_of(const plsh_shard *shard, int64_t h) {
     return (limits){log(share * 15 / 16), log(share / (16 * PLSH_SHARD_OUTLIERS))};
 }
 
-/* The outliers that a block may not leave out, a bit for each. */
+/* The outliers that a span may not leave out, a bit for each. */
 static int64_t needed_outliers(const plsh_shard_unit *unit, const view *left, const view *right,
                                plsh_shard_most most, double limit) {
     int64_t needed = 0;
@@ -224,7 +224,7 @@ static int64_t own_edge(const plsh_shard *shard, side where) {
     return where == LEFT ? f->first_tile[shard->part] : f->first_tile[shard->part + 1];
 }
 
-/* ---- Blocks of queries ------------------------------------------------------------------------
+/* ---- Spans of queries ------------------------------------------------------------------------
  */
 
 static ptrdiff_t query_at(const plsh_shard *shard, int64_t h, int64_t row) {
@@ -247,11 +247,11 @@ static double dot(const plsh_shard *shard, int64_t h, int64_t query, int64_t key
 }
 
 /* log D of a row, at least. */
-static double log_least(const plsh_shard *shard, int64_t h, int64_t row, plsh_block sequence) {
+static double log_least(const plsh_shard *shard, int64_t h, int64_t row, plsh_range sequence) {
     const plsh_attention *a = &shard->whole;
-    const plsh_block nearest = {row - NEAREST + 1, a->causal ? row + 1 : row + NEAREST};
-    const plsh_block keys =
-        plsh_block_common(nearest, plsh_block_common(sequence, plsh_shard_own_rows(shard)));
+    const plsh_range nearest = {row - NEAREST + 1, a->causal ? row + 1 : row + NEAREST};
+    const plsh_range keys =
+        plsh_range_common(nearest, plsh_range_common(sequence, plsh_shard_own_rows(shard)));
     double score[2 * NEAREST], most = -INFINITY, sum = 0;
     for (int64_t j = keys.begin; j < keys.end; j++) {
         const int64_t t = j < row ? row - j : j - row;
@@ -289,13 +289,13 @@ static double own_norm(const plsh_shard *shard, int64_t kv) {
  * looks at single keys. */
 static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
                                int64_t b, double norm_of_keys) {
-    const plsh_shard_block *block = &shard->state->block[b];
+    const plsh_shard_span *span = &shard->state->span[b];
     const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
     const limits limit = limits_of(shard, h);
     plsh_shard_most most = {0, 0};
     double square = 0;
-    if (plsh_block_size(left.others) == 0 && plsh_block_size(right.others) == 0) return most;
-    for (int64_t i = block->rows.begin; i < block->rows.end; i++)
+    if (plsh_range_size(left.others) == 0 && plsh_range_size(right.others) == 0) return most;
+    for (int64_t i = span->rows.begin; i < span->rows.end; i++)
         square = plsh_shard_larger(
             square, plsh_shard_square(shard->whole.dtype, shard->state->arrays.q,
                                       query_at(shard, h, i), NULL, shard->whole.head_dim));
@@ -306,9 +306,9 @@ static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *u
         needed_outliers(unit, &left, &right, most, limit.log_outlier) == 0)
         return most;
     most.gap = -INFINITY;
-    for (int64_t i = block->rows.begin; i < block->rows.end; i++)
+    for (int64_t i = span->rows.begin; i < span->rows.end; i++)
         most.gap = plsh_shard_larger(most.gap, along_centre(shard, h, i) -
-                                                   log_least(shard, h, i, block->sequence));
+                                                   log_least(shard, h, i, span->sequence));
     return most;
 }
 
@@ -323,19 +323,19 @@ static void want(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h
                  wants *w) {
     const limits limit = limits_of(shard, h);
     const plsh_shard_state *f = shard->state;
-    plsh_shard_block *block = &f->block[b];
-    const plsh_shard_most most = f->most[h * f->blocks + b];
+    plsh_shard_span *span = &f->span[b];
+    const plsh_shard_most most = f->most[h * f->spans + b];
     const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
     if (!(log_rest(&left, own_edge(shard, LEFT), most) <= limit.log_rest)) {
         while (!(log_rest(&left, w->left, most) <= limit.log_rest)) w->left--;
-        block->looks_left = true;
+        span->looks_left = true;
     }
     if (!(log_rest(&right, own_edge(shard, RIGHT), most) <= limit.log_rest)) {
         while (!(log_rest(&right, w->right, most) <= limit.log_rest)) w->right++;
-        block->looks_right = true;
+        span->looks_right = true;
     }
-    block->outliers |= needed_outliers(unit, &left, &right, most, limit.log_outlier);
-    w->outliers |= block->outliers;
+    span->outliers |= needed_outliers(unit, &left, &right, most, limit.log_outlier);
+    w->outliers |= span->outliers;
 }
 
 typedef struct measuring {
@@ -345,11 +345,11 @@ typedef struct measuring {
     double norm;
 } measuring;
 
-static void measure_block(void *context, int64_t b, int slot) {
+static void measure_span(void *context, int64_t b, int slot) {
     const measuring *m = context;
     const plsh_shard_state *f = m->shard->state;
     (void)slot;
-    f->most[m->head * f->blocks + b] = measure(m->shard, m->unit, m->head, b, m->norm);
+    f->most[m->head * f->spans + b] = measure(m->shard, m->unit, m->head, b, m->norm);
 }
 
 static void want_head(plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, wants *w) {
@@ -357,15 +357,15 @@ static void want_head(plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
     const int64_t kv = h / (shard->whole.heads / shard->whole.kv_heads);
     measuring m = {shard, unit, h, own_norm(shard, kv)};
     plsh_shard_fill_maxima(shard, unit, kv);
-    plsh_thread_run(shard->whole.threads, f->blocks, measure_block, &m);
-    for (int64_t b = 0; b < f->blocks; b++) want(shard, unit, h, b, w);
+    plsh_thread_run(shard->whole.threads, f->spans, measure_span, &m);
+    for (int64_t b = 0; b < f->spans; b++) want(shard, unit, h, b, w);
 }
 
 /* An outlier next to the stretch, or not far from it for its length, makes it longer: a few more
  * rows are cheaper than a part of its own. */
 static void join_outliers(const plsh_shard *shard, const plsh_shard_unit *unit, wants *w) {
     const plsh_shard_state *f = shard->state;
-    const plsh_block own = plsh_shard_own_rows(shard);
+    const plsh_range own = plsh_shard_own_rows(shard);
     for (bool again = true; again;) {
         again = false;
         const int64_t begin = f->tile_begin[w->left], end = f->tile_begin[w->right];
@@ -393,38 +393,38 @@ static void find_queries(const plsh_shard *shard, plsh_shard_unit *unit, const w
     }
     unit->fetches[shard->part] = w->outliers & ~(before | after);
     unit->near = plsh_shard_own_queries(shard);
-    for (int64_t b = 0; b < f->blocks; b++) {
-        const plsh_shard_block *block = &f->block[b];
-        if ((block->looks_left || (block->outliers & before)) && block->rows.end > unit->near.begin)
-            unit->near.begin = block->rows.end;
-        if ((block->looks_right || (block->outliers & after)) && block->rows.begin < unit->near.end)
-            unit->near.end = block->rows.begin;
+    for (int64_t b = 0; b < f->spans; b++) {
+        const plsh_shard_span *span = &f->span[b];
+        if ((span->looks_left || (span->outliers & before)) && span->rows.end > unit->near.begin)
+            unit->near.begin = span->rows.end;
+        if ((span->looks_right || (span->outliers & after)) && span->rows.begin < unit->near.end)
+            unit->near.end = span->rows.begin;
         for (int i = 0; i < unit->outliers; i++)
-            if ((unit->fetches[shard->part] & block->outliers) >> i & 1)
-                unit->outlier[i].queries = plsh_block_hull(unit->outlier[i].queries, block->rows);
+            if ((unit->fetches[shard->part] & span->outliers) >> i & 1)
+                unit->outlier[i].queries = plsh_range_hull(unit->outlier[i].queries, span->rows);
     }
 }
 
 void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit) {
     const plsh_shard_state *f = shard->state;
-    const plsh_block queries = plsh_shard_own_queries(shard), rows = plsh_shard_own_rows(shard);
-    plsh_block *need = &unit->need[shard->part];
-    *need = (plsh_block){rows.begin, rows.begin};
-    unit->near = (plsh_block){queries.begin, queries.begin};
+    const plsh_range queries = plsh_shard_own_queries(shard), rows = plsh_shard_own_rows(shard);
+    plsh_range *need = &unit->need[shard->part];
+    *need = (plsh_range){rows.begin, rows.begin};
+    unit->near = (plsh_range){queries.begin, queries.begin};
     unit->fetches[shard->part] = 0;
     find_outliers(shard, unit);
-    if (f->blocks == 0) return;
+    if (f->spans == 0) return;
     wants w = {own_edge(shard, LEFT), own_edge(shard, RIGHT), 0};
-    for (int64_t b = 0; b < f->blocks; b++) {
-        f->block[b].looks_left = f->block[b].looks_right = false;
-        f->block[b].outliers = 0;
+    for (int64_t b = 0; b < f->spans; b++) {
+        f->span[b].looks_left = f->span[b].looks_right = false;
+        f->span[b].outliers = 0;
     }
     for (int64_t h = unit->head; h < unit->head + unit->heads; h++)
         if (plsh_head_knows_decay(&shard->whole.head[h])) want_head(shard, unit, h, &w);
     join_outliers(shard, unit, &w);
     find_queries(shard, unit, &w);
-    const plsh_block left = others(shard, f->block[0].sequence, LEFT);
-    const plsh_block right = others(shard, f->block[f->blocks - 1].sequence, RIGHT);
+    const plsh_range left = others(shard, f->span[0].sequence, LEFT);
+    const plsh_range right = others(shard, f->span[f->spans - 1].sequence, RIGHT);
     *need = rows;
     if (w.left < own_edge(shard, LEFT))
         need->begin = f->tile_begin[w.left] > left.begin ? f->tile_begin[w.left] : left.begin;
@@ -432,11 +432,11 @@ void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit) {
         need->end = f->tile_begin[w.right] < right.end ? f->tile_begin[w.right] : right.end;
     if (shard->whole.causal) need->end = queries.end;
     if (unit->fades) return;
-    *need = plsh_block_hull(*need, unit->reach[shard->part]);
-    unit->near = plsh_block_common(unit->near, unit->reach_near);
+    *need = plsh_range_hull(*need, unit->reach[shard->part]);
+    unit->near = plsh_range_common(unit->near, unit->reach_near);
 }
 
-/* Outliers of one side that a block has not seen, tiles first .. end - 1 being those that it has.
+/* Outliers of one side that a span has not seen, tiles first .. end - 1 being those that it has.
  */
 static double rest_of_outliers(const view *v, const plsh_shard_unit *unit, int64_t first,
                                int64_t end, plsh_shard_most most) {
@@ -451,11 +451,11 @@ static double rest_of_outliers(const view *v, const plsh_shard_unit *unit, int64
 
 double plsh_shard_rest(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, int64_t b) {
     const plsh_shard_state *f = shard->state;
-    const plsh_shard_most most = f->most[h * f->blocks + b];
-    const plsh_block rows = f->block[b].rows, need = unit->need[shard->part];
+    const plsh_shard_most most = f->most[h * f->spans + b];
+    const plsh_range rows = f->span[b].rows, need = unit->need[shard->part];
     double share = 0;
     if (!plsh_head_knows_decay(&shard->whole.head[h])) return 0; /* its certificate is NaN, or 0 */
-    const bool far = plsh_block_size(unit->near) == 0;
+    const bool far = plsh_range_size(unit->near) == 0;
     const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
     int64_t first = own_edge(shard, LEFT), end = own_edge(shard, RIGHT);
     bool all_left = false, all_right = false; /* has it seen everything there? */

@@ -4,21 +4,21 @@
 
 #include "plsh/partition.h"
 
-static inline int64_t plsh_block_size(plsh_block block) {
-    return block.end > block.begin ? block.end - block.begin : 0;
+static inline int64_t plsh_range_size(plsh_range range) {
+    return range.end > range.begin ? range.end - range.begin : 0;
 }
 
-static inline plsh_block plsh_block_common(plsh_block a, plsh_block b) {
+static inline plsh_range plsh_range_common(plsh_range a, plsh_range b) {
     const int64_t begin = a.begin > b.begin ? a.begin : b.begin;
     const int64_t end = a.end < b.end ? a.end : b.end;
-    return (plsh_block){begin, end > begin ? end : begin};
+    return (plsh_range){begin, end > begin ? end : begin};
 }
 
 /* The least range that holds both; an empty one holds nothing. */
-static inline plsh_block plsh_block_hull(plsh_block a, plsh_block b) {
-    if (plsh_block_size(a) == 0) return b;
-    if (plsh_block_size(b) == 0) return a;
-    return (plsh_block){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+static inline plsh_range plsh_range_hull(plsh_range a, plsh_range b) {
+    if (plsh_range_size(a) == 0) return b;
+    if (plsh_range_size(b) == 0) return a;
+    return (plsh_range){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
 
 #endif

@@ -80,9 +80,9 @@ static plsh_status copy_whole(plsh_shard *shard, const plsh_attention *given, pl
 
 static plsh_status split_rows(plsh_shard *shard, const int64_t *splits, plsh_error *error) {
     plsh_attention *a = &shard->whole;
-    plsh_status status = allocate(&shard->rows, shard->parts, sizeof(plsh_block), "splits", error);
+    plsh_status status = allocate(&shard->rows, shard->parts, sizeof(plsh_range), "splits", error);
     if (!status)
-        status = allocate(&shard->queries, shard->parts, sizeof(plsh_block), "splits", error);
+        status = allocate(&shard->queries, shard->parts, sizeof(plsh_range), "splits", error);
     if (status) return status;
     const int64_t n = a->keys, before = a->keys - a->queries;
     for (int r = 0; r <= shard->parts; r++) {
@@ -96,7 +96,7 @@ static plsh_status split_rows(plsh_shard *shard, const int64_t *splits, plsh_err
         if (r > 0) shard->rows[r - 1].end = at;
     }
     for (int r = 0; r < shard->parts; r++)
-        shard->queries[r] = (plsh_block){
+        shard->queries[r] = (plsh_range){
             shard->rows[r].begin > before ? shard->rows[r].begin : before,
             shard->rows[r].end > before ? shard->rows[r].end : before,
         };
@@ -112,15 +112,15 @@ static bool rotates(const plsh_shard *shard, int64_t head) {
 }
 
 plsh_status plsh_shard_reach(const plsh_shard *shard, const plsh_shard_unit *unit,
-                             plsh_block queries, plsh_block *keys, plsh_error *error) {
+                             plsh_range queries, plsh_range *keys, plsh_error *error) {
     plsh_attention a = shard->whole;
     a.queries = a.keys;
-    *keys = (plsh_block){queries.begin, queries.begin};
+    *keys = (plsh_range){queries.begin, queries.begin};
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t h = 0; !status && h < unit->heads; h++) {
-        plsh_block seen;
+        plsh_range seen;
         status = plsh_attention_reach(&a, unit->head + h, queries, &seen, error);
-        if (!status) *keys = plsh_block_hull(*keys, seen);
+        if (!status) *keys = plsh_range_hull(*keys, seen);
     }
     return status;
 }
@@ -143,15 +143,15 @@ static plsh_status begin_unit(plsh_shard *shard, int64_t head, plsh_error *error
     const plsh_attention *a = &shard->whole;
     const int64_t group = a->heads / a->kv_heads, kv_head = head / group;
     plsh_shard_unit *unit = &shard->unit[shard->units];
-    plsh_block *blocks = shard->state->blocks_of_units + shard->units * 2 * shard->parts;
+    plsh_range *ranges = shard->state->ranges_of_units + shard->units * 2 * shard->parts;
     *unit =
         (plsh_shard_unit){.rotates = rotates(shard, head),
                           .fades = shard->whole.head[head].method == PLSH_METHOD_EXACT,
                           .head = head,
                           .kv_head = kv_head,
                           .kv_heads = 1,
-                          .reach = blocks,
-                          .need = blocks + shard->parts,
+                          .reach = ranges,
+                          .need = ranges + shard->parts,
                           .fetches = shard->state->fetches_of_units + shard->units * shard->parts};
     for (int64_t h = head; h / group == kv_head; h++) {
         const bool fades = shard->whole.head[h].method == PLSH_METHOD_EXACT;
@@ -168,8 +168,8 @@ static plsh_status make_units(plsh_shard *shard, plsh_error *error) {
     const int64_t heads = shard->whole.heads;
     plsh_status status = allocate(&shard->unit, heads, sizeof *shard->unit, "heads", error);
     if (!status)
-        status = allocate(&shard->state->blocks_of_units, heads * shard->parts,
-                          2 * sizeof(plsh_block), "the reach of heads", error);
+        status = allocate(&shard->state->ranges_of_units, heads * shard->parts,
+                          2 * sizeof(plsh_range), "the reach of heads", error);
     if (!status)
         status = allocate(&shard->state->fetches_of_units, heads * shard->parts, sizeof(int64_t),
                           "the reach of heads", error);
@@ -191,13 +191,13 @@ static plsh_status make_units(plsh_shard *shard, plsh_error *error) {
 /* The first row of [begin, end) whose reach begins at or after `edge` (left), or ends after it
  * (right): both ends of a reach never fall from row to row. */
 static plsh_status find_edge(const plsh_shard *shard, const plsh_shard_unit *unit,
-                             plsh_block queries, int64_t edge, bool left, int64_t *found,
+                             plsh_range queries, int64_t edge, bool left, int64_t *found,
                              plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     while (!status && queries.begin < queries.end) {
         const int64_t middle = queries.begin + (queries.end - queries.begin) / 2;
-        plsh_block seen;
-        status = plsh_shard_reach(shard, unit, (plsh_block){middle, middle + 1}, &seen, error);
+        plsh_range seen;
+        status = plsh_shard_reach(shard, unit, (plsh_range){middle, middle + 1}, &seen, error);
         const bool beyond = left ? seen.begin >= edge : seen.end > edge;
         if (beyond)
             queries.end = middle;
@@ -209,8 +209,8 @@ static plsh_status find_edge(const plsh_shard *shard, const plsh_shard_unit *uni
 }
 
 static plsh_status find_near(plsh_shard *shard, plsh_shard_unit *unit, plsh_error *error) {
-    const plsh_block rows = plsh_shard_own_rows(shard), queries = plsh_shard_own_queries(shard);
-    plsh_block near = queries;
+    const plsh_range rows = plsh_shard_own_rows(shard), queries = plsh_shard_own_queries(shard);
+    plsh_range near = queries;
     plsh_status status = find_edge(shard, unit, queries, rows.begin, true, &near.begin, error);
     if (!status) status = find_edge(shard, unit, queries, rows.end, false, &near.end, error);
     if (near.end < near.begin) near.end = near.begin;
@@ -265,7 +265,7 @@ void plsh_shard_destroy(plsh_shard *shard) {
     plsh_shard_state *state = shard->state;
     if (state) {
         plsh_shard_state_clear(state);
-        plsh_release(state->blocks_of_units);
+        plsh_release(state->ranges_of_units);
         plsh_release(state->fetches_of_units);
         plsh_release(state->offsets);
         plsh_release(state->head);

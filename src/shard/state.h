@@ -5,22 +5,22 @@
 #include "plsh/shard.h"
 #include "shard/range.h"
 
-enum { PLSH_SHARD_BLOCK_ROWS = 64 };
+enum { PLSH_SHARD_SPAN_ROWS = 64 };
 
 /* Some own queries of one sequence, in rows of the whole. */
-typedef struct plsh_shard_block {
-    plsh_block rows, sequence;
+typedef struct plsh_shard_span {
+    plsh_range rows, sequence;
     bool looks_left, looks_right; /* beyond the own rows, for the unit at hand */
     int64_t outliers;             /* of the unit, that it may not leave out: a bit for each */
-} plsh_shard_block;
+} plsh_shard_span;
 
-/* Of a block's queries: the largest |scale q|, and the largest scale q.c - log D. */
+/* Of a span's queries: the largest |scale q|, and the largest scale q.c - log D. */
 typedef struct plsh_shard_most {
     double norm, gap;
 } plsh_shard_most;
 
 typedef struct plsh_shard_state {
-    plsh_block *blocks_of_units; /* the arrays of the units */
+    plsh_range *ranges_of_units; /* the arrays of the units */
     int64_t *fetches_of_units;
     int64_t *offsets; /* of the sequences */
     plsh_head *head;
@@ -30,16 +30,16 @@ typedef struct plsh_shard_state {
     int64_t *first_tile;   /* of each part, parts + 1 */
     int64_t *tile_begin;   /* the rows of all tiles, and one more */
     float *before, *after; /* of the kv head at hand: running maxima from the sequence's ends */
-    plsh_shard_block *block;
-    int64_t blocks;
-    plsh_shard_most *most; /* [heads][blocks] */
+    plsh_shard_span *span;
+    int64_t spans;
+    plsh_shard_most *most; /* [heads][spans] */
 } plsh_shard_state;
 
-static inline plsh_block plsh_shard_own_rows(const plsh_shard *shard) {
+static inline plsh_range plsh_shard_own_rows(const plsh_shard *shard) {
     return shard->rows[shard->part];
 }
 
-static inline plsh_block plsh_shard_own_queries(const plsh_shard *shard) {
+static inline plsh_range plsh_shard_own_queries(const plsh_shard *shard) {
     return shard->queries[shard->part];
 }
 
@@ -59,10 +59,10 @@ void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit);
 /* Fills before and after for a kv head of the unit. */
 void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t kv);
 
-/* Has block b parts that were merged? */
+/* Has span b parts that were merged? */
 bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t b);
 
-/* What the keys that block b has not seen may have weighed, relative to each of its rows; after
+/* What the keys that span b has not seen may have weighed, relative to each of its rows; after
  * plsh_shard_find_unit, and plsh_shard_fill_maxima of head h's kv head. NaN: anything. */
 double plsh_shard_rest(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, int64_t b);
 

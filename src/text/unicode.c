@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "text/unicode_tables.h"
 
-static bool in_ranges(const plsh_range *ranges, size_t count, uint32_t c) {
+static bool in_ranges(const plsh_code_points *ranges, size_t count, uint32_t c) {
     size_t low = 0, high = count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
@@ -96,7 +96,7 @@ static plsh_status order_marks(utf8proc_int32_t *c, size_t count, plsh_error *er
 
 /* Characters that have a decomposition now and had none when the library's tables were made. */
 static bool is_newly_decomposed(uint32_t c) {
-    static const plsh_range newly[] = {
+    static const plsh_code_points newly[] = {
         {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
         {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x11938, 0x11938}, {0x1E030, 0x1E06D},
         {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},

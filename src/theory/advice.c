@@ -60,7 +60,7 @@ static plsh_status check(plsh_scheme scheme, plsh_design design, int64_t n, doub
                          double eps, double delta, plsh_error *error) {
     if ((int)scheme < 0 || scheme > PLSH_SCHEME_CUTS)
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "scheme %d: binning, integer and cuts can be planned", (int)scheme);
+                         "scheme %d: binning, integer and cuts can be used here", (int)scheme);
     if (design != PLSH_DESIGN_IID && design != PLSH_DESIGN_STRATIFIED)
         return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown", (int)design);
     if (n < 1 || n > INT32_MAX)

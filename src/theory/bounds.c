@@ -187,7 +187,7 @@ double plsh_output_bound(double delta_p, double beta, double range) {
     return fmin(delta_p / beta, 1) * range;
 }
 
-double plsh_output_expectation(double spread, int64_t s, double range) {
-    if (!(spread >= 0 && range >= 0) || s < 1) return NAN;
-    return fmin(spread / sqrt((double)s), 1) * range;
+double plsh_output_expectation(double variation, int64_t s, double range) {
+    if (!(variation >= 0 && range >= 0) || s < 1) return NAN;
+    return fmin(variation / sqrt((double)s), 1) * range;
 }

@@ -10,8 +10,8 @@
 typedef struct instance {
     int64_t n, dim;
     const float *q, *k;
-    const double *weight; /* k(t) of the decay, */
-    const double *spread; /* and sqrt(k(t) (1 - k(t))) */
+    const double *weight;    /* k(t) of the decay, */
+    const double *variation; /* and sqrt(k(t) (1 - k(t))) */
     double scale;
     bool causal;
 } instance;
@@ -19,7 +19,7 @@ typedef struct instance {
 /* Row i: its scores, then sum_j P_ij^2, sum_j P_ij L*_ij and sum_j P*_ij sqrt(1 / L*_ij - 1). */
 static plsh_instance measure_row(const instance *in, int64_t i, double *score) {
     const int64_t count = in->causal ? i + 1 : in->n;
-    double top = -INFINITY, sum = 0, squares = 0, kept = 0, spread = 0;
+    double top = -INFINITY, sum = 0, squares = 0, kept = 0, variation = 0;
     for (int64_t j = 0; j < count; j++) {
         double dot = 0;
         for (int64_t x = 0; x < in->dim; x++)
@@ -32,10 +32,11 @@ static plsh_instance measure_row(const instance *in, int64_t i, double *score) {
         sum += a;
         squares += a * a;
         kept += a * in->weight[j < i ? i - j : j - i];
-        spread += a * in->spread[j < i ? i - j : j - i];
+        variation += a * in->variation[j < i ? i - j : j - i];
     }
     /* A row all of whose keys are so far that their weights vanish has no P*: 0 of 0. */
-    return (plsh_instance){squares / (sum * sum), kept / sum, kept > 0 ? spread / kept : INFINITY};
+    return (plsh_instance){squares / (sum * sum), kept / sum,
+                           kept > 0 ? variation / kept : INFINITY};
 }
 
 enum { ROWS = 16 }; /* of a chunk */
@@ -54,12 +55,12 @@ static void measure_rows(void *context, int64_t chunk, int slot) {
     for (int64_t i = chunk * ROWS; i < end; i++) {
         const plsh_instance row = measure_row(all->in, i, all->score + n * slot);
         most = (plsh_instance){fmax(most.p_norm, row.p_norm), fmin(most.beta, row.beta),
-                               fmax(most.spread, row.spread)};
+                               fmax(most.variation, row.variation)};
     }
     pthread_mutex_lock(&all->lock);
     all->most =
         (plsh_instance){fmax(all->most.p_norm, most.p_norm), fmin(all->most.beta, most.beta),
-                        fmax(all->most.spread, most.spread)};
+                        fmax(all->most.variation, most.variation)};
     pthread_mutex_unlock(&all->lock);
 }
 

@@ -39,13 +39,13 @@ static plsh_status measure_spectral(const plsh_draws *draws, int64_t n,
                                     plsh_error *error) {
     plsh_operator masks;
     const size_t max_bytes = options->max_bytes ? options->max_bytes : (size_t)1 << 30;
-    const plsh_operator_plan plan =
+    const plsh_operator_choice choice =
         plsh_operator_choose(draws, options->kind, n, norms->largest_block, max_bytes);
-    norms->kind = plan.kind;
+    norms->kind = choice.kind;
     plsh_status status =
-        plsh_operator_create(draws, &plan, n, options->threads, &masks, &norms->max, error);
+        plsh_operator_create(draws, &choice, n, options->threads, &masks, &norms->max, error);
     if (status) return status;
-    status = solve(options, &masks, plan.cost, norms, error);
+    status = solve(options, &masks, choice.cost, norms, error);
     plsh_operator_destroy(&masks);
     return status;
 }

@@ -278,23 +278,23 @@ static void band_apply(plsh_operator *masks, const double *x, double *y) {
 
 /* ---- all kinds ------------------------------------------------------------------------------- */
 
-plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_plan *plan, int64_t n,
-                                 int threads, plsh_operator *masks, double *max,
+plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_choice *choice,
+                                 int64_t n, int threads, plsh_operator *masks, double *max,
                                  plsh_error *error) {
     double unasked;
-    *masks = (plsh_operator){.draws = draws, .kind = plan->kind, .n = n, .threads = threads};
-    masks->narrow = plan->narrow;
+    *masks = (plsh_operator){.draws = draws, .kind = choice->kind, .n = n, .threads = threads};
+    masks->narrow = choice->narrow;
     plsh_status status =
         plsh_allocate((void **)&masks->prefix, (size_t)n + 1, sizeof(double), "prefix sums", error);
     if (!status)
         status = plsh_allocate((void **)&masks->difference, (size_t)n + 1, sizeof(double),
                                "differences", error);
-    if (!status && plan->kind == PLSH_OPERATOR_FREE) {
+    if (!status && choice->kind == PLSH_OPERATOR_FREE) {
         status = free_create(masks, error);
     } else {
-        if (!status && plan->narrow < draws->set.samples) status = blocks_create(masks, error);
-        if (!status && plan->narrow > 0)
-            status = band_create(masks, plan->reach, max ? max : &unasked, error);
+        if (!status && choice->narrow < draws->set.samples) status = blocks_create(masks, error);
+        if (!status && choice->narrow > 0)
+            status = band_create(masks, choice->reach, max ? max : &unasked, error);
     }
     if (status) plsh_operator_destroy(masks);
     return status;
@@ -332,53 +332,54 @@ static const int64_t MAX_BANDED_SAMPLES = INT64_C(1) << 24;
  * 100,000. */
 enum { FREE_BLOCK = 12, STORED_BLOCK = 3, STORED_BYTES = 12, BAND_BYTES = 4 };
 
-static plsh_operator_plan plan_of(plsh_operator_kind kind, int64_t n, int64_t narrow, int64_t reach,
-                                  double blocks) {
+static plsh_operator_choice choice_of(plsh_operator_kind kind, int64_t n, int64_t narrow,
+                                      int64_t reach, double blocks) {
     double cost = (kind == PLSH_OPERATOR_FREE ? FREE_BLOCK : STORED_BLOCK) * blocks;
     if (narrow > 0) cost += (double)n * (double)(reach + LANES);
-    return (plsh_operator_plan){kind, narrow, reach, cost};
+    return (plsh_operator_choice){kind, narrow, reach, cost};
 }
 
-static bool plan_fits(const plsh_operator_plan *plan, int64_t n, double blocks, double limit) {
+static bool choice_fits(const plsh_operator_choice *choice, int64_t n, double blocks,
+                        double limit) {
     double bytes = STORED_BYTES * blocks;
-    if (plan->narrow > 0) bytes += BAND_BYTES * (double)n * (double)(plan->reach + LANES);
-    return plan->kind == PLSH_OPERATOR_FREE ||
-           (bytes <= limit && plan->narrow <= MAX_BANDED_SAMPLES);
+    if (choice->narrow > 0) bytes += BAND_BYTES * (double)n * (double)(choice->reach + LANES);
+    return choice->kind == PLSH_OPERATOR_FREE ||
+           (bytes <= limit && choice->narrow <= MAX_BANDED_SAMPLES);
 }
 
 /* The cheapest place to split a grid: the draws leave the band one after the other, the widest
  * first. Between draws of one floor(b) nothing is gained. */
-static plsh_operator_plan plan_split(const plsh_draws *draws, int64_t n, int64_t largest,
-                                     double limit) {
+static plsh_operator_choice choose_split(const plsh_draws *draws, int64_t n, int64_t largest,
+                                         double limit) {
     const double rows = ldexp((double)n, draws->shift);
-    plsh_operator_plan best = {.cost = INFINITY};
+    plsh_operator_choice best = {.cost = INFINITY};
     double blocks = 0;
     for (int64_t narrow = draws->set.samples; narrow > 0; narrow--) {
         int64_t width = draws->width[narrow - 1], reach = (width >> draws->shift) + 1;
         if (width == 0 || reach > largest) reach = largest;
-        plsh_operator_plan plan = plan_of(PLSH_OPERATOR_SPLIT, n, narrow, reach, blocks);
-        if (plan.cost < best.cost && plan_fits(&plan, n, blocks, limit)) best = plan;
+        plsh_operator_choice choice = choice_of(PLSH_OPERATOR_SPLIT, n, narrow, reach, blocks);
+        if (choice.cost < best.cost && choice_fits(&choice, n, blocks, limit)) best = choice;
         blocks += 1 + (width > 0 ? rows / (double)width : 0);
     }
     return best;
 }
 
-plsh_operator_plan plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                                        int64_t largest, size_t max_bytes) {
+plsh_operator_choice plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind,
+                                          int64_t n, int64_t largest, size_t max_bytes) {
     const int64_t s = draws->set.samples;
     const double all = draws->density * (double)n + (double)s, limit = (double)max_bytes;
-    const plsh_operator_plan plans[] = {plan_of(PLSH_OPERATOR_FREE, n, 0, 0, all),
-                                        plan_of(PLSH_OPERATOR_BLOCKS, n, 0, 0, all),
-                                        plan_of(PLSH_OPERATOR_BANDED, n, s, largest, 0)};
+    const plsh_operator_choice choices[] = {choice_of(PLSH_OPERATOR_FREE, n, 0, 0, all),
+                                            choice_of(PLSH_OPERATOR_BLOCKS, n, 0, 0, all),
+                                            choice_of(PLSH_OPERATOR_BANDED, n, s, largest, 0)};
     if (kind != PLSH_OPERATOR_AUTO && kind != PLSH_OPERATOR_SPLIT)
-        return plans[kind - PLSH_OPERATOR_FREE];
-    plsh_operator_plan best = plans[0];
+        return choices[kind - PLSH_OPERATOR_FREE];
+    plsh_operator_choice best = choices[0];
     for (int x = 1; x < 3; x++)
-        if (plans[x].cost < best.cost && plan_fits(&plans[x], n, x == 1 ? all : 0, limit))
-            best = plans[x];
+        if (choices[x].cost < best.cost && choice_fits(&choices[x], n, x == 1 ? all : 0, limit))
+            best = choices[x];
     if (!draws->width) return best;
-    if (kind == PLSH_OPERATOR_SPLIT) return plan_split(draws, n, largest, INFINITY);
-    plsh_operator_plan split = plan_split(draws, n, largest, limit);
+    if (kind == PLSH_OPERATOR_SPLIT) return choose_split(draws, n, largest, INFINITY);
+    plsh_operator_choice split = choose_split(draws, n, largest, limit);
     return split.cost < best.cost ? split : best;
 }
 
@@ -390,8 +391,8 @@ plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t n, const 
     status = plsh_draws_create(set, n, threads, &draws, error);
     if (status) return status;
     plsh_operator masks;
-    const plsh_operator_plan plan = plsh_operator_choose(&draws, PLSH_OPERATOR_FREE, n, 0, 0);
-    status = plsh_operator_create(&draws, &plan, n, threads, &masks, NULL, error);
+    const plsh_operator_choice choice = plsh_operator_choose(&draws, PLSH_OPERATOR_FREE, n, 0, 0);
+    status = plsh_operator_create(&draws, &choice, n, threads, &masks, NULL, error);
     if (!status) {
         plsh_operator_apply(&masks, x, y);
         plsh_operator_destroy(&masks);

@@ -60,22 +60,23 @@ typedef struct plsh_operator {
 } plsh_operator;
 
 /* An operator as it is to be created. */
-typedef struct plsh_operator_plan {
+typedef struct plsh_operator_choice {
     plsh_operator_kind kind; /* not AUTO */
     int64_t narrow;
     int64_t reach; /* the largest block in the band */
     double cost;   /* the time of one product, in units of one entry of the band */
-} plsh_operator_plan;
+} plsh_operator_choice;
 
 /* Of this kind, or with AUTO the kind whose product is the cheapest among those that max_bytes
  * allows. largest is plsh_draws_largest_block. */
-plsh_operator_plan plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind, int64_t n,
-                                        int64_t largest, size_t max_bytes);
+plsh_operator_choice plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind,
+                                          int64_t n, int64_t largest, size_t max_bytes);
 
 /* `draws` is borrowed. max, if not NULL, is set to the max norm of L* - M~ where there is a band:
  * it comes with the counts. */
-plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_plan *plan, int64_t n,
-                                 int threads, plsh_operator *masks, double *max, plsh_error *error);
+plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_choice *choice,
+                                 int64_t n, int threads, plsh_operator *masks, double *max,
+                                 plsh_error *error);
 void plsh_operator_destroy(plsh_operator *masks);
 
 /* y = M~ x. The operator's own buffers are used: one call at a time. */

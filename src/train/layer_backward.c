@@ -23,7 +23,7 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
         .da = plsh_arena_floats(arena, n * (size_t)c->intermediate),
         .rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
         .d_rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
-        .partial = plsh_arena_floats(arena, (n / PLSH_NORM_BLOCK + 1) * 2 * widest_norm)};
+        .partial = plsh_arena_floats(arena, (n / PLSH_NORM_CHUNK + 1) * 2 * widest_norm)};
     g.d_qkv = c->family->qk_norm ? plsh_arena_floats(arena, n * width) : g.d_qk;
     g.dn_mlp = c->parallel ? plsh_arena_floats(arena, n * hidden) : NULL;
     g.dz = dropout ? plsh_arena_floats(arena, n * hidden) : NULL;

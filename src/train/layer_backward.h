@@ -31,7 +31,7 @@ typedef struct plsh_backward_buffers {
     float *du, *da;       /* [rows][outputs of up], [rows][intermediate] */
     float *dz;            /* [rows][hidden], with hidden dropout only */
     float *rank, *d_rank; /* [rows][rank] */
-    float *partial;       /* of norms: [blocks of rows][2][hidden, or head_dim where it is more] */
+    float *partial;       /* of norms: [chunks of rows][2][hidden, or head_dim where it is more] */
 } plsh_backward_buffers;
 
 plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_model *model,

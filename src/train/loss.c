@@ -22,7 +22,7 @@ PLSH_CLONES static float largest(const float *z, int64_t count) {
     return top[0];
 }
 
-/* z = e^(z - top); their sum, in blocks that are added in double. */
+/* z = e^(z - top); their sum, in chunks that are added in double. */
 PLSH_CLONES static double exponentiate(float *z, float top, int64_t count) {
     double total = 0.0;
     for (int64_t first = 0; first < count; first += 1024) {

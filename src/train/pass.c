@@ -10,9 +10,9 @@
 /* The rows of a batch that this rank has. */
 typedef struct share {
     int64_t context;
-    plsh_block windows; /* of its group */
+    plsh_range windows; /* of its group */
     int64_t group_rows; /* their rows, */
-    plsh_block rows;    /* and which of these are its own */
+    plsh_range rows;    /* and which of these are its own */
 } share;
 
 static share share_of(const plsh_trainer *t, int64_t context, int64_t windows) {
@@ -98,7 +98,7 @@ static plsh_layer_pass make_pass(const plsh_trainer *t, const share *own) {
                     .weights = as_configured ? c->attention_dropout : 0.0,
                     .adapter = t->options.lora_rank > 0 ? t->options.lora_dropout : 0.0,
                     .seed = t->options.seed,
-                    .step = (uint64_t)t->steps * 65536 + (uint64_t)t->passes,
+                    .step = (uint64_t)t->steps * 65536 + (uint64_t)t->micro_batches,
                     .first = own->windows.begin * own->context + own->rows.begin,
                     .group_first = own->windows.begin * own->context}};
 }
@@ -207,7 +207,7 @@ static plsh_status agree(const plsh_trainer *t, plsh_status status, plsh_error *
 static plsh_status sum_gradients(const plsh_trainer *t, size_t first, size_t end,
                                  plsh_error *error) {
     const plsh_ranks *ranks = t->options.ranks;
-    if (!ranks || t->passes + 1 < plsh_trainer_passes(t)) return PLSH_STATUS_OK;
+    if (!ranks || t->micro_batches + 1 < plsh_trainer_micro_batches(t)) return PLSH_STATUS_OK;
     return ranks->sum_begin(ranks->context, t->parameters.gradient + first, end - first, error);
 }
 

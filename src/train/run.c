@@ -22,7 +22,7 @@ struct plsh_train_run {
 };
 
 static int64_t windows_per_step(const plsh_train_run *run) {
-    return run->trainer->options.batch * plsh_trainer_passes(run->trainer);
+    return run->trainer->options.batch * plsh_trainer_micro_batches(run->trainer);
 }
 
 /* ---- Settings -------------------------------------------------------------------------------- */
@@ -208,14 +208,14 @@ const plsh_checkpoint *plsh_train_run_state(const plsh_train_run *run) { return 
 /* Gradients of all batches of a step; *loss is the mean of their losses. */
 static plsh_status accumulate(plsh_train_run *run, double *loss, plsh_error *error) {
     const int64_t context = run->trainer->options.context, batch = run->trainer->options.batch;
-    const int64_t passes = plsh_trainer_passes(run->trainer);
+    const int64_t micro_batches = plsh_trainer_micro_batches(run->trainer);
     plsh_status status = PLSH_STATUS_OK;
     *loss = 0.0;
-    for (int64_t a = 0; !status && a < passes; a++) {
+    for (int64_t a = 0; !status && a < micro_batches; a++) {
         double one;
         plsh_corpus_windows(run->corpus, context, run->state.window + a * batch, batch, run->ids);
         status = plsh_trainer_accumulate(run->trainer, run->ids, context, batch, &one, error);
-        if (!status) *loss += one / (double)passes;
+        if (!status) *loss += one / (double)micro_batches;
     }
     return status;
 }
@@ -240,7 +240,7 @@ static plsh_status do_step(plsh_train_run *run, plsh_train_step *step, plsh_erro
     plsh_error reason = {0};
     step->rate = plsh_schedule_rate(&o->schedule, run->state.step);
     update.learning_rate = step->rate;
-    update.accumulated = plsh_trainer_passes(run->trainer);
+    update.accumulated = plsh_trainer_micro_batches(run->trainer);
     plsh_status status = accumulate(run, &step->loss, &reason);
     if (!status) status = plsh_trainer_update(run->trainer, &update, &step->norm, &reason);
     if (status && status != PLSH_STATUS_NOT_FINITE) {

@@ -13,7 +13,7 @@
 #include "model/attention.h"
 #include "train/loss.h"
 
-enum { BLOCK = 4096 }; /* numbers whose squares one sum takes: blocks are then added in order */
+enum { CHUNK = 4096 }; /* numbers whose squares one sum takes: chunks are then added in order */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -186,7 +186,7 @@ static void lay_out(plsh_trainer *t, plsh_arena *arena) {
         plsh_arena_floats(arena, (size_t)plsh_loss_rows(c->vocabulary) * (size_t)c->vocabulary);
     b->target = plsh_arena_take(arena, n, sizeof(int32_t));
     b->offsets = plsh_arena_take(arena, (size_t)t->options.batch + 1, sizeof(int64_t));
-    t->partial = plsh_arena_take(arena, t->parameters.numbers / BLOCK + 1, sizeof(double));
+    t->partial = plsh_arena_take(arena, t->parameters.numbers / CHUNK + 1, sizeof(double));
 }
 
 static plsh_status make_buffers(plsh_trainer *t, plsh_error *error) {
@@ -283,11 +283,11 @@ void plsh_trainer_destroy(plsh_trainer *t) {
 
 void plsh_trainer_drop_gradients(plsh_trainer *t) {
     memset(t->parameters.gradient, 0, t->parameters.numbers * sizeof(float));
-    t->passes = 0;
+    t->micro_batches = 0;
 }
 
-int64_t plsh_trainer_passes(const plsh_trainer *t) {
-    return t->options.passes > 0 ? t->options.passes : 1;
+int64_t plsh_trainer_micro_batches(const plsh_trainer *t) {
+    return t->options.micro_batches > 0 ? t->options.micro_batches : 1;
 }
 
 static plsh_status check_ranks(const plsh_trainer *t, int64_t windows, plsh_error *error) {
@@ -297,10 +297,11 @@ static plsh_status check_ranks(const plsh_trainer *t, int64_t windows, plsh_erro
                          "%lld windows for %lld groups of ranks; one for each, at least",
                          (long long)windows, (long long)ranks->groups);
     }
-    if (ranks && t->passes >= plsh_trainer_passes(t)) {
+    if (ranks && t->micro_batches >= plsh_trainer_micro_batches(t)) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "pass %lld of a step; passes is %lld, and gradients are added up then",
-                         (long long)t->passes + 1, (long long)plsh_trainer_passes(t));
+                         "micro-batch %lld of a step; micro_batches is %lld: ranks add up their "
+                         "gradients in the last",
+                         (long long)t->micro_batches + 1, (long long)plsh_trainer_micro_batches(t));
     }
     return PLSH_STATUS_OK;
 }
@@ -321,27 +322,27 @@ plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t
     if (status)
         plsh_trainer_drop_gradients(t);
     else
-        t->passes++;
+        t->micro_batches++;
     return status;
 }
 
-static void sum_squares(void *context, int64_t block, int slot) {
+static void sum_squares(void *context, int64_t chunk, int slot) {
     const plsh_trainer *t = context;
     const plsh_parameters *p = &t->parameters;
-    const size_t first = (size_t)block * BLOCK, end = first + BLOCK;
+    const size_t first = (size_t)chunk * CHUNK, end = first + CHUNK;
     double sum = 0.0;
     (void)slot;
     for (size_t i = first; i < end && i < p->numbers; i++)
         sum += (double)p->gradient[i] * (double)p->gradient[i];
-    t->partial[block] = sum;
+    t->partial[chunk] = sum;
 }
 
-/* The norm of all gradients: sums of blocks, added in order. */
+/* The norm of all gradients: sums of chunks, added in order. */
 static double gradient_norm(plsh_trainer *t, double divisor) {
-    const int64_t blocks = (int64_t)((t->parameters.numbers + BLOCK - 1) / BLOCK);
+    const int64_t chunks = (int64_t)((t->parameters.numbers + CHUNK - 1) / CHUNK);
     double total = 0.0;
-    plsh_thread_run(t->engine.threads, blocks, sum_squares, t);
-    for (int64_t b = 0; b < blocks; b++) total += t->partial[b];
+    plsh_thread_run(t->engine.threads, chunks, sum_squares, t);
+    for (int64_t c = 0; c < chunks; c++) total += t->partial[c];
     return sqrt(total) / divisor;
 }
 
@@ -377,7 +378,7 @@ typedef struct update {
     atomic_bool lost;
 } update;
 
-enum { UPDATE = 4 * BLOCK }; /* numbers of a chunk: 460 KiB read and written */
+enum { UPDATE = 4 * CHUNK }; /* numbers of a chunk: 460 KiB read and written */
 
 /* The numbers of one chunk, parameter by parameter. */
 static void update_chunk(void *context, int64_t chunk, int slot) {
@@ -423,14 +424,15 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
                          "the betas of AdamW are %g and %g; below 1, also as float32", beta1_of(u),
                          beta2_of(u));
     }
-    if (t->options.ranks && t->passes != plsh_trainer_passes(t)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "an update after %lld passes; passes is %lld: ranks have not added up "
-                         "their gradients",
-                         (long long)t->passes, (long long)plsh_trainer_passes(t));
+    if (t->options.ranks && t->micro_batches != plsh_trainer_micro_batches(t)) {
+        return plsh_fail(
+            error, PLSH_STATUS_INVALID,
+            "an update after %lld micro-batches; micro_batches is %lld: ranks have not added up "
+            "their gradients",
+            (long long)t->micro_batches, (long long)plsh_trainer_micro_batches(t));
     }
     *norm = gradient_norm(t, divisor);
-    t->passes = 0;
+    t->micro_batches = 0;
     if (!isfinite(*norm)) {
         plsh_trainer_drop_gradients(t);
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g",

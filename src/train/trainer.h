@@ -25,11 +25,11 @@ struct plsh_trainer {
     plsh_linear_engine engine;
     plsh_trainer_buffers buffers;
     char *memory;
-    plsh_sequence_attention *layer; /* [layers], kept from one pass to the next */
+    plsh_sequence_attention *layer; /* [layers], kept from one micro-batch to the next */
     int64_t planned_rows, planned_windows, planned_step; /* rows of all of the group's ranks */
     int64_t steps;                                       /* of the optimiser */
-    int64_t passes;                                      /* within this step */
-    double *partial;                                     /* of norms: [blocks of numbers] */
+    int64_t micro_batches;                               /* within this step */
+    double *partial;                                     /* of norms: [chunks of numbers] */
     int64_t slopes;                                      /* how many are learned */
     bool lost; /* numbers that are not finite after an update, or half of a checkpoint: not saved */
 };
@@ -37,14 +37,14 @@ struct plsh_trainer {
 /* The slopes that were learned so far become those of the model and of its heads. */
 void plsh_trainer_apply_slopes(plsh_trainer *trainer);
 
-/* Gradients are zero, and the next pass is a step's first. */
+/* Gradients are zero, and the next micro-batch is the first of a step. */
 void plsh_trainer_drop_gradients(plsh_trainer *trainer);
 
-/* In a step: options.passes, or 1. */
-int64_t plsh_trainer_passes(const plsh_trainer *trainer);
+/* In a step: options.micro_batches, or 1. */
+int64_t plsh_trainer_micro_batches(const plsh_trainer *trainer);
 
-/* One pass: the mean loss of the windows, and its gradients added; in the last pass of a step those
- * of all ranks. */
+/* One micro-batch, forward and backward: the mean loss of the windows; adds its gradients. The last
+ * micro-batch of a step adds up those of all ranks. */
 plsh_status plsh_trainer_pass(plsh_trainer *trainer, const int32_t *ids, int64_t context,
                               int64_t windows, double *loss, plsh_error *error);
 

@@ -14,7 +14,7 @@ static int64_t run(plsh_attention *a, plsh_head head, plsh_head *ran, char *why)
     plsh_error error;
     plsh_plan *plan;
     void *workspace;
-    plsh_report report;
+    plsh_stats stats;
     size_t count = (size_t)(a->keys * a->head_dim);
     float *all = malloc(4 * count * sizeof *all);
     oracle_normal(3, 1, all, 3 * count);
@@ -22,8 +22,8 @@ static int64_t run(plsh_attention *a, plsh_head head, plsh_head *ran, char *why)
     assert_ok(plsh_plan_create(a, &plan, &error));
     assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
     plsh_forward arrays = {.q = all, .k = all + count, .v = all + 2 * count, .o = all + 3 * count};
-    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
-    double predicted = plsh_plan_predicted_pairs(plan) / (double)report.pairs;
+    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &stats, &error));
+    double predicted = plsh_plan_predicted_pairs(plan) / (double)stats.pairs;
     if (!(predicted > 0.5 && predicted < 2)) fail_msg("predicted %g of the pairs", predicted);
     const char *reason;
     *ran = plsh_plan_head(plan, 0, &reason);
@@ -31,7 +31,7 @@ static int64_t run(plsh_attention *a, plsh_head head, plsh_head *ran, char *why)
     plsh_release(workspace);
     plsh_plan_destroy(plan);
     free(all);
-    return report.pairs;
+    return stats.pairs;
 }
 
 /* Over sizes from clear cases of dense to clear cases of exact: auto is never 1.5 times the work

@@ -542,7 +542,7 @@ static void test_exact_reads_little(void **state) {
     assert_ok(plsh_cache_create(&config, &cache, &error));
     enum { N = 20000 };
     float q[32], k[16], v[16], o[32];
-    plsh_report report = {0};
+    plsh_stats stats = {0};
     double worst = 0;
     for (int64_t at = 0; at < N; at++) {
         for (int x = 0; x < 16; x++) {
@@ -553,10 +553,10 @@ static void test_exact_reads_little(void **state) {
         }
         plsh_tokens tokens = {.count = 1, .q = q, .k = k, .v = v, .o = o};
         if (at >= N - 50) {
-            assert_ok(plsh_cache_step(cache, &tokens, &report, &error));
+            assert_ok(plsh_cache_step(cache, &tokens, &stats, &error));
             for (int x = 0; x < 16; x++)
                 worst = fmax(worst, fabs((double)o[x] - (double)o[16 + x]));
-            assert_in_range(report.pairs - at - 1, 300, 900); /* (17 + ~12) sigma, and a page */
+            assert_in_range(stats.pairs - at - 1, 300, 900); /* (17 + ~12) sigma, and a page */
         } else {
             assert_ok(plsh_cache_append(cache, &tokens, &error));
         }
@@ -618,9 +618,9 @@ static void test_exact_keeps_its_eps(void **state) {
                 v[x] = test_number(73, at * 8 + x) < 0.5 ? -1 : 1;
             }
             plsh_tokens tokens = {.count = 1, .q = q, .k = k, .v = v, .o = o};
-            plsh_report report;
-            assert_ok(plsh_cache_step(cache, &tokens, &report, &error));
-            pairs[h] += report.pairs - at - 1;
+            plsh_stats stats;
+            assert_ok(plsh_cache_step(cache, &tokens, &stats, &error));
+            pairs[h] += stats.pairs - at - 1;
             double bound = 2 * (eps[h] > 0 ? eps[h] : 0x1p-24) / (1 - eps[h]) + 3e-6;
             for (int x = 0; x < 8; x++) assert_true(fabs((double)o[x] - (double)o[8 + x]) <= bound);
         }

@@ -209,14 +209,14 @@ static void crowd_run(crowd *all, bool batch, bool given) {
             tokens[0].workspace = workspace.memory;
             tokens[0].workspace_bytes = workspace.bytes;
         }
-        plsh_report report = {0}, part;
+        plsh_stats stats = {0}, part;
         int64_t pairs = 0;
-        if (batch) assert_ok(plsh_cache_step_batch(all->cache, tokens, SEQUENCES, &report, &error));
+        if (batch) assert_ok(plsh_cache_step_batch(all->cache, tokens, SEQUENCES, &stats, &error));
         for (int i = 0; i < SEQUENCES && !batch; i++) {
             assert_ok(plsh_cache_step(all->cache[i], &tokens[i], &part, &error));
             pairs += part.pairs;
         }
-        if (batch) assert_true(report.pairs > 0);
+        if (batch) assert_true(stats.pairs > 0);
         if (!batch) assert_true(pairs > 0);
         crowd_advance(all, tokens);
     }

@@ -13,7 +13,7 @@
 typedef struct trial {
     plsh_attention a;
     plsh_head head[2];
-    double magnitude, key_spread; /* of q; every 16th key is this much longer */
+    double magnitude, key_scale; /* of q; every 16th key is this much longer */
     float *q, *k, *v, *o, *certificate;
     double *exact, error_bound;
     size_t rows, dv;
@@ -35,7 +35,7 @@ static void set_up(trial *t, uint64_t seed) {
     oracle_normal(seed + 1, 1, t->k, kv * d);
     oracle_normal(seed + 2, 1, t->v, kv * t->dv);
     for (size_t j = 0; j < kv; j += 16)
-        for (size_t x = 0; x < d; x++) t->k[j * d + x] *= (float)t->key_spread;
+        for (size_t x = 0; x < d; x++) t->k[j * d + x] *= (float)t->key_scale;
     a->head = t->head;
     oracle_attend(a, t->q, t->k, t->v, oracle_decay, t->head, t->exact, NULL);
 }
@@ -49,14 +49,14 @@ static void run_trial(trial *t) {
     plsh_error error;
     plsh_plan *plan;
     void *workspace;
-    plsh_report report;
+    plsh_stats stats;
     assert_ok(plsh_plan_create(&t->a, &plan, &error));
     assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
     memset(t->certificate, 0xff, t->rows * sizeof *t->certificate);
     plsh_forward arrays = {
         .q = t->q, .k = t->k, .v = t->v, .o = t->o, .certificate = t->certificate};
-    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
-    t->error_bound = report.error_bound;
+    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &stats, &error));
+    t->error_bound = stats.error_bound;
     plsh_release(workspace);
     plsh_plan_destroy(plan);
 }
@@ -105,7 +105,7 @@ static void test_sampled(void **state) {
                          .head_count = 2,
                          .causal = variant % 2},
                    .magnitude = variant % 4 < 2 ? 1 : 8,
-                   .key_spread = 1};
+                   .key_scale = 1};
         for (int h = 0; h < 2; h++) {
             plsh_partition *set = &t.head[h].partition;
             *set = plsh_partition_default(h ? 20 : 3, variant < 12 ? 20 : 2000);
@@ -140,7 +140,7 @@ static void test_truncated(void **state) {
                          .head_count = 2,
                          .causal = variant / 2 % 2},
                    .magnitude = 2,
-                   .key_spread = variant / 4 == 1 ? 3 : 1};
+                   .key_scale = variant / 4 == 1 ? 3 : 1};
         for (int h = 0; h < 2; h++) {
             double sigma = h ? 15 : 2.5;
             t.head[h] = (plsh_head){.method = exact ? PLSH_METHOD_EXACT : PLSH_METHOD_WINDOW,
@@ -150,7 +150,7 @@ static void test_truncated(void **state) {
         }
         char name[96];
         snprintf(name, sizeof name, "%s %g, keys x %g, %s", exact ? "exact" : "window", size,
-                 t.key_spread, t.a.causal ? "causal" : "bidirectional");
+                 t.key_scale, t.a.causal ? "causal" : "bidirectional");
         set_up(&t, 50 + (uint64_t)variant);
         run_trial(&t);
         check(&t, name, 1e-5);
@@ -172,7 +172,7 @@ static void test_others(void **state) {
                          .head_count = 1,
                          .causal = variant % 2},
                    .magnitude = 1,
-                   .key_spread = 1};
+                   .key_scale = 1};
         plsh_partition set = plsh_partition_default(12, 60);
         if (variant / 2 == 0)
             set.decay = (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = 1};
@@ -201,7 +201,7 @@ static void test_trivial(void **state) {
     for (int i = 0; i < 4; i++) {
         trial t = {.a = {.heads = 1, .queries = 30, .keys = 30, .head_dim = 8, .head_count = 1},
                    .magnitude = 1,
-                   .key_spread = 1};
+                   .key_scale = 1};
         t.head[0] = (plsh_head){
             .method = methods[i], .partition = plsh_partition_default(8, 4), .block = 10};
         set_up(&t, 7);
@@ -230,7 +230,7 @@ static void test_range(void **state) {
                      .head_count = 1,
                      .causal = true},
                .magnitude = 1,
-               .key_spread = 1};
+               .key_scale = 1};
     t.head[0] = (plsh_head){.method = PLSH_METHOD_PLSH, .partition = plsh_partition_default(8, 4)};
     set_up(&t, 7);
     for (size_t i = 0; i < 100 * t.dv; i++) t.v[i] = i < 64 * t.dv ? 1000 : 1001;
@@ -250,7 +250,7 @@ static void test_exact_is_tight(void **state) {
                      .head_count = 1,
                      .causal = true},
                .magnitude = 1,
-               .key_spread = 1};
+               .key_scale = 1};
     t.head[0] = (plsh_head){
         .method = PLSH_METHOD_EXACT, .partition.decay = plsh_decay_alibi(30), .eps = 0.3};
     set_up(&t, 7);

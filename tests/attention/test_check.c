@@ -345,16 +345,16 @@ static void test_extreme_sizes(void **state) {
                 assert_ok(plsh_plan_create(&d.a, &plan, &error));
                 void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
                 float certificate[HEADS * ROWS];
-                plsh_report report;
+                plsh_stats stats;
                 const plsh_forward given = {.q = in.q,
                                             .k = in.k,
                                             .v = in.v,
                                             .o = out.o,
                                             .lse = out.lse,
                                             .certificate = certificate};
-                assert_ok(plsh_plan_forward(plan, &given, workspace, &report, &error));
+                assert_ok(plsh_plan_forward(plan, &given, workspace, &stats, &error));
                 const int64_t all = causal ? ROWS * (ROWS + 1) / 2 : ROWS * ROWS;
-                assert_int_equal(report.pairs, HEADS * all);
+                assert_int_equal(stats.pairs, HEADS * all);
                 assert_true(plsh_plan_predicted_pairs(plan) >= 0);
                 free(workspace);
                 plsh_plan_destroy(plan);
@@ -590,10 +590,10 @@ static void test_backward_without_queries(void **state) {
         memset(d_k, 0xff, sizeof d_k);
         memset(d_v, 0xff, sizeof d_v);
         memset(d_decay, 0xff, sizeof d_decay);
-        plsh_report report = {.pairs = 5};
+        plsh_stats stats = {.pairs = 5};
         const plsh_backward given = {.d_k = d_k, .d_v = d_v, .d_decay = d_decay};
-        assert_ok(plsh_plan_backward(plan, &given, NULL, &report, &error));
-        assert_int_equal(report.pairs, 0);
+        assert_ok(plsh_plan_backward(plan, &given, NULL, &stats, &error));
+        assert_int_equal(stats.pairs, 0);
         for (int i = 0; i < 2 * ROWS * DIM; i++) assert_true(d_k[i] == 0 && d_v[i] == 0);
         for (int i = 0; i < 2 * HEADS; i++) assert_true(d_decay[i] == 0);
         plsh_plan_destroy(plan);

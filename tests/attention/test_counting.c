@@ -26,7 +26,7 @@ static void count_slowly(const test_case *c, int64_t low, int64_t width, int *ex
     memset(expected, 0, (size_t)(c->rows * width) * sizeof *expected);
     for (int64_t m = 0; m < c->set.samples; m++) {
         for (int r = 0; r < c->rows; r++) {
-            plsh_block block;
+            plsh_range block;
             plsh_partition_block(&c->set, m, c->first + r, &block);
             int64_t end = c->causal ? c->first + r + 1 : c->keys;
             if (block.end < end) end = block.end;
@@ -56,7 +56,7 @@ static void check_row(const test_case *c, const float *row, const int *expected,
 /* A group's range begins and ends with a key that one of its queries sees. */
 static void check_range(const test_case *c, const plsh_counts *counts, const int *expected,
                         int64_t width, int g) {
-    plsh_block all = plsh_counts_range(counts, -1), range = plsh_counts_range(counts, g);
+    plsh_range all = plsh_counts_range(counts, -1), range = plsh_counts_range(counts, g);
     int first = 0, last = 0;
     for (int r = g * c->group; r < c->rows && r < (g + 1) * c->group; r++) {
         first += expected[r * width + range.begin - all.begin];
@@ -69,7 +69,7 @@ static void check_range(const test_case *c, const plsh_counts *counts, const int
 static void check_tile(const test_case *c, plsh_counts *counts) {
     const float factor = 1 / (float)c->set.samples;
     const int groups = (c->rows + c->group - 1) / c->group;
-    plsh_block range = plsh_counts_range(counts, -1);
+    plsh_range range = plsh_counts_range(counts, -1);
     int64_t width = range.end - range.begin;
     int *expected = malloc((size_t)(c->rows * width) * sizeof *expected);
     const ptrdiff_t stride = KEY_TILE * c->group;
@@ -184,7 +184,7 @@ static void test_quotients(void **state) {
         counting->draw[0] = (plsh_counting_draw){width, draw.offset, 1 / (double)width, 1};
         plsh_counts_tile tile = {first, first + 1, 0, 1, 4, true, 0, 1};
         plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
-        plsh_block block = plsh_draw_block(&draw, first);
+        plsh_range block = plsh_draw_block(&draw, first);
         assert_int_equal(plsh_counts_range(counts, 0).begin, block.begin);
     }
     plsh_release(workspace);
@@ -233,7 +233,7 @@ static void test_single_draws(void **state) {
     for (int m = 0; m < 9; m++) {
         plsh_counts_tile tile = {200, 300, 0, 16, 16, true, m, 1};
         plsh_counts *counts = plsh_counts_begin(workspace, counting, &tile);
-        plsh_block range = plsh_counts_range(counts, -1);
+        plsh_range range = plsh_counts_range(counts, -1);
         assert_true(range.begin >= 0 && range.end == 216);
         plsh_counts_fill(counts, range.begin, (int)(range.end - range.begin), 1,
                          (plsh_counts_weights){w, 0, row, 0});

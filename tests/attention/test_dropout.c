@@ -158,7 +158,7 @@ static void test_part(void **state) {
     int64_t q_at[5], k_at[5];
     plsh_place places[5];
     plsh_extent extent;
-    plsh_block rows = {FROM, TO}, keys;
+    plsh_range rows = {FROM, TO}, keys;
     assert_ok(plsh_attention_reach(&p->a, -1, rows, &keys, &error));
     plsh_extent_part(4, offsets, rows, keys, q_at, k_at, places, &extent);
     part.queries = extent.queries, part.keys = extent.keys, part.sequences = extent.sequences;

@@ -47,7 +47,7 @@ typedef struct result {
     float o[HEADS * QUERIES * DIM], lse[HEADS * QUERIES], certificate[HEADS * QUERIES];
     float d_q[HEADS * QUERIES * DIM], d_k[HEADS * KEYS * DIM], d_v[HEADS * KEYS * DIM];
     double d_decay[2 * HEADS];
-    plsh_report forward, backward;
+    plsh_stats forward, backward;
 } result;
 
 /* Both passes, in workspaces that are no larger than they must be and not zero. */

@@ -45,7 +45,8 @@ static double dot(const float *a, const float *b, int count, double *size) {
 static void attend_row(const problem *p, int i, wide *all) {
     wide_row *row = &all->row[i];
     double *weight = all->p + (size_t)i * N, *ds = all->ds + (size_t)i * N;
-    double *size = all->size + (size_t)i * N, top = -INFINITY, sum = 0.0, delta = 0.0, spread = 0.0;
+    double *size = all->size + (size_t)i * N, top = -INFINITY, sum = 0.0, delta = 0.0,
+           mean_size = 0.0;
     for (int64_t j = 0; j < N; j++) {
         weight[j] = dot(p->q + i * D, p->k + j * D, D, &size[j]) / sqrt(D) +
                     weight_log(p->head, N - ROWS + i - j);
@@ -57,7 +58,7 @@ static void attend_row(const problem *p, int i, wide *all) {
         weight[j] /= sum;
         ds[j] = dot(p->d_o + i * DV, p->v + j * DV, DV, &size[j]);
         delta += weight[j] * ds[j];
-        spread += weight[j] * size[j];
+        mean_size += weight[j] * size[j];
         for (int c = 0; c < DV; c++) {
             double term = weight[j] * (double)p->v[j * DV + c];
             row->o[c] += term;
@@ -66,7 +67,7 @@ static void attend_row(const problem *p, int i, wide *all) {
     }
     for (int64_t j = 0; j < N; j++) {
         ds[j] = weight[j] * (ds[j] - delta) / sqrt(D);
-        size[j] = weight[j] * (size[j] + spread) / sqrt(D);
+        size[j] = weight[j] * (size[j] + mean_size) / sqrt(D);
         for (int x = 0; x < D; x++) {
             row->d_q[x] += ds[j] * (double)p->k[j * D + x];
             row->size_q[x] += size[j] * fabs((double)p->k[j * D + x]);

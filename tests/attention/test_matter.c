@@ -36,16 +36,16 @@ static int64_t scored(const float *q, const float *k, double sigma) {
                         .isa = "avx2"};
     plsh_plan *plan;
     void *workspace;
-    plsh_report report;
+    plsh_stats stats;
     float *o = malloc(sizeof(float) * ROWS * D);
     assert_ok(plsh_plan_create(&a, &plan, &error));
     assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
     plsh_forward arrays = {.q = q, .k = k, .v = k, .o = o};
-    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
+    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &stats, &error));
     plsh_release(workspace);
     plsh_plan_destroy(plan);
     free(o);
-    return report.pairs;
+    return stats.pairs;
 }
 
 static int by_mass(const void *a, const void *b) {

@@ -51,7 +51,7 @@ typedef struct outcome {
 static void run_forward(const problem *p, const plsh_attention *a, outcome *out) {
     plsh_error error;
     plsh_plan *plan;
-    plsh_report report;
+    plsh_stats stats;
     assert_ok(plsh_plan_create(a, &plan, &error));
     void *workspace = aligned_alloc(64, plsh_plan_workspace(plan));
     const plsh_forward arrays = {.q = p->q,
@@ -60,8 +60,8 @@ static void run_forward(const problem *p, const plsh_attention *a, outcome *out)
                                  .o = out->o,
                                  .lse = out->lse,
                                  .certificate = out->certificate};
-    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &report, &error));
-    out->pairs = report.pairs;
+    assert_ok(plsh_plan_forward(plan, &arrays, workspace, &stats, &error));
+    out->pairs = stats.pairs;
     free(workspace);
     plsh_plan_destroy(plan);
 }

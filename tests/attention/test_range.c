@@ -32,14 +32,14 @@ static plsh_attention describe(plsh_head *head, plsh_method method, bool causal)
                             .head_count = HEADS};
 }
 
-static void attend(const plsh_attention *a, plsh_report *report) {
+static void attend(const plsh_attention *a, plsh_stats *stats) {
     plsh_error error;
     plsh_plan *plan;
     void *workspace;
     assert_ok(plsh_plan_create(a, &plan, &error));
     assert_ok(plsh_allocate(&workspace, plsh_plan_workspace(plan), 1, "test", &error));
     plsh_forward arrays = {.q = q, .k = k, .v = v, .o = o, .lse = lse, .certificate = certificate};
-    assert_ok(plsh_plan_forward(plan, &arrays, workspace, report, &error));
+    assert_ok(plsh_plan_forward(plan, &arrays, workspace, stats, &error));
     plsh_release(workspace);
     plsh_plan_destroy(plan);
 }
@@ -184,11 +184,11 @@ static void test_certificate_of_large_values(void **state) {
     (void)state;
     plsh_head head[HEADS];
     const plsh_attention a = describe(head, PLSH_METHOD_EXACT, true);
-    plsh_report report;
+    plsh_stats stats;
     fill(true);
-    attend(&a, &report);
+    attend(&a, &stats);
     for (int i = 0; i < HEADS * ROWS; i++) assert_true(isfinite(certificate[i]));
-    assert_true(report.error_bound <= 1e36);
+    assert_true(stats.error_bound <= 1e36);
 }
 
 /* Rows that are NaN: of NaN in q, of NaN in a key that they see, of scores that overflow though q
@@ -200,13 +200,13 @@ static void test_certificate_of_nan(void **state) {
             for (int what = 0; what < 3; what++) {
                 plsh_head head[HEADS];
                 plsh_attention a = describe(head, (plsh_method)method, true);
-                plsh_report report;
+                plsh_stats stats;
                 a.isa = *isa;
                 fill(false);
                 if (what == 0) q[70 * DIM + 3] = NAN;
                 if (what == 1) k[70 * DIM + 3] = NAN;
                 if (what == 2) q[70 * DIM + 3] = k[70 * DIM + 3] = 3e38f;
-                attend(&a, &report);
+                attend(&a, &stats);
                 int wrong = 0;
                 for (int i = 0; i < HEADS * ROWS; i++) {
                     bool nan = false;
@@ -215,7 +215,7 @@ static void test_certificate_of_nan(void **state) {
                     if (i < 70 || i >= ROWS) assert_false(nan || isnan(certificate[i]));
                     wrong += nan;
                 }
-                assert_true(wrong > 0 && isnan(report.error_bound));
+                assert_true(wrong > 0 && isnan(stats.error_bound));
             }
 }
 

@@ -62,8 +62,8 @@ static bool may_see(const plsh_head *head, bool causal, int64_t i, int64_t j) {
 }
 
 /* Pair by pair. */
-static plsh_block search(const plsh_attention *a, int64_t h, plsh_block rows) {
-    plsh_block seen = rows;
+static plsh_range search(const plsh_attention *a, int64_t h, plsh_range rows) {
+    plsh_range seen = rows;
     for (int64_t x = 0; x < (a->sequences ? a->sequences : 1); x++) {
         const int64_t begin = a->sequences ? packed[x] : 0,
                       end = a->sequences ? packed[x + 1] : ROWS;
@@ -81,10 +81,10 @@ static plsh_block search(const plsh_attention *a, int64_t h, plsh_block rows) {
 static void check_reach(const plsh_attention *a) {
     plsh_error error;
     for (int i = 0; i < PARTS; i++) {
-        const plsh_block rows = {split[i], split[i + 1]};
-        plsh_block all = rows, keys;
+        const plsh_range rows = {split[i], split[i + 1]};
+        plsh_range all = rows, keys;
         for (int64_t h = 0; h < HEADS; h++) {
-            const plsh_block expected = search(a, h, rows);
+            const plsh_range expected = search(a, h, rows);
             assert_ok(plsh_attention_reach(a, h, rows, &keys, &error));
             assert_int_equal(keys.begin, expected.begin);
             assert_int_equal(keys.end, expected.end);
@@ -117,7 +117,7 @@ static void test_reach_of_labels(void **state) {
     (void)state;
     plsh_head head[HEADS];
     plsh_error error;
-    plsh_block keys;
+    plsh_range keys;
     set_heads(head, PLSH_METHOD_PLSH, true);
     for (int i = 0; i < SAMPLES * ROWS; i++) labels[i] = i % ROWS / (7 + i / ROWS);
     for (int way = 0; way < 4; way++) {
@@ -125,18 +125,18 @@ static void test_reach_of_labels(void **state) {
         check_reach(&a);
     }
     for (int i = 0; i < SAMPLES * ROWS; i++) labels[i] = i % 5; /* anywhere */
-    assert_ok(plsh_head_reach(head, true, ROWS, (plsh_block){9, 20}, &keys, &error));
+    assert_ok(plsh_head_reach(head, true, ROWS, (plsh_range){9, 20}, &keys, &error));
     assert_int_equal(keys.begin, 0);
     assert_int_equal(keys.end, 20);
     head[0].partition.label_count = ROWS - 1;
-    assert_fails(plsh_head_reach(head, true, ROWS, (plsh_block){9, 20}, &keys, &error),
+    assert_fails(plsh_head_reach(head, true, ROWS, (plsh_range){9, 20}, &keys, &error),
                  PLSH_STATUS_INVALID, "419 labels per draw");
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Rows begin .. of all heads, and back. */
-static float *take_rows(const float *from, int64_t heads, plsh_block rows) {
+static float *take_rows(const float *from, int64_t heads, plsh_range rows) {
     const size_t count = (size_t)(rows.end - rows.begin) * DIM;
     float *to = malloc((size_t)heads * count * sizeof *to + 1);
     for (int64_t h = 0; h < heads; h++)
@@ -144,7 +144,7 @@ static float *take_rows(const float *from, int64_t heads, plsh_block rows) {
     return to;
 }
 
-static void add_rows(float *to, const float *from, int64_t heads, plsh_block rows, int64_t dim) {
+static void add_rows(float *to, const float *from, int64_t heads, plsh_range rows, int64_t dim) {
     const int64_t count = (rows.end - rows.begin) * dim;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0; i < count; i++)
@@ -167,14 +167,14 @@ typedef struct sums {
 
 /* A call for some queries and some keys; results are for the part's rows. */
 typedef struct part_call {
-    plsh_block rows, keys;
+    plsh_range rows, keys;
     plsh_extent extent;
     int64_t query_offsets[SEQUENCES + 1], key_offsets[SEQUENCES + 1];
     plsh_place places[SEQUENCES + 1];
     float *q, *k, *v;
 } part_call;
 
-static void begin_call(part_call *c, const problem *p, plsh_block rows, plsh_block keys) {
+static void begin_call(part_call *c, const problem *p, plsh_range rows, plsh_range keys) {
     *c = (part_call){.rows = rows, .keys = keys};
     plsh_extent_part(p->a.sequences, p->a.key_offsets, rows, keys, c->query_offsets, c->key_offsets,
                      c->places, &c->extent);
@@ -270,8 +270,8 @@ static void solve_by_reach(int method, bool own, int way) {
     plsh_error error;
     setting s = begin_setting(method, own, way);
     for (int i = 0; i < PARTS; i++) {
-        const plsh_block rows = {split[i], split[i + 1]};
-        plsh_block keys;
+        const plsh_range rows = {split[i], split[i + 1]};
+        plsh_range keys;
         part_call c;
         assert_ok(plsh_attention_reach(&s.p->a, -1, rows, &keys, &error));
         begin_call(&c, s.p, rows, keys);
@@ -301,7 +301,7 @@ static void test_parts_by_reach_make_the_whole(void **state) {
 }
 
 /* o and lse of the part join those of the keys so far: weights e^lse. */
-static void merge(sums *to, const float *o, const float *lse, plsh_block rows) {
+static void merge(sums *to, const float *o, const float *lse, plsh_range rows) {
     const int64_t count = rows.end - rows.begin;
     for (int64_t i = 0; i < HEADS * count; i++) {
         const int64_t at = i / count * ROWS + rows.begin + i % count;
@@ -324,9 +324,9 @@ static void solve_by_blocks(int method, int way) {
     setting s = begin_setting(method, false, way);
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < PARTS * PARTS; i++) {
-            const plsh_block rows = {split[i / PARTS], split[i / PARTS + 1]};
+            const plsh_range rows = {split[i / PARTS], split[i / PARTS + 1]};
             part_call c;
-            begin_call(&c, s.p, rows, (plsh_block){split[i % PARTS], split[i % PARTS + 1]});
+            begin_call(&c, s.p, rows, (plsh_range){split[i % PARTS], split[i % PARTS + 1]});
             const size_t count = HEADS * (size_t)c.extent.queries;
             float *o = calloc(count * DIM + 1, sizeof *o), *lse = calloc(count + 1, sizeof *lse);
             if (pass == 0) {
@@ -358,23 +358,23 @@ static void test_bad_parts_are_refused(void **state) {
     (void)state;
     plsh_error error;
     plsh_head head[HEADS];
-    plsh_block keys;
+    plsh_range keys;
     set_heads(head, PLSH_METHOD_PLSH, false);
     plsh_attention a = describe(head, true, false);
-    assert_fails(plsh_attention_reach(&a, 4, (plsh_block){0, 1}, &keys, &error),
+    assert_fails(plsh_attention_reach(&a, 4, (plsh_range){0, 1}, &keys, &error),
                  PLSH_STATUS_INVALID, "head 4; -1 (all) to 3");
-    assert_fails(plsh_attention_reach(&a, 0, (plsh_block){3, ROWS + 1}, &keys, &error),
+    assert_fails(plsh_attention_reach(&a, 0, (plsh_range){3, ROWS + 1}, &keys, &error),
                  PLSH_STATUS_INVALID, "rows 3 to 421; 0 <= begin <= end <= 420");
-    assert_fails(plsh_head_reach(head, true, -1, (plsh_block){0, 0}, &keys, &error),
+    assert_fails(plsh_head_reach(head, true, -1, (plsh_range){0, 0}, &keys, &error),
                  PLSH_STATUS_INVALID, "-1 keys");
     head[0].partition.samples = (INT64_C(1) << 24) + 1;
-    assert_fails(plsh_head_reach(head, true, ROWS, (plsh_block){0, 1}, &keys, &error),
+    assert_fails(plsh_head_reach(head, true, ROWS, (plsh_range){0, 1}, &keys, &error),
                  PLSH_STATUS_INVALID, "head 0: samples is 16777217; attention takes 1 to 2^24");
-    assert_fails(plsh_attention_reach(&a, 0, (plsh_block){0, 1}, &keys, &error),
+    assert_fails(plsh_attention_reach(&a, 0, (plsh_range){0, 1}, &keys, &error),
                  PLSH_STATUS_INVALID, "attention takes 1 to 2^24");
     set_heads(head, PLSH_METHOD_PLSH, false);
     a.queries = 1;
-    assert_fails(plsh_attention_reach(&a, 0, (plsh_block){0, 1}, &keys, &error),
+    assert_fails(plsh_attention_reach(&a, 0, (plsh_range){0, 1}, &keys, &error),
                  PLSH_STATUS_INVALID, "not the same rows");
     plsh_plan *plan;
     plsh_place place = {.query = 20, .key = 30};

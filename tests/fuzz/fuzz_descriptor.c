@@ -190,7 +190,7 @@ static void try_partition(input *in) {
     for (int i = 0; i < 4; i++) {
         const int64_t m = (take_integer(in) & INT64_MAX) % set.samples;
         int64_t at = (take_integer(in) & INT64_MAX) >> 2;
-        plsh_block block;
+        plsh_range block;
         if (user && set.label_count == 0) return;
         if (user) at %= set.label_count;
         plsh_partition_block(&set, m, at, &block);
@@ -315,8 +315,8 @@ static void try_plan(input *in) {
     take_case(in, &c);
     plsh_plan *plan;
     plsh_error error = {.message = ""};
-    plsh_block seen;
-    const plsh_block rows = {take_integer(in), take_integer(in)};
+    plsh_range seen;
+    const plsh_range rows = {take_integer(in), take_integer(in)};
     (void)plsh_attention_reach(&c.a, (int64_t)take_byte(in) - 1, rows, &seen, &error);
     (void)plsh_head_reach(c.head, c.a.causal, take_integer(in), rows, &seen, &error);
     error.message[0] = '\0';

@@ -96,7 +96,7 @@ static plsh_train_options options_of(input *in, plsh_layer_attention *attention,
                             .threads = (int)integer_of(in),
                             .isa = word_of(in, isas, 5),
                             .adapter = word_of(in, adapters, 4),
-                            .passes = integer_of(in)};
+                            .micro_batches = integer_of(in)};
     if (o.threads > 2) o.threads = 2; /* thousands are made where they are asked for */
     for (int i = 0; i < 4; i++) targets[i] = word_of(in, names, 5);
     o.lora_targets = byte_of(in) % 4 ? targets : NULL;

@@ -75,7 +75,7 @@ save("checkpoint", "tokens-cut", bytes([5, 0]) + b"123")
 # ---- options: a stream of bytes
 
 # context, batch, attention_count, keep_draws, learn_slopes, recompute, seed, dropout, lora: rank, alpha, dropout, targets,
-# threads, isa, adapter, passes, 4 targets, whether they are given
+# threads, isa, adapter, micro_batches, 4 targets, whether they are given
 PLAIN = [4, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0]
 # original, drop_rope, head, head_count; method, eps, window, block, scheme, design, decay: kind, a, b, limit; samples, seed,
 # labels, label_count

@@ -33,7 +33,7 @@ typedef struct norm_case {
     float weight[MOST], bias[MOST];
     float x[ROWS * PARTS * MOST], dy[ROWS * PARTS * MOST];
     float y[ROWS * PARTS * MOST], dx[ROWS * PARTS * MOST], dw[MOST], db[MOST];
-    float partial[(ROWS / PLSH_NORM_BLOCK + 1) * 2 * MOST];
+    float partial[(ROWS / PLSH_NORM_CHUNK + 1) * 2 * MOST];
 } norm_case;
 
 static void run_norm(norm_case *c, int threads) {

@@ -37,7 +37,7 @@ __attribute__((format(printf, 2, 3))) static bool expect(bool ok, const char *fo
 
 /* ---- MPI's door ------------------------------------------------------------------------------ */
 
-/* Bytes that passed it, as the report counts them: to each other rank once. */
+/* Bytes that passed it, as the stats count them: to each other rank once. */
 static int64_t counted;
 
 static void count_bytes(int64_t count, MPI_Datatype type, int to) {
@@ -156,12 +156,12 @@ static void add_sink(const setting *s, problem *p) {
 /* An array of a rank's own rows. */
 typedef struct own_rows {
     int64_t heads, all, dim;
-    plsh_block rows;
+    plsh_range rows;
     plsh_layout layout;
 } own_rows;
 
 static own_rows describe(const setting *s, int64_t heads, int64_t all, int64_t dim,
-                         plsh_block rows) {
+                         plsh_range rows) {
     const int64_t count = rows.end - rows.begin;
     return (own_rows){heads, all, dim, rows,
                       s->interleaved ? (plsh_layout){dim, heads * dim}
@@ -201,7 +201,7 @@ static void compare(const own_rows *r, const char *what, const float *found, con
 /* ---- One case -------------------------------------------------------------------------------- */
 
 typedef struct shard {
-    plsh_block rows, queries;
+    plsh_range rows, queries;
     own_rows q, k, v, o, lse;
     float *own_q, *own_k, *own_v, *own_d_o, *own_o, *own_lse, *bound, *d_q, *d_k, *d_v;
     double d_decay[2 * HEADS];
@@ -294,14 +294,14 @@ static void check_decays(const problem *p, const shard *own, double most) {
  * 60 times as long as it was; so are ranks, elsewhere. */
 static void check_backward(const setting *s, const problem *p, plsh_mpi_plan *plan, shard *own) {
     plsh_error error;
-    plsh_mpi_report report;
+    plsh_mpi_stats stats;
     const plsh_backward b = backward_arrays(s, own);
     const double most = s->off > 0 ? s->off : 1e-5;
     counted = 0;
-    if (!expect(!plsh_mpi_plan_backward(plan, &b, &report, &error), "backward: %s", error.message))
+    if (!expect(!plsh_mpi_plan_backward(plan, &b, &stats, &error), "backward: %s", error.message))
         return;
-    expect(counted == report.bytes_sent, "%lld bytes sent, not %lld", (long long)counted,
-           (long long)report.bytes_sent);
+    expect(counted == stats.bytes_sent, "%lld bytes sent, not %lld", (long long)counted,
+           (long long)stats.bytes_sent);
     compare(&own->q, "d_q", own->d_q, p->d_q, most);
     compare(&own->k, "d_k", own->d_k, p->d_k, 1e-5);
     compare(&own->v, "d_v", own->d_v, p->d_v, 1e-5);
@@ -349,7 +349,7 @@ static void run_case(const setting *s) {
     int64_t splits[64] = {0};
     plsh_error error;
     plsh_mpi_plan *plan;
-    plsh_mpi_report report;
+    plsh_mpi_stats stats;
     const int before = failures;
     snprintf(where, sizeof where, "%s, %s, %s, splits %d%s", s->name,
              s->a.causal ? "causal" : "both sides", s->a.sequences ? "packed" : "one text",
@@ -370,11 +370,11 @@ static void run_case(const setting *s) {
         shard own = make_shard(s, p, plan);
         const plsh_forward f = forward_arrays(s, &own);
         counted = 0;
-        if (expect(!plsh_mpi_plan_forward(plan, &f, &report, &error), "forward: %s",
+        if (expect(!plsh_mpi_plan_forward(plan, &f, &stats, &error), "forward: %s",
                    error.message)) {
             compare(&own.o, "o", own.own_o, p->o, 4e-6);
             compare(&own.lse, "lse", own.own_lse, p->lse, 2e-6);
-            sent = report.bytes_sent;
+            sent = stats.bytes_sent;
             expect(counted == sent, "%lld bytes sent, not %lld", (long long)counted,
                    (long long)sent);
             if (s->certificate) check_certificate(dense ? dense : p, &own);
@@ -498,7 +498,7 @@ static void test_halves(void) {
         whole.dtype = whole.o_dtype = type;
         if (expect(!plsh_mpi_plan_create(&whole, NULL, MPI_COMM_WORLD, &plan, &error), "plan: %s",
                    error.message)) {
-            const plsh_block rows = plsh_mpi_plan_rows(plan, -1);
+            const plsh_range rows = plsh_mpi_plan_rows(plan, -1);
             const int64_t count = rows.end - rows.begin;
             uint16_t *own[4];
             for (int j = 0; j < 4; j++) {
@@ -529,7 +529,7 @@ static void test_far_keys_stay(void) {
         setting s = make_setting(PLSH_METHOD_EXACT, i != 1, false, 0);
         plsh_error error;
         plsh_mpi_plan *plan = NULL;
-        plsh_mpi_report report;
+        plsh_mpi_stats stats;
         snprintf(where, sizeof where, "a long text %d", i);
         s.a.queries = s.a.keys = LONG;
         s.head[3].partition.decay = plsh_decay_alibi(20);
@@ -544,17 +544,17 @@ static void test_far_keys_stay(void) {
                error.message);
         shard own = make_shard(&s, p, plan);
         const plsh_forward f = forward_arrays(&s, &own);
-        expect(!plsh_mpi_plan_forward(plan, &f, &report, &error), "forward: %s", error.message);
+        expect(!plsh_mpi_plan_forward(plan, &f, &stats, &error), "forward: %s", error.message);
         compare(&own.o, "o", own.own_o, p->o, 4e-6);
         check_backward(&s, p, plan, &own);
         const double all = (double)ROWS_BYTES(LONG) / ranks * (ranks - 1);
         if (i < 2)
-            expect(report.attention.error_bound < 1e-5, "the certificate is %g",
-                   report.attention.error_bound);
+            expect(stats.attention.error_bound < 1e-5, "the certificate is %g",
+                   stats.attention.error_bound);
         if (i < 2)
-            expect((double)report.bytes_sent <= all / 4 * (i + 1), "%lld bytes sent, of %g",
-                   (long long)report.bytes_sent, all);
-        expect(ranks == 1 ? report.bytes_sent == 0 : true, "bytes sent by one rank");
+            expect((double)stats.bytes_sent <= all / 4 * (i + 1), "%lld bytes sent, of %g",
+                   (long long)stats.bytes_sent, all);
+        expect(ranks == 1 ? stats.bytes_sent == 0 : true, "bytes sent by one rank");
         free_shard(&own);
         plsh_mpi_plan_destroy(plan);
         problem_free(p);

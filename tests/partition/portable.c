@@ -15,7 +15,7 @@ static uint64_t digest_set(const plsh_partition *set) {
     for (int64_t m = 0; m < set->samples; m++)
         for (int64_t i = -5; i <= 5; i++)
             for (int far = 0; far < 2; far++) {
-                plsh_block block;
+                plsh_range block;
                 plsh_partition_block(set, m, far ? i * 900719925474099999 : i * 1000, &block);
                 digest = mix(mix(digest, (uint64_t)block.begin), (uint64_t)block.end);
             }

@@ -143,7 +143,7 @@ static void test_cuts_law(void **state) {
         double observed[CELLS + 1] = {0}, expected[CELLS + 1] = {0};
         for (int seed = 0; seed < DRAWS; seed++) {
             plsh_partition set = make(2, design, plsh_decay_alibi(sigma), (uint64_t)seed);
-            plsh_block first, second;
+            plsh_range first, second;
             plsh_partition_block(&set, seed % 13, 1000 + seed, &first);
             plsh_partition_block(&set, seed % 13, first.end, &second);
             int64_t size = second.end - second.begin;

@@ -23,7 +23,7 @@ static plsh_partition make(int scheme, int design, double sigma, int64_t samples
  * block begins where this one ends. */
 static void check_blocks(const plsh_partition *set, int64_t from, int count) {
     for (int64_t sample = 0; sample < set->samples; sample++) {
-        plsh_block block = {from, from}, last;
+        plsh_range block = {from, from}, last;
         for (int64_t i = from; i < from + count; i++) {
             last = block;
             plsh_partition_block(set, sample, i, &block);
@@ -68,7 +68,7 @@ static void test_long_blocks(void **state) {
                 plsh_partition_draw(&set, sample, &b, &c);
                 assert_true(c >= 0 && c < b);
                 int64_t at = (INT64_C(1) << 61) + sample;
-                plsh_block block, again;
+                plsh_range block, again;
                 for (int k = 0; k < 50; k++, at = block.end) {
                     plsh_partition_block(&set, sample, at, &block);
                     if (k > 0) assert_true(block.begin == at);
@@ -107,7 +107,7 @@ static void test_limit(void **state) {
     set.decay.limit = 0.25;
     int64_t whole = 0;
     for (int64_t sample = 0; sample < set.samples; sample++) {
-        plsh_block block;
+        plsh_range block;
         plsh_partition_block(&set, sample, 12345, &block);
         whole += block.begin == INT64_MIN && block.end == INT64_MAX;
     }
@@ -131,7 +131,7 @@ static void test_labels(void **state) {
     plsh_partition set = {
         .scheme = PLSH_SCHEME_LABELS, .samples = 1, .labels = own, .label_count = 6};
     assert_ok(plsh_partition_check(&set, &error));
-    plsh_block block;
+    plsh_range block;
     plsh_partition_block(&set, 0, 3, &block);
     assert_int_equal(block.begin, 2);
     assert_int_equal(block.end, 5);

@@ -120,7 +120,7 @@ static void check_needs(const text *t, double eps, bool one_range, int64_t *abse
             const plsh_shard_unit *unit = &shard->unit[u];
             assert_true(unit->fades && unit->asks && unit->heads == 2 && unit->kv_heads == 1);
             if (one_range) assert_true(unit->fetches[p] == 0);
-            assert_memory_equal(unit->need, t->shard[0]->unit[u].need, sizeof(plsh_block) * PARTS);
+            assert_memory_equal(unit->need, t->shard[0]->unit[u].need, sizeof(plsh_range) * PARTS);
             for (int64_t i = t->splits[p]; i < t->splits[p + 1]; i += 17)
                 for (int64_t h = unit->head; h < unit->head + unit->heads; h++)
                     assert_true(absent_share(t, unit, p, h, i) <= eps / 4);

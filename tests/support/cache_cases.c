@@ -234,7 +234,7 @@ static void weights(const plsh_head *head, int64_t i, int64_t sample, double *w)
     }
     if (head->method != PLSH_METHOD_PLSH && head->method != PLSH_METHOD_MASKS && !mean) return;
     for (int64_t m = mean ? sample : 0; m < (mean ? sample + 1 : set->samples); m++) {
-        plsh_block block = {0, i + 1};
+        plsh_range block = {0, i + 1};
         if (set->scheme != PLSH_SCHEME_LABELS) plsh_partition_block(set, m, i, &block);
         for (int64_t j = block.begin > 0 ? block.begin : 0; j <= i; j++)
             if (set->scheme != PLSH_SCHEME_LABELS || plsh_partition_same(set, m, i, j))

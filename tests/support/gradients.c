@@ -14,7 +14,7 @@ static void log_counts(const gradient_problem *problem, const plsh_partition *se
     int64_t count = problem->sample < 0 ? set->samples : 1;
     for (int64_t j = 0; j < problem->keys; j++) w[j] = 0;
     for (int64_t m = first; m < first + count; m++) {
-        plsh_block block;
+        plsh_range block;
         plsh_partition_block(set, m, p, &block);
         for (int64_t j = 0; j < problem->keys; j++)
             w[j] += set->scheme == PLSH_SCHEME_LABELS ? plsh_partition_same(set, m, p, j)

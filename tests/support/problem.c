@@ -50,7 +50,7 @@ void problem_free(problem *p) {
 
 /* Either pass: the other's arrays are NULL. */
 static plsh_status run_pass(const plsh_attention *a, const plsh_forward *forward,
-                            const plsh_backward *backward, plsh_report *report, plsh_error *error) {
+                            const plsh_backward *backward, plsh_stats *stats, plsh_error *error) {
     plsh_plan *plan;
     void *workspace;
     plsh_status status = plsh_plan_create(a, &plan, error);
@@ -60,8 +60,8 @@ static plsh_status run_pass(const plsh_attention *a, const plsh_forward *forward
     if (!status) {
         memset(workspace, 0xa5, size);
         plsh_memory_fail_after(0);
-        status = forward ? plsh_plan_forward(plan, forward, workspace, report, error)
-                         : plsh_plan_backward(plan, backward, workspace, report, error);
+        status = forward ? plsh_plan_forward(plan, forward, workspace, stats, error)
+                         : plsh_plan_backward(plan, backward, workspace, stats, error);
         plsh_memory_fail_after(-1);
     }
     plsh_release(workspace);
@@ -90,8 +90,8 @@ plsh_backward problem_arrays(const problem *p) {
 }
 
 plsh_status problem_run_backward(const plsh_attention *a, const plsh_backward *arrays,
-                                 plsh_report *report, plsh_error *error) {
-    return run_pass(a, NULL, arrays, report, error);
+                                 plsh_stats *stats, plsh_error *error) {
+    return run_pass(a, NULL, arrays, stats, error);
 }
 
 plsh_status problem_backward(problem *p, plsh_error *error) {

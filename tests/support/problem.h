@@ -14,7 +14,7 @@ typedef struct problem {
     float *o, *lse, *d_q, *d_k, *d_v;
     double *d_decay; /* [heads][2] */
     plsh_attention_dropout dropout;
-    plsh_report forward, backward;
+    plsh_stats forward, backward;
 } problem;
 
 /* Arrays in the default layout: normal numbers of the seeds seed .. seed + 3 in q, k, v and d_o,
@@ -30,7 +30,7 @@ plsh_status problem_forward(problem *p, plsh_error *error);
 plsh_status problem_backward(problem *p, plsh_error *error);
 plsh_backward problem_arrays(const problem *p);
 plsh_status problem_run_backward(const plsh_attention *a, const plsh_backward *arrays,
-                                 plsh_report *report, plsh_error *error);
+                                 plsh_stats *stats, plsh_error *error);
 
 /* Rounds q, k and v to multiples of 1/8, which every type holds, and gives them in `type`; each to
  * be freed. */

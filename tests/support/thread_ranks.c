@@ -34,7 +34,7 @@ static void wait_for(member *m, bool group) {
 typedef struct plan {
     member *member;
     plsh_attention whole; /* its heads and offsets are the plan's business */
-    plsh_block rows;
+    plsh_range rows;
     plsh_plan *plan;
     void *workspace;
 } plan;
@@ -62,7 +62,7 @@ static void copy_rows(rows_of to, int64_t at, rows_of from, int64_t first, int64
 enum { Q, K, V, O, LSE, D_O, D_Q, D_K, D_V, ARRAYS };
 
 typedef struct posted {
-    plsh_block rows;
+    plsh_range rows;
     rows_of array[ARRAYS];
 } posted;
 
@@ -117,7 +117,7 @@ static posted post(const plan *p, const void *const data[ARRAYS]) {
     return mine;
 }
 
-static plsh_status make_plan(void *context, const plsh_attention *whole, plsh_block rows,
+static plsh_status make_plan(void *context, const plsh_attention *whole, plsh_range rows,
                              bool backward, void **out, plsh_error *error) {
     plan *p = calloc(1, sizeof(*p));
     *p = (plan){.member = context, .whole = *whole, .rows = rows};

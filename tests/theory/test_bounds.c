@@ -151,7 +151,7 @@ static void test_instance(void **state) {
     }
     plsh_decay decay = plsh_decay_alibi(4);
     for (int causal = 0; causal < 2; causal++) {
-        long double p_norm = 0, beta = 1, spread = 0;
+        long double p_norm = 0, beta = 1, variation = 0;
         for (int i = 0; i < N; i++) {
             long double a[N] = {0}, sum = 0, square = 0, kept = 0, wide = 0;
             for (int j = 0; j < (causal ? i + 1 : N); j++) {
@@ -168,7 +168,7 @@ static void test_instance(void **state) {
             }
             p_norm = fmaxl(p_norm, sqrtl(square));
             beta = fminl(beta, kept);
-            spread = fmaxl(spread, wide / kept);
+            variation = fmaxl(variation, wide / kept);
         }
         plsh_instance instance;
         for (int threads = 1; threads < 8; threads += 3) {
@@ -176,7 +176,7 @@ static void test_instance(void **state) {
                 plsh_instance_measure(&decay, N, DIM, q, k, 0, causal, threads, &instance, &error));
             assert_close(instance.p_norm, (double)p_norm, 1e-12);
             assert_close(instance.beta, (double)beta, 1e-12);
-            assert_close(instance.spread, (double)spread, 1e-12);
+            assert_close(instance.variation, (double)variation, 1e-12);
         }
     }
     plsh_instance instance;

@@ -186,12 +186,12 @@ static void test_products(void **state) {
         int64_t largest = plsh_draws_largest_block(&draws, N);
         for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++) {
             plsh_operator masks;
-            plsh_operator_plan plan =
+            plsh_operator_choice choice =
                 plsh_operator_choose(&draws, (plsh_operator_kind)kind, N, largest, (size_t)1 << 30);
             /* Everywhere, not only where it is cheapest. */
-            if (kind == PLSH_OPERATOR_SPLIT && draws.width) plan.narrow = set.samples / 2 + 1;
-            if (kind == PLSH_OPERATOR_SPLIT) plan.reach = largest;
-            assert_ok(plsh_operator_create(&draws, &plan, N, 2, &masks, NULL, &error));
+            if (kind == PLSH_OPERATOR_SPLIT && draws.width) choice.narrow = set.samples / 2 + 1;
+            if (kind == PLSH_OPERATOR_SPLIT) choice.reach = largest;
+            assert_ok(plsh_operator_create(&draws, &choice, N, 2, &masks, NULL, &error));
             plsh_operator_apply(&masks, x, y);
             for (int i = 0; i < N; i++) assert_true(fabs(y[i] - m[i]) < 1e-12);
             plsh_operator_destroy(&masks);
@@ -356,13 +356,13 @@ static plsh_operator_kind choice(plsh_operator_kind kind, double sigma, int64_t 
     plsh_partition set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, sigma, samples);
     assert_ok(plsh_draws_create(&set, n, 1, &draws, &error));
     int64_t largest = plsh_draws_largest_block(&draws, n);
-    plsh_operator_plan plan = plsh_operator_choose(&draws, kind, n, largest, max_bytes);
-    assert_true(isfinite(plan.cost));
-    for (int64_t m = 0; m < plan.narrow; m++)
-        assert_true(draws.width[m] >> draws.shift < plan.reach);
+    plsh_operator_choice choice = plsh_operator_choose(&draws, kind, n, largest, max_bytes);
+    assert_true(isfinite(choice.cost));
+    for (int64_t m = 0; m < choice.narrow; m++)
+        assert_true(draws.width[m] >> draws.shift < choice.reach);
     plsh_draws_destroy(&draws);
-    *narrow = plan.narrow;
-    return plan.kind;
+    *narrow = choice.narrow;
+    return choice.kind;
 }
 
 /* The band takes the draws up to sigma ln(3 s / sigma^2). */

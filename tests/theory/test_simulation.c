@@ -56,7 +56,7 @@ static void test_block_law(void **state) {
         double begins[LONGEST + 1] = {0};
         moments square[LONGEST] = {{0}};
         for (int64_t m = 0; m < DRAWS; m++) {
-            plsh_block block;
+            plsh_range block;
             plsh_partition_block(&set, m, 1000, &block);
             int64_t size = block.end - block.begin;
             if (block.begin == 1000 && size <= LONGEST) begins[size]++;
@@ -274,7 +274,7 @@ static double attend(const double *a, const double *v, const double *bias) {
 }
 
 /* |T~ - T*| <= range min(Delta / beta, 1) in every row (section 12), with Delta as it is and as it
- * is bounded, and on average spread range / sqrt(s) (section 16). */
+ * is bounded, and on average variation range / sqrt(s) (section 16). */
 static void test_output(void **state) {
     (void)state;
     enum { REPS = 40 };
@@ -285,7 +285,7 @@ static void test_output(void **state) {
         const double sigma = c % 4 == 0 ? 0.5 : c % 4 == 1 ? 4 : c % 4 == 2 ? 30 : 256;
         const int64_t s = c < 4 ? 4 : 60;
         const int i = N / 2;
-        double a[N], v[N], bias[N], p = 0, sum = 0, beta = 0, spread = 0;
+        double a[N], v[N], bias[N], p = 0, sum = 0, beta = 0, variation = 0;
         for (int j = 0; j < N; j++) {
             /* The last cases: two keys that matter, the other's weight small. */
             bool two = c >= 6;
@@ -297,10 +297,10 @@ static void test_output(void **state) {
             bias[j] = exp(-fabs((double)(i - j)) / sigma);
             sum += a[j];
             beta += a[j] * bias[j];
-            spread += a[j] * sqrt(bias[j] * (1 - bias[j]));
+            variation += a[j] * sqrt(bias[j] * (1 - bias[j]));
             p += a[j] * a[j];
         }
-        spread /= beta;
+        variation /= beta;
         beta /= sum;
         p = sqrt(p) / sum;
         const double exact = attend(a, v, bias);
@@ -317,7 +317,7 @@ static void test_output(void **state) {
             if (error > 1e-12) tightest = fmin(tightest, bound / error);
             add(&found, error);
         }
-        double mean = plsh_output_expectation(spread, s, 1);
+        double mean = plsh_output_expectation(variation, s, 1);
         printf("output, sigma %g, s %lld: promised / largest %.1f, mean's bound / mean %.2f\n",
                sigma, (long long)s, promised / found.most, mean / mean_of(&found));
         assert_true(mean_of(&found) <= mean + 6 * error_of(&found));

@@ -60,20 +60,20 @@ static void copy_numbers(const plsh_trainer *t, bool gradients, float *to) {
 
 static plsh_status take_step(plsh_trainer *t, run *r, int64_t step, bool first, double *loss,
                              plsh_error *error) {
-    const int64_t passes = r->options.passes > 0 ? r->options.passes : 1;
+    const int64_t micro_batches = r->options.micro_batches > 0 ? r->options.micro_batches : 1;
     int32_t ids[CONTEXT * BATCH];
     double norm = 0;
     plsh_status status = PLSH_STATUS_OK;
     *loss = 0;
-    for (int64_t a = 0; !status && a < passes; a++) {
+    for (int64_t a = 0; !status && a < micro_batches; a++) {
         double one = 0;
-        fill_ids(ids, r->options.context * r->options.batch, step * passes + a);
+        fill_ids(ids, r->options.context * r->options.batch, step * micro_batches + a);
         status = plsh_trainer_accumulate(t, ids, r->options.context, r->options.batch, &one, error);
-        *loss += one / (double)passes;
+        *loss += one / (double)micro_batches;
     }
     if (!status && first && step == 0) copy_numbers(t, true, r->gradient);
     plsh_update update = {
-        .learning_rate = 1e-3, .weight_decay = 0.01, .clip = 1.0, .accumulated = passes};
+        .learning_rate = 1e-3, .weight_decay = 0.01, .clip = 1.0, .accumulated = micro_batches};
     if (!status) status = plsh_trainer_update(t, &update, &norm, error);
     if (first) r->norm[step] = norm;
     return status;
@@ -187,7 +187,7 @@ static void test_sampled(void **state) {
                                                .attention_count = 1,
                                                .dropout = 0.1,
                                                .recompute = true,
-                                               .passes = 2,
+                                               .micro_batches = 2,
                                                .seed = 4});
 }
 
@@ -210,7 +210,7 @@ static void test_slopes(void **state) {
                                               .attention = &attention,
                                               .attention_count = 1,
                                               .learn_slopes = true,
-                                              .passes = 2,
+                                              .micro_batches = 2,
                                               .seed = 4});
 }
 
@@ -223,7 +223,7 @@ static void test_dropped_weights(void **state) {
                                                .batch = BATCH,
                                                .dropout = -1,
                                                .recompute = true,
-                                               .passes = 2,
+                                               .micro_batches = 2,
                                                .seed = 7});
     tiny_model_remove(model_path);
     model_path = kept;
@@ -251,13 +251,13 @@ static void open_wrong(const plsh_ranks *ranks, void *context) {
     plsh_trainer_destroy(t);
 }
 
-/* Too few windows for the groups, an update before all passes, a pass too many. */
+/* Too few windows for the groups, an update before all micro-batches, one micro-batch too many. */
 static void order_wrong(const plsh_ranks *ranks, void *context) {
     run *r = context;
     plsh_trainer *t;
     plsh_error error, *first = &r->error[ranks->group];
     plsh_train_options options = {
-        .context = 8, .batch = 2, .threads = 1, .ranks = ranks, .passes = 2};
+        .context = 8, .batch = 2, .threads = 1, .ranks = ranks, .micro_batches = 2};
     plsh_update update = {.learning_rate = 1e-3};
     int32_t ids[16];
     double loss, norm;
@@ -325,7 +325,7 @@ typedef struct encoded {
 static void encode(const plsh_ranks *ranks, void *context) {
     encoded *e = context;
     plsh_error error;
-    plsh_block own = plsh_ranks_rows(ranks, LENGTH);
+    plsh_range own = plsh_ranks_rows(ranks, LENGTH);
     plsh_encoding encoding = {
         .ids = e->ids, .count = LENGTH, .hidden = e->hidden + own.begin * HIDDEN, .ranks = ranks};
     e->status[ranks->rank] = plsh_model_encode(e->model, &encoding, &error);

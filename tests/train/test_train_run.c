@@ -10,7 +10,7 @@
 #include "support/tiny_model.h"
 #include "support/train_cases.h"
 
-enum { CONTEXT = 8, BATCH = 2, PASSES = 2, STEPS = 8 };
+enum { CONTEXT = 8, BATCH = 2, MICRO_BATCHES = 2, STEPS = 8 };
 
 static char folder[] = "run-test-XXXXXX";
 static const char *model;
@@ -61,7 +61,7 @@ static plsh_trainer *make_trainer(const plsh_ranks *ranks) {
                                   .batch = BATCH,
                                   .seed = 3,
                                   .dropout = 0.1,
-                                  .passes = PASSES,
+                                  .micro_batches = MICRO_BATCHES,
                                   .ranks = ranks};
     assert_ok(plsh_trainer_create(&trainer, model, &options, &error));
     return trainer;
@@ -123,15 +123,15 @@ static void step_by_hand(plsh_trainer *trainer, int64_t s, double *loss, double 
     plsh_update update = every_update;
     plsh_error error;
     *loss = 0;
-    for (int64_t a = 0; a < PASSES; a++) {
+    for (int64_t a = 0; a < MICRO_BATCHES; a++) {
         int32_t ids[BATCH * CONTEXT];
         double one;
-        plsh_corpus_windows(corpus, CONTEXT, (s * PASSES + a) * BATCH, BATCH, ids);
+        plsh_corpus_windows(corpus, CONTEXT, (s * MICRO_BATCHES + a) * BATCH, BATCH, ids);
         assert_ok(plsh_trainer_accumulate(trainer, ids, CONTEXT, BATCH, &one, &error));
-        *loss += one / PASSES;
+        *loss += one / MICRO_BATCHES;
     }
     update.learning_rate = plsh_schedule_rate(&schedule, s);
-    update.accumulated = PASSES;
+    update.accumulated = MICRO_BATCHES;
     assert_ok(plsh_trainer_update(trainer, &update, norm, &error));
 }
 
@@ -147,7 +147,8 @@ static void test_same_as_by_hand(void **state) {
         plsh_train_step step = take_step(run, PLSH_TRAIN_DONE);
         assert_true(step.loss == loss && step.norm == norm);
         assert_true(step.rate == plsh_schedule_rate(&options.schedule, s));
-        assert_true(step.number == s + 1 && step.tokens == (s + 1) * BATCH * PASSES * CONTEXT);
+        assert_true(step.number == s + 1 &&
+                    step.tokens == (s + 1) * BATCH * MICRO_BATCHES * CONTEXT);
         assert_true(plsh_train_run_is_due(run) == (s == 1 || s == 3 || s == 5));
     }
     train_case_check_same(hand, trainer);
@@ -422,8 +423,11 @@ static void run_on_rank(const plsh_ranks *ranks, void *context) {
     seen *s = context;
     const int64_t r = ranks->rank;
     plsh_train_setting setting = {.name = "lr", .value = s->value[r]};
-    plsh_train_options make = {
-        .context = CONTEXT, .batch = BATCH, .passes = PASSES, .ranks = ranks, .threads = 1};
+    plsh_train_options make = {.context = CONTEXT,
+                               .batch = BATCH,
+                               .micro_batches = MICRO_BATCHES,
+                               .ranks = ranks,
+                               .threads = 1};
     plsh_train_run_options options = {.folder = s->folder,
                                       .schedule = {.peak = 1e-2, .steps = STEPS},
                                       .checkpoint_every = 2,

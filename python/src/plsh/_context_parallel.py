@@ -211,14 +211,14 @@ def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
 
 @overload
 def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, group: Any = ...,
-                     report: Optional[Traffic] = ..., return_lse: Literal[False] = ...,
+                     traffic: Optional[Traffic] = ..., return_lse: Literal[False] = ...,
                      **options: Unpack[TorchOptions]) -> Tensor: ...
 @overload
 def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, group: Any = ...,
-                     report: Optional[Traffic] = ..., return_lse: Literal[True],
+                     traffic: Optional[Traffic] = ..., return_lse: Literal[True],
                      **options: Unpack[TorchOptions]) -> tuple[Tensor, Tensor]: ...
 def context_parallel(
-    q: Tensor, k: Tensor, v: Tensor, *, group: Any = None, report: Optional[Traffic] = None,
+    q: Tensor, k: Tensor, v: Tensor, *, group: Any = None, traffic: Optional[Traffic] = None,
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
     decay: Optional[DecayLike] = None, parameters: Optional[Tensor] = None, causal: bool = True,
     scale: Optional[float] = None, method: Union[str, Sequence[str], None] = None,
@@ -238,7 +238,7 @@ def context_parallel(
 
     Ranks send each other the rows of k and v that their heads reach: a window, a block, the blocks
     of sampled heads, what `exact` cannot rule out by the norms of keys; for dense and none, all. A
-    `report` counts the bytes (:class:`Traffic`). The gradients of k and v are those of the sum of all
+    `traffic` counts the bytes (:class:`Traffic`). The gradients of k and v are those of the sum of all
     ranks' losses, so every rank runs backward; those of slopes and other parameters are this rank's
     share, to be summed over the ranks as those of all weights are. An error on one rank is raised
     on all.
@@ -250,12 +250,12 @@ def context_parallel(
     torch.Size([2, 100, 16])
     >>> dist.destroy_process_group()
     """
-    ranks = Ranks(group, report if isinstance(report, Traffic) else Traffic())
+    ranks = Ranks(group, traffic if isinstance(traffic, Traffic) else Traffic())
     error: Optional[Exception] = None
     header = [0] * len(_HEADER)
     try:
-        if report is not None and not isinstance(report, Traffic):
-            raise TypeError(f"report: is {type(report).__name__}, must be a plsh.torch.Traffic")
+        if traffic is not None and not isinstance(traffic, Traffic):
+            raise TypeError(f"traffic: is {type(traffic).__name__}, must be a plsh.torch.Traffic")
         asked = _ask(q, k, v, sigma, slopes, decay, parameters, causal, scale, method, eps, window,
                      block, scheme, design, samples, seed, spans, query_offsets, key_offsets, threads)
         header = asked.header()

@@ -103,7 +103,7 @@ class Partition:
 
     def block(self, sample: int, position: int) -> tuple[int, int]:
         """[begin, end) of the block of that draw that holds the position."""
-        block = ffi.new("plsh_block *")
+        block = ffi.new("plsh_range *")
         lib.plsh_partition_block(self._set, self._sample(sample),
                                  self._position("position", position), block)
         return block.begin, block.end

@@ -176,12 +176,12 @@ class Plan:
         arrays = ffi.new(_FORWARD, {
             "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
             "lse": pointer(lse), "certificate": pointer(certificate)})
-        report, error = ffi.new(_REPORT), ffi.new(_ERROR)
-        status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), report,
+        stats, error = ffi.new(_STATS), ffi.new(_ERROR)
+        status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), stats,
                                        error)
         if status:
             check(status, error)
-        return Outcome(report.pairs, report.error_bound)
+        return Outcome(stats.pairs, stats.error_bound)
 
     def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
                  d_v: int, d_decay: int) -> Outcome:
@@ -190,12 +190,12 @@ class Plan:
             "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
             "lse": pointer(lse), "d_o": pointer(d_o), "d_q": pointer(d_q), "d_k": pointer(d_k),
             "d_v": pointer(d_v), "d_decay": pointer(d_decay), "some_keys": self.some_keys})
-        report, error = ffi.new(_REPORT), ffi.new(_ERROR)
+        stats, error = ffi.new(_STATS), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
-        status = lib.plsh_plan_backward(self.pointer, arrays, scratch, report, error)
+        status = lib.plsh_plan_backward(self.pointer, arrays, scratch, stats, error)
         if status:
             check(status, error)
-        return Outcome(report.pairs, report.error_bound)
+        return Outcome(stats.pairs, stats.error_bound)
 
     def head(self, h: int) -> tuple[str, str]:
         """The method that head h runs, and for auto the reason."""
@@ -216,7 +216,7 @@ class Plan:
 
 # C types looked up once: cffi parses a name at every use.
 _FORWARD, _BACKWARD = ffi.typeof("plsh_forward *"), ffi.typeof("plsh_backward *")
-_REPORT, _ERROR = ffi.typeof("plsh_report *"), ffi.typeof("plsh_error *")
+_STATS, _ERROR = ffi.typeof("plsh_stats *"), ffi.typeof("plsh_error *")
 
 _local = threading.local()
 

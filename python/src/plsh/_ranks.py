@@ -23,7 +23,7 @@ __all__ = ["Ranks", "Traffic"]
 class Traffic:
     """What a rank sent and waited for, summed over the calls that it is given to.
 
-    >>> traffic = Traffic()                     # context_parallel(q, k, v, report=traffic)
+    >>> traffic = Traffic()                     # context_parallel(q, k, v, traffic=traffic)
     >>> traffic.sent
     0
     """

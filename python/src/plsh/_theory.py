@@ -216,7 +216,7 @@ class Instance:
 
     p_norm: float  #: ||P||_{2,inf}
     beta: float  #: beta*_P = min_i sum_j P_ij L*_ij
-    spread: float = float("inf")  #: max_i sum_j P*_ij sqrt(1 / L*_ij - 1)
+    variation: float = float("inf")  #: max_i sum_j P*_ij sqrt(1 / L*_ij - 1)
 
 
 def instance(decay: DecayLike | float, q: npt.NDArray[np.float32], k: npt.NDArray[np.float32], *,
@@ -241,7 +241,7 @@ def instance(decay: DecayLike | float, q: npt.NDArray[np.float32], k: npt.NDArra
     check(lib.plsh_instance_measure(
         struct, q.shape[0], q.shape[1], ffi.from_buffer("float[]", q),
         ffi.from_buffer("float[]", k), scale, causal, threads, found, error), error)
-    return Instance(found.p_norm, found.beta, found.spread)
+    return Instance(found.p_norm, found.beta, found.variation)
 
 
 def output_bound(measured: Instance, n: int, sigma: float, samples: int, v_range: float,
@@ -272,12 +272,12 @@ def paper_output_bound(measured: Instance, n: int, sigma: float, samples: int, v
 def output_expectation(measured: Instance, samples: int, v_range: float) -> float:
     """At least the mean error of every entry of the output, over s iid draws, before drawing.
 
-    >>> output_expectation(Instance(p_norm=0.1, beta=0.3, spread=1.5), 100, v_range=2.0)
+    >>> output_expectation(Instance(p_norm=0.1, beta=0.3, variation=1.5), 100, v_range=2.0)
     0.3
     """
     if samples < 1:
         raise ValueError(f"samples={samples}: is 1 or more")
-    return float(lib.plsh_output_expectation(measured.spread, samples, v_range))
+    return float(lib.plsh_output_expectation(measured.variation, samples, v_range))
 
 
 @dataclass(frozen=True)

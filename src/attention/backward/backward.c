@@ -217,9 +217,9 @@ static void run_empty(const plsh_plan *plan, const plsh_backward *arrays) {
 }
 
 plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *arrays, void *workspace,
-                               plsh_report *report, plsh_error *error) {
+                               plsh_stats *stats, plsh_error *error) {
     plsh_plan call;
-    if (report) *report = (plsh_report){0};
+    if (stats) *stats = (plsh_stats){0};
     plsh_status status = plsh_extent_take(plan, arrays->extent, &call, error);
     if (status) return status;
     if (call.shape.queries == 0) {
@@ -231,6 +231,6 @@ plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backward *array
     if (!status) status = plsh_extent_fit(&call, arrays->extent, workspace, &rest, error);
     if (status) return status;
     int64_t pairs = run_backward(&call, arrays, rest);
-    if (report) *report = (plsh_report){.pairs = pairs};
+    if (stats) *stats = (plsh_stats){.pairs = pairs};
     return PLSH_STATUS_OK;
 }

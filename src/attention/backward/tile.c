@@ -276,11 +276,12 @@ static void add_product(plsh_backward_tile *b, const key_product *p, int key, in
     const plsh_const_matrix a = {p->a, (ptrdiff_t)PLSH_TILE_KEYS * kernel->group};
     if (!b->scattered) {
         float *to = p->out.data + (tile->step.first + key) * p->out.stride;
-        kernel->spread((plsh_matrix){to, p->out.stride}, a, p->b, count, p->queries, p->d);
+        kernel->key_gradient((plsh_matrix){to, p->out.stride}, a, p->b, count, p->queries, p->d);
         return;
     }
     memset(b->scratch.gathered, 0, sizeof(float) * (size_t)(count * p->d));
-    kernel->spread((plsh_matrix){b->scratch.gathered, p->d}, a, p->b, count, p->queries, p->d);
+    kernel->key_gradient((plsh_matrix){b->scratch.gathered, p->d}, a, p->b, count, p->queries,
+                         p->d);
     for (int j = 0; j < count; j++) {
         float *to = p->out.data + tile->sampled->key_gathered[key + j] * p->out.stride;
         for (int x = 0; x < p->d; x++) to[x] += b->scratch.gathered[(ptrdiff_t)j * p->d + x];

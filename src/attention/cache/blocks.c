@@ -20,7 +20,7 @@ static void sort_blocks(plsh_cache_block *block, int64_t count) {
 }
 
 static void find_block(const plsh_partition *set, int64_t position, plsh_cache_block *block) {
-    plsh_block found;
+    plsh_range found;
     plsh_partition_block(set, block->sample, position, &found);
     block->begin = found.begin > 0 ? found.begin : 0;
     block->end = found.end;

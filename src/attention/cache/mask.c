@@ -98,7 +98,7 @@ size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state,
 
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
                               int64_t position) {
-    const plsh_block query = {position, position + 1};
+    const plsh_range query = {position, position + 1};
     if (mask->kind == PLSH_MASK_LABELS) return 0;
     if (mask->kind != PLSH_MASK_COUNTS || blocks == NULL)
         return plsh_reach_keys(&mask->head, true, position + 1, query).begin;

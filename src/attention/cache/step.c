@@ -220,7 +220,7 @@ static void end_call(const batch *all, int64_t i) {
 }
 
 /* The call itself, after everything that can fail. */
-static void append_and_attend(const batch *all, plsh_report *report) {
+static void append_and_attend(const batch *all, plsh_stats *stats) {
     for (int64_t i = 0; i < all->count && all->append; i++) {
         if (!all->attend) plsh_cache_forget(all->cache[i]); /* the new ones may yet attend */
         plsh_cache_write(all->cache[i], &all->tokens[i]);
@@ -229,21 +229,21 @@ static void append_and_attend(const batch *all, plsh_report *report) {
     for (int64_t i = 0; i < all->count; i++)
         if (all->cache[i]->call.prefill.plan) plsh_cache_prefill_run(all->cache[i]);
     plsh_cache_attend_pages(all->cache, all->count);
-    for (int64_t i = 0; i < all->count && report; i++) report->pairs += all->cache[i]->call.pairs;
+    for (int64_t i = 0; i < all->count && stats; i++) stats->pairs += all->cache[i]->call.pairs;
     for (int64_t i = 0; i < all->count && all->append; i++) plsh_cache_forget(all->cache[i]);
 }
 
-static plsh_status call(batch *all, plsh_report *report, plsh_error *error) {
+static plsh_status call(batch *all, plsh_stats *stats, plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     int64_t entered = 0;
-    if (report) *report = (plsh_report){0};
+    if (stats) *stats = (plsh_stats){0};
     for (; entered < all->count && !status; entered += !status)
         status = name_sequence(all, entered, plsh_cache_enter(all->cache[entered], error), error);
     for (int64_t i = 0; i < all->count && !status; i++)
         status = name_sequence(all, i, check(all, i, error), error);
     bool begun = !status;
     if (!status) status = reserve_all(all, error);
-    if (!status) append_and_attend(all, report);
+    if (!status) append_and_attend(all, stats);
     for (int64_t i = 0; i < all->count && begun; i++) end_call(all, i);
     while (entered-- > 0) plsh_cache_leave(all->cache[entered]);
     return status;
@@ -254,26 +254,26 @@ plsh_status plsh_cache_append(plsh_cache *cache, const plsh_tokens *tokens, plsh
     return call(&one, NULL, error);
 }
 
-plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
+plsh_status plsh_cache_attend(plsh_cache *cache, const plsh_tokens *tokens, plsh_stats *stats,
                               plsh_error *error) {
     batch one = {&cache, tokens, 1, .attend = true};
-    return call(&one, report, error);
+    return call(&one, stats, error);
 }
 
-plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_report *report,
+plsh_status plsh_cache_step(plsh_cache *cache, const plsh_tokens *tokens, plsh_stats *stats,
                             plsh_error *error) {
     batch one = {&cache, tokens, 1, .append = true, .attend = true};
-    return call(&one, report, error);
+    return call(&one, stats, error);
 }
 
 plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh_tokens *tokens,
-                                  int64_t count, plsh_report *report, plsh_error *error) {
-    if (report) *report = (plsh_report){0};
+                                  int64_t count, plsh_stats *stats, plsh_error *error) {
+    if (stats) *stats = (plsh_stats){0};
     if (count < 0)
         return plsh_fail(error, PLSH_STATUS_INVALID, "%lld sequences; 0 or more", (long long)count);
     if (count == 0) return PLSH_STATUS_OK;
     batch all = {caches, tokens, count, .append = true, .attend = true};
-    return call(&all, report, error);
+    return call(&all, stats, error);
 }
 
 plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences, int64_t count,

@@ -149,7 +149,7 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
 }
 
 /* The same for all keys of [begin, end), step by step. */
-static void add_all_pairs(plsh_tile *tile, int g, plsh_block keys, const support *m) {
+static void add_all_pairs(plsh_tile *tile, int g, plsh_range keys, const support *m) {
     for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
         int64_t left = keys.end - first;
         plsh_tile_load(tile, first, left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS, true);
@@ -216,7 +216,7 @@ static void add_beyond(plsh_tile *tile, int g, int64_t edge, bool left) {
 }
 
 /* Adds A L for all keys outside [begin, end). */
-static void add_outside(plsh_tile *tile, int g, plsh_block keys) {
+static void add_outside(plsh_tile *tile, int g, plsh_range keys) {
     add_beyond(tile, g, keys.begin, true);
     if (!tile->plan->shape.causal) add_beyond(tile, g, keys.end, false);
 }
@@ -227,7 +227,7 @@ static void add_counted(plsh_tile *tile) {
     const int group = tile->kernel->group, stride = PLSH_TILE_KEYS * group;
     const float factor = 1.0f / (float)tile->at.head->head.partition.samples;
     plsh_counts *counts = plsh_sampled_count(tile, 0, tile->at.head->counting->draws);
-    const plsh_block keys = plsh_counts_range(counts, -1);
+    const plsh_range keys = plsh_counts_range(counts, -1);
     const plsh_counts_weights weights = {tile->sampled->w, stride, tile->sampled->w_row,
                                          PLSH_TILE_KEYS};
     for (int64_t first = keys.begin; first < keys.end; first += PLSH_TILE_KEYS) {
@@ -235,7 +235,7 @@ static void add_counted(plsh_tile *tile) {
         plsh_tile_load(tile, first, (int)(end - first), true);
         plsh_counts_fill(counts, first, tile->step.count, factor, weights);
         for (int g = 0; g < tile->at.groups; g++) {
-            plsh_block seen = plsh_counts_range(counts, g);
+            plsh_range seen = plsh_counts_range(counts, g);
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             support m = {.w = tile->sampled->w + g * stride,
@@ -247,7 +247,7 @@ static void add_counted(plsh_tile *tile) {
 }
 
 static void add_labels(plsh_tile *tile, int g) {
-    const plsh_block keys = {0, keys_end(tile, g)};
+    const plsh_range keys = {0, keys_end(tile, g)};
     add_all_pairs(tile, g, keys, &(support){.labels = &tile->at.head->head.partition});
 }
 
@@ -257,7 +257,7 @@ static void add_fixed(plsh_tile *tile, int g) {
         (tile->at.origin + tile->at.position) / size * size; /* a tile lies in one block */
     const int64_t begin = at > tile->at.origin ? at - tile->at.origin : 0,
                   end = at + size - tile->at.origin;
-    const plsh_block block = {begin, end < last ? end : last};
+    const plsh_range block = {begin, end < last ? end : last};
     add_all_pairs(tile, g, block, &(support){0});
     add_outside(tile, g, block);
 }
@@ -278,11 +278,11 @@ static void add_window(plsh_tile *tile, int g) {
     const int64_t window = tile->at.head->head.window < tile->plan->longest
                                ? tile->at.head->head.window
                                : tile->plan->longest;
-    const plsh_block some = {begin > window ? begin - window : 0,
+    const plsh_range some = {begin > window ? begin - window : 0,
                              window < last - end ? end + window : last};
-    plsh_block every = {end > window ? end - window : 0,
+    plsh_range every = {end > window ? end - window : 0,
                         window < last - begin ? begin + window : last};
-    if (every.begin >= every.end) every = (plsh_block){some.end, some.end};
+    if (every.begin >= every.end) every = (plsh_range){some.end, some.end};
     add_steps_missing(tile, g, some.begin, every.begin, window);
     add_steps_missing(tile, g, every.end, some.end, window);
     add_outside(tile, g, some);
@@ -330,8 +330,9 @@ static double measured_share(const plsh_tile *tile, int r) {
     const double right = fmax(0, 1 - over); /* sum A min(M, L) / D~; sums may overflow */
     const double missing = under > 0 ? 1 / (1 + right / under) : under;
     const double share = over >= missing || isnan(over) ? over : missing;
-    return tile->at.head->head.method == PLSH_METHOD_MEAN ? share + tile->sampled->spread[r] / 2
-                                                          : share;
+    return tile->at.head->head.method == PLSH_METHOD_MEAN
+               ? share + tile->sampled->l_deviation[r] / 2
+               : share;
 }
 
 static bool is_row_finite(const plsh_tile *tile, int r) {

@@ -257,7 +257,7 @@ static void push_any(plsh_counts *counts, const plsh_counting *counting, int64_t
     const int rows = counts->tile.rows;
     float times = counting->draw ? counting->draw[row].times : 1;
     for (int first = 0; first < rows;) {
-        plsh_block block;
+        plsh_range block;
         if (counting->draw) {
             plsh_draw draw = {counting->draw[row].width, counting->draw[row].offset,
                               counting->shift};
@@ -327,11 +327,11 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
 
 /* ---- reading them ---------------------------------------------------------------------------- */
 
-plsh_block plsh_counts_range(const plsh_counts *counts, int g) {
+plsh_range plsh_counts_range(const plsh_counts *counts, int g) {
     int64_t low = g < 0 ? counts->low : counts->group_low[g];
     int64_t high = g < 0 ? counts->high : counts->group_high[g];
-    if (low >= high) return (plsh_block){0, 0};
-    return (plsh_block){counts->tile.first + low, counts->tile.first + high};
+    if (low >= high) return (plsh_range){0, 0};
+    return (plsh_range){counts->tile.first + low, counts->tile.first + high};
 }
 
 /* x[0], x[0] + x[1], x[0] + x[1] + x[2], ... */

@@ -62,7 +62,7 @@ plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
 
 /* The keys [begin, end) outside which all counts of group g (queries g * group ..) are 0; of the
  * whole tile for g = -1. begin = end = 0 where there are none. */
-plsh_block plsh_counts_range(const plsh_counts *counts, int g);
+plsh_range plsh_counts_range(const plsh_counts *counts, int g);
 
 /* Weights of pairs of a tile's queries and some keys. Most keys have the weights of the key before,
  * so there is a table of rows: the weight of query g * group + r and key j is

@@ -230,7 +230,7 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
     }
 }
 
-int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_block *runs) {
+int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_range *runs) {
     int64_t size = tile->plan->bound_keys, begin = plsh_tile_group_begin(tile, g);
     int64_t piece = first / size, pieces = (end - 1) / size - piece + 1, left = 0, right = pieces;
     while (left < pieces && (piece + left + 1) * size <= begin) left++;
@@ -245,7 +245,7 @@ int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_
         if (!keep[i]) continue;
         while (i + run < pieces && keep[i + run]) run++;
         int64_t from = (piece + i) * size, to = (piece + i + run) * size;
-        runs[count++] = (plsh_block){from < first ? first : from, to > end ? end : to};
+        runs[count++] = (plsh_range){from < first ? first : from, to > end ? end : to};
     }
     return count;
 }

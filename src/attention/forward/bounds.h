@@ -11,7 +11,7 @@ void plsh_bounds_begin(plsh_tile *tile);
  * them, in order, at most PLSH_BOUNDS_RUNS. Returns their number. The others are charged to the
  * budget. */
 enum { PLSH_BOUNDS_RUNS = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
-int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_block *runs);
+int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_range *runs);
 
 /* plsh_tile_weigh for the keys first .. first + count - 1 of the step. False where they weigh so
  * little that group g leaves them out all the same: then m, l and l_low are as before. */

@@ -11,12 +11,12 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* The keys that positions begin .. end - 1 may see. Both count from the first key at hand. (Tiles
  * of `fixed` do not cross the edges of its blocks.) */
-static plsh_block visible(const plsh_tile *tile, int64_t begin, int64_t end) {
+static plsh_range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
     const int64_t origin = tile->at.origin;
-    const plsh_block keys =
+    const plsh_range keys =
         plsh_reach_visible(&tile->at.head->head, tile->plan->shape.causal, origin + tile->at.keys,
-                           (plsh_block){origin + begin, origin + end});
-    return (plsh_block){most(keys.begin - origin, 0), keys.end - origin};
+                           (plsh_range){origin + begin, origin + end});
+    return (plsh_range){most(keys.begin - origin, 0), keys.end - origin};
 }
 
 /* To which side of the diagonal a group still looks. */
@@ -26,7 +26,7 @@ typedef struct walker {
     plsh_tile *tile;
     bool exact;
     int open[PLSH_TILE_QUERIES]; /* per group: LEFT | RIGHT */
-    plsh_block keys;             /* of the whole tile */
+    plsh_range keys;             /* of the whole tile */
     int64_t first, last;         /* steps that have visible keys */
     int64_t left, right;         /* the next step to the left, and to the right */
 } walker;
@@ -34,7 +34,7 @@ typedef struct walker {
 /* Group g against those of the keys begin .. end - 1 of the step that it has to score. */
 static void visit_keys(const walker *w, int g, int64_t begin, int64_t end) {
     plsh_tile *tile = w->tile;
-    plsh_block runs[PLSH_BOUNDS_RUNS] = {{begin, end}};
+    plsh_range runs[PLSH_BOUNDS_RUNS] = {{begin, end}};
     const int count = w->exact ? plsh_bounds_select(tile, g, begin, end, runs) : 1;
     for (int i = 0; i < count; i++)
         tile->pass->visit(tile, g, runs[i].begin, (int)(runs[i].end - runs[i].begin));
@@ -48,7 +48,7 @@ static void take_step(walker *w, int64_t index, int side) {
     bool loaded = false;
     for (int g = 0; g < tile->at.groups; g++) {
         if (!(w->open[g] & side)) continue;
-        plsh_block seen =
+        plsh_range seen =
             visible(tile, plsh_tile_group_begin(tile, g), plsh_tile_group_end(tile, g));
         int64_t from = most(begin, seen.begin), to = least(end, seen.end);
         if (from < to) {

@@ -125,8 +125,8 @@ INLINE void spread_strip(const int C, const bool partial, spread_block m, int ke
 }
 
 /* Strips as in accumulate. */
-static void spread(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys, int queries,
-                   int d) {
+static void key_gradient(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys,
+                         int queries, int d) {
     const int vectors = (d + LANES - 1) / LANES;
     const int strips = (vectors + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
     spread_block m = {out, a, b, queries, d};

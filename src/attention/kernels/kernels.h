@@ -13,7 +13,7 @@
  *
  *     dots        dO, O, both packed          -> delta
  *     gradient    S, dP, lse, delta           -> P, dS in place
- *     spread      dV += P dO,  dK += dS Q     rows of keys
+ *     key_gradient dV += P dO,  dK += dS Q     rows of keys
  *     correlate   sum of dS times d log k(t)  for the gradient of a decay
  *
  * S and the bias are in units of log2: 2^S is the weight. Views of the user's arrays
@@ -195,8 +195,8 @@ typedef struct plsh_kernels {
 
     /* out[j][c] += sum_q A[j][q] b[q][c], j < keys, q < queries, c < d. Row i of `a` has group i:
      * A[j][q] = a.data[(q / group) * a.stride + j * group + q % group]. */
-    void (*spread)(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys, int queries,
-                   int d);
+    void (*key_gradient)(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys,
+                         int queries, int d);
 
     /* sum over j < keys and the group's r of ds[j * group + r] table[r - j]. */
     double (*correlate)(const float *ds, const float *table, int keys);

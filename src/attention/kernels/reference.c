@@ -244,8 +244,8 @@ static void dots(float *to, const float *a, const float *b, int d) {
     }
 }
 
-static void spread(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys, int queries,
-                   int d) {
+static void key_gradient(plsh_matrix out, plsh_const_matrix a, plsh_const_matrix b, int keys,
+                         int queries, int d) {
     for (int j = 0; j < keys; j++) {
         for (int c = 0; c < d; c++) {
             float sum = 0.0f;
@@ -310,7 +310,7 @@ const plsh_kernels plsh_kernels_reference = {
     .bounds = bounds,
     .gradient = gradient,
     .dots = dots,
-    .spread = spread,
+    .key_gradient = key_gradient,
     .correlate = correlate,
     .attend = ATTEND,
     .narrow_half = narrow_half,

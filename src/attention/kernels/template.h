@@ -441,7 +441,7 @@ static void finish(plsh_matrix out, const float *o, const float *l, int rows, in
         .softmax = softmax, .softmax_weighted = softmax_weighted, .mask = mask,                    \
         .accumulate = accumulate, .accumulate_masked = accumulate_masked, .finish = finish,        \
         .all_finite = all_finite, .box = box, .bounds = bounds, .gradient = gradient,              \
-        .dots = dots, .spread = spread, .correlate = correlate, .attend = ATTEND,                  \
+        .dots = dots, .key_gradient = key_gradient, .correlate = correlate, .attend = ATTEND,      \
         .narrow_half = narrow, .draw = draw                                                        \
     }
 

@@ -158,9 +158,9 @@ static int64_t run_forward(const plsh_plan *plan, const plsh_forward *arrays,
 }
 
 plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays, void *workspace,
-                              plsh_report *report, plsh_error *error) {
+                              plsh_stats *stats, plsh_error *error) {
     plsh_plan call;
-    if (report) *report = (plsh_report){0};
+    if (stats) *stats = (plsh_stats){0};
     plsh_status status = plsh_extent_take(plan, arrays->extent, &call, error);
     if (status || call.shape.queries == 0) return status;
     status = plsh_forward_check(&call, arrays, workspace, error);
@@ -169,8 +169,8 @@ plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
     if (!status && arrays->certificate) status = plsh_extent_check_inside(&call, error);
     if (status) return status;
     int64_t pairs = run_forward(&call, arrays, NULL, rest);
-    if (report) {
-        *report = (plsh_report){
+    if (stats) {
+        *stats = (plsh_stats){
             .pairs = pairs,
             .error_bound = largest(arrays->certificate, call.shape.heads * call.shape.queries)};
     }

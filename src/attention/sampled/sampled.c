@@ -51,7 +51,7 @@ void plsh_sampled_layout(plsh_sampled_buffers *buffers, const plsh_plan *plan, p
     buffers->o_sum = plsh_arena_take(arena, passes * columns, sizeof(double));
     buffers->m_sum = plsh_arena_take(arena, passes, sizeof(double));
     buffers->l_sum = plsh_arena_take(arena, passes, sizeof(double));
-    buffers->spread = plsh_arena_take(arena, passes, sizeof(double));
+    buffers->l_deviation = plsh_arena_take(arena, passes, sizeof(double));
     buffers->key_gathered = plsh_arena_take(arena, keys, sizeof(int32_t));
     buffers->k_gathered = plsh_arena_floats(arena, keys * d);
     buffers->v_gathered = plsh_arena_floats(arena, keys * dv);
@@ -69,7 +69,7 @@ plsh_counts *plsh_sampled_count(plsh_tile *tile, int64_t first_draw, int64_t dra
 
 void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor) {
     plsh_counts *counts = plsh_sampled_count(tile, first_draw, draws);
-    const plsh_block keys = plsh_counts_range(counts, -1);
+    const plsh_range keys = plsh_counts_range(counts, -1);
     if (first_draw == 0) plsh_tile_prefetch(tile, keys.begin);
     const plsh_counts_weights weights = {tile->sampled->w, PLSH_TILE_KEYS * tile->kernel->group,
                                          tile->sampled->w_row, PLSH_TILE_KEYS};
@@ -78,7 +78,7 @@ void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws
         plsh_tile_load(tile, first, (int)(end - first), false);
         plsh_counts_fill(counts, first, (int)(end - first), factor, weights);
         for (int g = 0; g < tile->at.groups; g++) {
-            plsh_block seen = plsh_counts_range(counts, g);
+            plsh_range seen = plsh_counts_range(counts, g);
             int64_t from = seen.begin > first ? seen.begin : first;
             int64_t to = seen.end < end ? seen.end : end;
             if (from >= to) continue;
@@ -182,7 +182,8 @@ static void merge_row(plsh_tile *tile, int r, int columns) {
     const double keep = mean ? 1 : before, add = !mean ? now : l == 0 ? 0 : 1 / l;
     for (int c = 0; c < columns; c++) sum[c] = sum[c] * keep + (double)o[c] * add;
     tile->sampled->l_sum[r] = tile->sampled->l_sum[r] * before + l * now;
-    tile->sampled->spread[r] = tile->sampled->spread[r] * before * before + l * now * l * now;
+    tile->sampled->l_deviation[r] =
+        tile->sampled->l_deviation[r] * before * before + l * now * l * now;
     tile->sampled->m_sum[r] = m;
 }
 
@@ -199,7 +200,7 @@ static void close_row(plsh_tile *tile, int r, int columns) {
     const double *sum = tile->sampled->o_sum + (ptrdiff_t)r * columns;
     float *o = tile->sums.o + (ptrdiff_t)r * columns;
     for (int c = 0; c < columns; c++) o[c] = l == 0 ? 0.0f : mean_of(tile, sum[c] / by);
-    tile->sampled->spread[r] = sqrt(fmax(0, s * tile->sampled->spread[r] / (l * l) - 1));
+    tile->sampled->l_deviation[r] = sqrt(fmax(0, s * tile->sampled->l_deviation[r] / (l * l) - 1));
     tile->sums.m[r] = (float)(tile->sampled->m_sum[r] + log2(l / s));
     tile->sums.l[r] = 1.0f;
     tile->sums.l_low[r] = 0.0f;
@@ -220,7 +221,7 @@ static bool visit_masks(plsh_tile *tile) {
     memset(tile->sampled->o_sum, 0, sizeof(double) * (size_t)tile->at.rows * (size_t)columns);
     for (int r = 0; r < tile->at.rows; r++) {
         tile->sampled->m_sum[r] = (double)PLSH_SOFTMAX_START;
-        tile->sampled->l_sum[r] = tile->sampled->spread[r] = 0;
+        tile->sampled->l_sum[r] = tile->sampled->l_deviation[r] = 0;
     }
     for (int64_t m = 0; m < tile->at.head->head.partition.samples; m++) {
         plsh_tile_reset(tile);

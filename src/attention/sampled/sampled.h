@@ -12,7 +12,8 @@ typedef struct plsh_sampled_buffers {
     float *w;                      /* [groups][PLSH_TILE_KEYS][group], weights, rows of */
     int32_t *w_row;                /* [groups][PLSH_TILE_KEYS] */
     double *o_sum, *m_sum, *l_sum; /* like o, m, l: sums over the passes of masks and mean */
-    double *spread; /* the same of l squared, then the standard deviation of l over their mean */
+    double *l_deviation; /* sums of l squared; in the end the standard deviation of l divided by its
+                            mean */
     int32_t *key_gathered;          /* [PLSH_TILE_KEYS], which they are */
     float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
 } plsh_sampled_buffers;

@@ -103,20 +103,21 @@ static void check_dots(void) {
     }
 }
 
-/* ---- Spread --------------------------------------------------------------------------------- */
+/* ---- Gradients of keys
+ * --------------------------------------------------------------------------------- */
 
-typedef struct spread_case {
+typedef struct key_gradient_case {
     int keys, queries, d;
     ptrdiff_t out_stride, b_stride, a_stride;
-} spread_case;
+} key_gradient_case;
 
 static size_t extent(int rows, ptrdiff_t stride, int d) {
     return rows ? (size_t)((rows - 1) * stride + d) : 0;
 }
 
 /* out on guarded arrays; the largest error against expected. Gaps stay as they are. */
-static double run_spread(const spread_case *c, const float *start, const float *a, const float *b,
-                         const double *expected) {
+static double run_key_gradient(const key_gradient_case *c, const float *start, const float *a,
+                               const float *b, const double *expected) {
     size_t out_count = extent(c->keys, c->out_stride, c->d);
     size_t b_count = extent(c->queries, c->b_stride, c->d);
     int groups = (c->queries + tested.group - 1) / tested.group;
@@ -127,8 +128,9 @@ static double run_spread(const spread_case *c, const float *start, const float *
     memcpy(out, start, out_count * 4);
     memcpy(bg.at_end, b, b_count * 4);
     memcpy(ag.at_end, a, a_count * 4);
-    tested.spread((plsh_matrix){out, c->out_stride}, (plsh_const_matrix){ag.at_end, c->a_stride},
-                  (plsh_const_matrix){bg.at_end, c->b_stride}, c->keys, c->queries, c->d);
+    tested.key_gradient((plsh_matrix){out, c->out_stride},
+                        (plsh_const_matrix){ag.at_end, c->a_stride},
+                        (plsh_const_matrix){bg.at_end, c->b_stride}, c->keys, c->queries, c->d);
     double worst = 0.0;
     for (size_t i = 0; i < out_count; i++) {
         if ((ptrdiff_t)i % c->out_stride >= c->d) {
@@ -143,7 +145,7 @@ static double run_spread(const spread_case *c, const float *start, const float *
     return worst;
 }
 
-static void check_spread_of(const spread_case *c) {
+static void check_key_gradient_of(const key_gradient_case *c) {
     int group = tested.group, groups = (c->queries + group - 1) / group;
     size_t out_count = extent(c->keys, c->out_stride, c->d);
     size_t b_count = extent(c->queries, c->b_stride, c->d);
@@ -170,7 +172,7 @@ static void check_spread_of(const spread_case *c) {
             yard = fmax(yard, fabs((double)plain - sum));
         }
     }
-    double error = run_spread(c, start, a, b, expected);
+    double error = run_key_gradient(c, start, a, b, expected);
     CHECK(error <= allowed(yard, largest), "keys %d queries %d d %d: error %g, plain %g", c->keys,
           c->queries, c->d, error, yard);
     free(start);
@@ -179,18 +181,18 @@ static void check_spread_of(const spread_case *c) {
     free(expected);
 }
 
-static void check_spread(void) {
+static void check_key_gradient(void) {
     static const int keys[] = {0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 31};
     static const int queries[] = {0, 1, 5, 16, 24, 30, 48, 96};
     for (int i = 0; i < SIZES; i++) {
         for (int j = 0; j < 11; j++) {
-            spread_case c = {.keys = keys[j],
-                             .queries = queries[(i + j) % 8],
-                             .d = sizes[i],
-                             .out_stride = sizes[i] + j % 3,
-                             .b_stride = sizes[i] + i % 2};
+            key_gradient_case c = {.keys = keys[j],
+                                   .queries = queries[(i + j) % 8],
+                                   .d = sizes[i],
+                                   .out_stride = sizes[i] + j % 3,
+                                   .b_stride = sizes[i] + i % 2};
             c.a_stride = (keys[j] + i % 2) * tested.group;
-            check_spread_of(&c);
+            check_key_gradient_of(&c);
         }
     }
 }
@@ -224,7 +226,7 @@ static void check_correlate(void) {
 static void check_all(void) {
     check_gradient();
     check_dots();
-    check_spread();
+    check_key_gradient();
     check_correlate();
 }
 
