@@ -87,11 +87,14 @@ static int add_rows(const settings *given, const cli_decay_list *decays, cli_tab
         if (decay->kind != PLSH_DECAY_ALIBI || decay->limit != 0)
             return cli_usage(
                 "--decay: plsh plan needs ALiBi, for which the error of samples is known");
-        if (plsh_advice_make((plsh_scheme)given->partitions.scheme,
-                             (plsh_design)given->partitions.design, given->wanted.n, decay->a,
-                             given->wanted.error, given->wanted.delta, given->wanted.causal,
-                             &advice, &error) != PLSH_STATUS_OK)
-            return cli_fail_error(&error);
+        const plsh_advice_case of = {.scheme = (plsh_scheme)given->partitions.scheme,
+                                     .design = (plsh_design)given->partitions.design,
+                                     .n = given->wanted.n,
+                                     .sigma = decay->a,
+                                     .eps = given->wanted.error,
+                                     .delta = given->wanted.delta,
+                                     .causal = given->wanted.causal};
+        if (plsh_advice_make(&of, &advice, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
         const cli_cell row[COLUMNS] = {
             {.number = decay->a},
             {.integer = advice.samples_theorem},

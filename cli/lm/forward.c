@@ -139,9 +139,14 @@ static int compute(const settings *given, work *w) {
     int code;
     cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
+    const cli_window all = {.ids = w->ids.values,
+                            .count = w->ids.count,
+                            .from = 1,
+                            .logits = w->logits,
+                            .hidden = w->hidden,
+                            .done = count_fed};
     if (w->model.facts.causal)
-        code = cli_score_window(&given->lm, &w->model, w->ids.values, w->ids.count, 1, &w->scores,
-                                w->logits, w->hidden, count_fed);
+        code = cli_score_window(&given->lm, &w->model, &all, &w->scores);
     else
         code = encode(w);
     code = cli_mesh_scores(&w->model, code, &w->scores);

@@ -292,8 +292,9 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
         const int64_t at = w.first + k * w.step;
         const int32_t first = ids->values[at];
         if (options->bos) ids->values[at] = bos;
-        code = cli_score_window(&given->lm, model, ids->values + at, w.length, w.from, &scores,
-                                NULL, NULL, count_fed);
+        const cli_window one = {
+            .ids = ids->values + at, .count = w.length, .from = w.from, .done = count_fed};
+        code = cli_score_window(&given->lm, model, &one, &scores);
         ids->values[at] = first;
         if (code == CLI_DONE && scores.broken > 0)
             code = cli_fail("%s: the logits for token %lld are not finite", given->lm.model.model,

@@ -23,74 +23,77 @@ static void add_score(cli_scores *scores, int64_t token, plsh_score one) {
     scores->top100 += one.rank < 100;
 }
 
-typedef struct window {
+typedef struct scoring {
     const cli_model *model;
+    const cli_window *window;
     plsh_session *session;
-    const int32_t *ids;
-    int64_t count, from;
     cli_scores *scores;
-    float *logits; /* of LOGIT_ROWS rows, or of all rows from `first` on (keep) */
+    float *logits; /* of LOGIT_ROWS rows, or where the window keeps them of all rows from `first` */
     int64_t first;
-    bool keep;
-} window;
+} scoring;
 
 /* Logits of `count` rows, which predict ids[first] and the following. */
 typedef struct scored_block {
-    const window *w;
+    const scoring *of;
     const float *logits;
     int64_t vocabulary, first;
     plsh_score score[LOGIT_ROWS];
 } scored_block;
 
-static bool is_scored(const window *w, int64_t next) { return next < w->count && next >= w->from; }
+static bool is_scored(const cli_window *w, int64_t next) {
+    return next < w->count && next >= w->from;
+}
 
 static void score_row(void *context, int64_t i, int slot) {
     scored_block *b = context;
     (void)slot;
-    if (is_scored(b->w, b->first + i))
+    const cli_window *w = b->of->window;
+    if (is_scored(w, b->first + i))
         b->score[i] =
-            plsh_model_score(b->logits + i * b->vocabulary, b->vocabulary, b->w->ids[b->first + i]);
+            plsh_model_score(b->logits + i * b->vocabulary, b->vocabulary, w->ids[b->first + i]);
 }
 
 /* The rows first .. first + rows - 1, whose hidden states are given. Row r predicts ids[r+1]. */
-static int score_rows(window *w, const float *hidden, int64_t first, int64_t rows) {
-    const int64_t vocabulary = w->model->facts.vocabulary, width = w->model->facts.hidden;
+static int score_rows(const scoring *of, const float *hidden, int64_t first, int64_t rows) {
+    const int64_t vocabulary = of->model->facts.vocabulary, width = of->model->facts.hidden;
+    const bool keep = of->window->logits != NULL;
     plsh_error error;
     for (int64_t r = 0; r < rows; r += LOGIT_ROWS) {
         int64_t count = rows - r < LOGIT_ROWS ? rows - r : LOGIT_ROWS;
-        float *to = w->keep ? w->logits + (first + r - w->first) * vocabulary : w->logits;
-        bool needed = w->keep || first + r + count >= w->from;
+        float *to = keep ? of->logits + (first + r - of->first) * vocabulary : of->logits;
+        bool needed = keep || first + r + count >= of->window->from;
         if (!needed) continue;
-        if (plsh_session_logits(w->session, hidden + r * width, count, to, &error) !=
+        if (plsh_session_logits(of->session, hidden + r * width, count, to, &error) !=
             PLSH_STATUS_OK)
             return cli_fail_error(&error);
-        scored_block b = {.w = w, .logits = to, .vocabulary = vocabulary, .first = first + r + 1};
+        scored_block b = {.of = of, .logits = to, .vocabulary = vocabulary, .first = first + r + 1};
         plsh_thread_run(0, count, score_row, &b);
         for (int64_t i = 0; i < count; i++)
-            if (is_scored(w, b.first + i)) add_score(w->scores, b.first + i, b.score[i]);
+            if (is_scored(of->window, b.first + i)) add_score(of->scores, b.first + i, b.score[i]);
     }
     return CLI_DONE;
 }
 
-static int run_window(window *w, int64_t chunk, float *hidden, bool keep_hidden,
-                      void (*done)(int64_t tokens)) {
+static int score_chunks(const scoring *of, int64_t chunk, float *hidden) {
+    const cli_window *w = of->window;
     plsh_error error;
     int code = CLI_DONE;
     for (int64_t at = 0; code == CLI_DONE && at < w->count; at += chunk) {
         int64_t tokens = w->count - at < chunk ? w->count - at : chunk;
-        float *to = keep_hidden ? hidden + at * w->model->facts.hidden : hidden;
+        float *to = w->hidden != NULL ? hidden + at * of->model->facts.hidden : hidden;
         plsh_step step = {.ids = w->ids + at, .count = tokens, .hidden = to};
-        if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
+        if (plsh_session_step(of->session, &step, &error) != PLSH_STATUS_OK)
             code = cli_fail_error(&error);
-        if (code == CLI_DONE) code = score_rows(w, to, at, tokens);
-        if (done != NULL) done(tokens);
+        if (code == CLI_DONE) code = score_rows(of, to, at, tokens);
+        if (w->done != NULL) w->done(tokens);
     }
     return code;
 }
 
 /* All rows of this rank at once. */
-static int run_over_ranks(window *w, float *hidden, void (*done)(int64_t tokens)) {
-    const cli_model *m = w->model;
+static int score_over_ranks(scoring *of, float *hidden) {
+    const cli_model *m = of->model;
+    const cli_window *w = of->window;
     plsh_range own = plsh_ranks_rows(m->ranks, w->count);
     plsh_encoding encoding = {.ids = w->ids,
                               .count = w->count,
@@ -101,53 +104,43 @@ static int run_over_ranks(window *w, float *hidden, void (*done)(int64_t tokens)
     plsh_error error;
     if (plsh_model_encode(m->model, &encoding, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    w->first = own.begin;
-    int code = score_rows(w, hidden, own.begin, own.end - own.begin);
-    if (done != NULL) done(w->count);
+    of->first = own.begin;
+    int code = score_rows(of, hidden, own.begin, own.end - own.begin);
+    if (w->done != NULL) w->done(w->count);
     return code;
 }
 
 /* Allocates the arrays that are not given: hidden states of a chunk (over ranks: of all own rows),
  * and logits of LOGIT_ROWS rows. */
-static int run_any(window *w, const plsh_session_options *session, float *hidden,
-                   void (*done)(int64_t tokens)) {
-    const cli_model *m = w->model;
+static int score_all(scoring *of, const plsh_session_options *session) {
+    const cli_model *m = of->model;
+    const cli_window *w = of->window;
     plsh_range own = plsh_ranks_rows(m->ranks, w->count);
     const int64_t rows = m->ranks != NULL ? own.end - own.begin : session->chunk;
-    float *const given = w->logits;
-    float *states = hidden, *logits = given;
+    float *states = w->hidden, *logits = w->logits;
     if (states == NULL) states = malloc((size_t)(rows + 1) * (size_t)m->facts.hidden * 4);
     if (logits == NULL) logits = malloc((size_t)LOGIT_ROWS * (size_t)m->facts.vocabulary * 4);
     plsh_error error = {.message = "out of memory for logits"};
     plsh_status status = states == NULL || logits == NULL ? PLSH_STATUS_NO_MEMORY : PLSH_STATUS_OK;
     status = plsh_ranks_agree_group(m->ranks, status, &error);
-    w->logits = logits;
+    of->logits = logits;
     int code = status != PLSH_STATUS_OK ? cli_fail_error(&error)
-               : m->ranks != NULL       ? run_over_ranks(w, states, done)
-                                  : run_window(w, session->chunk, states, hidden != NULL, done);
-    if (states != hidden) free(states);
-    if (logits != given) free(logits);
-    w->logits = given;
+               : m->ranks != NULL       ? score_over_ranks(of, states)
+                                        : score_chunks(of, session->chunk, states);
+    if (states != w->hidden) free(states);
+    if (logits != w->logits) free(logits);
     return code;
 }
 
-int cli_score_window(const cli_lm *options, const cli_model *model, const int32_t *ids,
-                     int64_t count, int64_t from, cli_scores *scores, float *logits, float *hidden,
-                     void (*done)(int64_t tokens)) {
+int cli_score_window(const cli_lm *options, const cli_model *model, const cli_window *window,
+                     cli_scores *scores) {
     plsh_session_options session = cli_model_session(options, model);
-    window w = {.model = model,
-                .ids = ids,
-                .count = count,
-                .from = from,
-                .scores = scores,
-                .logits = logits,
-                .keep = logits != NULL};
+    scoring of = {.model = model, .window = window, .scores = scores};
     plsh_error error;
-    if (cli_model_fits(options, model, count) != CLI_DONE) return CLI_FAILED;
-    plsh_status status = plsh_session_create(&w.session, model->model, &session, &error);
+    if (cli_model_fits(options, model, window->count) != CLI_DONE) return CLI_FAILED;
+    plsh_status status = plsh_session_create(&of.session, model->model, &session, &error);
     status = plsh_ranks_agree_group(model->ranks, status, &error);
-    int code =
-        status == PLSH_STATUS_OK ? run_any(&w, &session, hidden, done) : cli_fail_error(&error);
-    plsh_session_destroy(w.session);
+    int code = status == PLSH_STATUS_OK ? score_all(&of, &session) : cli_fail_error(&error);
+    plsh_session_destroy(of.session);
     return code;
 }

@@ -11,12 +11,19 @@ typedef struct cli_scores {
     int64_t broken; /* the first token of a window whose logits are not finite; 0: none */
 } cli_scores;
 
-/* Feeds ids[0..count) to a new session, and scores the tokens from ids[from] on (from >= 1) into
- * `scores`. logits, where it is not NULL, takes [count][vocabulary]; hidden [count][hidden]. `done`
- * is called with the tokens that went through, for progress. Over ranks a group calls it together:
- * scores, logits and hidden are those of this rank's rows. */
-int cli_score_window(const cli_lm *options, const cli_model *model, const int32_t *ids,
-                     int64_t count, int64_t from, cli_scores *scores, float *logits, float *hidden,
-                     void (*done)(int64_t tokens));
+/* A window of a text to score. Over ranks, logits and hidden are those of this rank's rows. */
+typedef struct cli_window {
+    const int32_t *ids;
+    int64_t count;
+    int64_t from;                 /* the first token that is scored, at least 1 */
+    float *logits;                /* [count][vocabulary], or NULL */
+    float *hidden;                /* [count][hidden], or NULL */
+    void (*done)(int64_t tokens); /* or NULL: called as tokens went through, for progress */
+} cli_window;
+
+/* Feeds a window to a new session and adds the scores of its tokens. Over ranks a group calls it
+ * together, and the scores are those of this rank's rows. */
+int cli_score_window(const cli_lm *options, const cli_model *model, const cli_window *window,
+                     cli_scores *scores);
 
 #endif

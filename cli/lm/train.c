@@ -401,9 +401,10 @@ static int evaluate(work *w) {
     cli_scores scores = {0};
     int code = CLI_DONE;
     if (w->given->steps.learn_slopes) follow_slopes(w);
-    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++)
-        code = cli_score_window(&w->lm, &w->model, w->eval.values + k * length, length, 1, &scores,
-                                NULL, NULL, NULL);
+    for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
+        const cli_window one = {.ids = w->eval.values + k * length, .count = length, .from = 1};
+        code = cli_score_window(&w->lm, &w->model, &one, &scores);
+    }
     code = cli_mesh_scores(&w->model, code, &scores);
     if (code != CLI_DONE) return code;
     const double loss = fabs(scores.nll) / (double)scores.tokens; /* a NaN without its sign */

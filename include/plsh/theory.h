@@ -158,12 +158,18 @@ typedef struct plsh_instance {
                          mask entry, which is 1 with probability L*_ij, weighed by P* */
 } plsh_instance;
 
-/* All from q and k, [n, dim] floats without gaps, O(n^2 dim) in double.
- * scale = 0 means 1 / sqrt(dim). */
-PLSH_API plsh_status plsh_instance_measure(const plsh_decay *decay, int64_t n, int64_t dim,
-                                           const float *q, const float *k, double scale,
-                                           bool causal, int threads, plsh_instance *instance,
-                                           plsh_error *error);
+/* The head of attention that they are measured on. */
+typedef struct plsh_instance_head {
+    const plsh_decay *decay;
+    int64_t n, dim;
+    const float *q, *k; /* [n, dim] without gaps */
+    double scale;       /* 0: 1 / sqrt(dim) */
+    bool causal;
+} plsh_instance_head;
+
+/* O(n^2 dim) in double. */
+PLSH_API plsh_status plsh_instance_measure(const plsh_instance_head *head, int threads,
+                                           plsh_instance *instance, plsh_error *error);
 
 /* Delta_P = min(||P||_{2,inf} row_error(delta / 2), max_error(delta / 2)): with probability 1 -
  * delta sum_j P_ij |L*_ij - M~_ij| is at most that in every row, for every instance at once. For s
@@ -222,11 +228,19 @@ typedef struct plsh_advice {
     char reason[160];
 } plsh_advice;
 
-/* scheme and design as of a set; causal: pairs on one side of the query only. 1 <= n < 2^31,
- * 0 < sigma, 0 < eps < 1, 0 < delta < 1. */
-PLSH_API plsh_status plsh_advice_make(plsh_scheme scheme, plsh_design design, int64_t n,
-                                      double sigma, double eps, double delta, bool causal,
-                                      plsh_advice *advice, plsh_error *error);
+/* The case that advice is wanted for. */
+typedef struct plsh_advice_case {
+    plsh_scheme scheme; /* of the set that would be drawn: binning, integer or cuts */
+    plsh_design design;
+    int64_t n;    /* 1 <= n < 2^31 */
+    double sigma; /* > 0 */
+    double eps;   /* the error asked for, 0 < eps < 1 */
+    double delta; /* 0 < delta < 1 */
+    bool causal;  /* pairs on one side of the query only */
+} plsh_advice_case;
+
+PLSH_API plsh_status plsh_advice_make(const plsh_advice_case *of, plsh_advice *advice,
+                                      plsh_error *error);
 
 #ifdef __cplusplus
 }

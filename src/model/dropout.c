@@ -10,18 +10,17 @@ static uint64_t seed_of(const plsh_dropout *dropout) {
     return dropout->seed ^ (dropout->step * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-typedef struct mask {
+typedef struct drawn_mask {
     plsh_stream stream;
     uint32_t below;
     float scale;
     int64_t first, columns;
-    const float *x;
-    int64_t stride;
+    plsh_const_matrix x;
     float *to;
-} mask;
+} drawn_mask;
 
 static void apply_rows(void *context, int64_t row, int64_t end, int slot) {
-    const mask *m = context;
+    const drawn_mask *m = context;
     const int64_t draws = (m->columns + EACH - 1) / EACH;
     (void)slot;
     for (int64_t r = row; r < end; r++) {
@@ -31,25 +30,25 @@ static void apply_rows(void *context, int64_t row, int64_t end, int slot) {
                 int64_t c = d * EACH + i;
                 uint32_t word = (uint32_t)(random.word[i / 2] >> (32 * (i % 2)));
                 m->to[r * m->columns + c] =
-                    word < m->below ? 0.0f : m->x[r * m->stride + c] * m->scale;
+                    word < m->below ? 0.0f : m->x.data[r * m->x.stride + c] * m->scale;
             }
         }
     }
 }
 
-void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
-                        plsh_dropout_place place, const float *x, int64_t stride, float *to,
-                        int64_t rows, int64_t columns, int threads) {
-    mask m = {.stream = {.seed = seed_of(dropout),
-                         .head = (uint32_t)layer * 8 + (uint32_t)place,
-                         .purpose = PURPOSE_DROPOUT},
-              .below = (uint32_t)(p * 4294967296.0),
-              .scale = (float)(1.0 / (1.0 - p)),
-              .first = dropout->first,
-              .columns = columns,
-              .x = x,
-              .stride = stride,
-              .to = to};
+void plsh_dropout_apply(plsh_dropout_mask mask, int64_t rows, int64_t columns, plsh_const_matrix x,
+                        float *to, int threads) {
+    const double p =
+        mask.place <= PLSH_DROPOUT_MLP_OUT ? mask.dropout->hidden : mask.dropout->adapter;
+    drawn_mask m = {.stream = {.seed = seed_of(mask.dropout),
+                               .head = (uint32_t)mask.layer * 8 + (uint32_t)mask.place,
+                               .purpose = PURPOSE_DROPOUT},
+                    .below = (uint32_t)(p * 4294967296.0),
+                    .scale = (float)(1.0 / (1.0 - p)),
+                    .first = mask.dropout->first,
+                    .columns = columns,
+                    .x = x,
+                    .to = to};
     plsh_thread_rows(threads, rows, 1, apply_rows, &m);
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "base/matrix.h"
 #include "plsh/attention.h"
 
 typedef struct plsh_dropout {
@@ -16,7 +17,7 @@ typedef struct plsh_dropout {
     int64_t group_first; /* and the first of those that its group attends to */
 } plsh_dropout;
 
-/* Where in a layer it is. */
+/* Where in a layer it is: the first two are hidden dropout, the others that of an adapter. */
 typedef enum plsh_dropout_place {
     PLSH_DROPOUT_ATTENTION_OUT,
     PLSH_DROPOUT_MLP_OUT,
@@ -26,12 +27,18 @@ typedef enum plsh_dropout_place {
     PLSH_DROPOUT_DOWN
 } plsh_dropout_place;
 
-/* to[i] = x[i] / (1 - p) with probability 1 - p, otherwise 0; i = r * columns + c, rows of x
- * `stride` apart, those of `to` without gaps. to may be x where that has no gaps either. The mask
- * depends on the row's number, first + r. */
-void plsh_dropout_apply(const plsh_dropout *dropout, double p, int64_t layer,
-                        plsh_dropout_place place, const float *x, int64_t stride, float *to,
-                        int64_t rows, int64_t columns, int threads);
+/* One mask of a step: that of a place in a layer. */
+typedef struct plsh_dropout_mask {
+    const plsh_dropout *dropout;
+    int64_t layer;
+    plsh_dropout_place place;
+} plsh_dropout_mask;
+
+/* to[r][c] = x[r][c] / (1 - p) with probability 1 - p, otherwise 0, with the p of the mask's place.
+ * The rows of `to` have no gaps; to may be x where that has none either. The mask depends on the
+ * row's number, first + r. */
+void plsh_dropout_apply(plsh_dropout_mask mask, int64_t rows, int64_t columns, plsh_const_matrix x,
+                        float *to, int threads);
 
 /* That of the weights of a layer's attention, of `heads` heads. */
 plsh_attention_dropout plsh_dropout_of_weights(const plsh_dropout *dropout, int64_t layer,

@@ -73,8 +73,8 @@ static void fill_angles(const encoder *e, float *rope) {
 static plsh_status attend_all(void *context, const plsh_model_qkv *qkv, float *o,
                               plsh_error *error) {
     encoder *e = context;
-    return plsh_sequence_attention_forward(&e->attention, qkv, o, NULL, (plsh_attention_dropout){0},
-                                           error);
+    plsh_forward arrays = {.q = qkv->q, .k = qkv->k, .v = qkv->v, .o = o};
+    return plsh_sequence_attention_forward(&e->attention, &arrays, error);
 }
 
 /* A plan serves all layers that attend alike. */
@@ -96,9 +96,9 @@ static plsh_status make_attention(encoder *e, int64_t l, plsh_error *error) {
 
 static void finish(const encoder *e, const plsh_layer_buffers *b) {
     const plsh_model *model = e->model;
-    const int64_t hidden = model->config.hidden;
-    plsh_norm_rows shape = {.rows = e->own.end - e->own.begin, .parts = 1, .stride = hidden};
-    plsh_norm_forward(&model->final_norm, shape, b->x, b->x, hidden, model->threads);
+    plsh_norm_forward(&model->final_norm,
+                      plsh_norm_whole(&model->final_norm, e->own.end - e->own.begin), b->x, b->x,
+                      model->threads);
 }
 
 static plsh_status run_layers(encoder *e, const plsh_layer_buffers *b,

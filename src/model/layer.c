@@ -53,8 +53,8 @@ static void add_dropped_adapter(const plsh_layer_pass *pass, int64_t l, plsh_dro
                                 plsh_matrix y, const plsh_layer_buffers *b) {
     if (linear->rank == 0) return;
     const int64_t in = linear->base.in;
-    plsh_dropout_apply(&pass->dropout, pass->dropout.adapter, l, place, x.data, x.stride, b->drop,
-                       rows, in, pass->model->threads);
+    plsh_dropout_apply((plsh_dropout_mask){&pass->dropout, l, place}, rows, in, x, b->drop,
+                       pass->model->threads);
     add_adapter(pass->engine, linear, rows, (plsh_const_matrix){b->drop, in}, y, b->rank);
 }
 
@@ -66,40 +66,44 @@ void plsh_model_linear_forward(const plsh_linear_engine *engine, const plsh_mode
     if (rank && linear->rank > 0) add_adapter(engine, linear, rows, x, y, rank);
 }
 
-/* Layers of one input, outputs side by side in rows of `width`. */
-static void forward_side_by_side(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
-                                 const plsh_model_linear *linear, int count, int64_t rows,
-                                 plsh_const_matrix x, float *y, int64_t width,
-                                 const plsh_layer_buffers *b) {
+/* Linear layers of one input, whose outputs lie side by side: those of qkv, or of up. */
+typedef struct fan_out {
+    const plsh_model_linear *linear;
+    int count;
+    plsh_dropout_place place; /* of their adapters' dropout */
+} fan_out;
+
+static void forward_fan_out(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                            fan_out fan, int64_t rows, plsh_const_matrix x, plsh_matrix y) {
     plsh_linear base[3] = {0};
     plsh_matrix out[3] = {0};
     int64_t column = 0;
-    for (int i = 0; i < count; i++) {
-        base[i] = linear[i].base;
-        out[i] = (plsh_matrix){y + column, width};
+    for (int i = 0; i < fan.count; i++) {
+        base[i] = fan.linear[i].base;
+        out[i] = (plsh_matrix){y.data + column, y.stride};
         column += base[i].out;
     }
-    plsh_linear_forward_many(pass->engine, base, out, count, rows, x);
-    for (int i = 0; i < count; i++) {
-        if (linear[i].rank == 0) continue;
+    plsh_linear_forward_many(pass->engine, base, out, fan.count, rows, x);
+    for (int i = 0; i < fan.count; i++) {
+        if (fan.linear[i].rank == 0) continue;
         if (pass->dropout.adapter > 0.0) {
-            add_dropped_adapter(pass, l, place, &linear[i], rows, x, out[i], b);
+            add_dropped_adapter(pass, l, fan.place, &fan.linear[i], rows, x, out[i], b);
         } else {
-            add_adapter(pass->engine, &linear[i], rows, x, out[i], b->rank);
+            add_adapter(pass->engine, &fan.linear[i], rows, x, out[i], b->rank);
         }
     }
 }
 
-plsh_model_qkv plsh_layer_qkv(const plsh_model *model, int64_t l, int64_t position, int64_t rows,
-                              const float *qkv) {
-    const plsh_qkv_layout *at = &model->qkv;
+/* q, k and v of the rows of a pass. */
+static plsh_model_qkv qkv_of(const plsh_layer_pass *pass, int64_t l, const float *qk) {
+    const plsh_qkv_layout *at = &pass->model->qkv;
     plsh_layout layout = {.head_stride = at->head_stride, .row_stride = at->width};
     return (plsh_model_qkv){.layer = l,
-                            .position = position,
-                            .count = rows,
-                            .q = qkv + at->q,
-                            .k = qkv + at->k,
-                            .v = qkv + at->v,
+                            .position = pass->position,
+                            .count = pass->rows,
+                            .q = qk + at->q,
+                            .k = qk + at->k,
+                            .v = qk + at->v,
                             .q_layout = layout,
                             .k_layout = layout,
                             .v_layout = layout};
@@ -108,16 +112,17 @@ plsh_model_qkv plsh_layer_qkv(const plsh_model *model, int64_t l, int64_t positi
 static void normalise_heads(const plsh_norm *norm, float *x, int64_t heads, int64_t rows,
                             int64_t stride, int threads) {
     plsh_norm_rows shape = {.rows = rows, .parts = heads, .stride = stride};
-    plsh_norm_forward(norm, shape, x, x, stride, threads);
+    plsh_norm_forward(norm, shape, x, x, threads);
 }
 
-static void rotate_qk(const plsh_model *model, const float *rope, float *qk, int64_t rows) {
-    const plsh_model_config *c = &model->config;
+void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk, bool back) {
+    const plsh_model *model = pass->model;
     const plsh_qkv_layout *at = &model->qkv;
-    plsh_rope_turn(&model->rope, rope, qk + at->q, rows, at->width, c->heads, at->head_stride,
-                   false, model->threads);
-    plsh_rope_turn(&model->rope, rope, qk + at->k, rows, at->width, c->kv_heads, at->head_stride,
-                   false, model->threads);
+    plsh_rope_heads q = {qk + at->q, pass->rows, at->width, model->config.heads, at->head_stride};
+    plsh_rope_heads k = {qk + at->k, pass->rows, at->width, model->config.kv_heads,
+                         at->head_stride};
+    plsh_rope_turn(&model->rope, rope, q, back, model->threads);
+    plsh_rope_turn(&model->rope, rope, k, back, model->threads);
 }
 
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
@@ -133,7 +138,7 @@ void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l, const plsh_la
         normalise_heads(&layer->k_norm, b->qk + at->k, c->kv_heads, rows, at->width,
                         model->threads);
     }
-    if (rotate) rotate_qk(model, b->rope, b->qk, rows);
+    if (rotate) plsh_layer_rotate(pass, b->rope, b->qk, false);
 }
 
 /* o = attention(qkv(x)). */
@@ -144,12 +149,13 @@ static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_lay
     const plsh_layer_attend *attention = &pass->attend;
     const plsh_model_tap *tap = attention->tap && attention->tap->see ? attention->tap : NULL;
     const bool early = tap && !tap->after_rope;
-    forward_side_by_side(pass, l, PLSH_DROPOUT_QKV, layer->qkv, layer->qkv_count, pass->rows,
-                         (plsh_const_matrix){x, model->config.hidden}, b->qkv, model->qkv.width, b);
-    plsh_model_qkv qkv = plsh_layer_qkv(model, l, pass->position, pass->rows, b->qk);
+    forward_fan_out(pass, l, b, (fan_out){layer->qkv, layer->qkv_count, PLSH_DROPOUT_QKV},
+                    pass->rows, (plsh_const_matrix){x, model->config.hidden},
+                    (plsh_matrix){b->qkv, model->qkv.width});
+    plsh_model_qkv qkv = qkv_of(pass, l, b->qk);
     plsh_layer_prepare_qk(pass, l, b, attention->rotate && !early);
     if (tap) tap->see(tap->context, &qkv);
-    if (attention->rotate && early) rotate_qk(model, b->rope, b->qk, pass->rows);
+    if (attention->rotate && early) plsh_layer_rotate(pass, b->rope, b->qk, false);
     return attention->run(attention->context, &qkv, b->o, error);
 }
 
@@ -169,8 +175,8 @@ static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_plac
         add_dropped_adapter(pass, l, inside, linear, rows, x, (plsh_matrix){to, hidden}, b);
     }
     if (p == 0.0) return;
-    plsh_dropout_apply(&pass->dropout, p, l, place, to, hidden, to, rows, hidden,
-                       pass->model->threads);
+    plsh_dropout_apply((plsh_dropout_mask){&pass->dropout, l, place}, rows, hidden,
+                       (plsh_const_matrix){to, hidden}, to, pass->model->threads);
     for (int64_t i = 0; i < rows * hidden; i++) y[i] += to[i];
 }
 
@@ -184,8 +190,8 @@ static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buf
     for (int64_t first = 0; first < pass->rows; first += b->mlp_rows) {
         int64_t left = pass->rows - first, count = left < b->mlp_rows ? left : b->mlp_rows;
         plsh_const_matrix from = {x + first * c->hidden, c->hidden};
-        forward_side_by_side(pass, l, PLSH_DROPOUT_UP, layer->up, layer->up_count, count, from,
-                             b->u, width, b);
+        forward_fan_out(pass, l, b, (fan_out){layer->up, layer->up_count, PLSH_DROPOUT_UP}, count,
+                        from, (plsh_matrix){b->u, width});
         plsh_activation_forward(c->activation, gated, b->u, b->a, count, c->intermediate,
                                 pass->model->threads);
         add_linear(pass, l, PLSH_DROPOUT_MLP_OUT, &layer->down, count,
@@ -194,8 +200,7 @@ static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buf
 }
 
 static void normalise(const plsh_norm *norm, const float *x, float *y, int64_t rows, int threads) {
-    plsh_norm_rows shape = {.rows = rows, .parts = 1, .stride = norm->width};
-    plsh_norm_forward(norm, shape, x, y, norm->width, threads);
+    plsh_norm_forward(norm, plsh_norm_whole(norm, rows), x, y, threads);
 }
 
 static void copy_rows(float *to, const float *from, int64_t count) {

@@ -63,9 +63,8 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l,
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l,
                            const plsh_layer_buffers *buffers, bool rotate);
 
-/* q, k and v of some rows of qkv outputs. */
-plsh_model_qkv plsh_layer_qkv(const plsh_model *model, int64_t l, int64_t position, int64_t rows,
-                              const float *qkv);
+/* q and k of the pass's rows, by the angles of `rope`, or back. */
+void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk, bool back);
 
 /* x[r] = the embedding of ids[r], with position (position[r], or r where it is NULL), type and
  * norm. Ids have been checked; scratch holds one row. */

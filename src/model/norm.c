@@ -71,7 +71,6 @@ typedef struct norm_job {
     plsh_norm_rows shape;
     const float *x, *dy;
     float *to; /* y or dx */
-    int64_t dy_stride, to_stride;
     float *partial;
 } norm_job;
 
@@ -79,25 +78,30 @@ static void forward_rows(void *context, int64_t first, int64_t end, int slot) {
     const norm_job *p = context;
     (void)slot;
     for (int64_t r = first; r < end; r++)
-        forward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride, p->to + r * p->to_stride);
+        forward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride,
+                    p->to + r * p->shape.stride);
 }
 
 void plsh_norm_forward(const plsh_norm *norm, plsh_norm_rows shape, const float *x, float *y,
-                       int64_t y_stride, int threads) {
-    norm_job p = {.norm = norm, .shape = shape, .x = x, .to = y, .to_stride = y_stride};
+                       int threads) {
+    norm_job p = {.norm = norm, .shape = shape, .x = x, .to = y};
     plsh_thread_rows(threads, shape.rows, 8, forward_rows, &p);
 }
 
-/* The sums of a row's backward pass over `count` numbers, at most SUMS, from c on. */
-static inline void add_sums(const plsh_norm *norm, statistics s, const float *restrict x,
-                            const float *restrict dy, int64_t c, int count, float *restrict along,
-                            float *restrict flat, float *restrict dw, float *restrict db) {
+typedef struct row_sums {
+    float along[SUMS], flat[SUMS]; /* of g n and of g, see backward_part */
+} row_sums;
+
+/* Adds `count` numbers, at most SUMS, to the sums of a row's backward pass, and to dw and db. */
+static inline void add_sums(const float *restrict weight, statistics s, const float *restrict x,
+                            const float *restrict dy, int count, row_sums *restrict sums,
+                            float *restrict dw, float *restrict db) {
     for (int i = 0; i < count; i++) {
-        float g = norm->weight[c + i] * dy[c + i], n = (x[c + i] - s.mean) * s.inverse;
-        along[i] += g * n;
-        flat[i] += g;
-        dw[c + i] += dy[c + i] * n;
-        db[c + i] += dy[c + i];
+        float g = weight[i] * dy[i], n = (x[i] - s.mean) * s.inverse;
+        sums->along[i] += g * n;
+        sums->flat[i] += g;
+        dw[i] += dy[i] * n;
+        db[i] += dy[i];
     }
 }
 
@@ -107,14 +111,16 @@ static inline void backward_part(const plsh_norm *norm, const float *x, const fl
                                  float *dw, float *db) {
     const int64_t width = norm->width;
     const statistics s = measure(norm, x);
-    float along[SUMS] = {0}, flat[SUMS] = {0};
+    const float *w = norm->weight;
+    row_sums sums = {0};
     int64_t c = 0;
-    for (; c + SUMS <= width; c += SUMS) add_sums(norm, s, x, dy, c, SUMS, along, flat, dw, db);
-    add_sums(norm, s, x, dy, c, (int)(width - c), along, flat, dw, db);
-    const float mean_along = total(along) / (float)width;
-    const float mean_flat = norm->kind == PLSH_NORM_LAYER ? total(flat) / (float)width : 0.0f;
-    for (c = 0; dx && c < width; c++) {
-        float g = norm->weight[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
+    for (; c + SUMS <= width; c += SUMS)
+        add_sums(w + c, s, x + c, dy + c, SUMS, &sums, dw + c, db + c);
+    add_sums(w + c, s, x + c, dy + c, (int)(width - c), &sums, dw + c, db + c);
+    const float mean_along = total(sums.along) / (float)width;
+    const float mean_flat = norm->kind == PLSH_NORM_LAYER ? total(sums.flat) / (float)width : 0.0f;
+    for (c = 0; c < width; c++) {
+        float g = w[c] * dy[c], n = (x[c] - s.mean) * s.inverse;
         dx[c] += s.inverse * (g - mean_flat - n * mean_along);
     }
 }
@@ -123,7 +129,7 @@ PLSH_CLONES static void backward_row(const plsh_norm *norm, int64_t parts, const
                                      const float *dy, float *dx, float *dw, float *db) {
     for (int64_t p = 0; p < parts; p++) {
         const int64_t at = p * norm->width;
-        backward_part(norm, x + at, dy + at, dx ? dx + at : NULL, dw, db);
+        backward_part(norm, x + at, dy + at, dx + at, dw, db);
     }
 }
 
@@ -134,27 +140,20 @@ static void backward_chunk(void *context, int64_t chunk, int slot) {
     (void)slot;
     memset(sums, 0, sizeof(float) * 2 * (size_t)width);
     for (int64_t r = chunk * PLSH_NORM_CHUNK; r < end && r < p->shape.rows; r++)
-        backward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride, p->dy + r * p->dy_stride,
-                     p->to ? p->to + r * p->to_stride : NULL, sums, sums + width);
+        backward_row(p->norm, p->shape.parts, p->x + r * p->shape.stride,
+                     p->dy + r * p->shape.stride, p->to + r * p->shape.stride, sums, sums + width);
 }
 
 void plsh_norm_backward(const plsh_norm *norm, plsh_norm_rows shape, const float *x,
-                        const float *dy, int64_t dy_stride, float *dx, int64_t dx_stride, float *dw,
-                        float *db, float *partial, int threads) {
+                        const float *dy, float *dx, const plsh_norm_gradient *to, float *partial,
+                        int threads) {
     const int64_t width = norm->width,
                   chunks = (shape.rows + PLSH_NORM_CHUNK - 1) / PLSH_NORM_CHUNK;
-    norm_job p = {.norm = norm,
-                  .shape = shape,
-                  .x = x,
-                  .dy = dy,
-                  .to = dx,
-                  .dy_stride = dy_stride,
-                  .to_stride = dx_stride,
-                  .partial = partial};
+    norm_job p = {.norm = norm, .shape = shape, .x = x, .dy = dy, .to = dx, .partial = partial};
     plsh_thread_run(threads, chunks, backward_chunk, &p);
     for (int64_t b = 0; b < chunks; b++) {
         const float *sums = partial + b * 2 * width;
-        for (int64_t c = 0; dw && c < width; c++) dw[c] += sums[c];
-        for (int64_t c = 0; db && c < width; c++) db[c] += sums[width + c];
+        for (int64_t c = 0; to->weight && c < width; c++) to->weight[c] += sums[c];
+        for (int64_t c = 0; to->bias && c < width; c++) to->bias[c] += sums[width + c];
     }
 }

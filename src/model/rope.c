@@ -70,10 +70,10 @@ PLSH_CLONES static void turn_adjacent(float *x, const float *cosine, const float
 
 typedef struct rotation {
     bool adjacent;
-    int64_t half, row_stride, heads, head_stride;
+    int64_t half;
     float sign;
     const float *table;
-    float *x;
+    plsh_rope_heads of;
 } rotation;
 
 static void turn_rows(void *context, int64_t first, int64_t end, int slot) {
@@ -81,8 +81,8 @@ static void turn_rows(void *context, int64_t first, int64_t end, int slot) {
     (void)slot;
     for (int64_t r = first; r < end; r++) {
         const float *cosine = t->table + r * 2 * t->half;
-        for (int64_t h = 0; h < t->heads; h++) {
-            float *at = t->x + r * t->row_stride + h * t->head_stride;
+        for (int64_t h = 0; h < t->of.heads; h++) {
+            float *at = t->of.x + r * t->of.row_stride + h * t->of.head_stride;
             if (t->adjacent) {
                 turn_adjacent(at, cosine, cosine + t->half, t->sign, t->half);
             } else {
@@ -92,16 +92,12 @@ static void turn_rows(void *context, int64_t first, int64_t end, int slot) {
     }
 }
 
-void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t rows,
-                    int64_t row_stride, int64_t heads, int64_t head_stride, bool back,
+void plsh_rope_turn(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
                     int threads) {
     rotation t = {.adjacent = rope->adjacent,
                   .half = rope->head_dim / 2,
-                  .row_stride = row_stride,
-                  .heads = heads,
-                  .head_stride = head_stride,
                   .sign = back ? -1.0f : 1.0f,
                   .table = table,
-                  .x = x};
-    plsh_thread_rows(threads, rows, 8, turn_rows, &t);
+                  .of = heads};
+    plsh_thread_rows(threads, heads.rows, 8, turn_rows, &t);
 }

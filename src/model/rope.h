@@ -23,8 +23,14 @@ void plsh_rope_clear(plsh_rope *rope);
 /* table[r] = the cosines, then the sines, of position first + r: [rows][head_dim]. */
 void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, float *table);
 
-/* Turns `heads` heads of each of the rows at x by the angles of the table, or back. */
-void plsh_rope_turn(const plsh_rope *rope, const float *table, float *x, int64_t rows,
-                    int64_t row_stride, int64_t heads, int64_t head_stride, bool back, int threads);
+/* Head h of row r begins at x + r * row_stride + h * head_stride. */
+typedef struct plsh_rope_heads {
+    float *x;
+    int64_t rows, row_stride, heads, head_stride;
+} plsh_rope_heads;
+
+/* Turns every head of every row by the angles of the table, or back. */
+void plsh_rope_turn(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
+                    int threads);
 
 #endif

@@ -69,31 +69,13 @@ void plsh_sequence_attention_clear(plsh_sequence_attention *attention) {
 }
 
 plsh_status plsh_sequence_attention_forward(const plsh_sequence_attention *attention,
-                                            const plsh_model_qkv *qkv, float *o, float *lse,
-                                            plsh_attention_dropout dropout, plsh_error *error) {
-    plsh_forward arrays = {
-        .q = qkv->q, .k = qkv->k, .v = qkv->v, .o = o, .lse = lse, .dropout = dropout};
-    if (attention->ranks) return attention->ranks->forward(attention->shared, &arrays, error);
-    return plsh_plan_forward(attention->plan, &arrays, attention->workspace, NULL, error);
+                                            const plsh_forward *arrays, plsh_error *error) {
+    if (attention->ranks) return attention->ranks->forward(attention->shared, arrays, error);
+    return plsh_plan_forward(attention->plan, arrays, attention->workspace, NULL, error);
 }
 
 plsh_status plsh_sequence_attention_backward(const plsh_sequence_attention *attention,
-                                             const plsh_qkv_layout *layout,
-                                             const plsh_model_qkv *qkv, const float *o,
-                                             const float *lse, const float *d_o, float *d_qkv,
-                                             double *d_decay, plsh_attention_dropout dropout,
-                                             plsh_error *error) {
-    plsh_backward arrays = {.q = qkv->q,
-                            .k = qkv->k,
-                            .v = qkv->v,
-                            .o = o,
-                            .lse = lse,
-                            .d_o = d_o,
-                            .d_q = d_qkv + layout->q,
-                            .d_k = d_qkv + layout->k,
-                            .d_v = d_qkv + layout->v,
-                            .d_decay = d_decay,
-                            .dropout = dropout};
-    if (attention->ranks) return attention->ranks->backward(attention->shared, &arrays, error);
-    return plsh_plan_backward(attention->plan, &arrays, attention->workspace, NULL, error);
+                                             const plsh_backward *arrays, plsh_error *error) {
+    if (attention->ranks) return attention->ranks->backward(attention->shared, arrays, error);
+    return plsh_plan_backward(attention->plan, arrays, attention->workspace, NULL, error);
 }

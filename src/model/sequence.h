@@ -30,19 +30,11 @@ plsh_status plsh_sequence_attention_make(plsh_sequence_attention *out, const pls
                                          plsh_error *error);
 void plsh_sequence_attention_clear(plsh_sequence_attention *attention);
 
-/* Arrays are those of this rank's rows; lse [heads][rows] or NULL. Dropout counts rows from the
- * first of all sequences; {0}: none. */
+/* Arrays are those of this rank's rows; lse [heads][rows] or NULL. q, k and v are laid out as the
+ * model's qkv, and so are their gradients. Dropout counts rows from the first of all sequences. */
 plsh_status plsh_sequence_attention_forward(const plsh_sequence_attention *attention,
-                                            const plsh_model_qkv *qkv, float *o, float *lse,
-                                            plsh_attention_dropout dropout, plsh_error *error);
-
-/* The gradients of q, k and v, laid out in rows of d_qkv as q, k, v are in the rows of qkv; d_decay
- * [heads][2] or NULL. */
+                                            const plsh_forward *arrays, plsh_error *error);
 plsh_status plsh_sequence_attention_backward(const plsh_sequence_attention *attention,
-                                             const plsh_qkv_layout *layout,
-                                             const plsh_model_qkv *qkv, const float *o,
-                                             const float *lse, const float *d_o, float *d_qkv,
-                                             double *d_decay, plsh_attention_dropout dropout,
-                                             plsh_error *error);
+                                             const plsh_backward *arrays, plsh_error *error);
 
 #endif

@@ -311,8 +311,8 @@ static plsh_status run_pass(pass *p, plsh_error *error) {
         status = plsh_layer_forward(&layer, l, b, error);
     }
     if (status) return status;
-    plsh_norm_rows shape = {.rows = layer.rows, .parts = 1, .stride = model->config.hidden};
-    plsh_norm_forward(&model->final_norm, shape, b->x, b->n, model->config.hidden, model->threads);
+    plsh_norm_forward(&model->final_norm, plsh_norm_whole(&model->final_norm, layer.rows), b->x,
+                      b->n, model->threads);
     hand_out(p, b);
     return PLSH_STATUS_OK;
 }

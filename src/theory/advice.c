@@ -56,31 +56,30 @@ static int64_t window_for(int64_t n, double sigma, double eps) {
     return w < 0 ? 0 : w < (double)(n - 1) ? (int64_t)w : n - 1;
 }
 
-static plsh_status check(plsh_scheme scheme, plsh_design design, int64_t n, double sigma,
-                         double eps, double delta, plsh_error *error) {
-    if ((int)scheme < 0 || scheme > PLSH_SCHEME_CUTS)
+static plsh_status check(const plsh_advice_case *of, plsh_error *error) {
+    if ((int)of->scheme < 0 || of->scheme > PLSH_SCHEME_CUTS)
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "scheme %d: binning, integer and cuts can be used here", (int)scheme);
-    if (design != PLSH_DESIGN_IID && design != PLSH_DESIGN_STRATIFIED)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown", (int)design);
-    if (n < 1 || n > INT32_MAX)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; 1 to 2^31 - 1", (long long)n);
-    if (!(sigma > 0 && sigma < INFINITY))
-        return plsh_fail(error, PLSH_STATUS_INVALID, "sigma is %g; above 0", sigma);
-    if (!plsh_is_probability(eps))
-        return plsh_fail(error, PLSH_STATUS_INVALID, "the error is %g; between 0 and 1", eps);
-    if (!plsh_is_probability(delta))
-        return plsh_fail(error, PLSH_STATUS_INVALID, "delta is %g; between 0 and 1", delta);
+                         "scheme %d: binning, integer and cuts can be used here", (int)of->scheme);
+    if (of->design != PLSH_DESIGN_IID && of->design != PLSH_DESIGN_STRATIFIED)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown", (int)of->design);
+    if (of->n < 1 || of->n > INT32_MAX)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; 1 to 2^31 - 1", (long long)of->n);
+    if (!(of->sigma > 0 && of->sigma < INFINITY))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "sigma is %g; above 0", of->sigma);
+    if (!plsh_is_probability(of->eps))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "the error is %g; between 0 and 1", of->eps);
+    if (!plsh_is_probability(of->delta))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "delta is %g; between 0 and 1", of->delta);
     return PLSH_STATUS_OK;
 }
 
-static void choose(plsh_advice *advice, int64_t n, bool causal, double eps) {
+static void choose(const plsh_advice_case *of, plsh_advice *advice) {
     const long long s = (long long)advice->samples_measured;
-    if (advice->window >= n - 1) {
+    if (advice->window >= of->n - 1) {
         advice->method = "dense";
         snprintf(advice->reason, sizeof advice->reason,
                  "no window short of all %lld keys has this error, and plsh scores %.4g pairs",
-                 (long long)n, advice->pairs_plsh);
+                 (long long)of->n, advice->pairs_plsh);
     } else if (advice->pairs_plsh < advice->pairs_window) {
         advice->method = "plsh";
         snprintf(advice->reason, sizeof advice->reason,
@@ -90,26 +89,27 @@ static void choose(plsh_advice *advice, int64_t n, bool causal, double eps) {
         advice->method = "window";
         snprintf(advice->reason, sizeof advice->reason,
                  "%lld keys %s leave out %.2g for certain; the union of %lld blocks is %.4g pairs",
-                 (long long)advice->window, causal ? "back" : "on each side", eps, s,
+                 (long long)advice->window, of->causal ? "back" : "on each side", of->eps, s,
                  advice->pairs_plsh);
     }
 }
 
-plsh_status plsh_advice_make(plsh_scheme scheme, plsh_design design, int64_t n, double sigma,
-                             double eps, double delta, bool causal, plsh_advice *advice,
-                             plsh_error *error) {
-    plsh_status status = check(scheme, design, n, sigma, eps, delta, error);
+plsh_status plsh_advice_make(const plsh_advice_case *of, plsh_advice *advice, plsh_error *error) {
+    plsh_status status = check(of, error);
     if (status) return status;
-    const double absolute = eps / tanh(0.5 / sigma), sides = causal ? 1 : 2;
+    const int64_t n = of->n;
+    const double sigma = of->sigma, absolute = of->eps / tanh(0.5 / sigma);
+    const double sides = of->causal ? 1 : 2;
     *advice = (plsh_advice){
-        .samples_theorem = plsh_spectral_samples_integral(n, sigma, absolute, delta),
-        .samples_paper = plsh_paper_spectral_samples(2 * n, sigma, absolute, delta),
-        .window = window_for(n, sigma, eps),
+        .samples_theorem = plsh_spectral_samples_integral(n, sigma, absolute, of->delta),
+        .samples_paper = plsh_paper_spectral_samples(2 * n, sigma, absolute, of->delta),
+        .window = window_for(n, sigma, of->eps),
     };
-    advice->samples_measured = measured_samples(scheme, design, eps, advice->samples_theorem);
+    advice->samples_measured =
+        measured_samples(of->scheme, of->design, of->eps, advice->samples_theorem);
     advice->pairs_plsh = 1 + sides * union_pairs(n, sigma, advice->samples_measured);
     advice->pairs_window = 1 + sides * window_pairs(n, advice->window);
     advice->pairs_dense = 1 + sides * window_pairs(n, n - 1);
-    choose(advice, n, causal, eps);
+    choose(of, advice);
     return PLSH_STATUS_OK;
 }

@@ -30,168 +30,184 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
     return g;
 }
 
+/* The backward pass of one layer. */
+typedef struct layer_backward {
+    const plsh_layer_pass *pass;
+    int64_t l;
+    const plsh_layer *layer;
+    const plsh_layer_buffers *b;
+    const plsh_backward_buffers *g;
+    const plsh_layer_gradient *to;
+} layer_backward;
+
+/* dropout(x) with the mask of the forward pass. */
+static void drop(const layer_backward *at, plsh_dropout_place place, int64_t columns,
+                 plsh_const_matrix x, float *to) {
+    plsh_dropout_apply((plsh_dropout_mask){&at->pass->dropout, at->l, place}, at->pass->rows,
+                       columns, x, to, at->pass->model->threads);
+}
+
 /* y += scale B t, t = A x', x' = x with dropout:
  *     dB += scale dy^T t,   dt = scale dy B,   dA += dt^T x',   dx += dropout(dt A) */
-static void adapter_backward(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
+static void adapter_backward(const layer_backward *at, plsh_dropout_place place,
                              const plsh_model_linear *linear, const plsh_linear_gradient *to,
-                             plsh_const_matrix x, plsh_const_matrix dy, plsh_matrix dx,
-                             const plsh_layer_buffers *b, const plsh_backward_buffers *g) {
-    const plsh_linear_engine *engine = pass->engine;
-    const int64_t rank = linear->rank, in = linear->base.in, rows = pass->rows;
-    const double p = pass->dropout.adapter;
+                             plsh_const_matrix x, plsh_const_matrix dy, plsh_matrix dx) {
+    const plsh_linear_engine *engine = at->pass->engine;
+    const plsh_backward_buffers *g = at->g;
+    const int64_t rank = linear->rank, in = linear->base.in, rows = at->pass->rows;
+    const bool dropout = at->pass->dropout.adapter > 0.0;
     const plsh_const_matrix t = {g->rank, rank}, dt = {g->d_rank, rank};
-    plsh_const_matrix from = x;
-    if (p > 0.0) {
-        plsh_dropout_apply(&pass->dropout, p, l, place, x.data, x.stride, b->drop, rows, in,
-                           pass->model->threads);
-        from = (plsh_const_matrix){b->drop, in};
-    }
+    const plsh_const_matrix dropped = {at->b->drop, in}, from = dropout ? dropped : x;
+    if (dropout) drop(at, place, in, x, at->b->drop);
     plsh_linear_forward(engine, &linear->a, rows, from, (plsh_matrix){g->rank, rank}, false);
     for (int64_t i = 0; i < rows * rank; i++) g->rank[i] *= linear->scale;
     plsh_linear_backward_weight(engine, rows, linear->base.out, rank, dy, t, to->b);
     plsh_linear_backward_input(engine, &linear->b, rows, dy, (plsh_matrix){g->d_rank, rank}, false);
     for (int64_t i = 0; i < rows * rank; i++) g->d_rank[i] *= linear->scale;
     plsh_linear_backward_weight(engine, rows, rank, in, dt, from, to->a);
-    if (p == 0.0) {
+    if (!dropout) {
         plsh_linear_backward_input(engine, &linear->a, rows, dt, dx, true);
         return;
     }
-    plsh_linear_backward_input(engine, &linear->a, rows, dt, (plsh_matrix){b->drop, in}, false);
-    plsh_dropout_apply(&pass->dropout, p, l, place, b->drop, in, b->drop, rows, in,
-                       pass->model->threads);
+    plsh_linear_backward_input(engine, &linear->a, rows, dt, (plsh_matrix){at->b->drop, in}, false);
+    drop(at, place, in, dropped, at->b->drop);
     for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = 0; i < in; i++) dx.data[r * dx.stride + i] += b->drop[r * in + i];
+        for (int64_t i = 0; i < in; i++) dx.data[r * dx.stride + i] += dropped.data[r * in + i];
     }
 }
 
-void plsh_model_linear_backward(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
-                                const plsh_model_linear *linear, const plsh_linear_gradient *to,
-                                plsh_const_matrix x, plsh_const_matrix dy, plsh_matrix dx, bool add,
-                                const plsh_layer_buffers *b, const plsh_backward_buffers *g) {
-    const plsh_linear *base = &linear->base;
-    if (to->weight) {
-        plsh_linear_backward_weight(pass->engine, pass->rows, base->out, base->in, dy, x,
-                                    to->weight);
-    }
-    if (to->bias) plsh_linear_backward_bias(pass->rows, base->out, dy, to->bias);
-    plsh_linear_backward_input(pass->engine, base, pass->rows, dy, dx, add);
-    if (linear->rank > 0 && to->a) adapter_backward(pass, l, place, linear, to, x, dy, dx, b, g);
-}
+/* Linear layers of one input x, whose outputs lie side by side in the rows of y. */
+typedef struct fan_out {
+    const plsh_model_linear *linear;
+    const plsh_linear_gradient *to;
+    int count;
+    plsh_dropout_place place; /* of their adapters' dropout */
+} fan_out;
 
-/* Layers of one input, outputs side by side: dx = sum of dy_i W_i. */
-static void side_by_side_backward(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
-                                  const plsh_model_linear *linear, const plsh_linear_gradient *to,
-                                  int count, const float *x, const float *dy, int64_t width,
-                                  float *dx, const plsh_layer_buffers *b,
-                                  const plsh_backward_buffers *g) {
-    const int64_t hidden = pass->model->config.hidden;
-    for (int i = 0; i < count; i++) {
-        plsh_model_linear_backward(pass, l, place, &linear[i], &to[i],
-                                   (plsh_const_matrix){x, hidden}, (plsh_const_matrix){dy, width},
-                                   (plsh_matrix){dx, hidden}, i > 0, b, g);
-        dy += linear[i].base.out;
+/* dx = sum of dy_i W_i, and the gradients of the layers. */
+static void fan_out_backward(const layer_backward *at, fan_out fan, plsh_const_matrix x,
+                             plsh_const_matrix dy, plsh_matrix dx) {
+    const plsh_linear_engine *engine = at->pass->engine;
+    const int64_t rows = at->pass->rows;
+    for (int i = 0; i < fan.count; i++) {
+        const plsh_model_linear *linear = &fan.linear[i];
+        const plsh_linear_gradient *to = &fan.to[i];
+        const int64_t in = linear->base.in, out = linear->base.out;
+        if (to->weight) plsh_linear_backward_weight(engine, rows, out, in, dy, x, to->weight);
+        if (to->bias) plsh_linear_backward_bias(rows, out, dy, to->bias);
+        plsh_linear_backward_input(engine, &linear->base, rows, dy, dx, i > 0);
+        if (linear->rank > 0 && to->a) adapter_backward(at, fan.place, linear, to, x, dy, dx);
+        dy.data += out;
     }
 }
 
-static void normalise(const plsh_layer_pass *pass, const plsh_norm *norm, const float *x,
-                      float *y) {
-    plsh_norm_rows shape = {.rows = pass->rows, .parts = 1, .stride = norm->width};
-    plsh_norm_forward(norm, shape, x, y, norm->width, pass->model->threads);
+static void normalise(const layer_backward *at, const plsh_norm *norm, const float *x) {
+    plsh_norm_forward(norm, plsh_norm_whole(norm, at->pass->rows), x, at->b->n,
+                      at->pass->model->threads);
 }
 
 /* dx += the gradient of x where n = norm(x). */
-static void add_norm_backward(const plsh_layer_pass *pass, const plsh_norm *norm,
-                              const plsh_norm_gradient *to, const float *x, const float *dn,
-                              const plsh_backward_buffers *g) {
-    plsh_norm_rows shape = {.rows = pass->rows, .parts = 1, .stride = norm->width};
-    plsh_norm_backward(norm, shape, x, dn, norm->width, g->dx, norm->width, to->weight, to->bias,
-                       g->partial, pass->model->threads);
+static void add_norm_backward(const layer_backward *at, const plsh_norm *norm,
+                              const plsh_norm_gradient *to, const float *x) {
+    plsh_norm_backward(norm, plsh_norm_whole(norm, at->pass->rows), x, at->g->dn, at->g->dx, to,
+                       at->g->partial, at->pass->model->threads);
 }
 
 /* Apply the forward dropout mask to the gradient. */
-static const float *drop_gradient(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
-                                  const plsh_backward_buffers *g) {
-    const int64_t hidden = pass->model->config.hidden;
-    if (pass->dropout.hidden == 0.0) return g->dx;
-    plsh_dropout_apply(&pass->dropout, pass->dropout.hidden, l, place, g->dx, hidden, g->dz,
-                       pass->rows, hidden, pass->model->threads);
-    return g->dz;
+static plsh_const_matrix drop_gradient(const layer_backward *at, plsh_dropout_place place) {
+    const int64_t hidden = at->pass->model->config.hidden;
+    const plsh_const_matrix dx = {at->g->dx, hidden};
+    if (at->pass->dropout.hidden == 0.0) return dx;
+    drop(at, place, hidden, dx, at->g->dz);
+    return (plsh_const_matrix){at->g->dz, hidden};
 }
 
 /* dn = the gradient of the MLP's input n. */
-static void mlp_backward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
-                         const plsh_backward_buffers *g, const plsh_layer_gradient *to, float *dn) {
-    const plsh_model_config *c = &pass->model->config;
-    const plsh_layer *layer = &pass->model->layer[l];
+static void mlp_backward(const layer_backward *at, float *dn) {
+    const plsh_model_config *c = &at->pass->model->config;
+    const plsh_layer *layer = at->layer;
+    const plsh_layer_buffers *b = at->b;
+    const plsh_backward_buffers *g = at->g;
     const bool gated = c->family->mlp != PLSH_MLP_PLAIN;
-    const int64_t width = gated ? 2 * c->intermediate : c->intermediate, rows = pass->rows;
-    const float *dz = drop_gradient(pass, l, PLSH_DROPOUT_MLP_OUT, g);
-    plsh_activation_forward(c->activation, gated, b->u, b->a, rows, c->intermediate,
-                            pass->model->threads);
-    plsh_model_linear_backward(pass, l, PLSH_DROPOUT_DOWN, &layer->down, &to->down,
-                               (plsh_const_matrix){b->a, c->intermediate},
-                               (plsh_const_matrix){dz, c->hidden},
-                               (plsh_matrix){g->da, c->intermediate}, false, b, g);
+    const int64_t width = gated ? 2 * c->intermediate : c->intermediate, rows = at->pass->rows;
+    const int threads = at->pass->model->threads;
+    const plsh_const_matrix dz = drop_gradient(at, PLSH_DROPOUT_MLP_OUT);
+    plsh_activation_forward(c->activation, gated, b->u, b->a, rows, c->intermediate, threads);
+    fan_out_backward(at, (fan_out){&layer->down, &at->to->down, 1, PLSH_DROPOUT_DOWN},
+                     (plsh_const_matrix){b->a, c->intermediate}, dz,
+                     (plsh_matrix){g->da, c->intermediate});
     plsh_activation_backward(c->activation, gated, b->u, g->da, g->du, rows, c->intermediate,
-                             pass->model->threads);
-    side_by_side_backward(pass, l, PLSH_DROPOUT_UP, layer->up, to->up, layer->up_count, b->n, g->du,
-                          width, dn, b, g);
+                             threads);
+    fan_out_backward(at, (fan_out){layer->up, at->to->up, layer->up_count, PLSH_DROPOUT_UP},
+                     (plsh_const_matrix){b->n, c->hidden}, (plsh_const_matrix){g->du, width},
+                     (plsh_matrix){dn, c->hidden});
 }
 
 /* Through the norms of q and k, where there are any: d_qkv from d_qk. */
-static void qk_norm_backward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
-                             const plsh_backward_buffers *g, const plsh_layer_gradient *to) {
-    const plsh_model_config *c = &pass->model->config;
-    const plsh_layer *layer = &pass->model->layer[l];
-    const plsh_qkv_layout *at = &pass->model->qkv;
+static void qk_norm_backward(const layer_backward *at) {
+    const plsh_model_config *c = &at->pass->model->config;
+    const plsh_layer *layer = at->layer;
+    const plsh_backward_buffers *g = at->g;
+    const plsh_qkv_layout *qkv = &at->pass->model->qkv;
+    const int64_t rows = at->pass->rows, width = qkv->width;
+    const int threads = at->pass->model->threads;
     if (!layer->q_norm.weight) return;
-    plsh_norm_rows q = {.rows = pass->rows, .parts = c->heads, .stride = at->width};
-    plsh_norm_rows k = {.rows = pass->rows, .parts = c->kv_heads, .stride = at->width};
-    memset(g->d_qkv, 0, sizeof(float) * (size_t)(pass->rows * at->width));
-    plsh_norm_backward(&layer->q_norm, q, b->qkv + at->q, g->d_qk + at->q, at->width,
-                       g->d_qkv + at->q, at->width, to->q_norm.weight, NULL, g->partial,
-                       pass->model->threads);
-    plsh_norm_backward(&layer->k_norm, k, b->qkv + at->k, g->d_qk + at->k, at->width,
-                       g->d_qkv + at->k, at->width, to->k_norm.weight, NULL, g->partial,
-                       pass->model->threads);
-    for (int64_t r = 0; r < pass->rows; r++) {
-        memcpy(g->d_qkv + r * at->width + at->v, g->d_qk + r * at->width + at->v,
+    plsh_norm_rows q = {.rows = rows, .parts = c->heads, .stride = width};
+    plsh_norm_rows k = {.rows = rows, .parts = c->kv_heads, .stride = width};
+    memset(g->d_qkv, 0, sizeof(float) * (size_t)(rows * width));
+    plsh_norm_backward(&layer->q_norm, q, at->b->qkv + qkv->q, g->d_qk + qkv->q, g->d_qkv + qkv->q,
+                       &at->to->q_norm, g->partial, threads);
+    plsh_norm_backward(&layer->k_norm, k, at->b->qkv + qkv->k, g->d_qk + qkv->k, g->d_qkv + qkv->k,
+                       &at->to->k_norm, g->partial, threads);
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(g->d_qkv + r * width + qkv->v, g->d_qk + r * width + qkv->v,
                sizeof(float) * (size_t)(c->kv_heads * c->head_dim));
     }
 }
 
-static void rotate_back(const plsh_layer_pass *pass, const float *rope, float *d_qk) {
-    const plsh_model *model = pass->model;
-    const plsh_qkv_layout *at = &model->qkv;
-    plsh_rope_turn(&model->rope, rope, d_qk + at->q, pass->rows, at->width, model->config.heads,
-                   at->head_stride, true, model->threads);
-    plsh_rope_turn(&model->rope, rope, d_qk + at->k, pass->rows, at->width, model->config.kv_heads,
-                   at->head_stride, true, model->threads);
+/* d_qk from d_o: through attention itself and the rotation. */
+static plsh_status attend_backward(const layer_backward *at,
+                                   const plsh_sequence_attention *attention, plsh_error *error) {
+    const plsh_layer_pass *pass = at->pass;
+    const plsh_qkv_layout *qkv = &pass->model->qkv;
+    const plsh_layer_buffers *b = at->b;
+    float *d_qk = at->g->d_qk;
+    plsh_backward arrays = {
+        .q = b->qk + qkv->q,
+        .k = b->qk + qkv->k,
+        .v = b->qk + qkv->v,
+        .o = b->o,
+        .lse = b->lse,
+        .d_o = at->g->d_o,
+        .d_q = d_qk + qkv->q,
+        .d_k = d_qk + qkv->k,
+        .d_v = d_qk + qkv->v,
+        .d_decay = at->to->decay,
+        .dropout = plsh_dropout_of_weights(&pass->dropout, at->l, pass->model->config.heads)};
+    plsh_layer_prepare_qk(pass, at->l, b, pass->attend.rotate);
+    plsh_status status = plsh_sequence_attention_backward(attention, &arrays, error);
+    if (!status && pass->attend.rotate) plsh_layer_rotate(pass, b->rope, d_qk, true);
+    return status;
 }
 
 /* dn = the gradient of attention's input n. */
-static plsh_status attention_backward(const plsh_layer_pass *pass, int64_t l,
-                                      const plsh_layer_buffers *b, const plsh_backward_buffers *g,
-                                      const plsh_sequence_attention *attention,
-                                      const plsh_layer_gradient *to, float *dn, plsh_error *error) {
-    const plsh_model *model = pass->model;
-    const plsh_model_config *c = &model->config;
-    const plsh_layer *layer = &model->layer[l];
-    const int64_t width = c->heads * c->head_dim;
-    const float *dz = drop_gradient(pass, l, PLSH_DROPOUT_ATTENTION_OUT, g);
-    plsh_model_linear_backward(pass, l, PLSH_DROPOUT_O, &layer->attention_out, &to->attention_out,
-                               (plsh_const_matrix){b->o, width}, (plsh_const_matrix){dz, c->hidden},
-                               (plsh_matrix){g->d_o, width}, false, b, g);
-    plsh_layer_prepare_qk(pass, l, b, pass->attend.rotate);
-    plsh_model_qkv qkv = plsh_layer_qkv(model, l, 0, pass->rows, b->qk);
-    plsh_status status = plsh_sequence_attention_backward(
-        attention, &model->qkv, &qkv, b->o, b->lse, g->d_o, g->d_qk, to->decay,
-        plsh_dropout_of_weights(&pass->dropout, l, c->heads), error);
+static plsh_status attention_backward(const layer_backward *at,
+                                      const plsh_sequence_attention *attention, plsh_error *error) {
+    const plsh_model *model = at->pass->model;
+    const plsh_layer *layer = at->layer;
+    const int64_t width = model->config.heads * model->config.head_dim,
+                  hidden = model->config.hidden;
+    const plsh_const_matrix dz = drop_gradient(at, PLSH_DROPOUT_ATTENTION_OUT);
+    fan_out_backward(at,
+                     (fan_out){&layer->attention_out, &at->to->attention_out, 1, PLSH_DROPOUT_O},
+                     (plsh_const_matrix){at->b->o, width}, dz, (plsh_matrix){at->g->d_o, width});
+    plsh_status status = attend_backward(at, attention, error);
     if (status) return status;
-    if (pass->attend.rotate) rotate_back(pass, b->rope, g->d_qk);
-    qk_norm_backward(pass, l, b, g, to);
-    side_by_side_backward(pass, l, PLSH_DROPOUT_QKV, layer->qkv, to->qkv, layer->qkv_count, b->n,
-                          g->d_qkv, model->qkv.width, dn, b, g);
+    qk_norm_backward(at);
+    fan_out_backward(at, (fan_out){layer->qkv, at->to->qkv, layer->qkv_count, PLSH_DROPOUT_QKV},
+                     (plsh_const_matrix){at->b->n, hidden},
+                     (plsh_const_matrix){at->g->d_qkv, model->qkv.width},
+                     (plsh_matrix){at->g->dn, hidden});
     return PLSH_STATUS_OK;
 }
 
@@ -200,20 +216,21 @@ plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const pl
                                 const plsh_sequence_attention *attention,
                                 const plsh_layer_gradient *to, plsh_error *error) {
     const plsh_layer *layer = &pass->model->layer[l];
+    const layer_backward at = {.pass = pass, .l = l, .layer = layer, .b = b, .g = g, .to = to};
     const bool parallel = pass->model->config.parallel;
     const int64_t numbers = pass->rows * pass->model->config.hidden;
     if (parallel) {
-        normalise(pass, &layer->attention_norm, b->x, b->n);
-        mlp_backward(pass, l, b, g, to, g->dn_mlp);
+        normalise(&at, &layer->attention_norm, b->x);
+        mlp_backward(&at, g->dn_mlp);
     } else {
-        normalise(pass, &layer->mlp_norm, b->mid, b->n);
-        mlp_backward(pass, l, b, g, to, g->dn);
-        add_norm_backward(pass, &layer->mlp_norm, &to->mlp_norm, b->mid, g->dn, g);
-        normalise(pass, &layer->attention_norm, b->x, b->n);
+        normalise(&at, &layer->mlp_norm, b->mid);
+        mlp_backward(&at, g->dn);
+        add_norm_backward(&at, &layer->mlp_norm, &to->mlp_norm, b->mid);
+        normalise(&at, &layer->attention_norm, b->x);
     }
-    plsh_status status = attention_backward(pass, l, b, g, attention, to, g->dn, error);
+    plsh_status status = attention_backward(&at, attention, error);
     if (status) return status;
     for (int64_t i = 0; parallel && i < numbers; i++) g->dn[i] += g->dn_mlp[i];
-    add_norm_backward(pass, &layer->attention_norm, &to->attention_norm, b->x, g->dn, g);
+    add_norm_backward(&at, &layer->attention_norm, &to->attention_norm, b->x);
     return PLSH_STATUS_OK;
 }

@@ -6,10 +6,6 @@
 #include "model/sequence.h"
 
 /* Where gradients are added; NULL: they are not wanted. Shapes as the weights have them. */
-typedef struct plsh_norm_gradient {
-    float *weight, *bias;
-} plsh_norm_gradient;
-
 typedef struct plsh_linear_gradient {
     float *weight, *bias;
     float *a, *b; /* of the adapter */
@@ -43,11 +39,5 @@ plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const pl
                                 const plsh_backward_buffers *g,
                                 const plsh_sequence_attention *attention,
                                 const plsh_layer_gradient *to, plsh_error *error);
-
-/* dx (or with `add` dx +=) and the gradients of a linear layer whose outputs are y and input x. */
-void plsh_model_linear_backward(const plsh_layer_pass *pass, int64_t l, plsh_dropout_place place,
-                                const plsh_model_linear *linear, const plsh_linear_gradient *to,
-                                plsh_const_matrix x, plsh_const_matrix dy, plsh_matrix dx, bool add,
-                                const plsh_layer_buffers *b, const plsh_backward_buffers *g);
 
 #endif

@@ -81,24 +81,25 @@ int64_t plsh_loss_rows(int64_t vocabulary) {
     return rows < MOST_ROWS ? rows : MOST_ROWS;
 }
 
-double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, const float *h,
-                     const int32_t *targets, int64_t rows, double divisor, float *dh, float *dw,
-                     float *logits) {
+double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head,
+                     const plsh_loss *of) {
     const int64_t width = head->in, vocabulary = head->out;
+    const plsh_matrix z = {of->logits, vocabulary};
+    const plsh_const_matrix dz = {of->logits, vocabulary}; /* in the place of z */
     const int64_t most = plsh_loss_rows(vocabulary);
     double total = 0.0, loss[MOST_ROWS];
-    for (int64_t first = 0; first < rows; first += most) {
-        int64_t left = rows - first, count = left < most ? left : most;
-        plsh_const_matrix from = {h + first * width, width}, dz = {logits, vocabulary};
-        plsh_linear_forward(engine, head, count, from, (plsh_matrix){logits, vocabulary}, false);
-        loss_rows all = {logits, targets + first, vocabulary, divisor, loss};
+    for (int64_t first = 0; first < of->rows; first += most) {
+        int64_t left = of->rows - first, count = left < most ? left : most;
+        plsh_const_matrix from = {of->h + first * width, width};
+        plsh_linear_forward(engine, head, count, from, z, false);
+        loss_rows all = {of->logits, of->targets + first, vocabulary, of->divisor, loss};
         plsh_thread_run(engine->threads, count, run_row, &all);
         for (int64_t r = 0; r < count; r++) total += loss[r];
-        if (dh) {
+        if (of->dh) {
             plsh_linear_backward_input(engine, head, count, dz,
-                                       (plsh_matrix){dh + first * width, width}, false);
+                                       (plsh_matrix){of->dh + first * width, width}, false);
         }
-        if (dw) plsh_linear_backward_weight(engine, count, vocabulary, width, dz, from, dw);
+        if (of->dw) plsh_linear_backward_weight(engine, count, vocabulary, width, dz, from, of->dw);
     }
     return total;
 }

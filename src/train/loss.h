@@ -10,12 +10,19 @@
 /* How many at once: 8 MiB of logits, and 128 rows at least, so that products are efficient. */
 int64_t plsh_loss_rows(int64_t vocabulary);
 
-/* h [rows][hidden], targets[rows] (-1: a row that is not scored); dh, where it is not NULL, takes
- * its gradient, and dw, where it is not NULL, is added to. logits: [plsh_loss_rows][vocabulary].
- * Returns the sum of the losses of the scored rows; gradients are those of that sum divided by
- * `divisor`. */
-double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head, const float *h,
-                     const int32_t *targets, int64_t rows, double divisor, float *dh, float *dw,
-                     float *logits);
+/* The rows of a pass, and where the gradients of their loss go. */
+typedef struct plsh_loss {
+    int64_t rows;
+    const float *h;         /* [rows][hidden] */
+    const int32_t *targets; /* [rows]; -1: a row that is not scored */
+    double divisor;         /* gradients are those of the sum of losses divided by it */
+    float *dh;              /* [rows][hidden], or NULL: the gradient of h */
+    float *dw;              /* [vocabulary][hidden], or NULL: the gradient of W is added */
+    float *logits;          /* [plsh_loss_rows][vocabulary], scratch */
+} plsh_loss;
+
+/* The sum of the losses of the scored rows, and their gradients. */
+double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head,
+                     const plsh_loss *of);
 
 #endif

@@ -79,7 +79,9 @@ typedef struct attend_context {
 
 static plsh_status attend(void *context, const plsh_model_qkv *qkv, float *o, plsh_error *error) {
     const attend_context *c = context;
-    return plsh_sequence_attention_forward(c->attention, qkv, o, c->lse, c->dropout, error);
+    plsh_forward arrays = {
+        .q = qkv->q, .k = qkv->k, .v = qkv->v, .o = o, .lse = c->lse, .dropout = c->dropout};
+    return plsh_sequence_attention_forward(c->attention, &arrays, error);
 }
 
 static bool rotates(const plsh_trainer *t, int64_t l) {
@@ -138,9 +140,8 @@ static plsh_status forward(plsh_trainer *t, plsh_layer_pass *pass, const int32_t
         status = forward_layer(t, pass, l, error);
     }
     if (status) return status;
-    plsh_norm_rows shape = {.rows = pass->rows, .parts = 1, .stride = model->config.hidden};
-    plsh_norm_forward(&model->final_norm, shape, b->layer[model->config.layers - 1].y, b->h,
-                      model->config.hidden, model->threads);
+    plsh_norm_forward(&model->final_norm, plsh_norm_whole(&model->final_norm, pass->rows),
+                      b->layer[model->config.layers - 1].y, b->h, model->threads);
     return PLSH_STATUS_OK;
 }
 
@@ -155,13 +156,12 @@ static void embedding_backward(const plsh_trainer *t, const plsh_layer_pass *pas
     const int64_t hidden = model->config.hidden;
     float *dx = g->dx;
     if (model->tokens_norm.weight) {
-        plsh_norm_rows shape = {.rows = pass->rows, .parts = 1, .stride = hidden};
         for (int64_t r = 0; r < pass->rows; r++) {
             plsh_tensor_to_float(model->tokens, ids[r], 1, t->buffers.scratch + r * hidden);
         }
         memset(g->dn, 0, sizeof(float) * (size_t)(pass->rows * hidden));
-        plsh_norm_backward(&model->tokens_norm, shape, t->buffers.scratch, g->dx, hidden, g->dn,
-                           hidden, p->tokens_norm.weight, p->tokens_norm.bias, g->partial,
+        plsh_norm_backward(&model->tokens_norm, plsh_norm_whole(&model->tokens_norm, pass->rows),
+                           t->buffers.scratch, g->dx, g->dn, &p->tokens_norm, g->partial,
                            model->threads);
         dx = g->dn;
     }
@@ -174,12 +174,10 @@ static void embedding_backward(const plsh_trainer *t, const plsh_layer_pass *pas
 static void final_norm_backward(const plsh_trainer *t, const plsh_layer_pass *pass) {
     const plsh_model *model = t->model;
     const plsh_backward_buffers *g = &t->buffers.backward;
-    const int64_t hidden = model->config.hidden;
-    plsh_norm_rows shape = {.rows = pass->rows, .parts = 1, .stride = hidden};
-    memset(g->dx, 0, sizeof(float) * (size_t)(pass->rows * hidden));
-    plsh_norm_backward(&model->final_norm, shape, t->buffers.layer[model->config.layers - 1].y,
-                       g->dn, hidden, g->dx, hidden, t->parameters.final_norm.weight,
-                       t->parameters.final_norm.bias, g->partial, model->threads);
+    memset(g->dx, 0, sizeof(float) * (size_t)(pass->rows * model->config.hidden));
+    plsh_norm_backward(&model->final_norm, plsh_norm_whole(&model->final_norm, pass->rows),
+                       t->buffers.layer[model->config.layers - 1].y, g->dn, g->dx,
+                       &t->parameters.final_norm, g->partial, model->threads);
 }
 
 /* d loss / d ln(slope) = -sigma d loss / d sigma. A group knows the sum of its ranks: one adds it.
@@ -282,8 +280,14 @@ plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t conte
     if (!status) status = forward(t, &pass, ids, error);
     status = agree(t, status, error);
     if (status) return status;
-    double sum = plsh_loss_run(&t->engine, &t->model->head.base, b->h, b->target, pass.rows, scored,
-                               b->backward.dn, p->head.weight, b->logits);
+    plsh_loss scores = {.h = b->h,
+                        .targets = b->target,
+                        .rows = pass.rows,
+                        .divisor = scored,
+                        .dh = b->backward.dn,
+                        .dw = p->head.weight,
+                        .logits = b->logits};
+    double sum = plsh_loss_run(&t->engine, &t->model->head.base, &scores);
     status = mean_loss(t, sum, scored, loss, error);
     return status ? status : backward(t, &pass, ids, error);
 }

@@ -37,12 +37,11 @@ typedef struct norm_case {
 } norm_case;
 
 static void run_norm(norm_case *c, int threads) {
-    const int64_t stride = c->shape.stride;
     memset(c->dx, 0, sizeof(c->dx));
     memset(c->dw, 0, sizeof(c->dw));
     memset(c->db, 0, sizeof(c->db));
-    plsh_norm_forward(&c->norm, c->shape, c->x, c->y, stride, threads);
-    plsh_norm_backward(&c->norm, c->shape, c->x, c->dy, stride, c->dx, stride, c->dw, c->db,
+    plsh_norm_forward(&c->norm, c->shape, c->x, c->y, threads);
+    plsh_norm_backward(&c->norm, c->shape, c->x, c->dy, c->dx, &(plsh_norm_gradient){c->dw, c->db},
                        c->partial, threads);
 }
 

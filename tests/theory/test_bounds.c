@@ -172,8 +172,9 @@ static void test_instance(void **state) {
         }
         plsh_instance instance;
         for (int threads = 1; threads < 8; threads += 3) {
-            assert_ok(
-                plsh_instance_measure(&decay, N, DIM, q, k, 0, causal, threads, &instance, &error));
+            plsh_instance_head head = {
+                .decay = &decay, .n = N, .dim = DIM, .q = q, .k = k, .causal = causal};
+            assert_ok(plsh_instance_measure(&head, threads, &instance, &error));
             assert_close(instance.p_norm, (double)p_norm, 1e-12);
             assert_close(instance.beta, (double)beta, 1e-12);
             assert_close(instance.variation, (double)variation, 1e-12);
@@ -181,12 +182,13 @@ static void test_instance(void **state) {
     }
     plsh_instance instance;
     q[11] = NAN;
-    assert_fails(plsh_instance_measure(&decay, N, DIM, q, k, 0, true, 1, &instance, &error),
-                 PLSH_STATUS_NOT_FINITE, "q[2][1]");
-    assert_fails(plsh_instance_measure(&decay, 0, DIM, q, k, 0, true, 1, &instance, &error),
-                 PLSH_STATUS_INVALID, "0 x 5");
-    assert_fails(plsh_instance_measure(&decay, N, DIM, q, k, NAN, true, 1, &instance, &error),
-                 PLSH_STATUS_INVALID, "scale");
+    plsh_instance_head head = {.decay = &decay, .n = N, .dim = DIM, .q = q, .k = k, .causal = true};
+    assert_fails(plsh_instance_measure(&head, 1, &instance, &error), PLSH_STATUS_NOT_FINITE,
+                 "q[2][1]");
+    head.scale = NAN;
+    assert_fails(plsh_instance_measure(&head, 1, &instance, &error), PLSH_STATUS_INVALID, "scale");
+    head.n = 0;
+    assert_fails(plsh_instance_measure(&head, 1, &instance, &error), PLSH_STATUS_INVALID, "0 x 5");
 }
 
 static void test_hostile(void **state) {
@@ -250,8 +252,13 @@ static void test_advice(void **state) {
     (void)state;
     plsh_advice advice;
     plsh_error error;
-    assert_ok(plsh_advice_make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_STRATIFIED, 16384, 64, 0.01, 0.01,
-                               false, &advice, &error));
+    plsh_advice_case of = {.scheme = PLSH_SCHEME_INTEGER,
+                           .design = PLSH_DESIGN_STRATIFIED,
+                           .n = 16384,
+                           .sigma = 64,
+                           .eps = 0.01,
+                           .delta = 0.01};
+    assert_ok(plsh_advice_make(&of, &advice, &error));
     double eps = 0.01 / tanh(0.5 / 64);
     assert_true(advice.samples_theorem == plsh_spectral_samples_integral(16384, 64, eps, 0.01));
     assert_true(advice.samples_paper > 30 * advice.samples_theorem);
@@ -262,16 +269,14 @@ static void test_advice(void **state) {
     assert_true(advice.pairs_window < advice.pairs_plsh && advice.pairs_plsh < advice.pairs_dense &&
                 strcmp(advice.method, "window") == 0);
     assert_close(advice.pairs_dense, 16384, 1e-12);
-    assert_ok(plsh_advice_make(PLSH_SCHEME_CUTS, PLSH_DESIGN_IID, 100, 256, 0.1, 0.01, true,
-                               &advice, &error));
+    of = (plsh_advice_case){PLSH_SCHEME_CUTS, PLSH_DESIGN_IID, 100, 256, 0.1, 0.01, true};
+    assert_ok(plsh_advice_make(&of, &advice, &error));
     assert_string_equal(advice.method, "dense");
     assert_close(advice.pairs_dense, 50.5, 1e-12);
-    assert_fails(plsh_advice_make(PLSH_SCHEME_LABELS, PLSH_DESIGN_IID, 100, 2, 0.1, 0.1, true,
-                                  &advice, &error),
-                 PLSH_STATUS_INVALID, "scheme 3");
-    assert_fails(
-        plsh_advice_make(PLSH_SCHEME_CUTS, PLSH_DESIGN_IID, 100, 2, 1, 0.1, true, &advice, &error),
-        PLSH_STATUS_INVALID, "the error is 1");
+    of = (plsh_advice_case){PLSH_SCHEME_LABELS, PLSH_DESIGN_IID, 100, 2, 0.1, 0.1, true};
+    assert_fails(plsh_advice_make(&of, &advice, &error), PLSH_STATUS_INVALID, "scheme 3");
+    of = (plsh_advice_case){PLSH_SCHEME_CUTS, PLSH_DESIGN_IID, 100, 2, 1, 0.1, true};
+    assert_fails(plsh_advice_make(&of, &advice, &error), PLSH_STATUS_INVALID, "the error is 1");
 }
 
 int main(void) {

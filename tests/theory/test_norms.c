@@ -455,7 +455,8 @@ static plsh_status multiply(void *context, plsh_error *error) {
     if (!status) status = plsh_decay_multiply(&decay, 20, x, y, 1, error);
     float q[20] = {0};
     plsh_instance instance;
-    if (!status) status = plsh_instance_measure(&decay, 20, 1, q, q, 0, true, 1, &instance, error);
+    plsh_instance_head head = {.decay = &decay, .n = 20, .dim = 1, .q = q, .k = q, .causal = true};
+    if (!status) status = plsh_instance_measure(&head, 1, &instance, error);
     return status;
 }
 

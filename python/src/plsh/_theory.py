@@ -201,8 +201,10 @@ def plan(n: int, sigma: float, error: float = 1e-2, delta: float = 0.01, *,
     'window'
     """
     found, problem = ffi.new("plsh_advice *"), ffi.new("plsh_error *")
-    check(lib.plsh_advice_make(word("scheme", scheme, SCHEMES), word("design", design, DESIGNS), n,
-                               sigma, error, delta, causal, found, problem), problem)
+    of = ffi.new("plsh_advice_case *", (
+        word("scheme", scheme, SCHEMES), word("design", design, DESIGNS), n, sigma, error, delta,
+        causal))
+    check(lib.plsh_advice_make(of, found, problem), problem)
     method = ffi.string(found.method).decode()
     pairs = {"plsh": found.pairs_plsh, "window": found.pairs_window, "dense": found.pairs_dense}
     return Advice(sigma, found.samples_theorem, found.samples_paper, found.samples_measured,
@@ -238,9 +240,10 @@ def instance(decay: DecayLike | float, q: npt.NDArray[np.float32], k: npt.NDArra
     struct, _keep = kind.c_struct()
     found: Any = ffi.new("plsh_instance *")
     error = ffi.new("plsh_error *")
-    check(lib.plsh_instance_measure(
+    head = ffi.new("plsh_instance_head *", (
         struct, q.shape[0], q.shape[1], ffi.from_buffer("float[]", q),
-        ffi.from_buffer("float[]", k), scale, causal, threads, found, error), error)
+        ffi.from_buffer("float[]", k), scale, causal))
+    check(lib.plsh_instance_measure(head, threads, found, error), error)
     return Instance(found.p_norm, found.beta, found.variation)
 
 
