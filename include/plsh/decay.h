@@ -27,8 +27,8 @@ typedef enum plsh_decay_kind {
     PLSH_DECAY_TABLE         /* table[t], then the last entry          */
 } plsh_decay_kind;
 
-/* A plain value. The table is borrowed: it must outlive every use. With
- * limit = l > 0 the decay is l + (1 - l) k(t): it never falls below l. */
+/* A plain value. The table is borrowed: it must outlive every use. With limit = l > 0 the decay is
+ * l + (1 - l) k(t), which is never below l. */
 typedef struct plsh_decay {
     plsh_decay_kind kind;
     double a, b;
@@ -50,9 +50,9 @@ PLSH_API plsh_decay plsh_decay_alibi(double sigma);
  * [0, 1])? All functions below expect a decay that passed this check. */
 PLSH_API plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error);
 
-/* Can it be sampled: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all
- * t? If not, PLSH_STATUS_UNSUPPORTED with the first t that violates it. O(1), except for tables,
- * which are scanned. */
+/* Can it be sampled? That is: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all t. If not,
+ * PLSH_STATUS_UNSUPPORTED with the first t that violates it. O(1), except for tables, which are
+ * scanned. */
 PLSH_API plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error);
 
 /* k(t), its logarithm (-INFINITY where k is 0), and the drop k(t) - k(t+1)
@@ -61,11 +61,11 @@ PLSH_API double plsh_decay_value(const plsh_decay *decay, int64_t t);
 PLSH_API double plsh_decay_log(const plsh_decay *decay, int64_t t);
 PLSH_API double plsh_decay_drop(const plsh_decay *decay, int64_t t);
 
-/* gradient = the derivatives of log k(t) by a and b: 0 where k is 0, by a
+/* gradient = the derivatives of log k(t) with respect to a and b. They are 0 where k is 0, for a
  * parameter that the kind does not have, and for tables. */
 PLSH_API void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]);
 
-/* lim k(t): the part of the weight that does not fade. */
+/* The limit of k(t) for large t. */
 PLSH_API double plsh_decay_infinity(const plsh_decay *decay);
 
 /* An upper bound of k(t) + k(t+1) + ... + k(t+count-1), tight for ALiBi, and of

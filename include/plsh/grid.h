@@ -1,10 +1,9 @@
 /* plsh/grid.h - positional LSH in more than one dimension.
  *
- * Tokens at positions x in Z^D and the decay prod_a k_a(|x_a - y_a|), which for
- * ALiBi is exp(-|x - y|_1 / sigma): draw a partition on every axis; two tokens
- * share a block iff they do on every axis. The blocks are boxes, so their tokens
- * are not adjacent in memory: a draw is turned into labels, and labels are what
- * the sampled methods take (PLSH_SCHEME_LABELS).
+ * Tokens at positions x in Z^D and the decay prod_a k_a(|x_a - y_a|), which for ALiBi is exp(-|x -
+ * y|_1 / sigma): a draw is a partition on every axis, and two tokens share a block iff they do so
+ * on every axis. The blocks are boxes, so their tokens are not adjacent in memory. A draw is
+ * therefore given to the sampled methods as labels (PLSH_SCHEME_LABELS).
  *
  *     plsh_partition set = plsh_partition_default(8.0, 20);
  *     plsh_grid grid = plsh_grid_make(&set, 2);

@@ -1,10 +1,9 @@
 /* plsh/theory.h - how far M~ is from the bias matrix: measured, and bounded.
  *
- * L* is the n x n matrix k(|i - j|), M~ the mean of the s masks of a set
- * (plsh/partition.h). Bounded are the spectral norm ||L* - M~||, the max norm ||L* - M~||_max, the
- * largest block b_max (the paper's Theorem 2.1), and with them the error of an attention output
- * (its Theorem 2.2). The bounds here are sharper than the published ones, which stand beside them
- * as plsh_paper_*.
+ * L* is the n x n matrix k(|i - j|), M~ the mean of the s masks of a set (plsh/partition.h). There
+ * are bounds of the spectral norm ||L* - M~||, the max norm ||L* - M~||_max and the largest block
+ * b_max (the paper's Theorem 2.1), and of the error of an attention output (its Theorem 2.2). The
+ * bounds here are sharper than the published ones, which stand beside them as plsh_paper_*.
  *
  *     plsh_partition set = plsh_partition_default(64.0, 20);
  *     set.design = PLSH_DESIGN_IID;
@@ -15,8 +14,8 @@
  *     else if (plsh_bounds_find(&set, 4096, 0.01, &bounds, &error)) puts(error.message);
  *     else printf("%g, at most %g in 99 of 100 sets\n", norms.spectral, bounds.spectral);
  *
- * Nothing here builds an n x n matrix. Calls may run on several threads at once,
- * but the eigenvalue solver (ARPACK) is not reentrant: solves wait for each other. */
+ * Nothing here builds an n x n matrix. Calls may run on several threads at once, but the eigenvalue
+ * solver (ARPACK) is not reentrant: solves wait for each other. */
 #ifndef PLSH_THEORY_H
 #define PLSH_THEORY_H
 
@@ -45,16 +44,16 @@ PLSH_API plsh_status plsh_partition_multiply(const plsh_partition *set, int64_t 
 
 typedef enum plsh_operator_kind {
     PLSH_OPERATOR_AUTO,   /* the cheapest by the model below */
-    PLSH_OPERATOR_FREE,   /* every draw walked anew in every product; O(s + n) memory */
-    PLSH_OPERATOR_BLOCKS, /* the edges of all blocks stored, 8 bytes per block */
-    PLSH_OPERATOR_BANDED, /* the counts s M~ stored, 4 bytes per entry of the upper band;
-                           * s <= 2^24 */
-    PLSH_OPERATOR_SPLIT   /* the narrow draws banded, the wide ones' blocks stored, split where a
-                           * product is cheapest (cuts and labels: one or the other) */
+    PLSH_OPERATOR_FREE,   /* recomputes the blocks in every product; O(s + n) memory */
+    PLSH_OPERATOR_BLOCKS, /* stores the edges of all blocks, 8 bytes per block */
+    PLSH_OPERATOR_BANDED, /* stores the counts s M~, 4 bytes per entry of the upper band; s <= 2^24
+                           */
+    PLSH_OPERATOR_SPLIT   /* banded for the narrow draws, blocks for the wide ones, split where a
+                             product is cheapest (cuts and labels: one of the two for all) */
 } plsh_operator_kind;
 
 typedef struct plsh_norms_options {
-    bool skip_spectral, skip_max; /* what is skipped is NAN */
+    bool skip_spectral, skip_max; /* a skipped norm is NAN */
     double tolerance;             /* of the spectral norm, relative: 1e-14 .. 0.5; 0 means 1e-6 */
     int64_t max_products;         /* products with L* - M~ before giving up; 0 means 100000 */
     int threads;                  /* 0 = all; the results do not depend on it */
@@ -70,18 +69,17 @@ typedef struct plsh_norms {
     plsh_operator_kind kind;
 } plsh_norms;
 
-/* Measures all three. The decay of L* is the set's own, also where the partition
- * is given by labels. options = NULL: the defaults. 1 <= n < 2^31.
+/* Measures all three. The decay of L* is that of the set, also for partitions given by labels.
+ * options = NULL: the defaults. 1 <= n < 2^31.
  *
- * The spectral norm is the eigenvalue of largest magnitude by ARPACK (dsaupd),
- * from a start vector that is a function of n alone; where ARPACK is
- * not installed (it is loaded when first needed) that is PLSH_STATUS_UNSUPPORTED
- * unless skip_spectral. A tolerance of t means
- * that a true eigenvalue lies within t times the result.
+ * The spectral norm is the eigenvalue of largest magnitude by ARPACK (dsaupd), from a start vector
+ * that is a function of n alone; where ARPACK is not installed (it is loaded when first needed)
+ * that is PLSH_STATUS_UNSUPPORTED unless skip_spectral. A tolerance of t means that a true
+ * eigenvalue lies within t times the result.
  *
- * The operator is chosen by the time of one product, in units of one entry of the
- * band: free 12 B, blocks 3 B, banded n w, with B blocks in all and w the
- * largest, split the sum of its two parts; stored operators only where max_bytes allows. */
+ * The operator is chosen by the time of one product, in units of one entry of the band: free 12 B,
+ * blocks 3 B, banded n w, with B blocks in all and w the largest, split the sum of its two parts;
+ * stored operators only where max_bytes allows. */
 PLSH_API plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
                                         const plsh_norms_options *options, plsh_norms *norms,
                                         plsh_error *error);
@@ -89,9 +87,10 @@ PLSH_API plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
 /* ---- Bounds ----------------------------------------------------------------
  *
  * Proofs: docs/mathematics.md, sections 10 to 16. n >= 1, sigma > 0, s >= 1, eps > 0 and 0 < delta
- * < 1; the functions return NAN otherwise, those that count samples 0 (and INT64_MAX where it
- * would be more). A tail is a bound on the probability of the event, at most 1; an error is what
- * is exceeded with probability at most delta; samples are the fewest whose error is at most eps. */
+ * < 1; the functions return NAN otherwise, those that count samples 0 (and INT64_MAX where it would
+ * be more). A tail is a bound on the probability that the norm exceeds eps, at most 1. An error is
+ * a value that the norm exceeds with probability at most delta. Samples are the fewest whose error
+ * is at most eps. */
 
 /* The bounds for one set on the positions 0 .. n-1: the best of those below that hold for its
  * scheme, design and decay. NAN: none is known. */
@@ -99,8 +98,8 @@ typedef struct plsh_bounds {
     double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
     double spectral_expectation; /* at least E||L* - M~|| */
     double max;                  /* exceeded by ||L* - M~||_max with probability at most delta, */
-    bool max_certain;            /* or never: stratified sets of binning and integer, and 1 */
-    double largest_block;        /* exceeded by b_max with probability at most delta */
+    bool max_certain; /* or never: for stratified sets of binning and integer, and where it is 1 */
+    double largest_block; /* exceeded by b_max with probability at most delta */
 } plsh_bounds;
 
 PLSH_API plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
@@ -118,16 +117,16 @@ PLSH_API int64_t plsh_spectral_samples(int64_t n, double sigma, double eps, doub
 PLSH_API double plsh_spectral_expectation(int64_t n, double sigma, int64_t s);
 
 /* The same, tighter: the trace of the moment generating function as an integral over the
- * frequencies, by quadrature, minimised over theta. 0.5 to 0.9 of the closed form; a millisecond,
- * the samples some 30 of them. Never above the closed form. */
+ * frequencies, by quadrature, minimised over theta. The result is 0.5 to 0.9 of the closed form,
+ * and never above it. A call takes about a millisecond, one that returns samples about 30. */
 PLSH_API double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, double eps);
 PLSH_API double plsh_spectral_error_integral(int64_t n, double sigma, int64_t s, double delta);
 PLSH_API int64_t plsh_spectral_samples_integral(int64_t n, double sigma, double eps, double delta);
 PLSH_API double plsh_spectral_expectation_integral(int64_t n, double sigma, int64_t s);
 
 /* The largest Euclidean norm of a row of L* - M~, s independent draws of ALiBi by any scheme: about
- * sqrt(2 sigma ln(2n / delta) / s). It is at most the spectral norm, and all that an output needs.
- */
+ * sqrt(2 sigma ln(2n / delta) / s). It is at most the spectral norm, and it is enough to bound the
+ * error of an output. */
 PLSH_API double plsh_row_error(int64_t n, double sigma, int64_t s, double delta);
 
 /* Max norm, s independent draws by any scheme, for any decay: n (n-1) exp(-2 s eps^2) (Hoeffding's
@@ -220,7 +219,7 @@ typedef struct plsh_advice {
     int64_t
         samples_measured; /* enough in 99 of 100 sets, by a law that was measured on sets of this
                            * scheme and design (experiments/bounds), extrapolated beyond 4096 */
-    int64_t window;       /* keys on each side by which truncation has this error for certain */
+    int64_t window;       /* keys on each side with which truncation has at most this error */
     double pairs_plsh;    /* per query: by plsh with samples_measured, */
     double pairs_window;  /* by window, */
     double pairs_dense;   /* by dense */

@@ -170,7 +170,8 @@ static plsh_status fail_convex(int64_t t, const char *why, plsh_error *error) {
                      why, (long long)t);
 }
 
-/* Tables are rounded to doubles: a bend below 4 ulp of k is no bend. */
+/* The entries of a table are rounded to doubles: a second difference below 4 ulp of k counts as
+ * 0. */
 static plsh_status check_convex_table(const plsh_decay *decay, plsh_error *error) {
     for (size_t i = 0; i < decay->table_size; i++) {
         int64_t t = (int64_t)i;
@@ -182,11 +183,12 @@ static plsh_status check_convex_table(const plsh_decay *decay, plsh_error *error
     return PLSH_STATUS_OK;
 }
 
-/* ALiBi, KERPLE-log, the triangle, and exp(-a t^p) with p <= 1 are convex. With p > 1 the latter
- * has k'' < 0 up to t* = ((p - 1) / (a p))^(1/p) and k'' > 0 beyond, so t = 1 decides: its bend
- * 1 - 2 exp(-a) + exp(-a 2^p) falls from 0 at a = 0, then rises without end, so it is negative up
- * to one a. That one is above (p - 1) / p, where t* = 1 and the bend is still negative: where t = 1
- * passes, t* < 1 and so does every other t. (Large a do pass: 1, 0.007, 2e-9, .. is convex.) */
+/* ALiBi, KERPLE-log, the triangle, and exp(-a t^p) with p <= 1 are convex. For p > 1, exp(-a t^p)
+ * has k'' < 0 up to t* = ((p - 1) / (a p))^(1/p) and k'' > 0 beyond. It is enough to check t = 1,
+ * where the second difference is d(a) = 1 - 2 exp(-a) + exp(-a 2^p). d falls from 0 at a = 0 and
+ * then rises, so d < 0 up to some a0 and d >= 0 from there on. a0 is above (p - 1) / p: there t* =
+ * 1 and d is still negative. So d(a) >= 0 implies t* < 1, and all later second differences are
+ * positive too. (Large a are convex: 1, 0.007, 2e-9, ..) */
 plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error) {
     plsh_status status = plsh_decay_check(decay, error);
     if (status || decay->limit == 1) return status;

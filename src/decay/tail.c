@@ -27,10 +27,10 @@ static double table_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     return sum;
 }
 
-/* exp(-a u^p) falls: `width` terms from u on are at most width k(u), and for p <= 1, where it is
- * convex, at most width times the mean of the first and the last. The first 2^16 are added one by
- * one, then steps grow by 2^-10 of the way, until what is left cannot matter: 2^16 + 2^15 terms at
- * most, however slow the decay. */
+/* k(u) = exp(-a u^p) decreases, so a sum of `width` terms from u on is at most width k(u). For p <=
+ * 1 k is convex, and the sum is at most width times the mean of its first and last term. The first
+ * 2^16 terms are added one by one; after that a step covers 2^-10 of the distance so far. The loop
+ * ends where the rest cannot matter, after at most 2^16 + 2^15 steps for any decay. */
 static double kerple_power_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     double sum = 0;
     for (int64_t done = 0, width; done < count; done += width) {
@@ -45,8 +45,9 @@ static double kerple_power_tail(const plsh_decay *decay, int64_t t, int64_t coun
     return sum;
 }
 
-/* sum of k(u), t <= u < t + count, limit = 0. Closed for ALiBi and the triangle; for KERPLE-log
- * k(t) plus the integral, which bounds a decreasing sum (1e-6 covers its rounding). */
+/* sum of k(u), t <= u < t + count, limit = 0. In closed form for ALiBi and the triangle. For
+ * KERPLE-log: k(t) plus the integral, which is an upper bound because k decreases (1e-6 covers its
+ * rounding). */
 static double base_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     double a = decay->a, m = (double)count, first = plsh_decay_value(decay, t);
     switch (decay->kind) {
@@ -71,8 +72,8 @@ double plsh_decay_tail(const plsh_decay *decay, int64_t t, int64_t count) {
     return decay->limit * (double)count + (1 - decay->limit) * base_tail(&base, t, count);
 }
 
-/* log of a sum that may have underflowed to 0: it is at most count k(t), for all kinds but tables
- * decrease, and the entries of a table mean what they say. */
+/* log of a sum that may have underflowed to 0. All kinds except tables decrease, so the sum is at
+ * most count k(t). The entries of a table are taken as given. */
 static double log_of(double sum, const plsh_decay *decay, int64_t t, int64_t count) {
     if (sum > 1e-290 || decay->kind == PLSH_DECAY_TABLE) return log(sum) + 1e-9;
     return plsh_decay_log(decay, t) + log((double)count) + 1e-9;

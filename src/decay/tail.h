@@ -1,4 +1,4 @@
-/* decay: sums of k(t), which bound what far keys weigh. Nothing else in the tree sums a decay.
+/* decay: sums of k(t), which bound the weight of far keys. All such sums are made here.
  *
  *     plsh_decay_tail, plsh_decay_log_tail   one sum, of any distances (public)
  *     plsh_decay_sums                        sums for every distance, for the walk over tiles
@@ -23,8 +23,9 @@ static inline bool plsh_decay_is_linear(const plsh_decay *decay) {
 
 enum { PLSH_TAIL_OCTAVES = 34 }; /* of distances up to 2^41 */
 
-/* The octave of a distance: 0 for 0..256, 1 for 257..512, ... Sums end with the octave of the
- * longest distance, so that they do not depend on how much longer a plan is than a call. */
+/* The octave of a distance: 0 for 0..256, 1 for 257..512, ... Sums stop at the end of the octave
+ * that holds the longest distance. A call that is shorter than its plan therefore gets the sums of
+ * a plan of its own length. */
 static inline int plsh_tail_octave(int64_t t) {
     return t <= 256 ? 0 : 64 - __builtin_clzll((unsigned long long)(t - 1) >> 8);
 }
@@ -75,8 +76,8 @@ static inline float plsh_decay_sums_some(const plsh_decay_sums *sums, int64_t t,
 
 /* ---- Sums at every page ---------------------------------------------------------------------- */
 
-/* log2 k(t) for all distances below `size`, and sums at every `step` of them. Constant once made;
- * several caches share one. */
+/* log2 k(t) for all distances below `size`, and sums at every `step` of them. It does not change
+ * once it is filled; several caches share one. */
 typedef struct plsh_decay_table {
     atomic_int references;
     int64_t size, step; /* size is a multiple of step */

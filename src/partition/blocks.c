@@ -76,8 +76,8 @@ static void table_fill(plsh_draws *draws, int threads) {
     plsh_thread_run(threads, (draws->set.samples + PIECE - 1) / PIECE, fill_piece, draws);
 }
 
-/* Sorts by floor(b), n and more as one, by counting. first has most + 2 zeros, sorted room for two
- * tables. */
+/* Counting sort by floor(b); all widths of n and more are one class. `first` has most + 2 zeros,
+ * `sorted` has room for two tables. */
 static void sort_table(plsh_draws *draws, int64_t most, int64_t *first, int64_t *sorted) {
     const int64_t s = draws->set.samples;
     for (int round = 0; round < 2; round++) {
@@ -169,7 +169,7 @@ plsh_range plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t pos
 int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n) {
     int64_t largest = 0;
     for (int64_t m = draws->set.samples - 1; m >= 0 && largest < n; m--) { /* the widest first */
-        /* A grid whose widest block is no news need not be walked. */
+        /* Skip a grid that cannot have a longer block than the longest so far. */
         if (draws->width && draws->width[m] != 0 && (draws->width[m] - 1) >> draws->shift < largest)
             continue;
         for (int64_t i = 0; i < n;) {
@@ -184,10 +184,11 @@ int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n) {
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* A chunk's rows with 32 fraction bits, and a width of 62 bits beyond them, fit in 63. */
+/* Rows of a chunk with 32 fraction bits, plus a width of 62 bits, fit into 63 bits. */
 static const int64_t MAX_CHUNK = INT64_C(1) << 29;
 
-/* About eight blocks per draw and chunk: then the walk is paid by the blocks, not by the draws. */
+/* About eight blocks per draw and chunk, so that the cost per draw is small beside the cost per
+ * block. */
 static int64_t choose_chunk(const plsh_draws *draws, int64_t rows) {
     double chunk = 8 * (double)draws->set.samples / fmax(draws->density, 1e-9);
     if (chunk < 64) chunk = 64;
@@ -247,7 +248,7 @@ static void count_grid(const plsh_blocks *blocks, uint32_t *count) {
     }
 }
 
-/* The same walk once more, writing the ends; leaves next at the first edge beyond. */
+/* Repeats the walk and writes the ends. Leaves `next` at the first edge beyond the chunk. */
 static void place_grid(plsh_blocks *blocks, uint32_t *slot) {
     const plsh_draws *draws = blocks->draws;
     const int shift = draws->shift;
@@ -267,7 +268,7 @@ static void place_grid(plsh_blocks *blocks, uint32_t *slot) {
     }
 }
 
-/* Cuts and labels: next[m] is a position, and a block's end is asked for. */
+/* Cuts and labels: next[m] is a position; plsh_draws_block finds the end of its block. */
 static void walk_any(plsh_blocks *blocks, uint32_t *slot, bool place) {
     const int64_t last = blocks->end - blocks->row;
     for (int64_t m = 0; m < blocks->draws->set.samples; m++) {
@@ -295,8 +296,9 @@ static plsh_status reserve(plsh_blocks *blocks, size_t count, plsh_error *error)
     return status;
 }
 
-/* first[i + 2] counts, then becomes the slot of row i; when the ends are placed every slot has
- * moved to the next row's first, and first[i + 1] is where row i ends. */
+/* Counting sort of the blocks by row. first[i + 2] counts the blocks of row i; after the prefix
+ * sum, first[i + 1] is the slot of row i's next end. Placing moves every slot to the first of the
+ * next row, so that row i has the slots first[i] .. first[i + 1] in the end. */
 plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
     blocks->row += blocks->rows;
     int64_t left = blocks->end - blocks->row;

@@ -1,18 +1,19 @@
 /* partition: the blocks of all s draws over a range of positions, in the order of their begins.
  *
- * What the norms need of a set: every block once, a few integer operations each. The range is
- * walked in chunks of rows; within a chunk the blocks are sorted by begin. Memory: O(s) for the
- * walk and the blocks of one chunk, about 8 s of them unless a chunk is asked for. */
+ * The norms use it: a walk visits every block once, at a few integer operations each. It goes
+ * through the range in chunks of rows; within a chunk the blocks are sorted by begin. Memory: O(s)
+ * for the walk, plus the blocks of one chunk, about 8 s unless the caller sets the size of
+ * chunks. */
 #ifndef PLSH_PARTITION_BLOCKS_H
 #define PLSH_PARTITION_BLOCKS_H
 
 #include "plsh/partition.h"
 
-/* The draws of a set, computed once and shared by the walks over it. Grids are sorted by floor(b),
- * but for those of n and more (`n` of plsh_draws_create), which come last, in any order. */
+/* The draws of a set, computed once and shared by the walks over it. Grids are sorted by floor(b).
+ * Those with floor(b) >= n (`n` of plsh_draws_create) come last, in any order. */
 typedef struct plsh_draws {
     plsh_partition set;
-    int64_t *width, *offset; /* as plsh_draw, NULL where the set is no grid (cuts, labels) */
+    int64_t *width, *offset; /* as in plsh_draw; NULL for cuts and labels, which are not grids */
     int shift;
     int64_t longest; /* no block is longer; INT64_MAX where that is not known beforehand */
     double density;  /* blocks that begin per position, all draws together, about */
@@ -28,7 +29,7 @@ void plsh_draws_destroy(plsh_draws *draws);
  * left as that of all; longest is that of the positions below n. */
 plsh_draws plsh_draws_part(const plsh_draws *draws, int64_t first, int64_t count);
 
-/* Where draw m stands at `begin`: relative to it, the edge that opens the block which holds it. */
+/* The begin of the block of draw m that holds position `begin`, relative to `begin`. */
 int64_t plsh_draws_opening(const plsh_draws *draws, int64_t m, int64_t begin);
 
 /* As plsh_partition_block, from the table. */
@@ -59,8 +60,8 @@ plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end
 plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error);
 void plsh_blocks_close(plsh_blocks *blocks);
 
-/* Are equal labels of the first n positions adjacent in every draw? (Asks that they do not fall.)
- */
+/* Are equal labels of the first n positions adjacent in every draw? (Checks that labels never
+ * decrease.) */
 bool plsh_partition_contiguous(const plsh_partition *set, int64_t n);
 
 #endif

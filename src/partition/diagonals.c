@@ -39,9 +39,10 @@ void plsh_diagonals_close(plsh_diagonals *diagonals) {
     diagonals->ends = diagonals->cut = diagonals->entry = NULL;
 }
 
-/* The blocks of draw m, of width b, at diagonal t = floor(b). Those of floor(b) + 1 positions join
- * A now, those of floor(b) at t - 1. The one that holds `begin` may join early: no row before needs
- * it. The one that holds n - 1 is shorter than the others. */
+/* Adds the blocks of draw m, of width b, to A at diagonal t = floor(b). Blocks of floor(b) + 1
+ * positions are added now, those of floor(b) at t - 1. The block that holds `begin` may be added
+ * early: only rows before `begin` would be wrong. The block that holds n - 1 is cut off and
+ * shorter. */
 static void join(plsh_diagonals *diagonals, int64_t m) {
     const plsh_draws *draws = diagonals->draws;
     const int shift = draws->shift;

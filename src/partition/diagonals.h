@@ -3,8 +3,9 @@
  * A block [e, f) of length L counts on the diagonals t < L, for the rows e .. f - 1 - t. Going from
  * t + 1 to t, row i gains the blocks that end at i + t + 1 and are longer than t:
  *     C_t(i) = C_{t+1}(i) + A_t(i + t + 1),    A_t(f) = number of blocks [f - L, f) with L > t.
- * The blocks of a grid of width b have floor(b) or floor(b) + 1 positions, so a draw joins A when t
- * passes its width: one increment per block, and vector additions for everything else. */
+ * The blocks of a grid of width b have floor(b) or floor(b) + 1 positions, so the blocks of a draw
+ * are added to A when t reaches its width. That is one increment per block; all else is vector
+ * additions. */
 #ifndef PLSH_PARTITION_DIAGONALS_H
 #define PLSH_PARTITION_DIAGONALS_H
 
@@ -14,16 +15,17 @@ typedef struct plsh_diagonals {
     const plsh_draws *draws;
     int64_t begin, rows; /* of the matrix: begin .. begin + rows - 1 */
     int64_t last;        /* n - begin; positions below count from begin */
-    int64_t waiting;     /* the draws 0 .. waiting - 1 have not joined yet */
-    int32_t *ends;       /* A(f) at 2 f, and what joins it at the next diagonal at 2 f + 1 */
+    int64_t waiting;     /* the draws 0 .. waiting - 1 are not in A yet */
+    int32_t *ends;       /* A(f) at 2 f; at 2 f + 1 what the next diagonal adds to it */
     int32_t *cut;        /* blocks of x positions that n cuts off */
     /* The diagonal at hand. */
     int64_t t, count;
     int32_t *entry; /* entry[i] = s M~(begin + i, begin + i + t), 0 <= i < count */
 } plsh_diagonals;
 
-/* Rows begin <= i < end of the n x n matrix, before the diagonal t = min(longest, n - begin),
- * beyond which all counts are 0 (where no draw is one block). `draws` is borrowed; grids only. */
+/* Rows begin <= i < end of the n x n matrix. Starts before the diagonal t = min(longest, n -
+ * begin), beyond which all counts are 0 (unless a draw is a single block). `draws` is borrowed;
+ * grids only. */
 plsh_status plsh_diagonals_open(const plsh_draws *draws, int64_t n, int64_t begin, int64_t end,
                                 plsh_diagonals *diagonals, plsh_error *error);
 

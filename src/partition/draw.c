@@ -10,11 +10,11 @@
 
 enum { PURPOSE_GRID = 0, PURPOSE_PLACE = 1 };
 
-/* ln x, x > 0 normal, by additions, multiplications and divisions alone: libm's last bit may differ
- * between machines, and a width is rounded to a grid finer than that. x = 2^e m, m in
+/* ln x for normal x > 0, by additions, multiplications and divisions alone: the last bit of libm's
+ * log differs between machines, and widths must have the same bits everywhere. x = 2^e m, m in
  * [1/sqrt2, sqrt2); ln m = 2 atanh(z), z = (m - 1) / (m + 1), |z| <= 0.172: the term z^21 / 21 is
- * below 2^-57. The exponent becomes a double as the low bits of 2^52 + e: no call and no branch, so
- * that a loop of logarithms is one of vectors. */
+ * below 2^-57. The exponent is converted to a double as the low bits of 2^52 + e. There is no call
+ * and no branch, so a loop of logarithms vectorises. */
 static inline double portable_log(double x) {
     uint64_t bits, one, exponent;
     double m, e;
@@ -33,9 +33,10 @@ static inline double portable_log(double x) {
 }
 
 /* The x with Pr[Gamma(2, 1) > x] = (1 + x) exp(-x) = v, i.e. x - ln(1 + x) = w = -ln v: the branch
- * -1 - W_{-1}(-v/e) of Lambert's function. The start is Barry et al.'s (2000), within 3e-4 relative
- * for all w (the exponential in it by its series: the argument is above -0.13); two steps of
- * Halley's method, which cubes the error, then reach the rounding of the left side. */
+ * -1 - W_{-1}(-v/e) of Lambert's function. The first approximation is that of Barry et al. (2000),
+ * within 3e-4 relative for all w; its exponential is a series, because the argument is above -0.13.
+ * Each step of Halley's method cubes the error, so two steps reach the rounding error of the left
+ * side. */
 static inline double gamma2_quantile(double v) {
     double w = -portable_log(v), root = sqrt(w);
     double damping = 1 + root * (-0.0201 + root * 0.000202);
@@ -54,7 +55,7 @@ PLSH_CLONES static void gamma2_quantiles(double *v, int64_t count) {
     for (int64_t m = 0; m < count; m++) v[m] = gamma2_quantile(v[m]);
 }
 
-/* Binning: 32, fewer where b = sigma x, x < 64, would leave 62 bits. */
+/* Binning: 32, or fewer where b = sigma x, x < 64, would not fit into 62 bits. */
 int plsh_draw_shift(const plsh_partition *set) {
     if (set->scheme != PLSH_SCHEME_BINNING) return 0;
     int exponent;
@@ -63,18 +64,20 @@ int plsh_draw_shift(const plsh_partition *set) {
     return shift > 32 ? 32 : shift < 0 ? 0 : shift;
 }
 
-/* Pr[width > b] of the integer scheme: b drops of k summed by parts,
- * sum_{x > b} x (k(x+1) - 2 k(x) + k(x-1)) + k(inf) = k(b) + b (k(b) - k(b+1)). */
+/* Pr[width > b] of the integer scheme, by summation by parts: sum_{x > b} x (k(x+1) - 2 k(x) +
+ * k(x-1)) + k(inf) = k(b) + b (k(b) - k(b+1)). */
 static double integer_survival(const plsh_decay *decay, int64_t b) {
     return plsh_decay_value(decay, b) + (double)b * plsh_decay_drop(decay, b);
 }
 
-/* The smallest b >= 1 with Pr[width > b] <= v; 0 where that is beyond 2^61: no position is. */
+/* The smallest b >= 1 with Pr[width > b] <= v; 0 (a single block) where b would exceed 2^61, beyond
+ * all positions. */
 static int64_t integer_width(const plsh_decay *decay, double v) {
     if (v < plsh_decay_infinity(decay)) return 0;
     int64_t low = 0, step = 1; /* survival(low) > v */
     if (decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0) {
-        /* The width is within one of the continuous one's ceiling, or nearly: begin there. */
+        /* The search begins at the ceiling of the continuous width, which is off by about one at
+         * most. */
         int64_t guess = (int64_t)(decay->a * gamma2_quantile(v)) - 1;
         if (guess > 0 && integer_survival(decay, guess) > v) low = guess;
     }
@@ -108,8 +111,9 @@ static int64_t greatest_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-/* sample -> step * sample + start modulo s, start uniform, so every place is equally likely for
- * every sample; step near s / golden ratio and coprime to s keeps neighbours apart. */
+/* sample -> step * sample + start modulo s, start uniform, so every member of the design is equally
+ * likely for every sample. step is near s / golden ratio and coprime to s, so that consecutive
+ * samples are far apart in the design. */
 int64_t plsh_partition_place(const plsh_partition *set, int64_t sample) {
     int64_t s = set->samples;
     if (set->axis == 0 || set->design == PLSH_DESIGN_IID) return sample;
@@ -122,21 +126,21 @@ int64_t plsh_partition_place(const plsh_partition *set, int64_t sample) {
 /* ---- the stratified design -------------------------------------------------------------------
  *
  * Samples are sorted by width, the widest first: sample m has the survival quantiles m/s ..
- * (m+1)/s. A stratum of r samples has one width, drawn from all of its quantiles, and r offsets
- * that are equispaced. Strata come in pairs that share one number u for their widths, the second
- * takes 1 - u: by as much as one width is too large, the other is too small. */
+ * (m+1)/s. A stratum of r samples has one width, drawn from all of its quantiles, and r equispaced
+ * offsets. Strata come in antithetic pairs: the first draws its width with u, the second with 1 -
+ * u, so that the deviations of the two widths nearly cancel. */
 
 typedef struct place {
-    uint64_t stratum, pair; /* numbers of their own in the random stream */
+    uint64_t stratum, pair; /* index in the random stream, unique to the pair */
     bool second;            /* of the pair */
     int64_t first, count;   /* the stratum's samples */
 } place;
 
-/* The measured best number of strata is 1.2 s^0.46 (more offsets per width mean fewer widths), and
- * stratum k of q begins at s (1 - (1 - (k/q)^1.5)^1.5): small at both ends. The widest blocks
- * differ most from each other, and they decide the spectral norm; of the narrowest, which decide
- * the entries next to the diagonal, 1 - t/b differs most. experiments/stratified has the
- * measurements. Square roots alone: the same on every machine. */
+/* The best number of strata as measured is 1.2 s^0.46 (more offsets per width mean fewer widths).
+ * Stratum k of q begins at s (1 - (1 - (k/q)^1.5)^1.5), so strata are small at both ends: there
+ * widths differ most within a stratum. The widest blocks determine the spectral norm, the narrowest
+ * the entries next to the diagonal, 1 - t/b. experiments/stratified has the measurements. Powers
+ * are computed by square roots, which have the same bits on every machine. */
 static int64_t stratum_begin(int64_t s, int64_t q, int64_t k) {
     double t = (double)k / (double)q, rest = 1 - t * sqrt(t);
     return llround((double)s * (1 - rest * sqrt(rest)));
@@ -150,7 +154,8 @@ static int64_t strata_count(int64_t s) {
 static place place_by_quantile(int64_t s, int64_t end, int64_t sample) {
     const int64_t q = strata_count(s);
     double rest = cbrt(1 - (double)sample / (double)s), t = cbrt(1 - rest * rest);
-    int64_t k = (int64_t)((double)q * (t * t)); /* to a rounding: the loops put it right */
+    int64_t k =
+        (int64_t)((double)q * (t * t)); /* off by a rounding error, which the loops below correct */
     while (k > 0 && stratum_begin(s, q, k) > sample) k--;
     while (stratum_begin(s, q, k + 1) <= sample) k++;
     int64_t first = stratum_begin(s, q, k), next = stratum_begin(s, q, k + 1);
@@ -161,9 +166,10 @@ static place place_by_quantile(int64_t s, int64_t end, int64_t sample) {
                    .count = (next < end ? next : end) - first};
 }
 
-/* Integer widths: all b offsets of a width b make its mean mask exact. Where s draws have enough of
- * a width for that, s (k(b+1) - 2 k(b) + k(b-1)) >= 1, i.e. for ALiBi b <= sigma ln(s / sigma^2),
- * and b <= s^0.46, its samples form strata of b. Returns the largest such b, 0 if there is none. */
+/* Integer widths: the mean mask over all b offsets of a width b is exact. The samples of width b
+ * form strata of b members where s draws have b or more of them, s (k(b+1) - 2 k(b) + k(b-1)) >= 1
+ * (for ALiBi b <= sigma ln(s / sigma^2)), and b <= s^0.46. Returns the largest such b, 0 if there
+ * is none. */
 static int64_t exact_width(const plsh_partition *set) {
     const plsh_decay *decay = &set->decay;
     if (set->scheme != PLSH_SCHEME_INTEGER || decay->kind != PLSH_DECAY_ALIBI || decay->limit != 0)
@@ -185,7 +191,7 @@ static place place_by_width(const plsh_partition *set, int64_t sample) {
     int64_t begin = width_begin(set, b), end = b > 1 ? width_begin(set, b - 1) : set->samples;
     /* b >= 1: width_begin(0) is the number of samples. */
     int64_t k = (sample - begin) / (b > 0 ? b : 1), first = begin + k * b;
-    /* Beyond the numbers of the other strata. */
+    /* Beyond the indices of the other strata. */
     uint64_t stratum = UINT64_C(1) << 40 | (uint64_t)first;
     return (place){.stratum = stratum,
                    .pair = k & 1 ? stratum - (uint64_t)b : stratum,
@@ -207,8 +213,8 @@ static void strata_add(plsh_strata *strata, int64_t members) {
     if (members > strata->largest) strata->largest = members;
 }
 
-/* Of the samples of one width b all strata but the last have b members of width b exactly (the last
- * may hold quantiles of width b - 1, or be smaller); for b = 1 M is the identity anyway. */
+/* Of the strata of width b, all but the last have exactly b members of width b. The last may hold
+ * quantiles of width b - 1, or be smaller. For b = 1 the mask is the identity in any case. */
 plsh_strata plsh_draw_strata(const plsh_partition *set) {
     const int64_t s = set->samples, q = strata_count(s), widest = exact_width(set);
     int64_t end = widest > 0 ? width_begin(set, widest) : s;

@@ -3,7 +3,7 @@
  * binning and integer draws are grids: label(i) = floor((i - c) / b). Here b and c are fixed-point
  * numbers with `shift` fraction bits, so labels and edges are exact integer arithmetic at any
  * 64-bit position, the same on every machine for the same b and c, and the next edge is an addition
- * and a shift. What libm has to do with b: docs/mathematics.md, section 2. */
+ * and a shift. How b depends on libm: docs/mathematics.md, section 2. */
 #ifndef PLSH_PARTITION_DRAW_H
 #define PLSH_PARTITION_DRAW_H
 
@@ -21,23 +21,23 @@ typedef struct plsh_draw {
 /* Fraction bits of the draws of a binning or integer set. */
 int plsh_draw_shift(const plsh_partition *set);
 
-/* Draw `sample` of a binning or integer set. A fraction of a microsecond: attention and the norms
- * keep a table of them. */
+/* Draw `sample` of a binning or integer set. Takes a fraction of a microsecond, so attention and
+ * the norms keep a table of draws. */
 plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample);
 
 /* The draws first .. first + count - 1, the same bits, several times faster. */
 void plsh_draw_fill(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
                     int64_t *offset);
 
-/* The random words number `index` of a set, for one purpose; the axes differ in the key. */
+/* The random words number `index` of a set, for one purpose. Axes have different keys. */
 plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, uint64_t index);
 
-/* Which member of the design serves as this sample: the axes of a product must not take their
- * strata in the same order, so axis 1, 2, .. permute the samples. */
+/* The member of the design that this sample uses. The axes of a product must not use their strata
+ * in the same order, so axes 1, 2, .. permute the samples. */
 int64_t plsh_partition_place(const plsh_partition *set, int64_t sample);
 
-/* The strata of a stratified binning or integer set, but for those whose mean mask is exact
- * whatever was drawn: how many, and how many samples the largest has. */
+/* The strata of a stratified binning or integer set, without those whose mean mask is exact for any
+ * draw: their number, and the samples of the largest. */
 typedef struct plsh_strata {
     int64_t count, largest;
 } plsh_strata;

@@ -29,7 +29,7 @@ static plsh_status check(const plsh_grid *grid, int64_t sample, int64_t n, plsh_
         if (status) return status;
         if (set->scheme == PLSH_SCHEME_LABELS || set->axis != (uint32_t)a)
             return plsh_fail(error, PLSH_STATUS_INVALID,
-                             "axis %d of the grid is not one made by plsh_grid_make", a);
+                             "axis %d of the grid was not made by plsh_grid_make", a);
         if (sample < 0 || sample >= set->samples)
             return plsh_fail(error, PLSH_STATUS_INVALID, "sample is %lld; axis %d has %lld",
                              (long long)sample, a, (long long)set->samples);
@@ -37,7 +37,7 @@ static plsh_status check(const plsh_grid *grid, int64_t sample, int64_t n, plsh_
     return PLSH_STATUS_OK;
 }
 
-/* Where a token's block begins on every axis: equal corners, equal blocks. */
+/* The corner of a token's block: its begin on every axis. Equal corners mean equal blocks. */
 typedef struct corner {
     int64_t x[PLSH_GRID_AXES];
 } corner;

@@ -12,7 +12,7 @@
  * after this. */
 enum { PURPOSE_CUTS = 16 };
 
-/* More draws than this is a mistake; it also keeps products of two counts in 64 bits. */
+/* The most draws of a set. Products of two counts then fit into 64 bits. */
 static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 
 /* A block of cuts is found by walking to its ends. */
@@ -100,8 +100,8 @@ plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-/* A permutation of 0 .. s-1, another one for every key: a Feistel network on the next even number
- * of bits, walked until it comes back below s. */
+/* A permutation of 0 .. s-1 that depends on the key: a Feistel network on the next even number of
+ * bits, applied until the result is below s (cycle walking). */
 static uint64_t permuted(uint64_t place, uint64_t s, uint64_t key) {
     int half = 1;
     while (s > UINT64_C(1) << 2 * half) half++;
@@ -111,16 +111,17 @@ static uint64_t permuted(uint64_t place, uint64_t s, uint64_t key) {
             uint64_t right = place & mask, mixed = (right ^ key) * UINT64_C(0x9e3779b97f4a7c15);
             mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93);
             place = right << half | ((place >> half ^ mixed >> 32) & mask);
-            key = key >> 16 | key << 48; /* after four rounds what it was */
+            key = key >> 16 | key << 48; /* rotated by 64 bits after four rounds, so every walk uses
+                                            the same key */
         }
     } while (place >= s);
     return place;
 }
 
-/* Is the gap between gap and gap + 1 cut in this draw? stratified: the s uniforms of a gap are
- * equispaced, so that nearly the same number of draws cuts at every gap, and shuffled anew at every
- * gap: in one order for all, two gaps would be cut in the same draws however many there are. Gaps
- * stay independent within a draw, so its law is unchanged. */
+/* Is the gap between gap and gap + 1 cut in this draw? stratified: the s uniform numbers of a gap
+ * are equispaced, so that nearly the same number of draws cuts at every gap. Every gap permutes
+ * them in its own way; with one order for all, any two gaps would be cut in the same draws. Within
+ * a draw gaps remain independent, so its law is unchanged. */
 static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
     const uint64_t s = (uint64_t)set->samples;
     const double cut = -expm1(-1 / set->decay.a) * 0x1p64;

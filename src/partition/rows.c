@@ -28,7 +28,7 @@ void plsh_rows_close(plsh_rows *rows) {
     rows->ending = rows->count = NULL;
 }
 
-/* Moves on by one chunk, and the histogram with it. */
+/* Moves to the next chunk and shifts the histogram accordingly. */
 static plsh_status next_chunk(plsh_rows *rows, plsh_error *error) {
     const int64_t passed = rows->blocks.rows, kept = rows->window - passed;
     plsh_status status = plsh_blocks_next(&rows->blocks, error);
@@ -40,7 +40,7 @@ static plsh_status next_chunk(plsh_rows *rows, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* The blocks that begin in chunk row i join the histogram of ends. */
+/* Adds the blocks that begin in chunk row i to the histogram of ends. */
 static void add_blocks(plsh_rows *rows, int64_t i) {
     const plsh_blocks *blocks = &rows->blocks;
     for (uint32_t b = blocks->first[i]; b < blocks->first[i + 1]; b++) {

@@ -1,9 +1,9 @@
 /* partition: the rows of M~ as step functions, one after the other.
  *
- * Row i of s M~ falls from s at j = i to 0 on either side; the matrix is symmetric, so the right
- * side is the whole story. A row differs from the one before only by the blocks that begin in it:
- * the histogram of the current blocks' ends changes there, and its running sum is the row.
- * O(1) per block and O(reach) per row, O(s + reach) memory for grids. */
+ * Row i of s M~ falls from s at j = i to 0 on either side. The matrix is symmetric, so only the
+ * right side is kept. A row differs from the row before only by the blocks that begin in it. They
+ * change the histogram of the ends of the current blocks; the running sum of the histogram is the
+ * row. O(1) per block and O(reach) per row, O(s + reach) memory for grids. */
 #ifndef PLSH_PARTITION_ROWS_H
 #define PLSH_PARTITION_ROWS_H
 

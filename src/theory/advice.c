@@ -7,9 +7,9 @@
 #include <stdio.h>
 
 /* The measured law: in 99 of 100 sets ||L* - M~|| / coth(1/(2 sigma)) was at most c s^-alpha, for
- * every sigma from 0.5 to 256, n = 1024 and 4096 (integer and stratified: 16384) and s from 4 to
- * 4096 (cuts: 1024, and to 256); beyond it is extrapolated. experiments/bounds measures and fits
- * it. */
+ * every sigma from 0.5 to 256. Measured for n = 1024 and 4096 (integer and stratified also 16384;
+ * cuts 1024) and s from 4 to 4096 (cuts: to 256); extrapolated beyond. experiments/bounds measures
+ * and fits it. */
 typedef struct measured_law {
     double c, alpha;
 } measured_law;
@@ -22,15 +22,15 @@ static const measured_law laws[3][2] = {
     [PLSH_SCHEME_CUTS] = {[PLSH_DESIGN_IID] = {2.89, 0.5}, [PLSH_DESIGN_STRATIFIED] = {2.51, 0.5}},
 };
 
-/* `most` is the number of the theorem, which is always enough for independent draws. */
+/* `most` is the number of the theorem, which is enough for independent draws. */
 static int64_t measured_samples(plsh_scheme scheme, plsh_design design, double eps, int64_t most) {
     const measured_law *law = &laws[scheme][design];
     int64_t s = plsh_samples_round(pow(law->c / eps, 1 / law->alpha));
     return design == PLSH_DESIGN_IID && s > most ? most : s;
 }
 
-/* Pairs at a distance t: 1 - t/n per query and side, on average over 0 .. n-1. The union of s
- * blocks has those with a probability of 1 - (1 - k(t))^s. Summed in steps of sigma / 256. */
+/* A query has on average 1 - t/n keys at distance t on each side. The union of s blocks holds such
+ * a pair with probability 1 - (1 - k(t))^s. Summed in steps of sigma / 256. */
 static double union_pairs(int64_t n, double sigma, int64_t s) {
     const double step = fmax(1, floor(sigma / 256)), count = (double)n;
     double sum = 0, t = 1;
@@ -49,8 +49,8 @@ static double window_pairs(int64_t n, int64_t window) {
     return w - w * (w + 1) / (2 * (double)n);
 }
 
-/* Beyond w keys on each side lie at most 2 q^(w+1) / (1 - q) of a row; coth is (1 + q) / (1 - q).
- */
+/* The keys beyond w on each side have at most 2 q^(w+1) / (1 - q) of a row; coth is (1 + q) / (1 -
+ * q). */
 static int64_t window_for(int64_t n, double sigma, double eps) {
     double w = ceil(sigma * (log(2 / eps) - log1p(exp(-1 / sigma)))) - 1;
     return w < 0 ? 0 : w < (double)(n - 1) ? (int64_t)w : n - 1;
@@ -78,7 +78,7 @@ static void choose(const plsh_advice_case *of, plsh_advice *advice) {
     if (advice->window >= of->n - 1) {
         advice->method = "dense";
         snprintf(advice->reason, sizeof advice->reason,
-                 "no window short of all %lld keys has this error, and plsh scores %.4g pairs",
+                 "no window below all %lld keys has this error, and plsh scores %.4g pairs",
                  (long long)of->n, advice->pairs_plsh);
     } else if (advice->pairs_plsh < advice->pairs_window) {
         advice->method = "plsh";
@@ -88,7 +88,8 @@ static void choose(const plsh_advice_case *of, plsh_advice *advice) {
     } else {
         advice->method = "window";
         snprintf(advice->reason, sizeof advice->reason,
-                 "%lld keys %s leave out %.2g for certain; the union of %lld blocks is %.4g pairs",
+                 "%lld keys %s leave out at most %.2g of the norm; the union of %lld blocks has "
+                 "%.4g pairs",
                  (long long)advice->window, of->causal ? "back" : "on each side", of->eps, s,
                  advice->pairs_plsh);
     }

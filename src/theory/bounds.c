@@ -35,8 +35,8 @@ double plsh_minimise(double (*f)(const void *context, double x), const void *con
 
 /* ---- spectral norm --------------------------------------------------------------------------- */
 
-/* Both signs of M~ - L* have at frequency theta at most the exponent s v theta^2 / (2 (1 - kappa
- * theta)). */
+/* For both signs of M~ - L* the logarithm of the moment generating function at theta is at most s v
+ * theta^2 / (2 (1 - kappa theta)). */
 typedef struct spectral_rate {
     double v, kappa;
 } spectral_rate;
@@ -49,8 +49,9 @@ static bool rate_of(double sigma, spectral_rate *rate) {
     return true;
 }
 
-/* Legendre's transform of v x^2 / (2 (1 - kappa x)) at eps, (v / kappa^2) (1 + u - sqrt(1 + 2 u)),
- * u = kappa eps / v, without its cancellation: eps^2 / (2 v) (2 / (1 + sqrt(1 + 2 u)))^2. */
+/* The Legendre transform of v x^2 / (2 (1 - kappa x)) at eps is (v / kappa^2) (1 + u - sqrt(1 + 2
+ * u)), u = kappa eps / v. Written without cancellation: eps^2 / (2 v) (2 / (1 + sqrt(1 + 2
+ * u)))^2. */
 static double exponent_at(const spectral_rate *rate, double eps) {
     double root = sqrt(rate->v) + sqrt(rate->v + 2 * rate->kappa * eps);
     return 2 * (eps / root) * (eps / root);
@@ -130,7 +131,7 @@ double plsh_block_bound(double sigma, int64_t s, double delta) {
 }
 
 /* A block of more than x + 1 positions in 0 .. n-1 begins at 0 or after a cut, and then x gaps are
- * not cut: s (1 + (n - 1) (1 - q)) q^x. */
+ * not cut: Pr <= s (1 + (n - 1) (1 - q)) q^x. */
 double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta) {
     if (n < 1 || !(sigma > 0 && sigma < INFINITY) || s < 1 || !plsh_is_probability(delta))
         return NAN;
@@ -138,7 +139,8 @@ double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta) {
     return 1 + sigma * (log((double)s * begins) - log(delta));
 }
 
-/* ---- all of one set -------------------------------------------------------------------------- */
+/* ---- all bounds of one set
+ * -------------------------------------------------------------------------- */
 
 static double block_of(const plsh_partition *set, int64_t n, double delta) {
     const double sigma = set->decay.a;
@@ -161,7 +163,7 @@ plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
     const double sigma = set->decay.a;
     *bounds = (plsh_bounds){NAN, NAN, plsh_max_certain(set), false, NAN};
     bounds->max_certain = !isnan(bounds->max);
-    if (independent) { /* no entry of either is outside of 0 .. 1 */
+    if (independent) { /* all entries of both lie in 0 .. 1 */
         bounds->max = fmin(1, plsh_max_error(n, set->samples, delta));
         bounds->max_certain = bounds->max >= 1 || n == 1;
     }

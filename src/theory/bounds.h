@@ -9,8 +9,8 @@ static inline bool plsh_is_probability(double delta) { return delta > 0 && delta
 /* A number of samples: rounded up, at least 1, INT64_MAX where it is too large. */
 int64_t plsh_samples_round(double s);
 
-/* The least value of f on [low, high] (golden section), where f falls and then rises; in any case
- * a value that f takes. */
+/* The least value of f on [low, high] (golden section), if f falls and then rises. For other f some
+ * value of f. */
 double plsh_minimise(double (*f)(const void *context, double x), const void *context, double low,
                      double high);
 

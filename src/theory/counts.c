@@ -21,7 +21,7 @@ typedef struct scan {
 /* ---- grids: by diagonals ----------------------------------------------------------------------
  */
 
-/* The least and the largest entry of a diagonal: k is the same for all of them. */
+/* The least and the largest entry of a diagonal: k(t) is the same for all its entries. */
 PLSH_CLONES static void extremes(const int32_t *narrow, const int32_t *wide, int64_t count,
                                  int32_t *least, int32_t *most) {
     int32_t low = INT32_MAX, high = 0;
@@ -34,7 +34,7 @@ PLSH_CLONES static void extremes(const int32_t *narrow, const int32_t *wide, int
     *most = high;
 }
 
-/* A grid wider than n is cut: far from the diagonal it has nothing, and the band no room. */
+/* A grid wider than n is cut off at n: beyond, there are no entries, and the band has no room. */
 static void band_diagonal(const plsh_band *band, const plsh_diagonals *narrow) {
     if (narrow->t >= band->width) return;
     float *out = band->entry + narrow->begin * band->width + narrow->t;
@@ -129,9 +129,9 @@ static int64_t count_ranges(int64_t n, int threads) {
 typedef struct all_ranges {
     const scan *scan;
     int64_t ranges;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     double most;
-    int64_t failed; /* the first range that did, otherwise `ranges`; with its error */
+    int64_t failed; /* the first range that failed, otherwise `ranges`; and its error */
     plsh_status status;
     plsh_error error;
 } all_ranges;

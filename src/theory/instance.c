@@ -33,7 +33,7 @@ static plsh_instance measure_row(const instance *in, int64_t i, double *score) {
         kept += a * in->weight[j < i ? i - j : j - i];
         variation += a * in->variation[j < i ? i - j : j - i];
     }
-    /* A row all of whose keys are so far that their weights vanish has no P*: 0 of 0. */
+    /* If all weights of a row underflow to 0, its P* is 0 / 0 and undefined. */
     return (plsh_instance){squares / (sum * sum), kept / sum,
                            kept > 0 ? variation / kept : INFINITY};
 }

@@ -1,10 +1,10 @@
 /* theory: the spectral bound with its integral over the frequencies, by quadrature.
  *
  * For independent draws and theta < 1/sigma (theta may be negative),
- *     E tr exp(theta s (M~ - L*)) <= n m(theta), m = the mean of exp(s g(omega)) over omega in
- * [0, pi], with a = sin^2(omega/2) / sinh^2(1/(2 sigma)), F = coth(1/(2 sigma)), K = E e^(theta b):
- *     g = ln(1 + ln(1 + a (K - 1) / (1 + a)) / a) - theta F / (1 + a).
- * docs/mathematics.md, section 11. Every theta gives a bound, so the search need not be exact. */
+ *     E tr exp(theta s (M~ - L*)) <= n m(theta), m is the mean of exp(s g(omega)) over omega in [0,
+ * pi], with a = sin^2(omega/2) / sinh^2(1/(2 sigma)), F = coth(1/(2 sigma)), K = E e^(theta b): g =
+ * ln(1 + ln(1 + a (K - 1) / (1 + a)) / a) - theta F / (1 + a). docs/mathematics.md, section 11.
+ * Every theta gives a bound, so the search need not be exact. */
 #include "theory/bounds.h"
 
 #include <math.h>
@@ -15,15 +15,15 @@ typedef struct spectral_integral {
     double sigma, s;
     double tail;          /* q / (1 - q) = 1 / (e^(1/sigma) - 1) */
     double norm;          /* F */
-    double level;         /* what the logarithm of m is added to: ln(2n / delta) or ln n */
-    double sign;          /* of the eigenvalues that are bounded */
-    double begin;         /* a theta near the best one */
+    double level;         /* is added to ln m: ln(2n / delta) or ln n */
+    double sign;          /* sign of the eigenvalues that are bounded */
+    double begin;         /* a theta near the optimum */
     double a[NODES];      /* of the nodes, */
     double weight[NODES]; /* and their weights, which add up to 1 */
 } spectral_integral;
 
-/* Gauss and Legendre's rule of 8 points on panels of equal length in x, omega = S sinh(x): the
- * integrand changes at omega = S, the width of L*'s symbol, and falls off beyond. */
+/* Gauss-Legendre quadrature with 8 points on panels of equal length in x, omega = S sinh(x). S is
+ * the width of L*'s symbol: the integrand varies on that scale and decays beyond. */
 static void place_nodes(spectral_integral *in) {
     static const double at[POINTS / 2] = {0.18343464249564981, 0.52553240991632899,
                                           0.79666647741362674, 0.96028985649753623};
@@ -73,7 +73,7 @@ static double log_mean(const spectral_integral *in, double theta) {
     return top + log(sum);
 }
 
-/* theta from z, z = 0 the begin: positive ones stay below 1/sigma. */
+/* theta from z, where z = 0 is the start of the search. A positive theta stays below 1/sigma. */
 static double theta_at(const spectral_integral *in, double z) {
     double scaled = in->begin * exp(z);
     return in->sign > 0 ? scaled / (1 + in->sigma * (scaled - in->begin)) : -scaled;
@@ -96,14 +96,15 @@ static double both_sided(const void *context, double z) {
     return (in->level + top + log(exp(up - top) + exp(down - top))) / (in->s * theta);
 }
 
-/* ln(m(theta) exp(-s theta eps)); the eps stands in level. */
+/* ln(m(theta) exp(-s theta eps)); `level` holds eps. */
 static double one_tail(const void *context, double z) {
     const spectral_integral *in = context;
     double theta = theta_at(in, z);
     return log_mean(in, theta) - in->s * fabs(theta) * in->level;
 }
 
-static const double REACH = 4; /* the best theta is within e^4 of the closed form's */
+static const double REACH =
+    4; /* the best theta is within a factor e^4 of that of the closed form */
 
 /* The theta that is best in the closed form: 1 / (kappa + sqrt(v / (2 l / s))), kappa >= sigma. */
 static double best_theta(double sigma, double l, double s) {
@@ -141,7 +142,7 @@ double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, double ep
     if (!(eps > 0) || !prepare_integral(&in, n, sigma, s)) return NAN;
     double closed = plsh_spectral_tail(n, sigma, s, eps);
     if (isinf(eps)) return 0;
-    /* The closed form's theta at the l whose error is eps. */
+    /* The theta of the closed form at the l whose error is eps. */
     double l = log(2 * (double)n) - log(fmax(closed, 0x1p-1022));
     in.level = eps;
     in.begin = best_theta(sigma, l, in.s);

@@ -13,7 +13,7 @@ typedef double lanes __attribute__((vector_size(64), aligned(8)));
 typedef float singles __attribute__((vector_size(32), aligned(4)));
 enum { LANES = 8 };
 
-/* Entries or blocks below which a second thread costs more than it brings. */
+/* Below so many entries or blocks a second thread costs more than it saves. */
 enum { WORTH_A_TEAM = 500000 };
 
 static void prefix_sums(const double *x, int64_t n, double *prefix) {
@@ -43,7 +43,7 @@ static inline void free_block(const double *p, double *d, int64_t begin, int64_t
     d[end] -= sum;
 }
 
-/* The edges c, c + b, .. of a grid; n and the width leave a bit in 64. */
+/* The edges c, c + b, .. of a grid. n plus the width fits into 63 bits. */
 static void free_grid(const plsh_operator *masks, int64_t m, double *d) {
     const uint64_t width = (uint64_t)masks->draws->width[m];
     const int shift = masks->draws->shift;
@@ -107,8 +107,8 @@ static plsh_status free_create(plsh_operator *masks, plsh_error *error) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Both ends of every block: counted in first[i + 2], then placed; when all are, every slot has
- * moved to the next one's first. */
+/* Both ends of every block are counted in first[i + 2], then placed at first[i + 1]. Once all are
+ * placed, first[i] is the first neighbour of i. */
 static plsh_status blocks_place(plsh_operator *masks, const plsh_blocks *blocks,
                                 plsh_error *error) {
     const int64_t n = masks->n;
@@ -148,7 +148,7 @@ static plsh_status blocks_create(plsh_operator *masks, plsh_error *error) {
     return status;
 }
 
-/* sum of p_j over the neighbours; four sums, or each addition would wait for the last. */
+/* sum of p_j over the neighbours, in four sums: each addition has to wait for the one before it. */
 static double neighbour_sum(const double *p, const uint32_t *j, int64_t count) {
     double sum[4] = {0, 0, 0, 0};
     int64_t k = 0;
@@ -204,7 +204,7 @@ static plsh_status band_create(plsh_operator *masks, int64_t reach, double *max,
     return plsh_counts_scan(masks->draws, n, masks->threads, &band, max, error);
 }
 
-/* By address: a vector wider than the machine's has no agreed way of being passed. */
+/* By address: there is no calling convention for vectors wider than the machine's. */
 static double lane_sum(const lanes *sum) {
     const lanes s = *sum;
     return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
@@ -347,8 +347,8 @@ static bool choice_fits(const plsh_operator_choice *choice, int64_t n, double bl
            (bytes <= limit && choice->narrow <= MAX_BANDED_SAMPLES);
 }
 
-/* The cheapest place to split a grid: the draws leave the band one after the other, the widest
- * first. Between draws of one floor(b) nothing is gained. */
+/* The cheapest place to split a grid. Draws are taken out of the band one after the other, the
+ * widest first. A split between draws of the same floor(b) saves nothing. */
 static plsh_operator_choice choose_split(const plsh_draws *draws, int64_t n, int64_t largest,
                                          double limit) {
     const double rows = ldexp((double)n, draws->shift);

@@ -29,14 +29,14 @@ void plsh_toeplitz_apply(const plsh_toeplitz *toeplitz, const double *x, double 
 
 /* ---- M~ --------------------------------------------------------------------------------------
  *
- * The mask of one draw is sum over its blocks [e, f) of 1_[e,f) 1_[e,f)^T. With prefix sums
- * p_i = x_0 + .. + x_{i-1} a block adds p_f - p_e to y_e .. y_{f-1}: to the difference d = y' it
- * adds p_f - p_e at e and the opposite at f. So every block is an edge {e, f} of a graph on 0..n,
- * and s y = cumulative sum of d,  d_i = sum over the neighbours j of i of (p_j - p_i). `free` finds
- * the edges anew in every product; `blocks` stores the neighbours; `banded` stores s M~ itself,
- * diagonal and above; `split` does that for the narrow draws alone, which have many blocks that
- * reach not far, and stores the neighbours of the others. The number of pieces that are summed up
- * is fixed, so that the result does not depend on the threads. */
+ * The mask of one draw is sum over its blocks [e, f) of 1_[e,f) 1_[e,f)^T. With prefix sums p_i =
+ * x_0 + .. + x_{i-1} a block adds p_f - p_e to y_e .. y_{f-1}: to the difference d = y' it adds p_f
+ * - p_e at e and the opposite at f. So every block is an edge {e, f} of a graph on 0..n, and s y =
+ * cumulative sum of d,  d_i = sum over the neighbours j of i of (p_j - p_i). `free` recomputes the
+ * edges in every product. `blocks` stores the neighbours. `banded` stores s M~ itself, diagonal and
+ * above. `split` does that for the narrow draws, which have many short blocks, and stores the
+ * neighbours of the others. The number of partial sums is fixed, so that the result does not depend
+ * on the threads. */
 
 enum { PLSH_OPERATOR_PIECES = 8 };
 
@@ -54,12 +54,12 @@ typedef struct plsh_operator {
     int64_t width; /* a multiple of 8, at least the largest block and 8 zeros */
     float *band;   /* [n][width], entry t of row i is s M~(i, i + t); 0 at t = 0 */
     double *padded;
-    /* free, banded: the pieces' own results */
+    /* free, banded: the partial sums */
     double *partial;
     int64_t partial_size;
 } plsh_operator;
 
-/* An operator as it is to be created. */
+/* The kind and size of an operator, before it is created. */
 typedef struct plsh_operator_choice {
     plsh_operator_kind kind; /* not AUTO */
     int64_t narrow;
@@ -72,8 +72,8 @@ typedef struct plsh_operator_choice {
 plsh_operator_choice plsh_operator_choose(const plsh_draws *draws, plsh_operator_kind kind,
                                           int64_t n, int64_t largest, size_t max_bytes);
 
-/* `draws` is borrowed. max, if not NULL, is set to the max norm of L* - M~ where there is a band:
- * it comes with the counts. */
+/* `draws` is borrowed. max, if not NULL, is set to the max norm of L* - M~ if there is a band: the
+ * same counts give both. */
 plsh_status plsh_operator_create(const plsh_draws *draws, const plsh_operator_choice *choice,
                                  int64_t n, int threads, plsh_operator *masks, double *max,
                                  plsh_error *error);

@@ -11,8 +11,9 @@
 
 #include <math.h>
 
-/* A is taken in cells, with the largest f of the cell: f falls, then rises, so at one of its ends.
- * Cells of sigma / 8 up to 2 sigma, then of a / 16; less than 1e-30 lies beyond the last. */
+/* A is grouped into cells, each with its largest f. f falls, then rises, so the largest is at one
+ * end of the cell. Cells of sigma / 8 up to 2 sigma, then of a / 16; the probability beyond the
+ * last is below 1e-30. */
 enum { CELLS = 128 };
 
 typedef struct row_law {
@@ -58,7 +59,7 @@ double plsh_row_error(int64_t n, double sigma, int64_t s, double delta) {
         return NAN;
     row_law law = {.s = (double)s, .level = log(2 * (double)n / delta)};
     make_law(&law, sigma);
-    /* Near the best theta: a row's square has the mean 1 / sinh(1/sigma). */
+    /* A theta near the optimum: the mean of a row's squared norm is 1 / sinh(1/sigma). */
     double v = 1 / sinh(1 / sigma), least = fmax(1.0 / 3, 0.5 * sqrt(sigma));
     law.begin = 1 / (sqrt(law.s * v / (2 * law.level)) + least);
     double longest = plsh_minimise(error_at, &law, -3, 3);

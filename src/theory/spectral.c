@@ -27,7 +27,7 @@ typedef void arpack_extract(int rvec, const char *howmny, const int *select, dou
                             int ldv, int *iparam, int *ipntr, double *workd, double *workl,
                             int lworkl, int *info);
 
-/* Never closed; read under the lock. */
+/* Functions of the library, which is never closed. Read under the lock. */
 static struct {
     arpack_iterate *dsaupd_c;
     arpack_extract *dseupd_c;
@@ -49,9 +49,10 @@ static plsh_status load_arpack(plsh_error *error) {
                      "install it (libarpack2 on Debian), or skip the spectral norm");
 }
 
-/* Vectors of the Krylov space. ARPACK looks at its result only when they are full, and most
- * matrices here are done after about 25 products: few where a product is dear; where it is cheaper
- * than the orthogonalisation, many, which saves the hard cases (s = 1) half of their products. */
+/* Vectors of the Krylov space. ARPACK tests for convergence only when the space is full, and most
+ * matrices here need about 25 products. So the space is small where a product is expensive. It is
+ * large where a product is cheaper than the orthogonalisation, which halves the products of the
+ * hard cases (s = 1). */
 enum { KRYLOV = 32, KRYLOV_DEAR = 16, DEAR_PER_ROW = 32 };
 
 typedef struct solver {
@@ -97,8 +98,8 @@ static void product(solver *self, const double *x, double *y) {
     self->products++;
 }
 
-/* A start vector that is a function of n alone, and whether L* - M~ sends it to nothing but
- * rounding: then the matrix is 0 (small sigma: both are the identity). */
+/* Fills in a start vector that depends on n alone. Returns whether L* - M~ maps it to rounding
+ * errors: then the matrix is 0 (for small sigma both are the identity). */
 static bool start(solver *self) {
     const plsh_stream stream = {.seed = 0x706c7368, .purpose = 1};
     double from = 0, to = 0;
@@ -109,7 +110,7 @@ static bool start(solver *self) {
     }
     product(self, self->residual, self->workd);
     for (int64_t i = 0; i < self->n; i++) to += self->workd[i] * self->workd[i];
-    return to > 0x1p-92 * from; /* 64 roundings of 2^-52 */
+    return to > 0x1p-92 * from; /* 64 rounding errors of 2^-52 */
 }
 
 static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
@@ -126,7 +127,7 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
         if (ido != 1 && ido != -1) break;
         if (self->products >= self->max_products)
             return plsh_fail(error, PLSH_STATUS_NO_CONVERGENCE,
-                             "the spectral norm did not settle to %g within %lld products; allow "
+                             "the spectral norm did not converge to %g within %lld products; allow "
                              "more or a larger tolerance",
                              self->tolerance, (long long)self->max_products);
         product(self, self->workd + ipntr[0] - 1, self->workd + ipntr[1] - 1);

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Where k(t) - constant has fallen below 2^-60: it adds nothing to a sum that holds k(0) = 1. */
+/* The distance at which k(t) - constant is below 2^-60, which changes no sum that holds k(0) =
+ * 1. */
 static int64_t reach_of(const plsh_decay *decay, double constant, int64_t n) {
     int64_t low = 0, high = n;
     while (low < high) {
@@ -59,7 +60,7 @@ void plsh_toeplitz_destroy(plsh_toeplitz *toeplitz) {
 }
 
 /* left_i = x_i + q left_{i-1}, right_i = q (x_{i+1} + right_{i+1}), y = left + right. The two
- * recursions run at once: each alone would wait for its own last result. */
+ * recursions are interleaved, because each step has to wait for the one before it. */
 static void recurse(double q, int64_t n, const double *x, double *y) {
     double left = 0, right = 0;
     memset(y, 0, (size_t)n * sizeof *y);

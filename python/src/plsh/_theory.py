@@ -180,7 +180,7 @@ class Advice:
     samples_theorem: int  #: enough with probability 1 - delta, proven for iid draws
     samples_paper: int  #: by the paper's constants
     samples_measured: int  #: enough in 99 of 100 sets of this scheme and design, as measured
-    window: int  #: keys on each side by which truncation has this error for certain
+    window: int  #: keys on each side with which truncation has at most this error
     pairs_per_query: float  #: of the method
     pairs_plsh: float
     pairs_window: float
