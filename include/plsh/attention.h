@@ -98,8 +98,8 @@ typedef struct plsh_forward {
     plsh_attention_dropout dropout; /* not together with a certificate */
 } plsh_forward;
 
-/* Finite inputs whose scores are in float's range give a finite output, however large the values
- * are. Gradients are sums of products of v and d_o, which may overflow. */
+/* Finite inputs whose scores are in float's range give a finite output, for values up to the
+ * largest float. Gradients are sums of products of v and d_o, which may overflow. */
 PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward *arrays,
                                        void *workspace, plsh_stats *stats, plsh_error *error);
 

@@ -1,7 +1,7 @@
 /* plsh/cache.h - decoding: the keys and values of the tokens so far, and attention over them.
  *
- * A cache holds one sequence for one layer. Each step appends the new tokens and attends for
- * them, causally, as if one forward pass over the whole sequence had been made:
+ * A cache holds one sequence for one layer. Each step appends the new tokens and attends for them,
+ * causally, as if one forward pass over the whole sequence had been made:
  *
  *     plsh_head head[8];
  *     plsh_heads_alibi(8, PLSH_METHOD_EXACT, head, NULL);
@@ -17,8 +17,8 @@
  * Keys that no head can reach any more are dropped: beyond the window for `window`, beyond the
  * oldest block that is still open for the sampled methods (O(sigma log s) tokens), beyond the block
  * for `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only the keys that its
- * bounds cannot rule out. A sampled or windowed head therefore decodes without end in constant
- * memory and time per token.
+ * bounds cannot rule out. A sampled or windowed head therefore decodes texts of any length in
+ * constant memory, with constant time per token.
  *
  * A language model has a cache for every layer and sequence. Layers run one after the other, so one
  * workspace serves them all (plsh_cache_workspace); sequences that decode together take their steps
@@ -104,9 +104,9 @@ PLSH_API plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh
                                            int64_t count, plsh_stats *stats, plsh_error *error);
 
 /* Bytes of workspace that any append, attend or step of up to `count` tokens in each of the caches
- * needs, however long they become. One workspace serves one call at a time, of any caches for which
- * it is large enough: all layers of a model. With it a step allocates nothing but pages for new
- * tokens, and for chunks of 32 tokens or more a plan. */
+ * needs, for any length of the caches. One workspace serves one call at a time, of any caches for
+ * which it is large enough: all layers of a model. With it a step allocates nothing but pages for
+ * new tokens, and for chunks of 32 tokens or more a plan. */
 PLSH_API plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences,
                                           int64_t count, size_t *bytes, plsh_error *error);
 

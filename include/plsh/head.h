@@ -107,9 +107,9 @@ PLSH_API plsh_status plsh_method_find(const char *name, plsh_method *method, pls
 PLSH_API bool plsh_method_is_sampled(plsh_method method);
 
 /* A head with a decay that passed plsh_decay_check, and defaults for the rest: integer stratified
- * partitions of 20 samples, seed 1, eps 2^-24, a window of 27 w (where ALiBi has faded to 2e-12)
- * and blocks of 2 w, both rounded up. w is sigma for ALiBi, otherwise the first distance at which
- * the decay has fallen to 1/e. */
+ * partitions of 20 samples, seed 1, eps 2^-24, a window of 27 w (where ALiBi is 2e-12) and blocks
+ * of 2 w, both rounded up. w is sigma for ALiBi, otherwise the first distance at which the decay
+ * has fallen to 1/e. */
 PLSH_API plsh_head plsh_head_default(plsh_method method, const plsh_decay *decay);
 
 /* heads[0..count): these defaults under the standard ALiBi slopes, partitions of head 0, 1, ... */
@@ -118,19 +118,20 @@ PLSH_API plsh_status plsh_heads_alibi(int64_t count, plsh_method method, plsh_he
 
 /* ---- Parts of a sequence ---------------------------------------------------- */
 
-/* Which keys can the queries at the positions queries.begin .. queries.end - 1 of a sequence of
- * `length` keys see? Known without looking at any data: the window's, the block's of `fixed`, the
- * union of all blocks of the sampled methods (a partition is a function of its seed), otherwise all
- * that causality leaves (also for auto, which is not resolved here, and for user labels whose
- * blocks are not contiguous). 0 <= begin <= end <= length; for begin == end the result is empty. */
+/* The keys that queries at the positions queries.begin .. queries.end - 1 of a sequence of `length`
+ * keys can see. They are known without the data: those of the window, of the block of `fixed`, of
+ * the union of all blocks for the sampled methods (a partition is a function of its seed);
+ * otherwise all that causality allows (also for auto, which is not resolved here, and for user
+ * labels whose blocks are not contiguous). 0 <= begin <= end <= length; for begin == end the result
+ * is empty. */
 PLSH_API plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length,
                                      plsh_range queries, plsh_range *keys, plsh_error *error);
 
 /* The same in rows, of one head of a descriptor (head = -1: of all) whose queries are all its keys:
- * the least range of rows that holds every key that the rows rows.begin .. rows.end - 1 can see, in
- * however many packed sequences they lie. A process that holds these rows of a longer text fetches
- * the other rows of this range. A call on its queries and these keys gives its part of the whole
- * result (plsh_extent_part, below). */
+ * the smallest range of rows that holds every key that the rows rows.begin .. rows.end - 1 can see,
+ * in all packed sequences that they belong to. A process that holds these rows of a longer text
+ * fetches the other rows of this range. A call on its queries and these keys gives its part of the
+ * whole result (plsh_extent_part, below). */
 PLSH_API plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head,
                                           plsh_range rows, plsh_range *keys, plsh_error *error);
 

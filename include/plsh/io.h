@@ -22,8 +22,8 @@ typedef struct plsh_file plsh_file;
 
 PLSH_API plsh_status plsh_file_create(plsh_file **out, const char *path, plsh_error *error);
 
-/* The same for a name that the program chose, not its user: a symbolic link of that name is
- * replaced by the file and never followed; what is neither a link nor a regular file is refused. */
+/* The same for a name chosen by the program rather than its user: a symbolic link of that name is
+ * replaced by the file and never followed. Anything else that is not a regular file is refused. */
 PLSH_API plsh_status plsh_file_create_own(plsh_file **out, const char *path, plsh_error *error);
 
 /* The path with its symbolic links followed; and the temporary file beside it that holds the bytes
@@ -52,21 +52,21 @@ PLSH_API plsh_status plsh_file_save_own(const char *path, const void *bytes, siz
  *
  * Nothing here follows a symbolic link below the path that it is given. */
 
-/* Makes a folder, whose entry reaches the disk; one that is there is fine. *made (may be NULL): was
- * it missing before? */
+/* Makes a folder and syncs its entry to the disk; an existing folder is fine. *made (may be NULL):
+ * was it missing before? */
 PLSH_API plsh_status plsh_folder_make(const char *path, bool *made, plsh_error *error);
 
-/* Removes a folder and all it holds. Of a symbolic link, `path` itself or below, the link is
- * removed and what it points to stays; so does what is on another file system. The folder is
- * renamed to PATH.PID-COUNT.old before anything of it is deleted: a process that is killed leaves a
- * folder that is whole, or one that no longer has its name. Fails where it cannot be renamed or the
- * rename does not reach the disk, and has deleted nothing then; what could not be deleted keeps the
- * name that ends in .old. A path that is not there is fine. */
+/* Removes a folder and all it holds. Symbolic links, `path` itself or below, are removed and not
+ * followed; other file systems mounted below are left alone. The folder is renamed to
+ * PATH.PID-COUNT.old before anything in it is deleted: a process that is killed leaves either the
+ * complete folder, or a partial one under the other name. If the rename fails or cannot be synced
+ * to the disk, nothing is deleted and the call fails. Files that could not be deleted stay in the
+ * folder whose name ends in .old. A missing path is fine. */
 PLSH_API plsh_status plsh_folder_remove(const char *path, plsh_error *error);
 
-/* Removes what a killed process left in `folder` under names that begin with `prefix`: regular
- * files and folders NAME.PID-COUNT.part, and folders NAME.PID-COUNT.old. No process may be at work
- * on such names. */
+/* Removes the leftovers of a killed process in `folder` whose names begin with `prefix`: regular
+ * files and folders NAME.PID-COUNT.part, and folders NAME.PID-COUNT.old. No running process may use
+ * such names. */
 PLSH_API void plsh_folder_clean(const char *folder, const char *prefix);
 
 /* ---- .npy ----

@@ -1,24 +1,24 @@
 /* plsh/mpi.h - attention over rows that are distributed over the ranks of an MPI communicator.
  *
- * One long text (or several packed ones) of n rows; rank r holds the rows splits[r] ..
- * splits[r+1] - 1 of q, k, v and o, and no others. Because a bias decays, a rank needs only those
- * rows of other ranks that are next to its own: a halo.
+ * One long text (or several packed ones) of n rows; rank r holds the rows splits[r] .. splits[r+1]
+ * - 1 of q, k, v and o, and no others. Because a bias decays, a rank needs only those rows of other
+ * ranks that are next to its own: a halo.
  *
  * Rows of k and v that a rank fetches from others, by method:
  *
- * - window, fixed, plsh, masks, mean: plsh_attention_reach, known without communication
- * - exact: ranks exchange the norms of their keys, tile by tile; each fetches as far as what lies
+ * - window, fixed, plsh, masks, mean: plsh_attention_reach, known without communication - exact:
+ * ranks exchange the norms of their keys, tile by tile; each fetches as far as what lies
  *   beyond may still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of what it holds:
  *   eps in all, as in one process. Of the 16 tiles of largest norm of each kv head, those that lie
  *   farther off but may matter (such as that of a text's first key, if all queries look at it) are
  *   fetched one by one, without the rows between, and merged
  * - dense, none: everything, one rank's rows at a time: in turn t, those of rank r - t (modulo
- * ranks), merged by their log-sum-exps. A rank never holds the rows of more than two others
- * - auto: as the method that it resolves to on the whole text
+ * ranks), merged by their log-sum-exps. A rank never holds the rows of more than two others - auto:
+ * as the method that it resolves to on the whole text
  *
- * Halos are fetched head by head, so that a head that fades soon costs little; they may be longer
- * than a neighbour's rows. Ranks may have no rows. Causal rows fetch from before, others from both
- * sides.
+ * Halos are fetched head by head, so that a head with a steep decay costs little; they may be
+ * longer than a neighbour's rows. Ranks may have no rows. Causal rows fetch from before, others
+ * from both sides.
  *
  * Simplest use, 8 heads of ALiBi on evenly distributed rows, [heads, own rows, dim]:
  *
@@ -77,9 +77,9 @@ typedef struct plsh_mpi_plan plsh_mpi_plan;
 
 /* Collective. `whole` describes the whole text. Only its layouts and `threads` are the rank's own
  * and may differ from rank to rank: the layouts are those of the rank's arrays (zeros: [heads, own
- * rows, dim] without gaps). Queries are all the keys (offsets of packed sequences, which may cross
- * ranks, are equal); or, where there is a single sequence, the last of them: then a rank holds the
- * queries of its rows, maybe none. `places` has to be NULL.
+ * rows, dim] without gaps). There is a query for every key (offsets of packed sequences, which may
+ * cross ranks, are equal); or, for a single sequence, for the last keys: then a rank holds the
+ * queries of its rows, if any. `places` has to be NULL.
  *
  * splits: ranks + 1 row numbers from 0 to keys, ascending (equal ones allowed); NULL:
  * plsh_mpi_split. The communicator is duplicated. Pointers are copied as by plsh_plan_create. */
@@ -129,16 +129,16 @@ PLSH_API plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, pls
 
 /* ---- Ranks that are lost ----------------------------------------------------- */
 
-/* MPI does not notice a rank that is stopped (SIGSTOP) or whose link is cut: ranks that wait for it
- * block without end. A watch is a thread on every rank that sends a byte to its neighbours a few
- * times in `seconds`, whatever the other threads do: a rank that computes for an hour counts as
- * alive. If a rank has not been heard of for `seconds`, the ranks that notice call `lost` from the
- * watch's thread; the first of them with a line that names the rank, the others with NULL:
+/* MPI does not notice a rank that is stopped (SIGSTOP) or unreachable: ranks that wait for it block
+ * forever. A watch is a thread on every rank that sends a byte to its neighbours a few times in
+ * `seconds`, independently of the other threads: a rank that computes for an hour counts as alive.
+ * If a rank has not been heard of for `seconds`, the ranks that notice call `lost` from the watch's
+ * thread; the first of them with a line that names the rank, the others with NULL:
  *
  *     rank 2 of 3: no sign of life for 60 s; stopped, or the link to it is cut
  *
  * (If `lost` is NULL the line goes to stderr.) Then they end the program with MPI_Abort, code 1. A
- * rank in an endless loop is not noticed.
+ * rank in an infinite loop is not noticed.
  *
  * Collective, both. Needs MPI_THREAD_MULTIPLE, otherwise PLSH_STATUS_UNSUPPORTED; 0 < seconds <=
  * 1e9. The communicator is duplicated. Stop it before MPI_Finalize: the call waits until all ranks

@@ -43,8 +43,8 @@ typedef struct plsh_ranks {
     plsh_status (*sum_end)(void *context, plsh_error *error);
     plsh_status (*sum)(void *context, double *numbers, size_t count, plsh_error *error);
 
-    /* The status of the first rank that failed, with its message and its number: of all ranks, or
-     * of the group. */
+    /* The status of the first rank that failed, with its message and number: among all ranks, or
+     * those of the group. */
     plsh_status (*agree)(void *context, bool group, plsh_status status, plsh_error *error);
 
     /* Sends bytes from rank `from` of the first group to the first rank of that group. */

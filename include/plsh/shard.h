@@ -84,13 +84,13 @@ typedef struct plsh_shard_unit {
     int outliers;
 } plsh_shard_unit;
 
-/* What a part tells the others of a unit that asks: its need and fetches. */
+/* What a part sends to the others for a unit with `asks`: its need and fetches. */
 typedef struct plsh_shard_need {
     plsh_range rows;
     int64_t outliers;
 } plsh_shard_need;
 
-/* What parts tell each other. The memory is the shard's. */
+/* What parts exchange. The shard owns the memory. */
 typedef struct plsh_shard_exchange {
     int root;                           /* the part that has the centre */
     int64_t centre_count;               /* kv_heads * head_dim */
@@ -104,14 +104,14 @@ typedef struct plsh_shard_exchange {
 } plsh_shard_exchange;
 
 typedef struct plsh_shard_options {
-    /* The whole text; its layouts are ignored. Queries are all the keys (offsets of packed
-     * sequences are equal); or, where there is a single sequence, the last of them. `places` is
-     * NULL, no head is `auto` (plsh_plan_head resolves it). */
+    /* The whole text; its layouts are ignored. There is a query for every key (offsets of packed
+     * sequences are equal); or, for a single sequence, for the last keys. `places` is NULL, no head
+     * is `auto` (plsh_plan_head resolves it). */
     const plsh_attention *whole;
     const int64_t *splits; /* parts + 1 rows from 0 to keys, ascending; NULL: plsh_shard_split */
     int parts, part;
-    /* Units have one kv head each, and `need` is all that they fetch: an outlier that matters makes
-     * it longer. For callers that attend to one range of rows. */
+    /* Units have one kv head each, and fetch the range `need` only: an outlier that matters extends
+     * it. For callers that attend to one range of rows. */
     bool one_range;
 } plsh_shard_options;
 

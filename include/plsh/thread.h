@@ -3,8 +3,8 @@
  * A process has one pool of threads, which all calls of libplsh, libplsh_lm and libplsh_mpi share.
  * Work is cut into chunks. Every free thread claims the next chunk, and so does the calling thread.
  * At the end the caller waits only for chunks that were claimed, never for a thread that has not
- * started: on a busy machine a descheduled thread costs its share of the speed and no more. Results
- * do not depend on the number of threads.
+ * started: on a busy machine a descheduled thread costs no more than its share of the speed.
+ * Results do not depend on the number of threads.
  *
  * Threads are created by the first call that needs them. If one cannot be created, calls run on
  * fewer. Threads without work wait actively for at most a millisecond, then sleep. They block all
@@ -47,9 +47,9 @@ PLSH_API const char *plsh_thread_default_source(void);
 typedef void (*plsh_thread_function)(void *context, int64_t chunk, int slot);
 
 /* Runs the chunks 0 to chunks - 1 on up to `threads` threads (plsh_thread_count of it) in any
- * order, and returns when all are done. From inside a chunk a job runs on the thread that asks for
- * it, with slot 0. A chunk must not fork a child that returns from it, end its thread, or leave by
- * longjmp. */
+ * order, and returns when all are done. A job that is started inside a chunk runs on the thread
+ * that starts it, with slot 0. A chunk must not fork a child that returns from it, end its thread,
+ * or leave by longjmp. */
 PLSH_API void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function,
                               void *context);
 

@@ -1,11 +1,11 @@
-/* head: how much work a method is, and what `auto` takes. */
+/* head: the predicted work of a method, and the choice of `auto`. */
 #include "head/auto.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* What a pair of `exact` costs more than one of `dense`: its bounds, and tiles that are not full.
- * Measured at n = 16384, d = 64: 1.05 to 1.2. */
+/* The cost of a pair of `exact` relative to a pair of `dense`: it includes the bounds, and tiles
+ * that are not full. Measured at n = 16384, d = 64: 1.05 to 1.2. */
 static const double EXACT_FACTOR = 1.15;
 
 /* The sum of k over the distances from t on, up to the longest sequence. */
@@ -46,8 +46,9 @@ static double union_reach(const plsh_auto_setting *setting, const plsh_decay *de
     return sum;
 }
 
-/* `exact` walks until the bound on the rest is eps of the row: the bound exceeds the truth by
- * |q| |k| scale, d scale for entries of variance 1, and the boxes take a part of that back. */
+/* `exact` walks until its bound on the remaining weight is eps of the row. The logarithm of the
+ * bound exceeds the truth by up to |q| |k| scale, which is d scale for entries of variance 1; boxes
+ * reduce this. */
 static double exact_reach(const plsh_auto_setting *setting, const plsh_head *head) {
     const double gap = 1.3 * (double)setting->head_dim * fabs(setting->scale);
     const double rounding = setting->piece + setting->group / 2.0;
@@ -66,7 +67,7 @@ double plsh_auto_keys(const plsh_auto_setting *setting, const plsh_head *head, p
     case PLSH_METHOD_EXACT: reach = exact_reach(setting, head); break;
     case PLSH_METHOD_PLSH: reach = labels ? all : union_reach(setting, decay, s) + group / 2; break;
     case PLSH_METHOD_MASKS:
-    case PLSH_METHOD_MEAN: /* one mask reaches as far as the decay sums up to */
+    case PLSH_METHOD_MEAN: /* the expected reach of one mask is the sum of the decay */
         return s * sides *
                (labels ? all / 2 : one_side(setting, tail(setting, decay, 1) + group / 2));
     default: return keys;
@@ -90,16 +91,16 @@ void plsh_auto_choose(const plsh_auto_setting *setting, plsh_head *head, char *r
         return;
     }
     head->method = exact * EXACT_FACTOR < dense ? PLSH_METHOD_EXACT : PLSH_METHOD_DENSE;
-    /* Not plsh: relative to sum A L, s independent masks are off by about 1.25 / sqrt(s) (ALiBi,
-     * equal scores: E|M~ - L| = sqrt(2 L (1 - L) / pi s)), and nothing bounds it beforehand. */
-    snprintf(
-        reason, reason_size,
-        "about %.3g keys per query by exact, %.3g by dense; no cheaper method keeps to eps %.2g "
-        "whatever the data are",
-        exact, dense, head->eps);
+    /* plsh is not considered: the relative error of s independent masks is about 1.25 / sqrt(s)
+     * (ALiBi, equal scores: E|M~ - L| = sqrt(2 L (1 - L) / pi s)), and for other data no bound is
+     * known beforehand. */
+    snprintf(reason, reason_size,
+             "about %.3g keys per query by exact, %.3g by dense; no cheaper method meets eps %.2g "
+             "for all data",
+             exact, dense, head->eps);
 }
 
-/* The distance from which on the decay is 0; INT64_MAX where it never is for good. */
+/* The distance from which on the decay is 0; INT64_MAX if there is none. */
 static int64_t end_of(const plsh_decay *decay) {
     if (plsh_decay_infinity(decay) > 0) return INT64_MAX;
     if (decay->kind == PLSH_DECAY_TRIANGLE) return (int64_t)ceil(decay->a);
@@ -109,15 +110,16 @@ static int64_t end_of(const plsh_decay *decay) {
     return (int64_t)end;
 }
 
-/* A decay that ends above zero leaves `exact` nothing to stop at; one that ends at zero, nothing to
- * find out. ALiBi underflows at 745 sigma, long after `exact` has stopped. */
+/* With a decay whose limit is above 0, `exact` can never stop: dense. With a decay that becomes 0,
+ * the window is known without the data: window. ALiBi underflows at 745 sigma, but `exact` stops
+ * long before that. */
 const char *plsh_auto_choose_any_length(plsh_head *head) {
     if (head->method != PLSH_METHOD_AUTO) return "";
     const plsh_decay *decay = &head->partition.decay;
     if (end_of(decay) < INT64_MAX) {
         head->method = PLSH_METHOD_WINDOW;
         head->window = end_of(decay);
-        return "window: the decay is 0 beyond it, so older keys are forgotten";
+        return "window: the decay is 0 beyond it, so older keys are dropped";
     }
     head->method = plsh_decay_infinity(decay) == 0 ? PLSH_METHOD_EXACT : PLSH_METHOD_DENSE;
     return head->method == PLSH_METHOD_EXACT

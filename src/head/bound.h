@@ -1,4 +1,4 @@
-/* head: the budget of `exact`, and who may spend which share of it.
+/* head: the budget of `exact`, and the shares of it that each place may use.
  *
  * Keys are left out of a row if together they weigh at most eps of what the row keeps. Some keys
  * weigh, at most,
@@ -27,7 +27,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#define PLSH_BOUND_EPS 0x1p-24 /* where a head says 0: float-exact */
+#define PLSH_BOUND_EPS 0x1p-24 /* what 0 stands for in a head: float-exact */
 
 typedef enum plsh_bound_share {
     PLSH_BOUND_HALF = -1, /* log2 */

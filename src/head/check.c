@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "head/bound.h"
 
-/* Times log2 e it is still a float. */
+/* Multiplied by log2 e it is still in float's range. */
 static const double SCALE_MAX = 1e38;
 
 static plsh_status check_range(const char *name, int64_t value, int64_t low, int64_t high,
@@ -47,7 +47,8 @@ plsh_status plsh_check_o_dtype(plsh_dtype dtype, plsh_error *error) {
 
 plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
                               int64_t dim, plsh_error *error) {
-    const int64_t most = INT64_C(1) << 58; /* elements: two such ways in bytes fit in 64 bits */
+    const int64_t most =
+        INT64_C(1) << 58; /* elements: the sum of two such distances in bytes fits in 64 bits */
     if (layout->head_stride == 0 && layout->row_stride == 0) {
         *layout = (plsh_layout){.head_stride = rows * dim, .row_stride = dim};
     }
@@ -60,7 +61,7 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
     }
     if (head < 0 || row < 0) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "strides of %s: head %lld, row %lld; they are not negative", name,
+                         "strides of %s: head %lld, row %lld; they must not be negative", name,
                          (long long)head, (long long)row);
     }
     bool rows_apart = rows <= 1 || row >= dim;
@@ -75,7 +76,7 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
     return PLSH_STATUS_OK;
 }
 
-/* Offsets of one array: they begin with 0, never fall, and end with `rows`. */
+/* Offsets of one array: they begin with 0, never decrease, and end with `rows`. */
 static plsh_status check_offsets(const char *name, const int64_t *offset, int64_t sequences,
                                  int64_t rows, plsh_error *error) {
     for (int64_t x = 0; x <= sequences; x++) {
@@ -83,7 +84,7 @@ static plsh_status check_offsets(const char *name, const int64_t *offset, int64_
         if (x == sequences) least = rows;
         if (offset[x] >= least && offset[x] <= most) continue;
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "%s[%lld] is %lld; offsets begin with 0, never fall and end with %lld",
+                         "%s[%lld] is %lld; offsets begin with 0, never decrease and end with %lld",
                          name, (long long)x, (long long)offset[x], (long long)rows);
     }
     return PLSH_STATUS_OK;
@@ -116,9 +117,10 @@ plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error) {
     }
     if (e->sequences < 0 || e->sequences > PLSH_ROWS_MAX ||
         (e->sequences > 0 && (!e->query_offsets || !e->key_offsets))) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "sequences is %lld; positive needs query_offsets and key_offsets",
-                         (long long)e->sequences);
+        return plsh_fail(
+            error, PLSH_STATUS_INVALID,
+            "sequences is %lld; with more than 0, query_offsets and key_offsets must be given",
+            (long long)e->sequences);
     }
     plsh_status status = PLSH_STATUS_OK;
     if (e->sequences) {
@@ -151,7 +153,7 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
     return PLSH_STATUS_OK;
 }
 
-/* One that attention can count: all of its draws are looked at, one after the other. */
+/* A partition for attention, which loops over all of its draws and counts them in floats. */
 static plsh_status check_partition(const plsh_partition *set, plsh_error *error) {
     plsh_status status = plsh_partition_check(set, error);
     if (status || set->samples <= PLSH_SAMPLES_MAX) return status;

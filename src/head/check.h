@@ -1,5 +1,5 @@
-/* head: is a descriptor one that can be run, and what do its zeros stand for? One answer for plans,
- * caches and shards, and so for all that is built on them. */
+/* head: checks of descriptors, and the defaults that zeros in them stand for. Plans, caches and
+ * shards all use these. */
 #ifndef PLSH_HEAD_CHECK_H
 #define PLSH_HEAD_CHECK_H
 
@@ -16,13 +16,13 @@ enum {
     (INT64_C(1) << 61) /* of a sequence; sums of a few of them fit in 64 bits                      \
                         */
 
-/* Is the decay left zero, as a head may that does not look at it? */
+/* Is the decay all zeros? A head that does not use its decay may leave it so. */
 static inline bool plsh_decay_is_unset(const plsh_decay *decay) {
     return decay->kind == PLSH_DECAY_ALIBI && decay->a == 0.0;
 }
 
-/* Does the head look at its decay? Labels are all that a sampled one needs: its decay may be
- * left zero, and then there is no certificate. */
+/* Does the head use its decay? A sampled head with labels does not need one: its decay may be
+ * zeros, and then there is no certificate. */
 static inline bool plsh_head_has_decay(const plsh_head *head) {
     if (plsh_decay_is_unset(&head->partition.decay) && plsh_method_is_sampled(head->method) &&
         head->partition.scheme == PLSH_SCHEME_LABELS) {
@@ -58,12 +58,12 @@ plsh_status plsh_check_o_dtype(plsh_dtype dtype, plsh_error *error);
 /* Head h of a checked shape as it runs: eps set, window and block no longer than any sequence. */
 plsh_head plsh_check_head(const plsh_shape *shape, int64_t h);
 
-/* Fills in a layout of zeros; refuses rows or heads that overlap, or run backwards. */
+/* Fills in a layout of zeros; refuses strides that are negative or make rows or heads overlap. */
 plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
                               int64_t dim, plsh_error *error);
 
-/* 0 <= queries <= keys <= PLSH_ROWS_MAX; and offsets that cut them into sequences of each of which
- * the same holds. With places there may be more queries than keys; positions are not negative. */
+/* 0 <= queries <= keys <= PLSH_ROWS_MAX; the same for each of the sequences that the offsets
+ * define. With places there may be more queries than keys; positions are not negative. */
 plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error);
 
 /* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans

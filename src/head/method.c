@@ -1,4 +1,4 @@
-/* head: the methods, and what a head does unless told otherwise. */
+/* head: the names of the methods, and the defaults of a head. */
 #include "head/check.h"
 
 #include <math.h>

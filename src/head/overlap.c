@@ -2,8 +2,8 @@
 #include "base/status.h"
 #include "head/check.h"
 
-/* `heads` times `rows` runs of `width` bytes. Where runs are adjacent they are one: [heads, rows,
- * dim] without gaps is a single run, [rows, heads, dim] one per row. */
+/* `heads` times `rows` runs of `width` bytes. Adjacent runs are merged: [heads, rows, dim] without
+ * gaps is a single run, [rows, heads, dim] one per row. */
 typedef struct runs {
     int64_t begin, width, heads, head_step, rows, row_step;
 } runs;
@@ -30,15 +30,16 @@ static runs runs_of(const plsh_check_array *a) {
 /* x / y rounded down, y > 0. */
 static int64_t divide_down(int64_t x, int64_t y) { return x / y - (x % y < 0); }
 
-/* gap is the way from the first row of a to the first of b. Row i of a and row j of b share memory
- * where -width_b < gap + (j - i) step < width_a: is there such a j - i? */
+/* gap is the distance in bytes from the first row of a to the first of b. Row i of a and row j of b
+ * share memory where -width_b < gap + (j - i) step < width_a: is there such a j - i? */
 static bool rows_meet(const runs *a, const runs *b, int64_t gap) {
     const int64_t end_a = (a->rows - 1) * a->row_step + a->width;
     const int64_t end_b = gap + (b->rows - 1) * b->row_step + b->width;
     if (gap >= end_a || end_b <= 0) return false;
     if (a->rows == 1 && b->rows == 1) return true;
     const int64_t step = a->rows > 1 ? a->row_step : b->row_step;
-    if (b->rows > 1 && b->row_step != step) return true; /* rows of two lengths: not told apart */
+    if (b->rows > 1 && b->row_step != step)
+        return true; /* rows of different strides: assumed to overlap */
     int64_t least = divide_down(-b->width - gap, step) + 1;
     int64_t most = divide_down(a->width - gap - 1, step);
     if (least <= -a->rows) least = 1 - a->rows;
@@ -71,8 +72,8 @@ plsh_status plsh_check_overlap(const plsh_check_array *arrays, int count, plsh_e
             const runs of_b = runs_of(b);
             if (!runs_meet(&of_a, &of_b)) continue;
             return plsh_fail(error, PLSH_STATUS_INVALID,
-                             "%s and %s share memory; what is written needs memory of its own",
-                             b->name, a->name);
+                             "%s and %s share memory; an output needs memory of its own", b->name,
+                             a->name);
         }
     }
     return PLSH_STATUS_OK;

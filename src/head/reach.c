@@ -8,8 +8,8 @@
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Blocks are intervals, so none begins before that of the first query, nor ends after that of the
- * last. */
+/* Blocks are intervals: no block of a query begins before that of the first query, or ends after
+ * that of the last. */
 static plsh_range reach_sampled(const plsh_partition *set, plsh_range queries, int64_t length) {
     plsh_range reach = queries, block;
     if (set->scheme == PLSH_SCHEME_LABELS && !plsh_partition_contiguous(set, length))
@@ -65,7 +65,7 @@ plsh_status plsh_head_reach(const plsh_head *head, bool causal, int64_t length, 
 
 /* ---- Rows of packed sequences ---------------------------------------------------------------- */
 
-/* What one head of the rows sees, added to *keys. */
+/* Extends *keys by the keys that the rows see in one head. */
 static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_range rows, plsh_range *keys,
                             plsh_error *error) {
     const plsh_shape shape = plsh_attention_shape(a);

@@ -5,8 +5,8 @@
 #include "plsh/head.h"
 
 /* The keys of a sequence of `length` of them that queries at these positions may see, for methods
- * that do not sample; of a head that passed plsh_check_head. Queries may lie beyond the keys.
- * Tiles and decoding ask this for every step, so it is inline. */
+ * that do not sample; of a head that passed plsh_check_head. Queries may lie beyond the keys. It is
+ * inline because tiles and decoding call it in every step. */
 static inline plsh_range plsh_reach_visible(const plsh_head *head, bool causal, int64_t length,
                                             plsh_range queries) {
     plsh_range keys = {0, causal && queries.end < length ? queries.end : length}, near = keys;

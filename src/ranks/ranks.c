@@ -1,4 +1,4 @@
-/* ranks: who has which part of a batch, and whether all have the same inputs. */
+/* ranks: the part of a batch that each rank has, and a check that all have the same inputs. */
 #include "plsh/ranks.h"
 
 #include <string.h>
@@ -22,8 +22,8 @@ plsh_status plsh_ranks_agree_group(const plsh_ranks *ranks, plsh_status status, 
     return ranks ? ranks->agree(ranks->context, true, status, error) : status;
 }
 
-/* Others add zeros, so the sum is a broadcast of the first rank's numbers. Halves of a checksum are
- * exact in double. */
+/* The other ranks add zeros, so the sum is a broadcast of the first rank's numbers. A 64-bit
+ * checksum is sent as two halves, which doubles hold exactly. */
 plsh_status plsh_ranks_same(const plsh_ranks *ranks, const char *what, const void *items,
                             int64_t count, size_t size, plsh_error *error) {
     if (!ranks) return PLSH_STATUS_OK;

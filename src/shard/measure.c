@@ -1,4 +1,5 @@
-/* shard: what parts tell each other of their keys, and what a certificate adds for the rest. */
+/* shard: the summaries of keys that parts exchange, and the bound that a certificate adds for rows
+ * that are not fetched. */
 #include "shard/state.h"
 
 #include <math.h>
@@ -8,8 +9,8 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-/* A tile of keys has at least so many rows, and there are not many more than 32768 of them: a norm
- * of each goes to every part. */
+/* The least rows of a tile of keys. There are about 32768 tiles at most, because the norm of each
+ * tile goes to every part. */
 enum { TILE_ROWS = 128, TILES_MOST = 32768, CENTRE_ROWS = 64 };
 /* Where outliers are not fetched one by one, tiles are finer. */
 enum { ONE_RANGE_TILE_ROWS = 64 };
@@ -114,9 +115,10 @@ static plsh_layout layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
     return layout;
 }
 
-/* Any point would do; the mean of some keys of the first part that has rows is near those of all,
- * for a score's part q.c is the same for all keys of a row. From 128 rows on the first is not among
- * them: a key of large norm, which often is there, would move the mean. */
+/* The centre c. The bound holds for any c, and it is tight if c is near the mean of all keys: the
+ * part q.c of a score is the same for all keys of a row. c is the mean of some keys of the first
+ * part that has rows. From 128 rows on the first key is left out: it often has a large norm and
+ * would move the mean. */
 static void fill_centre(plsh_shard *shard) {
     const plsh_attention *a = &shard->whole;
     const plsh_shard_arrays *arrays = &shard->state->arrays;
@@ -248,10 +250,10 @@ static double value_range(const plsh_shard *shard, int64_t kv) {
     return widest;
 }
 
-/* A row of several parts: its first call's bound is for the keys of that call, whose weights have
- * become others. But each part p leaves out at most r_p <= eps D_p of the weight that it keeps, so
- * all of them at most eps of the row, and what is left out of a mean of values moves it by no more
- * than its share of their range:
+/* A row whose result is merged from several calls: the bound of a call is for its own keys, and
+ * merging changes their weights. But call p leaves out at most r_p <= eps D_p, D_p the weight that
+ * it keeps, so all calls together leave out at most eps of the row. Leaving out a share of a mean
+ * of values moves the mean by at most that share of their range:
  *     |o - o*| <= R sum r_p / (sum D_p + r_p) <= R eps. */
 static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
                          float *certificate) {
@@ -264,7 +266,7 @@ static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, i
     for (int64_t b = 0; b < f->spans; b++) {
         const double share = plsh_shard_rest(shard, unit, h, b);
         const bool merged = plsh_shard_is_merged(shard, unit, b);
-        if (share == 0 && !merged) continue; /* nothing left out, whatever the values */
+        if (share == 0 && !merged) continue; /* no key is left out */
         for (int64_t i = f->span[b].rows.begin; i < f->span[b].rows.end; i++) {
             float *at = &bound[i - own.begin];
             const double held =

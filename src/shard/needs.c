@@ -17,7 +17,8 @@ typedef enum side { LEFT, RIGHT } side;
 
 /* ---- Norms --------------------------------------------------------------------------------- */
 
-/* All of a rank's queries and keys pass here: in lanes, the same sum on every machine. */
+/* Runs over all queries and keys of a rank. Sums in a fixed number of lanes, so that the bits are
+ * the same on every machine. */
 enum { LANES = 8 };
 
 PLSH_CLONES static double square_of_floats(const float *x, const float *c, int64_t dim) {
@@ -50,7 +51,7 @@ static float norm_of(const plsh_shard *shard, int64_t kv, int64_t tile, int rank
     return f->exchange.norms[first * shard->whole.kv_heads + kv * tiles + tile - first];
 }
 
-/* The rows of other ranks before (after) the own ones, of the sequence that goes on here. */
+/* The rows of other ranks before (after) the own ones, in this sequence. */
 static plsh_range others(const plsh_shard *shard, plsh_range sequence, side where) {
     const plsh_range own = plsh_shard_own_rows(shard);
     const plsh_range all = {0, shard->whole.keys};
@@ -64,7 +65,7 @@ static plsh_range others(const plsh_shard *shard, plsh_range sequence, side wher
 /* ---- Outliers ------------------------------------------------------------------------------- */
 
 /* The tiles of largest norm of a unit that fades, the largest first, of equal ones the first. A
- * norm that is not finite is none: everything is fetched for it. */
+ * tile whose norm is not finite is not an outlier: it makes the unit fetch everything. */
 static void find_outliers(const plsh_shard *shard, plsh_shard_unit *unit) {
     const plsh_shard_state *f = shard->state;
     unit->outliers = 0;
@@ -92,7 +93,7 @@ static bool is_outlier(const plsh_shard_unit *unit, int64_t tile) {
     return false;
 }
 
-/* Does a span see outlier i as a part of its own? */
+/* Does a span fetch outlier i by itself? */
 static bool fetches(const plsh_shard *shard, const plsh_shard_unit *unit, int i, plsh_range rows) {
     const plsh_range queries = unit->outlier[i].queries;
     return (unit->fetches[shard->part] >> i & 1) && queries.begin <= rows.begin &&
@@ -107,9 +108,9 @@ bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, 
 
 /* ---- Maxima of norms ------------------------------------------------------------------------- */
 
-/* before[t]: the largest norm of a tile from the begin of the sequence that reaches into the own
- * rows to t, but for outliers. Where a tile belongs to two sequences it counts for both. after[t]
- * likewise. */
+/* before[t]: the largest norm of the tiles up to t, without outliers, counted from the begin of the
+ * sequence that reaches into the own rows. A tile that belongs to two sequences counts for both.
+ * after[t] likewise. */
 void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t kv) {
     plsh_shard_state *f = shard->state;
     if (f->spans == 0) return;
@@ -154,16 +155,17 @@ static view look(const plsh_shard *shard, int64_t h, int64_t b, side where) {
                   .where = where};
 }
 
-/* The log of what k sums up to, at most, over `count` rows whose nearest one is t away from the
- * nearest row of the span. A table may rise: so sum over all distances that a row of the span
- * has. */
+/* The log of an upper bound of the sum of k over `count` rows, the nearest of them at distance t
+ * from the span. A table need not decrease: then the sum is over all distances that any row of the
+ * span has. */
 static double log_decay(const view *v, int64_t t, int64_t count) {
     const bool falls = v->decay->kind != PLSH_DECAY_TABLE;
     return plsh_decay_log_tail(v->decay, t, falls ? count : count + plsh_range_size(v->rows) - 1);
 }
 
-/* The log of what the rows before tile `tile` (on the right: from it on) weigh relative to the
- * span's rows, at most. tile: one past the last that is left out, or the first. */
+/* The log of an upper bound of the weight of the rows before tile `tile` (on the right side: from
+ * it on), relative to the rows of the span. tile: one past the last tile that is left out, on the
+ * right the first. */
 static double log_rest(const view *v, int64_t tile, plsh_shard_most most) {
     const plsh_shard_state *f = v->shard->state;
     int64_t edge = f->tile_begin[tile], t, count;
@@ -194,8 +196,8 @@ static double log_outlier(const view *v, const plsh_shard_outlier *tile, plsh_sh
     return most.gap + most.norm * (double)tile->norm + log_decay(v, t, count) + 1e-6;
 }
 
-/* What a side may leave out of a row: a 16th of it are outliers, so that they hardly make ranges
- * longer. */
+/* The share of a row that a side may leave out. A 16th of it is for outliers, which is too little
+ * to lengthen ranges much. */
 typedef struct limits {
     double log_rest, log_outlier;
 } limits;
@@ -218,7 +220,7 @@ static int64_t needed_outliers(const plsh_shard_unit *unit, const view *left, co
     return needed;
 }
 
-/* The tile at which nothing of others is fetched. */
+/* The value of `tile` for which no foreign row is fetched. */
 static int64_t own_edge(const plsh_shard *shard, side where) {
     const plsh_shard_state *f = shard->state;
     return where == LEFT ? f->first_tile[shard->part] : f->first_tile[shard->part + 1];
@@ -246,7 +248,7 @@ static double dot(const plsh_shard *shard, int64_t h, int64_t query, int64_t key
     return sum;
 }
 
-/* log D of a row, at least. */
+/* A lower bound of log D of a row. */
 static double log_least(const plsh_shard *shard, int64_t h, int64_t row, plsh_range sequence) {
     const plsh_attention *a = &shard->whole;
     const plsh_range nearest = {row - NEAREST + 1, a->causal ? row + 1 : row + NEAREST};
@@ -285,8 +287,8 @@ static double own_norm(const plsh_shard *shard, int64_t kv) {
     return most;
 }
 
-/* D >= exp(scale q_i.k_i), so scale q.c - log D <= |scale q| max |k - c|: where that does, nobody
- * looks at single keys. */
+/* D >= exp(scale q_i.k_i), so scale q.c - log D <= |scale q| max |k - c|. If this bound is enough,
+ * single keys are not read. */
 static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
                                int64_t b, double norm_of_keys) {
     const plsh_shard_span *span = &shard->state->span[b];
@@ -361,8 +363,8 @@ static void want_head(plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
     for (int64_t b = 0; b < f->spans; b++) want(shard, unit, h, b, w);
 }
 
-/* An outlier next to the stretch, or not far from it for its length, makes it longer: a few more
- * rows are cheaper than a part of its own. */
+/* An outlier next to the range, or near it compared with its length, extends the range: a few more
+ * rows are cheaper than a separate fetch. */
 static void join_outliers(const plsh_shard *shard, const plsh_shard_unit *unit, wants *w) {
     const plsh_shard_state *f = shard->state;
     const plsh_range own = plsh_shard_own_rows(shard);
@@ -382,10 +384,11 @@ static void join_outliers(const plsh_shard *shard, const plsh_shard_unit *unit, 
     }
 }
 
-/* Which queries see none but the own rows in their first shard, and which see an outlier? */
+/* Sets `near`, the queries that see only own rows apart from outliers, and the queries that see
+ * each outlier. */
 static void find_queries(const plsh_shard *shard, plsh_shard_unit *unit, const wants *w) {
     const plsh_shard_state *f = shard->state;
-    int64_t before = 0, after = 0; /* the outliers in the stretch */
+    int64_t before = 0, after = 0; /* the outliers inside the range */
     for (int i = 0; i < unit->outliers; i++) {
         const int64_t tile = unit->outlier[i].tile;
         before |= (int64_t)(w->left <= tile && tile < own_edge(shard, LEFT)) << i;
@@ -436,8 +439,7 @@ void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit) {
     unit->near = plsh_range_common(unit->near, unit->reach_near);
 }
 
-/* Outliers of one side that a span has not seen, tiles first .. end - 1 being those that it has.
- */
+/* The outliers of one side that a span does not have; it has the tiles first .. end - 1. */
 static double rest_of_outliers(const view *v, const plsh_shard_unit *unit, int64_t first,
                                int64_t end, plsh_shard_most most) {
     double share = 0;
@@ -458,7 +460,7 @@ double plsh_shard_rest(const plsh_shard *shard, const plsh_shard_unit *unit, int
     const bool far = plsh_range_size(unit->near) == 0;
     const view left = look(shard, h, b, LEFT), right = look(shard, h, b, RIGHT);
     int64_t first = own_edge(shard, LEFT), end = own_edge(shard, RIGHT);
-    bool all_left = false, all_right = false; /* has it seen everything there? */
+    bool all_left = false, all_right = false; /* does it have all rows of that side? */
     if (far || rows.begin < unit->near.begin) {
         while (first > 0 && f->tile_begin[first - 1] >= need.begin) first--;
         all_left = need.begin <= left.others.begin;

@@ -14,7 +14,7 @@ static inline plsh_range plsh_range_common(plsh_range a, plsh_range b) {
     return (plsh_range){begin, end > begin ? end : begin};
 }
 
-/* The least range that holds both; an empty one holds nothing. */
+/* The smallest range that holds both. An empty range adds nothing. */
 static inline plsh_range plsh_range_hull(plsh_range a, plsh_range b) {
     if (plsh_range_size(a) == 0) return b;
     if (plsh_range_size(b) == 0) return a;

@@ -1,4 +1,5 @@
-/* shard: a text cut into parts, its heads in units, and what they need by the descriptor. */
+/* shard: a text in parts, its heads in units, and the rows that they need according to the
+ * descriptor. */
 #include "shard/state.h"
 
 #include <string.h>
@@ -89,9 +90,10 @@ static plsh_status split_rows(plsh_shard *shard, const int64_t *splits, plsh_err
         const int64_t at = splits ? splits[r] : plsh_shard_split(n, shard->parts, r);
         const int64_t least = r == 0 ? 0 : shard->rows[r - 1].begin, most = r == 0 ? 0 : n;
         if (at < (r == shard->parts ? n : least) || at > most)
-            return plsh_fail(error, PLSH_STATUS_INVALID,
-                             "splits[%d] is %lld; they begin with 0, never fall and end with %lld",
-                             r, (long long)at, (long long)n);
+            return plsh_fail(
+                error, PLSH_STATUS_INVALID,
+                "splits[%d] is %lld; they begin with 0, never decrease and end with %lld", r,
+                (long long)at, (long long)n);
         if (r < shard->parts) shard->rows[r].begin = at;
         if (r > 0) shard->rows[r - 1].end = at;
     }
@@ -129,7 +131,7 @@ static bool is_whole(const plsh_shard *shard, const plsh_shard_unit *unit) {
     return unit->heads == unit->kv_heads * (shard->whole.heads / shard->whole.kv_heads);
 }
 
-/* Does the next unit go with the one before? Rows are then fetched for all of it at once. */
+/* Can the next unit be merged with the one before? Rows are then fetched for both at once. */
 static bool joins(const plsh_shard *shard, const plsh_shard_unit *before,
                   const plsh_shard_unit *next) {
     if (shard->one_range || before->rotates != next->rotates || before->fades || next->fades ||
@@ -189,7 +191,7 @@ static plsh_status make_units(plsh_shard *shard, plsh_error *error) {
 }
 
 /* The first row of [begin, end) whose reach begins at or after `edge` (left), or ends after it
- * (right): both ends of a reach never fall from row to row. */
+ * (right): both ends of a reach never decrease from row to row. */
 static plsh_status find_edge(const plsh_shard *shard, const plsh_shard_unit *unit,
                              plsh_range queries, int64_t edge, bool left, int64_t *found,
                              plsh_error *error) {

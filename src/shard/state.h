@@ -1,4 +1,4 @@
-/* shard: what a shard keeps between the steps of a call, and what its files ask of each other. */
+/* shard: the state of a shard between the steps of a call, and functions that its files share. */
 #ifndef PLSH_SHARD_STATE_H
 #define PLSH_SHARD_STATE_H
 
@@ -11,7 +11,7 @@ enum { PLSH_SHARD_SPAN_ROWS = 64 };
 typedef struct plsh_shard_span {
     plsh_range rows, sequence;
     bool looks_left, looks_right; /* beyond the own rows, for the unit at hand */
-    int64_t outliers;             /* of the unit, that it may not leave out: a bit for each */
+    int64_t outliers; /* a bit for each outlier of the unit that the span may not leave out */
 } plsh_shard_span;
 
 /* Of a span's queries: the largest |scale q|, and the largest scale q.c - log D. */
@@ -43,7 +43,7 @@ static inline plsh_range plsh_shard_own_queries(const plsh_shard *shard) {
     return shard->queries[shard->part];
 }
 
-/* The larger, and NaN once there is one. */
+/* The larger; NaN if either is NaN. */
 static inline double plsh_shard_larger(double a, double b) { return a >= b || a != a ? a : b; }
 
 /* |x - c|^2 of the `dim` numbers x from `at` on; c: NULL is 0. */
@@ -62,8 +62,8 @@ void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit
 /* Has span b parts that were merged? */
 bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t b);
 
-/* What the keys that span b has not seen may have weighed, relative to each of its rows; after
- * plsh_shard_find_unit, and plsh_shard_fill_maxima of head h's kv head. NaN: anything. */
+/* A bound on the weight of the keys that span b does not have, relative to each of its rows; after
+ * plsh_shard_find_unit, and plsh_shard_fill_maxima of head h's kv head. NaN: no bound. */
 double plsh_shard_rest(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h, int64_t b);
 
 #endif

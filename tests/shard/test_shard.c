@@ -201,7 +201,7 @@ static void test_refused(void **state) {
     t->splits[1] = MOST + 1;
     options.splits = t->splits;
     assert_fails(plsh_shard_create(&options, &shard, &error), PLSH_STATUS_INVALID,
-                 "splits[1] is 901; they begin with 0, never fall and end with 900");
+                 "splits[1] is 901; they begin with 0, never decrease and end with 900");
     options.splits = NULL;
     t->head[1].method = PLSH_METHOD_AUTO;
     assert_fails(plsh_shard_create(&options, &shard, &error), PLSH_STATUS_INVALID,

@@ -32,7 +32,7 @@ class Decay:
     """A function k(t) of the distance t = 0, 1, 2, ... with k(0) = 1.
 
     Make one with :func:`alibi`, :func:`kerple_log`, :func:`kerple_power`, :func:`triangle` or
-    :func:`table`. `limit` = l > 0 makes it l + (1 - l) k(t), which never falls below l.
+    :func:`table`. `limit` = l > 0 makes it l + (1 - l) k(t), which is never below l.
 
     >>> decay = alibi(64.0)
     >>> round(decay(44), 3)

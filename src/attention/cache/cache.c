@@ -194,7 +194,7 @@ bool plsh_cache_reaches(const plsh_cache *cache, int64_t position) {
 }
 
 int64_t plsh_cache_earliest(const plsh_cache *cache) {
-    int64_t low = -1, high = cache->length; /* reach never falls as the position rises */
+    int64_t low = -1, high = cache->length; /* reach never decreases as the position grows */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
         if (plsh_cache_reaches(cache, middle))
