@@ -61,9 +61,17 @@ PLSH_API double plsh_decay_value(const plsh_decay *decay, int64_t t);
 PLSH_API double plsh_decay_log(const plsh_decay *decay, int64_t t);
 PLSH_API double plsh_decay_drop(const plsh_decay *decay, int64_t t);
 
+/* The same at a real distance r >= 0, and the derivative of log k by r (0 where k is 0 or constant;
+ * at r = 0 that from the right, where it is finite, otherwise 0). A table is interpolated linearly.
+ */
+PLSH_API double plsh_decay_value_at(const plsh_decay *decay, double r);
+PLSH_API double plsh_decay_log_at(const plsh_decay *decay, double r);
+PLSH_API double plsh_decay_log_slope_at(const plsh_decay *decay, double r);
+
 /* gradient = the derivatives of log k(t) with respect to a and b. They are 0 where k is 0, for a
  * parameter that the kind does not have, and for tables. */
 PLSH_API void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]);
+PLSH_API void plsh_decay_log_gradient_at(const plsh_decay *decay, double r, double gradient[2]);
 
 /* The limit of k(t) for large t. */
 PLSH_API double plsh_decay_infinity(const plsh_decay *decay);

@@ -23,7 +23,7 @@ typedef enum plsh_method {
     PLSH_METHOD_PLSH,   /* M~ of s partitions, every pair of their union scored once */
     PLSH_METHOD_MASKS,  /* the same result by the paper's algorithm, one mask at a time */
     PLSH_METHOD_MEAN,   /* mean of the s single-mask outputs: biased, for comparison */
-    PLSH_METHOD_WINDOW, /* the decay cut off: |p_i - j| < window */
+    PLSH_METHOD_WINDOW, /* the decay cut off: |p_i - j| < window, or < radius under positions */
     PLSH_METHOD_FIXED,  /* no decay; floor(p_i / block) = floor(j / block) */
     PLSH_METHOD_NONE,   /* no decay */
     PLSH_METHOD_AUTO    /* the cheapest that meets eps; plsh_plan_head tells which */
@@ -36,6 +36,7 @@ typedef struct plsh_head {
     plsh_partition partition;
     double eps;     /* exact, auto: 0 means 2^-24, which is float-exact */
     int64_t window; /* window: > 0 */
+    double radius;  /* window under positions: keys at a distance < radius; 0: that of `window` */
     int64_t block;  /* fixed: > 0 */
 } plsh_head;
 
@@ -45,6 +46,25 @@ typedef struct plsh_head {
 typedef struct plsh_layout {
     int64_t head_stride, row_stride;
 } plsh_layout;
+
+/* Positions that are points in R^1, R^2 or R^3 instead of row numbers: tiles of an image, irregular
+ * times, the cumulated forget gates of a head (sigma = 1, c_i = -sum of log f). The bias of a pair
+ * is log k(|x_i - y_j|), the Euclidean distance of the query's and the key's point; a table of a
+ * decay is interpolated between whole distances. Causality remains a matter of the row number.
+ *
+ * A point with a NaN coordinate is no position (a class token): its bias to and from everything is
+ * 0. Coordinates are at most 1e18 in size, infinite ones are refused; squares of differences below
+ * 1e-19 may vanish (dim 2 and 3).
+ *
+ * dense and none take positions. The other methods do not yet, nor do calls on a part of a sequence
+ * (places, plsh_extent, MPI). Rows: at most 2^31 - 1. */
+typedef struct plsh_positions {
+    int dim;            /* 1 to 3; 0: none, positions are row numbers */
+    int64_t sets;       /* 1: shared by all heads; heads: one set per head */
+    const float *key;   /* [sets, keys, dim] */
+    const float *query; /* [sets, queries, dim]; NULL: the queries are the last keys of each
+                         * sequence and lie where these do */
+} plsh_positions;
 
 /* Where a call's rows of a sequence lie in it, for calls that hold only a part of one: the
  * positions of the first query and of the first key. Positions count from the begin of the
@@ -71,6 +91,7 @@ typedef struct plsh_attention {
      * and sampled heads have to lie inside it. Missing keys are ignored. If the
      * call has all keys of plsh_attention_reach, its rows equal those of the whole sequence. */
     const plsh_place *places;
+    plsh_positions positions; /* dim = 0: row numbers */
     bool causal;
     bool check_finite;  /* refuse NaN and Inf in q, k, v, d_o, naming the first one */
     double scale;       /* 0 = 1 / sqrt(head_dim) */

@@ -80,9 +80,17 @@ static double table_at(const plsh_decay *decay, uint64_t t) {
     return decay->table[t < decay->table_size ? (size_t)t : decay->table_size - 1];
 }
 
-/* ln k(t) for limit = 0. */
-static double base_log(const plsh_decay *decay, int64_t t) {
-    double x = (double)t;
+/* Between two whole distances, linearly. */
+static double table_between(const plsh_decay *decay, double x) {
+    const double last = (double)(decay->table_size - 1), whole = floor(x);
+    if (!(x < last)) return decay->table[decay->table_size - 1];
+    const double low = table_at(decay, (uint64_t)whole),
+                 high = table_at(decay, (uint64_t)whole + 1);
+    return low + (high - low) * (x - whole);
+}
+
+/* ln k(x) for limit = 0. */
+static double base_log(const plsh_decay *decay, double x) {
     switch (decay->kind) {
     case PLSH_DECAY_ALIBI: return -x / decay->a;
     case PLSH_DECAY_KERPLE_LOG: return -decay->a * log1p(decay->b * x);
@@ -90,13 +98,13 @@ static double base_log(const plsh_decay *decay, int64_t t) {
     case PLSH_DECAY_TRIANGLE: return x < decay->a ? log1p(-x / decay->a) : -INFINITY;
     case PLSH_DECAY_TABLE: break;
     }
-    return log(table_at(decay, (uint64_t)t));
+    return log(table_between(decay, x));
 }
 
-static double base_value(const plsh_decay *decay, int64_t t) {
-    if (decay->kind == PLSH_DECAY_TABLE) return table_at(decay, (uint64_t)t);
-    if (decay->kind == PLSH_DECAY_TRIANGLE) return fmax(0, 1 - (double)t / decay->a);
-    return exp(base_log(decay, t));
+static double base_value(const plsh_decay *decay, double x) {
+    if (decay->kind == PLSH_DECAY_TABLE) return table_between(decay, x);
+    if (decay->kind == PLSH_DECAY_TRIANGLE) return fmax(0, 1 - x / decay->a);
+    return exp(base_log(decay, x));
 }
 
 /* k(t) - k(t+1) = k(t) (1 - exp(ln k(t+1) - ln k(t))), the difference of the logarithms
@@ -109,23 +117,31 @@ static double base_drop(const plsh_decay *decay, int64_t t) {
     case PLSH_DECAY_KERPLE_POWER:
         step = t == 0 ? -a : -a * pow(x, b) * expm1(b * log1p(1 / x));
         break;
-    case PLSH_DECAY_TRIANGLE: return fmin(1 / a, base_value(decay, t));
+    case PLSH_DECAY_TRIANGLE: return fmin(1 / a, base_value(decay, x));
     case PLSH_DECAY_TABLE: return table_at(decay, (uint64_t)t) - table_at(decay, (uint64_t)t + 1);
     }
-    return base_value(decay, t) * -expm1(step);
+    return base_value(decay, x) * -expm1(step);
+}
+
+double plsh_decay_value_at(const plsh_decay *decay, double r) {
+    return decay->limit + (1 - decay->limit) * base_value(decay, r);
+}
+
+double plsh_decay_log_at(const plsh_decay *decay, double r) {
+    return decay->limit == 0 ? base_log(decay, r) : log(plsh_decay_value_at(decay, r));
 }
 
 double plsh_decay_value(const plsh_decay *decay, int64_t t) {
-    return decay->limit + (1 - decay->limit) * base_value(decay, t);
+    return plsh_decay_value_at(decay, (double)t);
 }
 
 double plsh_decay_log(const plsh_decay *decay, int64_t t) {
-    return decay->limit == 0 ? base_log(decay, t) : log(plsh_decay_value(decay, t));
+    return plsh_decay_log_at(decay, (double)t);
 }
 
-/* The derivatives of ln k(t) for limit = 0 and k(t) > 0. */
-static void base_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]) {
-    double x = (double)t, a = decay->a, b = decay->b;
+/* The derivatives of ln k(x) by a and b for limit = 0 and k(x) > 0. */
+static void base_log_gradient(const plsh_decay *decay, double x, double gradient[2]) {
+    double a = decay->a, b = decay->b;
     switch (decay->kind) {
     case PLSH_DECAY_ALIBI: gradient[0] = x / (a * a); break;
     case PLSH_DECAY_KERPLE_LOG:
@@ -133,7 +149,7 @@ static void base_log_gradient(const plsh_decay *decay, int64_t t, double gradien
         gradient[1] = -a * x / (1 + b * x);
         break;
     case PLSH_DECAY_KERPLE_POWER:
-        if (t == 0) break;
+        if (x == 0) break;
         gradient[0] = -pow(x, b);
         gradient[1] = -a * pow(x, b) * log(x);
         break;
@@ -143,14 +159,42 @@ static void base_log_gradient(const plsh_decay *decay, int64_t t, double gradien
 }
 
 /* k = l + (1 - l) k0, so d log k = (1 - l) k0 / k d log k0. */
-void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]) {
+static double share_of_base(const plsh_decay *decay, double x) {
+    if (decay->limit == 0) return 1;
+    return (1 - decay->limit) * base_value(decay, x) / plsh_decay_value_at(decay, x);
+}
+
+void plsh_decay_log_gradient_at(const plsh_decay *decay, double r, double gradient[2]) {
     gradient[0] = gradient[1] = 0;
-    if (base_log(decay, t) == -INFINITY) return;
-    base_log_gradient(decay, t, gradient);
-    if (decay->limit == 0) return;
-    double share = (1 - decay->limit) * base_value(decay, t) / plsh_decay_value(decay, t);
+    if (base_log(decay, r) == -INFINITY) return;
+    base_log_gradient(decay, r, gradient);
+    const double share = share_of_base(decay, r);
     gradient[0] *= share;
     gradient[1] *= share;
+}
+
+void plsh_decay_log_gradient(const plsh_decay *decay, int64_t t, double gradient[2]) {
+    plsh_decay_log_gradient_at(decay, (double)t, gradient);
+}
+
+/* The derivative of ln k(x) by x for limit = 0 and k(x) > 0. */
+static double base_log_slope(const plsh_decay *decay, double x) {
+    const double a = decay->a, b = decay->b;
+    switch (decay->kind) {
+    case PLSH_DECAY_ALIBI: return -1 / a;
+    case PLSH_DECAY_KERPLE_LOG: return -a * b / (1 + b * x);
+    case PLSH_DECAY_KERPLE_POWER: return x == 0 && b < 1 ? 0 : -a * b * pow(x, b - 1);
+    case PLSH_DECAY_TRIANGLE: return -1 / (a - x);
+    case PLSH_DECAY_TABLE: break;
+    }
+    if (!(x < (double)(decay->table_size - 1))) return 0;
+    const uint64_t t = (uint64_t)x;
+    return (table_at(decay, t + 1) - table_at(decay, t)) / table_between(decay, x);
+}
+
+double plsh_decay_log_slope_at(const plsh_decay *decay, double r) {
+    if (base_log(decay, r) == -INFINITY) return 0;
+    return base_log_slope(decay, r) * share_of_base(decay, r);
 }
 
 double plsh_decay_drop(const plsh_decay *decay, int64_t t) {

@@ -203,6 +203,65 @@ plsh_head plsh_check_head(const plsh_shape *shape, int64_t h) {
     return head;
 }
 
+/* The largest coordinate: a sum of three squares of differences is still a float. */
+static const float COORDINATE_MAX = 1e18f;
+
+/* Points of the queries or the keys: `rows` of them per set. */
+static plsh_status check_points(const plsh_positions *p, const char *name, const float *points,
+                                int64_t rows, plsh_error *error) {
+    if (!points && rows > 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "positions of the %s must not be NULL", name);
+    for (int64_t i = 0; i < p->sets * rows * p->dim; i++) {
+        if (fabsf(points[i]) <= COORDINATE_MAX || isnan(points[i])) continue;
+        return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
+                         "positions of the %s: coordinate %lld of row %lld of set %lld is %g; at "
+                         "most 1e18 in size, or NaN for no position",
+                         name, (long long)(i % p->dim), (long long)(i / p->dim % rows),
+                         (long long)(i / p->dim / rows), (double)points[i]);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status check_positioned_head(const plsh_head *head, int64_t h, plsh_error *error) {
+    if (head->method != PLSH_METHOD_DENSE && head->method != PLSH_METHOD_NONE)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "head %lld: %s does not take positions; dense or none", (long long)h,
+                         plsh_method_names()[head->method]);
+    if (head->radius >= 0.0 && head->radius < INFINITY) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: radius is %g; 0 (window) or more",
+                     (long long)h, head->radius);
+}
+
+static plsh_status check_positions(const plsh_attention *a, plsh_error *error) {
+    const plsh_positions *p = &a->positions;
+    const int64_t most = INT32_MAX;
+    if (p->dim == 0) return PLSH_STATUS_OK;
+    plsh_status status = check_range("positions.dim", p->dim, 1, 3, error);
+    if (!status && p->sets != 1 && p->sets != a->heads)
+        status = plsh_fail(error, PLSH_STATUS_INVALID,
+                           "positions.sets is %lld; 1, or heads (%lld), one set per head",
+                           (long long)p->sets, (long long)a->heads);
+    if (!status && a->places)
+        status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                           "positions are for whole sequences: there are no places with them");
+    if (!status && (a->keys > most || a->queries > most))
+        status = plsh_fail(error, PLSH_STATUS_INVALID,
+                           "%lld queries and %lld keys; positions are for at most 2^31 - 1",
+                           (long long)a->queries, (long long)a->keys);
+    for (int64_t h = 0; !status && h < a->head_count; h++)
+        status = check_positioned_head(&a->head[h], h, error);
+    if (!status) status = check_points(p, "keys", p->key, a->keys, error);
+    if (!status && p->query) status = check_points(p, "queries", p->query, a->queries, error);
+    return status;
+}
+
+plsh_status plsh_check_no_positions(const plsh_attention *attention, plsh_error *error) {
+    if (attention->positions.dim == 0) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "positions are for calls on whole sequences, not for parts of one or for "
+                     "several ranks");
+}
+
 plsh_shape plsh_attention_shape(const plsh_attention *a) {
     return (plsh_shape){a->heads, a->kv_heads, a->head_dim, a->value_dim, a->scale,
                         a->dtype, a->threads,  a->head,     a->head_count};
@@ -223,6 +282,7 @@ plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention
                               a->query_offsets, a->key_offsets, a->places};
     status = plsh_check_rows(&rows, error);
     if (!status) status = plsh_check_layouts(a, error);
+    if (!status) status = check_positions(a, error);
     return status;
 }
 

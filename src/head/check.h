@@ -71,6 +71,8 @@ plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error);
 plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
                                  plsh_error *error);
 plsh_status plsh_check_layouts(plsh_attention *attention, plsh_error *error);
+/* Calls on parts of a sequence know rows, not points. */
+plsh_status plsh_check_no_positions(const plsh_attention *attention, plsh_error *error);
 plsh_shape plsh_attention_shape(const plsh_attention *attention);
 
 /* An array of a call, for the check below. */

@@ -99,6 +99,7 @@ plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, 
                                  plsh_range *keys, plsh_error *error) {
     plsh_attention a;
     plsh_status status = plsh_attention_check(attention, &a, error);
+    if (!status) status = plsh_check_no_positions(&a, error);
     if (!status) status = check_same_rows(&a, error);
     if (!status) status = check_range("rows", rows, a.keys, error);
     if (!status && (head < -1 || head >= a.heads))

@@ -65,7 +65,8 @@ static plsh_status copy_heads(plsh_shard *shard, plsh_error *error) {
 static plsh_status copy_whole(plsh_shard *shard, const plsh_attention *given, plsh_error *error) {
     plsh_attention *a = &shard->whole, bare = *given;
     bare.q = bare.k = bare.v = bare.o = (plsh_layout){0, 0};
-    plsh_status status = plsh_attention_check(&bare, a, error);
+    plsh_status status = plsh_check_no_positions(&bare, error);
+    if (!status) status = plsh_attention_check(&bare, a, error);
     if (status) return status;
     a->q = a->k = a->v = a->o = (plsh_layout){0, 0};
     a->isa = NULL;

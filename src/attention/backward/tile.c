@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attention/forward/bounds.h"
+#include "attention/forward/plane.h"
 
 _Static_assert(PLSH_TILE_QUERIES <= 32 * 4, "a bit per group of at least four queries");
 
@@ -145,8 +146,31 @@ static void add_scattered_slopes(plsh_backward_tile *b, int g, int count, const 
     }
 }
 
+/* The same for points. */
+static void add_plane_slopes(plsh_backward_tile *b, int g, int64_t first, int count,
+                             const float *ds) {
+    plsh_tile *tile = &b->tile;
+    const int group = tile->kernel->group, rows = plsh_tile_group_rows(tile, g);
+    tile->kernel->distances(tile->scratch.t, plsh_plane_points(tile, g, first), count);
+    for (int j = 0; j < count; j++) {
+        for (int r = 0; r < rows; r++) {
+            const double x = (double)ds[j * group + r];
+            double slope[2];
+            if (x == 0.0) continue;
+            plsh_decay_log_gradient_at(&tile->at.head->head.partition.decay,
+                                       (double)tile->scratch.t[j * group + r], slope);
+            b->sums.d_decay[0] += x * slope[0];
+            b->sums.d_decay[1] += x * slope[1];
+        }
+    }
+}
+
 static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, const float *ds) {
     const plsh_tile *tile = &b->tile;
+    if (tile->at.dim > 0) {
+        add_plane_slopes(b, g, first, count, ds);
+        return;
+    }
     if (b->scattered) {
         add_scattered_slopes(b, g, count, ds);
         return;

@@ -44,6 +44,11 @@ void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summari
         tile->arrays.k.base += first * shape->k.row_stride * size;
         tile->arrays.v.base += first * shape->v.row_stride * size;
     }
+    tile->at.dim = plsh_head_has_decay(&tile->at.head->head) ? plan->points.dim : 0;
+    if (tile->at.dim > 0) {
+        tile->at.x = plsh_points_of_queries(&plan->points, h) + row * plan->points.dim;
+        tile->at.y = plsh_points_of_keys(&plan->points, h) + first * plan->points.dim;
+    }
     tile->at.drop = plsh_drop_make(&arrays->dropout, h, row, first);
     tile->at.summary = plsh_summary_at(plan, summaries + (size_t)kv * plan->summary_bytes);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attention/forward/headroom.h"
+#include "attention/forward/plane.h"
 #include "base/dtype.h"
 
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
@@ -14,6 +15,8 @@ void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena)
     tile->plan = plan;
     tile->kernel = plan->kernel;
     tile->packed = plsh_arena_floats(arena, rows * d);
+    tile->points = plsh_arena_floats(arena, rows * (size_t)plan->points.dim);
+    tile->scratch.t = plsh_arena_floats(arena, plan->points.dim ? PLSH_TILE_KEYS * group : 0);
     tile->sums.o = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)dv));
     tile->sums.m = plsh_arena_floats(arena, rows);
     tile->sums.l = plsh_arena_floats(arena, rows);
@@ -49,6 +52,7 @@ void plsh_tile_pack(plsh_tile *tile) {
                      (plsh_stored_rows){from, shape->dtype, shape->q.row_stride},
                      left < group ? left : group, d, factor);
     }
+    if (tile->at.dim > 0) plsh_plane_pack(tile);
 }
 
 void plsh_tile_reset(plsh_tile *tile) {
@@ -107,11 +111,11 @@ static void fill_bias(plsh_tile *tile) {
     /* Rows beyond the tile's last lie beyond the tables, too. */
     int64_t known = tile->at.position + tile->at.rows - tile->step.first - t0;
     int used = known < count ? (int)known : count;
-    if (!plsh_head_has_decay(&head->head)) used = 0;
+    if (!plsh_head_has_decay(&head->head) || tile->at.dim > 0) used = 0;
     fill_decay(head, tile->step.bias, t0, used);
     for (int i = used; i < count; i++) tile->step.bias[i] = 0.0f;
     if (tile->plan->shape.causal) fill_range(tile->step.bias, 0, -t0, count);
-    if (head->head.method == PLSH_METHOD_WINDOW) {
+    if (head->head.method == PLSH_METHOD_WINDOW && tile->at.dim == 0) {
         fill_range(tile->step.bias, head->head.window - t0, count, count);
         fill_range(tile->step.bias, 0, 1 - head->head.window - t0, count);
     }
@@ -131,7 +135,7 @@ void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
 /* Pairs of group g and some keys that neither causality nor window masks. */
 static int64_t count_pairs(const plsh_tile *tile, int g, int64_t first, int count) {
     int64_t pairs = 0, last = first + count - 1;
-    bool window = tile->at.head->head.method == PLSH_METHOD_WINDOW;
+    bool window = tile->at.head->head.method == PLSH_METHOD_WINDOW && tile->at.dim == 0;
     for (int64_t p = plsh_tile_group_begin(tile, g); p < plsh_tile_group_end(tile, g); p++) {
         int64_t low = first, high = last;
         if (tile->plan->shape.causal && high > p) high = p;
@@ -150,7 +154,7 @@ static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
     int64_t most = plsh_tile_group_end(tile, g) - 1 - first;
     if (tile->plan->shape.causal && least < 0) return true;
     int64_t window = tile->at.head->head.window;
-    if (tile->at.head->head.method == PLSH_METHOD_WINDOW) return most >= window || -least >= window;
+    if (tile->at.head->head.method == PLSH_METHOD_WINDOW && tile->at.dim == 0) return most >= window || -least >= window;
     return false;
 }
 
@@ -164,12 +168,13 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
                          .masked = is_masked(tile, g, first, count),
                          .rows = plsh_tile_group_rows(tile, g)};
     plsh_score_bias bias = {.masks = run.masked};
-    if (run.masked || plsh_head_has_decay(&tile->at.head->head)) {
+    if (run.masked || (plsh_head_has_decay(&tile->at.head->head) && tile->at.dim == 0)) {
         /* at[r - j] is the entry of (position + g group + r) - (first + j). */
         bias.at = tile->step.bias + tile->step.count - 1 - (first - tile->step.first) + lane;
     }
     kernel->scores(s, tile->scratch.top, tile->packed + lane * run.k.dim, run.k, bias);
     tile->pairs += run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
+    if (tile->at.dim > 0) plsh_plane_bias(tile, g, first, count, s);
     return run;
 }
 

@@ -56,6 +56,8 @@ typedef struct plsh_tile_place {
     int rows, groups;
     plsh_summary summary; /* of its kv head; made for `exact` and certificates only */
     plsh_drop drop;       /* its dropout mask */
+    int dim;              /* of positions that are points and that the head looks at, or 0 */
+    const float *x, *y;   /* points of its queries, and of the keys of the sequence */
 } plsh_tile_place;
 
 /* The user's arrays: k and v from the first row of the sequence on, all others from the first row
@@ -81,13 +83,15 @@ typedef struct plsh_tile_step {
     int count;               /* at most PLSH_TILE_KEYS */
     const int32_t *gathered; /* or these keys, which need not be contiguous; otherwise NULL */
     plsh_key_rows k, v;      /* their rows as float32, see plsh_tile_keys */
-    float *bias; /* [groups * group + PLSH_TILE_KEYS], one entry per difference of positions */
+    float *bias; /* [groups * group + PLSH_TILE_KEYS], one entry per difference of row numbers; with
+                  * points causality only, see plane.h */
 } plsh_tile_step;
 
 /* Buffers that hold nothing from one visit to the next (k_wide, v_wide: from one step). */
 typedef struct plsh_tile_scratch {
     float *s;               /* [PLSH_TILE_KEYS][group], scores, then weights */
     float *top, *alpha;     /* [group] */
+    float *t;               /* [PLSH_TILE_KEYS][group], distances of points */
     float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
 } plsh_tile_scratch;
 
@@ -99,6 +103,7 @@ struct plsh_tile {
     plsh_tile_place at;
     plsh_tile_arrays arrays;
     float *packed; /* [groups][d][group], the queries times scale * log2(e) */
+    float *points; /* [groups][dim][group], where they are, if these are points */
     plsh_tile_sums sums;
     plsh_tile_step step;
     plsh_tile_scratch scratch;

@@ -60,6 +60,13 @@ typedef struct plsh_score_bias {
                  */
 } plsh_score_bias;
 
+/* Points of a group of queries and of some keys. Where a coordinate is NaN there is no position. */
+typedef struct plsh_points {
+    const float *x; /* [dim][group] */
+    const float *y; /* key j is y[j * dim .. + dim) */
+    int dim;        /* 1 to 3 */
+} plsh_points;
+
 /* Weights of pairs: w[row[j] * group + r] >= 0 for query r and key j. Keys may share a row. */
 typedef struct plsh_pair_weights {
     const float *w;
@@ -144,6 +151,12 @@ typedef struct plsh_kernels {
      * keys). */
     void (*scores)(float *s, float *top, const float *packed, plsh_key_rows k,
                    plsh_score_bias bias);
+
+    /* t[j * group + r] = |x_r - y_j|, j < keys; 0 where one of the two has no position. */
+    void (*distances)(float *t, plsh_points points, int keys);
+
+    /* s[j * group + r] -= slope |x_r - y_j|, by the same distances; top[r] = max over j. */
+    void (*recede)(float *s, float *top, plsh_points points, int keys, float slope);
 
     /* m' = max(m, top), alpha = 2^(m - m'), s = 2^(s - m'), l' = alpha l + sum of s. A key with
      * s = -inf has weight 0 exactly, and no weight is a denormal. */

@@ -49,6 +49,32 @@ static void scores(float *s, float *top, const float *packed, plsh_key_rows k,
     }
 }
 
+static float distance_to(plsh_points points, int j, int r) {
+    float d = points.x[r] - points.y[(ptrdiff_t)j * points.dim], sum = d * d, t;
+    for (int i = 1; i < points.dim; i++) {
+        const float e = points.x[i * GROUP + r] - points.y[(ptrdiff_t)j * points.dim + i];
+        sum += e * e;
+    }
+    t = points.dim == 1 ? fabsf(d) : sqrtf(sum);
+    return t == t ? t : 0.0f; /* NaN is no position */
+}
+
+static void distances(float *t, plsh_points points, int keys) {
+    for (int j = 0; j < keys; j++)
+        for (int r = 0; r < GROUP; r++) t[(ptrdiff_t)j * GROUP + r] = distance_to(points, j, r);
+}
+
+static void recede(float *s, float *top, plsh_points points, int keys, float slope) {
+    for (int r = 0; r < GROUP; r++) top[r] = -INFINITY;
+    for (int j = 0; j < keys; j++) {
+        float *row = s + (ptrdiff_t)j * GROUP;
+        for (int r = 0; r < GROUP; r++) {
+            row[r] -= slope * distance_to(points, j, r);
+            top[r] = larger(top[r], row[r]);
+        }
+    }
+}
+
 /* 2^x, cut to zero below the normal range as in the other tables. */
 static float weight_of(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 
@@ -299,6 +325,8 @@ const plsh_kernels plsh_kernels_reference = {
     .pack = pack,
     .widen = widen,
     .scores = scores,
+    .distances = distances,
+    .recede = recede,
     .softmax = softmax,
     .softmax_weighted = softmax_weighted,
     .mask = mask,

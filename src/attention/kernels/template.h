@@ -434,10 +434,12 @@ static void finish(plsh_matrix out, const float *o, const float *l, int rows, in
 #include "attention/kernels/boxes.h"
 #include "attention/kernels/decode_template.h"
 #include "attention/kernels/draw.h"
+#include "attention/kernels/points.h"
 
 #define KERNEL_TABLE(isa, narrow)                                                                  \
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
+        .distances = distances, .recede = recede,                                                  \
         .softmax = softmax, .softmax_weighted = softmax_weighted, .mask = mask,                    \
         .accumulate = accumulate, .accumulate_masked = accumulate_masked, .finish = finish,        \
         .all_finite = all_finite, .box = box, .bounds = bounds, .gradient = gradient,              \

@@ -49,6 +49,7 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_head_plan *head = &plan->head[h];
     const plsh_decay *decay = &head->head.partition.decay;
     if (!head->decay_known) return PLSH_STATUS_OK;
+    if (plan->points.dim > 0 && !plsh_decay_is_linear(decay)) return PLSH_STATUS_OK;
     for (int64_t i = 0; i < h; i++) {
         const plsh_head_plan *other = &plan->head[i];
         if (!other->decay_known || !same_decay(&other->head.partition.decay, decay)) continue;
@@ -152,6 +153,10 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     plan->asked[3] = attention->o;
     if (!status) plan->shape.isa = plan->kernel->name;
     if (!status) status = copy_offsets(plan, error);
+    if (!status)
+        status = plsh_points_make(&plan->points, attention, plan->sequences, plan->query_offset,
+                                  plan->key_offset, error);
+    plan->shape.positions = (plsh_positions){0}; /* the copies in plan->points are the truth */
     if (!status) status = set_heads(plan, error);
     if (!status) status = cut(plan, error);
     return status;
@@ -183,6 +188,7 @@ void plsh_plan_destroy(plsh_plan *plan) {
     plsh_release(plan->query_offset);
     plsh_release(plan->key_offset);
     plsh_release(plan->place);
+    plsh_points_release(&plan->points);
     plsh_release(plan->head);
     plsh_release(plan->order);
     plsh_release(plan->first_item);

@@ -8,6 +8,7 @@
 #include "attention/counting/counting.h"
 #include "attention/counting/gathering.h"
 #include "attention/kernels/kernels.h"
+#include "attention/plan/points.h"
 #include "decay/tail.h"
 #include "head/check.h"
 #include "plsh/attention.h"
@@ -47,6 +48,7 @@ struct plsh_plan {
     int64_t sequences;
     int64_t *query_offset, *key_offset; /* sequences + 1 */
     plsh_place *place;                  /* of each sequence */
+    plsh_plan_points points;            /* dim = 0: positions are row numbers */
     int64_t longest;                    /* positions that the longest sequence spans */
     plsh_head_plan *head;               /* one per head */
     int64_t *order;                     /* heads, expensive tiles first */

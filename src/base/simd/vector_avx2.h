@@ -14,6 +14,7 @@ static inline void v_store(float *p, vector x) { _mm256_storeu_ps(p, x); }
 static inline vector v_fma(vector a, vector b, vector c) { return _mm256_fmadd_ps(a, b, c); }
 /* b where either is NaN. */
 static inline vector v_max(vector a, vector b) { return _mm256_max_ps(a, b); }
+static inline vector v_sqrt(vector x) { return _mm256_sqrt_ps(x); }
 /* a where x == y, otherwise b. */
 static inline vector v_if_equal(vector x, vector y, vector a, vector b) {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_EQ_OQ));

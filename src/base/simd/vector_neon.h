@@ -14,6 +14,7 @@ static inline void v_store(float *p, vector x) { vst1q_f32(p, x); }
 static inline vector v_fma(vector a, vector b, vector c) { return vfmaq_f32(c, a, b); }
 /* NaN where either is NaN. */
 static inline vector v_max(vector a, vector b) { return vmaxq_f32(a, b); }
+static inline vector v_sqrt(vector x) { return vsqrtq_f32(x); }
 /* a where x == y, otherwise b. */
 static inline vector v_if_equal(vector x, vector y, vector a, vector b) {
     return vbslq_f32(vceqq_f32(x, y), a, b);

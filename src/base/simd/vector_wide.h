@@ -39,6 +39,9 @@ INLINE_WIDE vector v_max(vector a, vector b) {
     return v_join(_mm256_max_ps(v_half(a, 0), v_half(b, 0)),
                   _mm256_max_ps(v_half(a, 1), v_half(b, 1)));
 }
+INLINE_WIDE vector v_sqrt(vector x) {
+    return v_join(_mm256_sqrt_ps(v_half(x, 0)), _mm256_sqrt_ps(v_half(x, 1)));
+}
 INLINE_WIDE __m256 v_half_if_equal(__m256 x, __m256 y, __m256 a, __m256 b) {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_EQ_OQ));
 }

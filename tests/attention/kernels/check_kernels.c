@@ -564,6 +564,54 @@ static void check_bounds(void) {
     }
 }
 
+/* |x_r - y_j| of near and far points, 0 where one of them has none; and what is taken off scores.
+ */
+static void check_points_of(int keys, int dim) {
+    const int group = tested.group;
+    const float slope = 0.7f;
+    guarded yg = guard((size_t)(keys * dim) * 4, false);
+    float *y = yg.at_end, *x = malloc((size_t)(group * dim) * 4), top[PLSH_GROUP_MAX];
+    float *t = malloc((size_t)(keys * group + 1) * 4), *s = malloc((size_t)(keys * group + 1) * 4);
+    for (int i = 0; i < keys * dim; i++) y[i] = 1e4f + normal();
+    for (int i = 0; i < group * dim; i++) x[i] = (i % 3 ? 1e4f : -1e15f) + normal();
+    if (keys > 2) y[2 * dim + dim - 1] = NAN;
+    x[(dim - 1) * group + 5] = NAN;
+    for (int i = 0; i < keys * group; i++) s[i] = i % 7 ? 1.5f : -INFINITY;
+    const plsh_points points = {x, y, dim};
+    tested.distances(t, points, keys);
+    tested.recede(s, top, points, keys, slope);
+    for (int r = 0; r < group; r++) {
+        float most = -INFINITY;
+        for (int j = 0; j < keys; j++) {
+            double want = 0, score = (j * group + r) % 7 ? 1.5 : -INFINITY;
+            for (int i = 0; i < dim; i++) {
+                const double d = (double)x[i * group + r] - (double)y[j * dim + i];
+                want += d * d;
+            }
+            want = isnan(want) ? 0 : sqrt(want);
+            const float got = t[j * group + r], receded = s[j * group + r];
+            CHECK(fabs((double)got - want) <= 4 * FLT_EPSILON * want, "dim %d: %g, not %g", dim,
+                  (double)got, want);
+            score -= (double)slope * want;
+            CHECK(receded == (float)score ||
+                      fabs((double)receded - score) <= 8 * FLT_EPSILON * (fabs(score) + 1.5),
+                  "dim %d: %g, not %g", dim, (double)receded, score);
+            most = receded > most ? receded : most;
+        }
+        CHECK(top[r] == most, "dim %d row %d: %g, not %g", dim, r, (double)top[r], (double)most);
+    }
+    free(x);
+    free(t);
+    free(s);
+    unguard(yg);
+}
+
+static void check_points(void) {
+    for (int dim = 1; dim <= 3; dim++) {
+        for (int keys = 0; keys <= 9; keys++) check_points_of(keys, dim);
+    }
+}
+
 static void check_draw(void) {
     static const int counts[] = {0, 1, 7, 8, 9, 16, 31, 128};
     for (uint64_t i = 0; i < 8; i++) {
@@ -595,6 +643,7 @@ static void check_all(void) {
     check_finish();
     check_box();
     check_bounds();
+    check_points();
 }
 
 int main(void) { return check_main(check_all); }

@@ -1,0 +1,32 @@
+/* tests: attention with positions that are points, by its definition, in double (the oracle) and in
+ * float (a plain implementation, whose error is the measure of ours). */
+#ifndef PLSH_TESTS_PLANE_ORACLE_H
+#define PLSH_TESTS_PLANE_ORACLE_H
+
+#include "plsh/attention.h"
+
+typedef struct plane_case {
+    const plsh_attention *a; /* arrays in the default layout, float32 */
+    const plsh_head *head;   /* one per head; of `window`, radius is set */
+    plsh_attention_dropout dropout;
+} plane_case;
+
+/* All but d_decay as the arrays of the library; d_x and d_y are the gradients by the positions of
+ * the queries and of the keys. */
+typedef struct double_plane_result {
+    double *o, *lse, *d_q, *d_k, *d_v, *d_x, *d_y, *d_decay;
+} double_plane_result;
+
+typedef struct float_plane_result {
+    float *o, *lse, *d_q, *d_k, *d_v, *d_x, *d_y;
+    double *d_decay;
+} float_plane_result;
+
+double_plane_result double_plane_attend(const plane_case *c, const float *q, const float *k,
+                                        const float *v, const float *d_o);
+float_plane_result float_plane_attend(const plane_case *c, const float *q, const float *k,
+                                      const float *v, const float *d_o);
+void double_plane_free(double_plane_result *r);
+void float_plane_free(float_plane_result *r);
+
+#endif
