@@ -1,18 +1,12 @@
 /* bench: time, the roof of the machine, and the error that goes with the time. */
 #include "bench/bench.h"
 
+#include "base/clock.h"
 #include "plsh/thread.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
-
-double bench_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* SplitMix64's output function: enough for test data, and needs no state. */
 static uint64_t mix(uint64_t x) {
@@ -87,9 +81,9 @@ static void read_part(void *context, int64_t chunk, int slot) {
 
 double bench_read_seconds(const float *x, size_t count, int threads) {
     reading r = {x, count / (size_t)threads};
-    double begin = bench_now();
+    double begin = plsh_clock_seconds();
     plsh_thread_run(threads, threads, read_part, &r);
-    return bench_now() - begin;
+    return plsh_clock_seconds() - begin;
 }
 
 /* ---- the exact row, in double ---------------------------------------------------------------- */

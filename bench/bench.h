@@ -5,9 +5,6 @@
 
 #include "plsh/attention.h"
 
-/* Monotonic seconds. */
-double bench_now(void);
-
 /* Standard normal floats: a function of (seed, index) alone. */
 void bench_fill_normal(float *x, size_t count, uint64_t seed);
 

@@ -3,6 +3,7 @@
 
 #include "cli/message.h"
 
+#include "base/clock.h"
 #include "bench/bench.h"
 
 #include <math.h>
@@ -186,9 +187,9 @@ int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o
                             .o = o,
                             .lse = lse,
                             .certificate = certificate};
-    double start = bench_now();
+    double start = plsh_clock_seconds();
     plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->stats, &error);
-    run->seconds = bench_now() - start;
+    run->seconds = plsh_clock_seconds() - start;
     free(workspace);
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }

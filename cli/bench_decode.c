@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/message.h"
 
+#include "base/clock.h"
 #include "bench/bench.h"
 #include "plsh/thread.h"
 
@@ -123,7 +124,7 @@ static int run_token(cli_decoder *d, plsh_cache *cache, int64_t next, int64_t *p
 }
 
 static int run_tokens(cli_decoder *d, plsh_cache *cache) {
-    double mean[GROUPS], begin = bench_now(), now = begin;
+    double mean[GROUPS], begin = plsh_clock_seconds(), now = begin;
     int64_t pairs = 0, tokens = 0;
     int groups = 0;
     do {
@@ -132,7 +133,7 @@ static int run_tokens(cli_decoder *d, plsh_cache *cache) {
         do {
             int code = run_token(d, cache, tokens++, &pairs);
             if (code != CLI_DONE) return code;
-            now = bench_now();
+            now = plsh_clock_seconds();
         } while (tokens < first + GROUP_TOKENS && now - begin < LONG_ENOUGH);
         mean[groups++] = (now - start) / (double)(tokens - first);
     } while (groups < GROUPS && now - begin < LONG_ENOUGH);

@@ -1,7 +1,7 @@
 /* cli: what a command says. */
 #include "cli/message.h"
 
-#include "bench/bench.h"
+#include "base/clock.h"
 #include "cli/terminal.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ int cli_finish(int code) {
 void cli_progress_begin(double total, const char *unit) {
     progress.total = total;
     progress.unit = unit;
-    progress.start = bench_now();
+    progress.start = plsh_clock_seconds();
     progress.last = progress.start;
     progress.shown = false;
     progress.detail[0] = '\0';
@@ -163,7 +163,7 @@ void cli_progress_detail(const char *format, ...) {
 
 void cli_progress(double done) {
     if (is_quiet || !isatty(STDERR_FILENO)) return;
-    double time = bench_now();
+    double time = plsh_clock_seconds();
     if (time - progress.last < 0.2) return; /* five a second are enough for the eye */
     progress.last = time;
     double rate = done / (time - progress.start);

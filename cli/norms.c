@@ -7,6 +7,7 @@
 #include "cli/output.h"
 #include "cli/published.h"
 
+#include "base/clock.h"
 #include "bench/bench.h"
 #include "plsh/theory.h"
 
@@ -140,12 +141,12 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
                                   head, &set);
     if (code != CLI_DONE) return code;
     if (given->partitions.labels == NULL) set.head = (uint32_t)rep;
-    double begin = bench_now();
+    double begin = plsh_clock_seconds();
     if (plsh_norms_measure(&set, work->n, &options, &norms, &error) != PLSH_STATUS_OK)
         return given->partitions.labels == NULL
                    ? cli_fail_error(&error)
                    : cli_fail("%s: %s", given->partitions.labels, error.message);
-    cell->seconds += bench_now() - begin;
+    cell->seconds += plsh_clock_seconds() - begin;
     cli_moments_add(&cell->spectral, norms.spectral);
     cli_moments_add(&cell->max, norms.max);
     if (norms.largest_block > cell->largest) cell->largest = norms.largest_block;

@@ -1,4 +1,5 @@
 /* cli: plsh embed: sentence embeddings from an encoder. */
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/message.h"
@@ -263,7 +264,7 @@ static int embed_batch(const settings *given, work *w, int64_t first, int64_t la
 }
 
 static int compute(const settings *given, work *w) {
-    double start = cli_seconds();
+    double start = plsh_clock_seconds();
     int code = CLI_DONE;
     cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
@@ -280,7 +281,7 @@ static int compute(const settings *given, work *w) {
                            (given->embed.normalise || w->facts.normalises);
     for (int64_t i = 0; code == CLI_DONE && per_token && i < w->row_count; i++)
         normalise(w->rows + i * w->facts.columns, w->facts.columns);
-    w->seconds = cli_seconds() - start;
+    w->seconds = plsh_clock_seconds() - start;
     return code;
 }
 

@@ -1,4 +1,5 @@
 /* cli: plsh forward: one pass over given tokens. */
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/lm/mesh.h"
@@ -135,7 +136,7 @@ static int encode(work *w) {
 }
 
 static int compute(const settings *given, work *w) {
-    double start = cli_seconds();
+    double start = plsh_clock_seconds();
     int code;
     cli_model_announce(&w->model);
     cli_progress_begin((double)w->ids.count, "tokens");
@@ -151,7 +152,7 @@ static int compute(const settings *given, work *w) {
         code = encode(w);
     code = cli_mesh_scores(&w->model, code, &w->scores);
     cli_progress_end();
-    w->seconds = cli_seconds() - start;
+    w->seconds = plsh_clock_seconds() - start;
     return code;
 }
 

@@ -1,4 +1,5 @@
 /* cli: plsh generate: continues a prompt, streaming. */
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/message.h"
@@ -188,7 +189,7 @@ static int prepare_generate(const settings *given, work *w) {
 /* The prompt in chunks, so that there is progress. */
 static int prefill(const settings *given, work *w) {
     const int64_t count = (int64_t)w->prompt.count, chunk = given->lm.model.chunk;
-    double start = cli_seconds();
+    double start = plsh_clock_seconds();
     plsh_error error;
     int code = CLI_DONE;
     cli_model_announce(&w->model);
@@ -202,7 +203,7 @@ static int prefill(const settings *given, work *w) {
         cli_progress((double)(at + tokens));
     }
     cli_progress_end();
-    w->prefill = cli_seconds() - start;
+    w->prefill = plsh_clock_seconds() - start;
     w->prefilled = plsh_session_length(w->session);
     return code;
 }
@@ -294,9 +295,7 @@ static double median(double *values, size_t count) {
 }
 
 static double processor_seconds(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    return 1e-9 * (double)plsh_clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static int open_log(const settings *given, pace *p) {
@@ -321,10 +320,10 @@ static int log_token(work *w, double seconds, double processor) {
 
 static int paced_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
     if (w->pace.log.file == NULL) return next_token(given, w, sampler, over);
-    const double start = cli_seconds(), processor = processor_seconds();
+    const double start = plsh_clock_seconds(), processor = processor_seconds();
     int code = next_token(given, w, sampler, over);
     if (code == CLI_DONE)
-        code = log_token(w, cli_seconds() - start, processor_seconds() - processor);
+        code = log_token(w, plsh_clock_seconds() - start, processor_seconds() - processor);
     return code;
 }
 
@@ -334,13 +333,13 @@ static int decode(const settings *given, work *w) {
                             .top_k = options->top_k,
                             .top_p = options->top_p,
                             .seed = given->lm.common.seed};
-    double start = cli_seconds();
+    double start = plsh_clock_seconds();
     bool over = false;
     int code = CLI_DONE;
     plsh_error error;
     while (code == CLI_DONE && !over && !interrupted && (int64_t)w->made.count < options->tokens)
         code = paced_token(given, w, &sampler, &over);
-    w->decode = cli_seconds() - start;
+    w->decode = plsh_clock_seconds() - start;
     if (code == CLI_DONE && !over &&
         plsh_token_stream_finish(w->stream, &w->text, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *const *rope_choices(void) {
@@ -393,10 +392,4 @@ int64_t cli_peak_bytes(void) {
     if (status != NULL) fclose(status);
     if (kibibytes < 0 && getrusage(RUSAGE_SELF, &usage) == 0) kibibytes = usage.ru_maxrss;
     return kibibytes < 0 ? 0 : (int64_t)kibibytes * 1024;
-}
-
-double cli_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

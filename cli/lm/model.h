@@ -92,7 +92,4 @@ int cli_text_read(const char *path, char **bytes, size_t *length);
 /* The largest memory this process had, in bytes. */
 int64_t cli_peak_bytes(void);
 
-/* Seconds of a clock that only goes forward. */
-double cli_seconds(void);
-
 #endif

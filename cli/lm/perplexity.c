@@ -1,4 +1,5 @@
 /* cli: plsh perplexity: how well a model predicts a text. */
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/lm/mesh.h"
@@ -173,7 +174,7 @@ static void count_fed(int64_t tokens) {
     cli_progress(track.fed += (double)tokens);
     if (track.bins == NULL) return;
     position_bin *bin = &track.bins[track.at / track.step];
-    const double now = cli_seconds();
+    const double now = plsh_clock_seconds();
     bin->tokens += track.now->tokens - track.before.tokens;
     bin->first += track.now->first - track.before.first;
     bin->nll += track.now->nll - track.before.nll;
@@ -216,7 +217,7 @@ static int begin_positions(const settings *given, const windows *w, const cli_sc
     track.step = step;
     track.now = scores;
     track.before = *scores;
-    track.clock = cli_seconds();
+    track.clock = plsh_clock_seconds();
     return CLI_DONE;
 }
 
@@ -285,7 +286,7 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
                                     : plain_windows(options, ids->count, context, &w);
     if (code == CLI_DONE) code = begin_positions(given, &w, &scores);
     if (code != CLI_DONE) return code;
-    double start = cli_seconds();
+    double start = plsh_clock_seconds();
     const plsh_range mine = plsh_ranks_windows(model->ranks, w.count);
     cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
     for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
@@ -304,7 +305,7 @@ static int measure(const settings *given, const cli_model *model, const cli_ids 
     cli_progress_end();
     if (code == CLI_DONE)
         add_row(to->contexts, context, &w, &scores,
-                (double)(w.count * w.length) / (cli_seconds() - start));
+                (double)(w.count * w.length) / (plsh_clock_seconds() - start));
     if (code == CLI_DONE && track.bins != NULL) add_positions(to->positions, context);
     free(track.bins);
     track.bins = NULL;

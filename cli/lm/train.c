@@ -1,4 +1,5 @@
 /* cli: plsh train: from scratch, or adapters on top of what there is. */
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/config.h"
 #include "cli/lm/describe.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef cli_train_settings settings;
@@ -46,12 +46,11 @@ static volatile sig_atomic_t asked_to_stop, asked_to_plot, asked_at;
 /* One that comes more than a second after the first ends the program as ever; before that it is the
  * same one, sent to the process and to its group. */
 static void ask_to_stop(int number) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    const sig_atomic_t now = (sig_atomic_t)plsh_clock_seconds();
     if (!asked_to_stop) {
-        asked_at = (sig_atomic_t)now.tv_sec;
+        asked_at = now;
         asked_to_stop = number;
-    } else if ((sig_atomic_t)now.tv_sec - asked_at > 1) {
+    } else if (now - asked_at > 1) {
         signal(number, SIG_DFL);
         raise(number);
     }
@@ -428,11 +427,12 @@ static int give_up(const work *w, const char *why) {
 
 static int step(work *w, bool *finished) {
     const cli_train_steps *s = &w->given->steps;
-    const double start = cli_seconds();
+    const double start = plsh_clock_seconds();
     plsh_error error;
     plsh_train_step done;
     plsh_status status = plsh_train_run_next(w->run, &done, &error);
-    const double speed = (double)(windows_per_step(s) * s->context) / (cli_seconds() - start);
+    const double speed =
+        (double)(windows_per_step(s) * s->context) / (plsh_clock_seconds() - start);
     if (status != PLSH_STATUS_OK && status != PLSH_STATUS_NOT_FINITE) return cli_fail_error(&error);
     *finished = done.kind == PLSH_TRAIN_FINISHED;
     int code = *finished ? CLI_DONE : cli_train_log_step(&w->log, &done, speed);
@@ -530,7 +530,7 @@ static int finish(work *w, bool finished_before, double seconds) {
 static int train(work *w) {
     const settings *given = w->given;
     const char *log = given->records.log;
-    const double start = cli_seconds();
+    const double start = plsh_clock_seconds();
     int code = open_run(w);
     if (code == CLI_DONE) code = cli_train_path(w->log_path, given->data.out, "log.jsonl");
     if (code == CLI_DONE) code = cli_train_path(w->plot_path, given->data.out, "log.svg");
@@ -553,7 +553,7 @@ static int train(work *w) {
     cli_model_announce(&w->model);
     catch_signals();
     code = loop(w);
-    return code == CLI_DONE ? finish(w, finished_before, cli_seconds() - start) : code;
+    return code == CLI_DONE ? finish(w, finished_before, plsh_clock_seconds() - start) : code;
 }
 
 static int run_train(const void *given) {

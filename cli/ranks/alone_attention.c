@@ -1,9 +1,8 @@
 /* cli: attention in a process alone. */
 #include "cli/attention.h"
 
+#include "base/clock.h"
 #include "cli/message.h"
-
-#include "bench/bench.h"
 
 #include <stdlib.h>
 
@@ -38,7 +37,7 @@ static int make_workspace(size_t least, void **workspace) {
 }
 
 static int finish(cli_run *run, double begin, plsh_status status, const plsh_error *error) {
-    run->seconds = bench_now() - begin;
+    run->seconds = plsh_clock_seconds() - begin;
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(error);
 }
 
@@ -47,7 +46,7 @@ int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, 
     plsh_error error;
     int code = make_workspace(plsh_plan_workspace(plan), &attention->forward);
     if (code != CLI_DONE) return code;
-    const double begin = bench_now();
+    const double begin = plsh_clock_seconds();
     plsh_status status = plsh_plan_forward(plan, arrays, attention->forward, &run->stats, &error);
     return finish(run, begin, status, &error);
 }
@@ -57,7 +56,7 @@ int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays
     plsh_error error;
     int code = make_workspace(plsh_plan_backward_workspace(plan), &attention->backward);
     if (code != CLI_DONE) return code;
-    const double begin = bench_now();
+    const double begin = plsh_clock_seconds();
     plsh_status status = plsh_plan_backward(plan, arrays, attention->backward, &run->stats, &error);
     return finish(run, begin, status, &error);
 }

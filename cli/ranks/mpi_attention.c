@@ -4,7 +4,7 @@
 #include "cli/message.h"
 #include "cli/ranks.h"
 
-#include "bench/bench.h"
+#include "base/clock.h"
 #include "plsh/mpi.h"
 
 #include <math.h>
@@ -110,13 +110,13 @@ static float *floats_at(const float *data, plsh_range rows, int64_t dim) {
  * first) would count as waiting time of the others. */
 static double begin_pass(void) {
     MPI_Barrier(MPI_COMM_WORLD);
-    return bench_now();
+    return plsh_clock_seconds();
 }
 
 /* Pairs of all ranks; of time, bytes and waiting, the most. */
 static int finish(cli_run *run, double begin, plsh_status status, plsh_mpi_stats *stats,
                   const plsh_error *error) {
-    const double seconds = bench_now() - begin;
+    const double seconds = plsh_clock_seconds() - begin;
     if (status != PLSH_STATUS_OK) return cli_fail_error(error);
     MPI_Allreduce(&seconds, &run->seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&stats->attention.pairs, &run->stats.pairs, 1, MPI_INT64_T, MPI_SUM,

@@ -10,6 +10,7 @@
  * and the scheduler owes it the time, so that it runs at once when it is woken. */
 #include "base/thread.h"
 
+#include "base/clock.h"
 #include "base/processors.h"
 #include "base/status.h"
 
@@ -82,13 +83,7 @@ static void forget_sleepers(void) {
 }
 #endif
 
-static int64_t read_clock(clockid_t clock) {
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-static int64_t now(void) { return read_clock(CLOCK_MONOTONIC); }
+static int64_t now(void) { return plsh_clock_read(CLOCK_MONOTONIC); }
 
 static void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -125,7 +120,7 @@ static void look_for_others(int64_t time) {
     static _Thread_local int64_t last_time, last_used, last_slept, passed, lost;
     struct rusage usage;
     if (getrusage(RUSAGE_THREAD, &usage) != 0) return;
-    const int64_t used = read_clock(CLOCK_THREAD_CPUTIME_ID); /* usage has it to 4 ms */
+    const int64_t used = plsh_clock_read(CLOCK_THREAD_CPUTIME_ID); /* usage has it to 4 ms */
     if (last_slept == usage.ru_nvcsw && last_time > 0) {
         passed += time - last_time;
         lost += time - last_time - (used - last_used);

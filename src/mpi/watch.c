@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "mpi/agree.h"
@@ -50,12 +51,6 @@ struct plsh_mpi_watch {
     bool stop;
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* stands still while the machine sleeps */
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- Messages -------------------------------------------------------------------------------- */
 
 static void hear(plsh_mpi_watch *w) {
@@ -69,7 +64,7 @@ static void hear(plsh_mpi_watch *w) {
             return;
         for (int i = 0; i < w->peers; i++)
             if (w->peer[i].rank == status.MPI_SOURCE)
-                w->peer[i].heard = said == FAREWELL ? INFINITY : now();
+                w->peer[i].heard = said == FAREWELL ? INFINITY : plsh_clock_seconds();
     }
 }
 
@@ -141,7 +136,7 @@ static void end_all(const plsh_mpi_watch *w, int count, const char *names, doubl
 /* `since`: when this rank looked before. Where it was itself stopped, or had no processor, it has
  * heard of nobody, and the others have as much time again. */
 static void check(plsh_mpi_watch *w, double since) {
-    const double time = now();
+    const double time = plsh_clock_seconds();
     char names[100];
     for (int i = 0; i < w->peers && time - since > w->seconds / 2; i++)
         if (w->peer[i].heard < time) w->peer[i].heard = time;
@@ -153,11 +148,8 @@ static void check(plsh_mpi_watch *w, double since) {
 
 /* Waits for a pause, or until it is to stop. Is it? */
 static bool rest(plsh_mpi_watch *w, double seconds) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(fmod(seconds, 1) * 1e9);
-    until.tv_sec += (time_t)seconds + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const int64_t end = plsh_clock_read(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
+    const struct timespec until = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
     pthread_mutex_lock(&w->lock);
     while (!w->stop && pthread_cond_timedwait(&w->wake, &w->lock, &until) != ETIMEDOUT) continue;
     const bool stop = w->stop;
@@ -173,12 +165,12 @@ static bool all_said_farewell(const plsh_mpi_watch *w) {
 
 static void *watch(void *context) {
     plsh_mpi_watch *w = context;
-    double since = now();
+    double since = plsh_clock_seconds();
     for (bool stop = false, told = false; !stop || !told || !all_said_farewell(w);) {
         hear(w);
         told = speak(w, stop ? FAREWELL : BEAT);
         check(w, since);
-        since = now();
+        since = plsh_clock_seconds();
         if (stop)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         else
@@ -193,7 +185,8 @@ static void add_peer(plsh_mpi_watch *w, int rank) {
     for (int i = 0; i < w->peers; i++)
         if (w->peer[i].rank == rank) return;
     if (rank != w->rank)
-        w->peer[w->peers++] = (peer){.rank = rank, .heard = now(), .request = MPI_REQUEST_NULL};
+        w->peer[w->peers++] =
+            (peer){.rank = rank, .heard = plsh_clock_seconds(), .request = MPI_REQUEST_NULL};
 }
 
 /* Signals are for the program's own threads. */
