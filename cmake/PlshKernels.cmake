@@ -1,6 +1,12 @@
 # Which files of a room's kernels this processor can compile, and with what flags.
 
-set(plsh_kernel_flags -ffp-contract=fast -fno-trapping-math)
+# clang's fast contracts a * b + c or does not, depending on the code around: the bits of a row would
+# depend on the rows beside it. Its on contracts within each expression; gcc knows no such mode.
+if(CMAKE_C_COMPILER_ID MATCHES Clang)
+    set(plsh_kernel_flags -ffp-contract=on -fno-trapping-math)
+else()
+    set(plsh_kernel_flags -ffp-contract=fast -fno-trapping-math)
+endif()
 if(PLSH_SANITIZE) # gcc takes minutes for the instrumented templates at -O2, seconds at -O1
     list(APPEND plsh_kernel_flags -O1)
 endif()
