@@ -1,4 +1,5 @@
-/* plsh/weights.h - files of weights: safetensors, GGUF and PEFT adapters, read and written.
+/* plsh/weights.h - files of weights: safetensors, GGUF and PEFT adapters, read and written;
+ * pytorch_model.bin, read.
  *
  * Files are mapped into memory; weights are dequantised a few rows at a time, never a whole model.
  * Nothing in a file is trusted: a file that is truncated, or has tensors that overlap, overflow or
@@ -82,13 +83,23 @@ PLSH_API void plsh_tensor_to_float(const plsh_tensor *tensor, int64_t first, int
 
 /* ---- Files of weights ---- */
 
-typedef enum plsh_weights_form { PLSH_WEIGHTS_SAFETENSORS, PLSH_WEIGHTS_GGUF } plsh_weights_form;
+typedef enum plsh_weights_form {
+    PLSH_WEIGHTS_SAFETENSORS,
+    PLSH_WEIGHTS_GGUF,
+    PLSH_WEIGHTS_TORCH /* read only */
+} plsh_weights_form;
 
 typedef struct plsh_weights plsh_weights;
 
-/* A folder with model.safetensors, with model.safetensors.index.json and the files it names, or
- * with a single other .safetensors file; a .safetensors file; a .gguf file (versions 2 and 3), of
- * one that is split (model-00001-of-00003.gguf) any part.
+/* A folder with model.safetensors, with model.safetensors.index.json and the files it names, with
+ * pytorch_model.bin or its index, or with a single other .safetensors file (the first of these that
+ * is there); a .safetensors file; a file of torch.save; a .gguf file (versions 2 and 3), of one
+ * that is split (model-00001-of-00003.gguf) any part.
+ *
+ * A file of torch.save is a pickle, a program, in a zip archive. Of that program only what makes a
+ * dictionary of tensors is read; every other opcode and every other global is refused by its name,
+ * and no code is ever run. Its tensors may share bytes. They have to be contiguous.
+ *
  * The files must not change while they are open. */
 PLSH_API plsh_status plsh_weights_open(plsh_weights **out, const char *path, plsh_error *error);
 

@@ -37,8 +37,12 @@ int plsh_metadata_width(uint32_t type);
 /* Fill `part`, which is zeroed; on failure it may be filled in part. */
 plsh_status plsh_gguf_parse(plsh_weights_part *part, plsh_reader *reader, plsh_error *error);
 plsh_status plsh_safetensors_parse(plsh_weights_part *part, plsh_reader *reader, plsh_error *error);
+plsh_status plsh_torch_parse(plsh_weights_part *part, plsh_reader *reader, plsh_error *error);
 
-/* model.safetensors.index.json: the paths of the files it names. */
+/* A pickle without the archive around it: refused, with what to do. */
+plsh_status plsh_torch_refuse_old(plsh_reader *reader, plsh_error *error);
+
+/* model.safetensors.index.json, pytorch_model.bin.index.json: the paths of the files it names. */
 typedef struct plsh_weights_index {
     void *json;
     char **files;

@@ -15,10 +15,17 @@
 static plsh_status parse_part(plsh_weights_part *part, const void *bytes, size_t size,
                               const char *name, plsh_weights_form *form, plsh_error *error) {
     plsh_reader reader = plsh_reader_make(bytes, size, name);
-    *form =
-        size >= 4 && memcmp(bytes, "GGUF", 4) == 0 ? PLSH_WEIGHTS_GGUF : PLSH_WEIGHTS_SAFETENSORS;
-    return *form == PLSH_WEIGHTS_GGUF ? plsh_gguf_parse(part, &reader, error)
-                                      : plsh_safetensors_parse(part, &reader, error);
+    *form = PLSH_WEIGHTS_GGUF;
+    if (size >= 4 && memcmp(bytes, "GGUF", 4) == 0) return plsh_gguf_parse(part, &reader, error);
+    /* A safetensors file begins with any 8 bytes, the length of its header, and a brace. */
+    const bool brace = size > 8 && ((const char *)bytes)[8] == '{';
+    *form = PLSH_WEIGHTS_TORCH;
+    if (!brace && size >= 4 && memcmp(bytes, "PK\3\4", 4) == 0)
+        return plsh_torch_parse(part, &reader, error);
+    if (!brace && size >= 2 && memcmp(bytes, "\x80\2", 2) == 0)
+        return plsh_torch_refuse_old(&reader, error);
+    *form = PLSH_WEIGHTS_SAFETENSORS;
+    return plsh_safetensors_parse(part, &reader, error);
 }
 
 static plsh_status open_part(plsh_weights_part *part, const char *path, plsh_weights_form *form,
@@ -190,9 +197,9 @@ static plsh_status open_parts(plsh_weights *weights, const plsh_weights_index *i
     plsh_status status = allocate_parts(weights, index->count, error);
     for (size_t i = 0; i < index->count && status == PLSH_STATUS_OK; i++) {
         status = open_part(&weights->parts[i], index->files[i], &weights->form, error);
-        if (status == PLSH_STATUS_OK && weights->form != PLSH_WEIGHTS_SAFETENSORS)
-            status = plsh_fail(error, PLSH_STATUS_FORMAT, "%s is not a safetensors file",
-                               index->files[i]);
+        if (status == PLSH_STATUS_OK && weights->form == PLSH_WEIGHTS_GGUF)
+            status = plsh_fail(error, PLSH_STATUS_FORMAT,
+                               "%s is a GGUF, not a file of safetensors or torch", index->files[i]);
     }
     if (status == PLSH_STATUS_OK) status = sort_all(weights, error);
     if (status == PLSH_STATUS_OK) status = plsh_weights_index_check(index, weights, path, error);
@@ -230,8 +237,8 @@ static plsh_status find_single(char **out, const char *folder, plsh_error *error
                            folder, folder, gguf);
     else if (status == PLSH_STATUS_OK && found != 1)
         status = plsh_fail(error, PLSH_STATUS_IO,
-                           "%.150s: needs model.safetensors, model.safetensors.index.json or one "
-                           "other .safetensors file; it has %s",
+                           "%.150s: needs model.safetensors, model.safetensors.index.json, "
+                           "pytorch_model.bin or one other .safetensors file; it has %s",
                            folder, found == 0 ? "none" : "several");
     if (status != PLSH_STATUS_OK) {
         plsh_release(*out);
@@ -240,22 +247,26 @@ static plsh_status find_single(char **out, const char *folder, plsh_error *error
     return status;
 }
 
+/* The files that a folder may have, the preferred ones first. */
 static plsh_status open_folder(plsh_weights *weights, plsh_error *error) {
-    char *single = NULL, *index = NULL;
-    plsh_status status = plsh_path_join(&single, weights->folder, "model.safetensors", error);
-    if (status == PLSH_STATUS_OK)
-        status = plsh_path_join(&index, weights->folder, "model.safetensors.index.json", error);
-    if (status == PLSH_STATUS_OK && plsh_path_exists(single)) {
-        status = open_file(weights, single, error);
-    } else if (status == PLSH_STATUS_OK && plsh_path_exists(index)) {
-        status = open_index(weights, index, error);
-    } else if (status == PLSH_STATUS_OK) {
-        plsh_release(single);
-        status = find_single(&single, weights->folder, error);
-        if (status == PLSH_STATUS_OK) status = open_file(weights, single, error);
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    char *path = NULL;
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == PLSH_STATUS_OK; i++) {
+        status = plsh_path_join(&path, weights->folder, names[i], error);
+        if (status == PLSH_STATUS_OK && plsh_path_exists(path)) {
+            status =
+                i % 2 == 0 ? open_file(weights, path, error) : open_index(weights, path, error);
+            plsh_release(path);
+            return status;
+        }
+        plsh_release(path);
+        path = NULL;
     }
-    plsh_release(single);
-    plsh_release(index);
+    if (status == PLSH_STATUS_OK) status = find_single(&path, weights->folder, error);
+    if (status == PLSH_STATUS_OK) status = open_file(weights, path, error);
+    plsh_release(path);
     return status;
 }
 
@@ -284,7 +295,8 @@ plsh_status plsh_weights_open(plsh_weights **out, const char *path, plsh_error *
     if (status == PLSH_STATUS_OK) {
         if (is_folder)
             status = open_folder(*out, error);
-        else if (plsh_path_ends(path, ".safetensors.index.json"))
+        else if (plsh_path_ends(path, ".safetensors.index.json") ||
+                 plsh_path_ends(path, ".bin.index.json"))
             status = open_index(*out, path, error);
         else
             status = open_file(*out, path, error);

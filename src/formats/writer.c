@@ -12,6 +12,10 @@
 plsh_status plsh_weights_writer_create(plsh_weights_writer **out, const char *path,
                                        plsh_weights_form form, plsh_error *error) {
     void *memory;
+    *out = NULL;
+    if (form == PLSH_WEIGHTS_TORCH)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%.150s: files of torch are read, not written", path);
     plsh_status status =
         plsh_allocate(&memory, 1, sizeof(plsh_weights_writer), "a writer of weights", error);
     *out = memory;

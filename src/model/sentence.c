@@ -52,11 +52,13 @@ static plsh_status open_module(const plsh_module *module, module_weights *out, p
     if (module->kind != PLSH_MODULE_DENSE && module->kind != PLSH_MODULE_LAYER_NORM)
         return PLSH_STATUS_OK;
     plsh_status status = plsh_path_join(&path, module->folder, "model.safetensors", error);
+    if (!status && !plsh_path_exists(path)) {
+        plsh_release(path);
+        status = plsh_path_join(&path, module->folder, "pytorch_model.bin", error);
+    }
     if (!status && !plsh_path_exists(path))
-        status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                           "%s is missing; a pytorch_model.bin is not read: save the model again "
-                           "with a recent sentence-transformers",
-                           path);
+        status = plsh_fail(error, PLSH_STATUS_IO,
+                           "%s: needs model.safetensors or pytorch_model.bin", module->folder);
     if (!status) status = plsh_weights_open(&weights, path, error);
     const bool dense = module->kind == PLSH_MODULE_DENSE;
     if (!status)

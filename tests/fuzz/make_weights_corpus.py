@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of fuzz_safetensors, fuzz_gguf, fuzz_gguf_tokenizer and fuzz_config: small files with every type.
+"""Writes the seed corpora of fuzz_safetensors, fuzz_gguf, fuzz_gguf_tokenizer, fuzz_pickle and fuzz_config: small files with every type.
 Usage: tests/fuzz/make_weights_corpus.py"""
+import io
 import json
 import struct
+import zipfile
 from pathlib import Path
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
@@ -37,6 +39,54 @@ save("safetensors", "types", safetensors({t: (t, [1, 2]) for t in WIDTHS}, {"for
 save("safetensors", "shapes", safetensors({"s": ("F32", []), "z": ("F16", [0, 4]), "r": ("U8", [1] * 8)}))
 save("safetensors", "overlap", safetensors({"a": ("F32", [2])}).replace(b"[0, 8]", b"[4,12]"))
 save("safetensors", "huge", struct.pack("<Q", 1 << 62) + b"{}")
+
+# ---- pickles of torch.save. Byte 0 of a seed: 1: a pickle, around which the target makes an archive; 0: a whole file
+
+def storage(kind: bytes, key: bytes, numbers: int) -> bytes:
+    return (b"(X\7\0\0\0storagectorch\n" + kind + b"Storage\nX\1\0\0\0" + key + b"X\3\0\0\0cpuK" + bytes([numbers])
+            + b"tQ")
+
+
+def tensor(where: bytes, sizes: list, strides: list, offset: int = 0) -> bytes:
+    def numbers(of: list) -> bytes:
+        return b"(" + b"".join(b"K" + bytes([n]) for n in of) + b"t"
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n(" + where + b"K" + bytes([offset]) + numbers(sizes) + numbers(strides)
+            + b"\x89ccollections\nOrderedDict\n)RtR")
+
+
+def text(value: bytes) -> bytes:
+    return b"X" + struct.pack("<I", len(value)) + value
+
+
+FLOATS, BFLOATS = storage(b"Float", b"0", 6), storage(b"BFloat16", b"1", 4)
+PICKLES = {
+    "empty": b"\x80\2}.",
+    "tensors": b"\x80\2ccollections\nOrderedDict\n)Rq\0(" + text(b"w") + tensor(FLOATS, [2, 3], [3, 1])
+               + text(b"b") + tensor(BFLOATS, [4], [1]) + b"u}" + text(b"_metadata") + b"}" + text(b"version") + b"K\1ssb.",
+    "shared": b"\x80\2}(" + text(b"v") + tensor(FLOATS + b"q\0", [2], [1], 4) + text(b"w")
+              + tensor(b"h\0", [6], [1]) + text(b"s") + tensor(b"h\0", [], []) + b"u.",
+    "parameter": b"\x80\2}" + text(b"w") + b"ctorch._utils\n_rebuild_parameter\n" + tensor(FLOATS, [6], [1])
+                 + b"\x88}\x87Rs.",
+    "strides": b"\x80\2}" + text(b"w") + tensor(FLOATS, [3, 2], [1, 3]) + b"s.",
+    "long": b"\x80\2}" + text(b"w") + b"\x8a\10\0\0\0\0\0\0\0\x40J\xff\xff\xff\xffM\1\2NK\1\x88\x89\x87\x86\x85s.",
+    "system": b"\x80\2cos\nsystem\n" + text(b"true") + b"\x85R.",
+    "bomb": b"\x80\2)q\0" + b"".join(b"h" + bytes([i]) * 1 + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(99)) + b".",
+    "itself": b"\x80\2}q\0" + text(b"self") + b"h\0s.",
+}
+for name, pickle in PICKLES.items():
+    save("pickle", name, b"\1" + pickle)
+
+
+def archive(pickle: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as out:
+        for entry, data in {"m/data.pkl": pickle, "m/byteorder": b"little", "m/data/1": bytes(8)}.items():
+            out.writestr(zipfile.ZipInfo(entry), data)
+    return buffer.getvalue()
+
+
+save("pickle", "archive", b"\0" + archive(b"\x80\2}" + text(b"b") + tensor(BFLOATS, [4], [1]) + b"s."))
+save("pickle", "old", b"\0\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
 
 # ---- GGUF
 
