@@ -244,8 +244,9 @@ static plsh_status count_items(const archive *a, const plsh_pickle *pickle, uint
     for (size_t i = 0; i < pickle->items.count; i++) {
         if (items[i].dict != root) continue;
         const plsh_pickle_value *key = plsh_pickle_at(pickle, items[i].key);
-        const char *name = (const char *)a->reader->bytes + key->number;
-        if (key->kind != PLSH_PICKLE_STRING || key->count == 0 || memchr(name, '\0', key->count))
+        const bool string = key->kind == PLSH_PICKLE_STRING && key->count > 0;
+        const char *name = string ? (const char *)a->reader->bytes + key->number : "";
+        if (!string || memchr(name, '\0', key->count))
             return plsh_reader_fail(a->reader, PLSH_STATUS_FORMAT, "a tensor's name is no string");
         if (plsh_pickle_at(pickle, items[i].value)->kind != PLSH_PICKLE_TENSOR)
             return plsh_reader_fail(a->reader, PLSH_STATUS_UNSUPPORTED,

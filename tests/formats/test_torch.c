@@ -175,6 +175,7 @@ static void test_hostile(void **unused) {
     assert_refused("\x80\2K\1.", PLSH_STATUS_UNSUPPORTED, "not a dictionary");
     assert_refused(DICT("X\1\0\0\0wK\1"), PLSH_STATUS_UNSUPPORTED, "'w' is not a tensor");
     assert_refused(DICT("K\1" WHOLE), PLSH_STATUS_FORMAT, "no string");
+    assert_refused(DICT("\x8a\10\0\0\0\0\0\0\0\xff" WHOLE), PLSH_STATUS_FORMAT, "no string");
     assert_refused(DICT("X\1\0\0\0w" WHOLE "X\1\0\0\0w" WHOLE), PLSH_STATUS_FORMAT, "twice");
     assert_refused(DICT("X\1\0\0\0w" TENSOR("\1", "K\2K\3\x86", "K\3K\1\x86")), PLSH_STATUS_FORMAT,
                    "beyond its storage");

@@ -71,6 +71,7 @@ PICKLES = {
     "long": b"\x80\2}" + text(b"w") + b"\x8a\10\0\0\0\0\0\0\0\x40J\xff\xff\xff\xffM\1\2NK\1\x88\x89\x87\x86\x85s.",
     "system": b"\x80\2cos\nsystem\n" + text(b"true") + b"\x85R.",
     "bomb": b"\x80\2)q\0" + b"".join(b"h" + bytes([i]) * 1 + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(99)) + b".",
+    "key": b"\x80\2}\x8a\10\0\0\0\0\0\0\0\xff" + b"J\xff\xff\xff\x40\x85s.",
     "itself": b"\x80\2}q\0" + text(b"self") + b"h\0s.",
 }
 for name, pickle in PICKLES.items():
