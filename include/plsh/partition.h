@@ -35,7 +35,10 @@ typedef enum plsh_scheme {
      * ALiBi only; finding a block costs O(sigma). */
     PLSH_SCHEME_CUTS,
     /* The user's own hash: labels[draw * label_count + i], 0 <= i < label_count. */
-    PLSH_SCHEME_LABELS
+    PLSH_SCHEME_LABELS,
+    /* Cells of points in R^1, R^2 or R^3 by random hyperplanes: see plsh/cells.h. The calls below
+     * are about row numbers and do not take it; plsh_partition_check refuses it. */
+    PLSH_SCHEME_HYPERPLANES
 } plsh_scheme;
 
 typedef enum plsh_design {

@@ -8,6 +8,7 @@
 
 #include "plsh/attention.h"
 #include "plsh/cache.h"
+#include "plsh/cells.h"
 #include "plsh/decay.h"
 #include "plsh/dtype.h"
 #include "plsh/grid.h"

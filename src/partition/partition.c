@@ -4,6 +4,7 @@
 #include "base/name.h"
 #include "base/status.h"
 #include "partition/draw.h"
+#include "partition/permute.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,9 +20,12 @@ static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 static const double MAX_CUTS_SIGMA = 0x1p24;
 
 static const char *const scheme_names[] = {
-    [PLSH_SCHEME_BINNING] = "binning", [PLSH_SCHEME_INTEGER] = "integer",
-    [PLSH_SCHEME_CUTS] = "cuts",       [PLSH_SCHEME_LABELS] = "labels",
-    [PLSH_SCHEME_LABELS + 1] = NULL,
+    [PLSH_SCHEME_BINNING] = "binning",
+    [PLSH_SCHEME_INTEGER] = "integer",
+    [PLSH_SCHEME_CUTS] = "cuts",
+    [PLSH_SCHEME_LABELS] = "labels",
+    [PLSH_SCHEME_HYPERPLANES] = "hyperplanes",
+    [PLSH_SCHEME_HYPERPLANES + 1] = NULL,
 };
 static const char *const design_names[] = {
     [PLSH_DESIGN_IID] = "iid",
@@ -94,29 +98,15 @@ plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error) {
                                "2^24, scheme integer any",
                                set->decay.a);
         return status;
+    case PLSH_SCHEME_HYPERPLANES:
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "scheme hyperplanes draws cells of points and needs their positions; "
+                         "scheme integer draws blocks of row numbers");
     }
     return plsh_fail(error, PLSH_STATUS_INVALID, "scheme %d is unknown", (int)set->scheme);
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
-
-/* A permutation of 0 .. s-1 that depends on the key: a Feistel network on the next even number of
- * bits, applied until the result is below s (cycle walking). */
-static uint64_t permuted(uint64_t place, uint64_t s, uint64_t key) {
-    int half = 1;
-    while (s > UINT64_C(1) << 2 * half) half++;
-    const uint64_t mask = (UINT64_C(1) << half) - 1;
-    do {
-        for (int round = 0; round < 4; round++) {
-            uint64_t right = place & mask, mixed = (right ^ key) * UINT64_C(0x9e3779b97f4a7c15);
-            mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93);
-            place = right << half | ((place >> half ^ mixed >> 32) & mask);
-            key = key >> 16 | key << 48; /* rotated by 64 bits after four rounds, so every walk uses
-                                            the same key */
-        }
-    } while (place >= s);
-    return place;
-}
 
 /* Is the gap between gap and gap + 1 cut in this draw? stratified: the s uniform numbers of a gap
  * are equispaced, so that nearly the same number of draws cuts at every gap. Every gap permutes
@@ -131,7 +121,7 @@ static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
         return (double)random.word[gap & 1] < cut;
     }
     plsh_random random = plsh_partition_random(set, PURPOSE_CUTS, (uint64_t)gap);
-    uint64_t place = permuted((uint64_t)plsh_partition_place(set, sample), s, random.word[1]);
+    uint64_t place = plsh_permuted((uint64_t)plsh_partition_place(set, sample), s, random.word[1]);
     return (double)(random.word[0] + UINT64_MAX / s * place) < cut;
 }
 
