@@ -13,7 +13,7 @@
  *
  *     plsh_partition set = plsh_partition_default(8.0, 20);
  *     set.scheme = PLSH_SCHEME_HYPERPLANES;
- *     plsh_cells_label(&set, 0, 20, (plsh_points){2, n, points}, labels, 0, &error);
+ *     plsh_cells_label(&set, 0, 20, (plsh_point_set){2, n, points}, labels, 0, &error);
  *
  * The hyperplanes of a draw are a function of (design, decay, samples, seed, head, sample) alone:
  * the cell of a point does not depend on the other points. They are counted from the origin
@@ -31,11 +31,11 @@ extern "C" {
 enum { PLSH_CELL_EVERY = -1 };
 
 /* n points: x[n][dim]. A NaN coordinate makes a point one without a position. */
-typedef struct plsh_points {
+typedef struct plsh_point_set {
     int dim;   /* 1 to 3 */
     int64_t n; /* below 2^31 */
     const float *x;
-} plsh_points;
+} plsh_point_set;
 
 /* The hyperplane normal.x = offset, offset > 0, normal a unit vector of dim coordinates. */
 typedef struct plsh_hyperplane {
@@ -54,7 +54,7 @@ PLSH_API plsh_status plsh_cells_check(const plsh_partition *set, plsh_error *err
  * points are at least 100 / rate apart: then each is a cell of its own (that misses a shared cell
  * with probability e^-100). About O(n log n + m sqrt(n)) for m hyperplanes in the plane. */
 PLSH_API plsh_status plsh_cells_label(const plsh_partition *set, int64_t first, int64_t count,
-                                      plsh_points points, int32_t *labels, int threads,
+                                      plsh_point_set points, int32_t *labels, int threads,
                                       plsh_error *error);
 
 /* The hyperplanes of a draw with an offset below `radius`, for pictures: those that meet the ball

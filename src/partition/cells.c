@@ -31,7 +31,7 @@ typedef struct box_node {
 enum { FEW = 8 };
 
 typedef struct point_tree {
-    plsh_points points;
+    plsh_point_set points;
     int32_t *order; /* those that have a position, by box */
     int64_t placed;
     box_node *nodes;
@@ -116,7 +116,7 @@ static void tree_free(point_tree *tree) {
     plsh_release(tree->nodes);
 }
 
-static plsh_status tree_make(plsh_points points, point_tree *tree, plsh_error *error) {
+static plsh_status tree_make(plsh_point_set points, point_tree *tree, plsh_error *error) {
     *tree = (point_tree){.points = points};
     if (points.dim < 1 || points.dim > 3)
         return plsh_fail(error, PLSH_STATUS_INVALID, "points of dimension %d; 1 to 3", points.dim);
@@ -421,7 +421,8 @@ plsh_status plsh_cells_check(const plsh_partition *set, plsh_error *error) {
 }
 
 plsh_status plsh_cells_label(const plsh_partition *set, int64_t first, int64_t count,
-                             plsh_points points, int32_t *labels, int threads, plsh_error *error) {
+                             plsh_point_set points, int32_t *labels, int threads,
+                             plsh_error *error) {
     plsh_status status = plsh_cells_check(set, error);
     if (status) return status;
     if (first < 0 || count < 0 || first > set->samples - count)

@@ -59,7 +59,7 @@ static void test_labels_are_cells(void **state) {
         set.design = (plsh_design)(test / 15);
         make_points(shape, dim, x);
         x[7 * dim + dim - 1] = NAN;
-        assert_ok(plsh_cells_label(&set, 2, 2, (plsh_points){dim, N, x}, labels[0], 2, &error));
+        assert_ok(plsh_cells_label(&set, 2, 2, (plsh_point_set){dim, N, x}, labels[0], 2, &error));
         const int64_t count = plsh_cells_hyperplanes(&set, 3, dim, 60, planes, PLANES);
         assert_in_range(count, 20, PLANES);
         for (int i = 0; i < N; i++)
@@ -96,16 +96,16 @@ static void test_independent_of_others(void **state) {
     static int32_t all[20][N], some[20][N / 2], alone[20][N];
     make_points(0, 2, x);
     plsh_partition set = cells_of(plsh_decay_alibi(2), 20);
-    assert_ok(plsh_cells_label(&set, 0, 20, (plsh_points){2, N, x}, all[0], 4, &error));
-    assert_ok(plsh_cells_label(&set, 0, 20, (plsh_points){2, N / 2, x}, some[0], 1, &error));
+    assert_ok(plsh_cells_label(&set, 0, 20, (plsh_point_set){2, N, x}, all[0], 4, &error));
+    assert_ok(plsh_cells_label(&set, 0, 20, (plsh_point_set){2, N / 2, x}, some[0], 1, &error));
     for (int m = 0; m < 20; m++) {
-        assert_ok(plsh_cells_label(&set, m, 1, (plsh_points){2, N, x}, alone[m], 1, &error));
+        assert_ok(plsh_cells_label(&set, m, 1, (plsh_point_set){2, N, x}, alone[m], 1, &error));
         assert_memory_equal(some[m], all[m], sizeof some[m]);
     }
     assert_memory_equal(all, alone, sizeof all);
     assert_memory_not_equal(all[0], all[1], sizeof all[0]);
     set.head = 1;
-    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_points){2, N, x}, alone[0], 1, &error));
+    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_point_set){2, N, x}, alone[0], 1, &error));
     assert_memory_not_equal(all[0], alone[0], sizeof all[0]);
 }
 
@@ -159,8 +159,8 @@ static void test_laws(void **state) {
             plsh_partition set = cells_of(*decay, SAMPLES);
             set.seed = seed;
             set.design = (plsh_design)design;
-            assert_ok(
-                plsh_cells_label(&set, 0, SAMPLES, (plsh_points){dim, 3, x}, labels[0], 1, &error));
+            assert_ok(plsh_cells_label(&set, 0, SAMPLES, (plsh_point_set){dim, 3, x}, labels[0], 1,
+                                       &error));
             double pairs = 0, triples = 0;
             for (int m = 0; m < SAMPLES; m++) {
                 pairs += labels[m][0] == labels[m][1];
@@ -204,8 +204,8 @@ static double mean_square_error(plsh_design design, double *expected) {
         plsh_partition set = cells_of(plsh_decay_alibi(3), SAMPLES);
         set.design = design;
         set.seed = (uint64_t)set_number;
-        assert_ok(
-            plsh_cells_label(&set, 0, SAMPLES, (plsh_points){2, POINTS, x}, labels[0], 1, &error));
+        assert_ok(plsh_cells_label(&set, 0, SAMPLES, (plsh_point_set){2, POINTS, x}, labels[0], 1,
+                                   &error));
         for (int i = 0; i < POINTS; i++)
             for (int j = 0; j < i; j++) {
                 double count = 0;
@@ -251,15 +251,15 @@ static void test_huge_extents(void **state) {
     plsh_partition set = cells_of(plsh_decay_alibi(1e-8), 3);
     x[2 * 30] = x[2 * 3];
     x[2 * 30 + 1] = x[2 * 3 + 1];
-    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_points){2, N, x}, labels, 1, &error));
+    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_point_set){2, N, x}, labels, 1, &error));
     for (int i = 0; i < N; i++) assert_int_equal(labels[i], i < 30 ? i : i == 30 ? 3 : i - 1);
     x[1] = 0x1p-25f; /* 3e-8 from another point */
     x[2] = 0;
-    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_points){2, N, x}, labels, 1, &error),
+    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_point_set){2, N, x}, labels, 1, &error),
                  PLSH_STATUS_INVALID, "more than 2^24 hyperplanes");
     assert_true(plsh_cells_hyperplanes(&set, 0, 2, 20, NULL, 0) == INT64_MAX);
     set.decay = plsh_decay_alibi(1e12); /* hardly any hyperplane: one cell */
-    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_points){2, N, x}, labels, 1, &error));
+    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_point_set){2, N, x}, labels, 1, &error));
     for (int i = 0; i < N; i++) assert_int_equal(labels[i], 0);
 }
 
@@ -269,17 +269,17 @@ static void test_refused(void **state) {
     float x[4] = {0, 1, 2, INFINITY};
     int32_t labels[4];
     plsh_partition set = cells_of(plsh_decay_alibi(2), 3);
-    const plsh_points points = {1, 3, x};
+    const plsh_point_set points = {1, 3, x};
     assert_ok(plsh_cells_label(&set, 0, 1, points, labels, 1, &error));
-    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_points){1, 0, x}, labels, 1, &error));
+    assert_ok(plsh_cells_label(&set, 0, 1, (plsh_point_set){1, 0, x}, labels, 1, &error));
     assert_ok(plsh_cells_label(&set, 0, 0, points, labels, 1, &error));
     assert_fails(plsh_cells_label(&set, 0, 4, points, labels, 1, &error), PLSH_STATUS_INVALID,
                  "draws 0 to 3 of a set that has 3");
-    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_points){1, 4, x}, labels, 1, &error),
+    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_point_set){1, 4, x}, labels, 1, &error),
                  PLSH_STATUS_INVALID, "coordinate 0 of point 3 is infinite");
-    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_points){4, 1, x}, labels, 1, &error),
+    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_point_set){4, 1, x}, labels, 1, &error),
                  PLSH_STATUS_INVALID, "dimension 4; 1 to 3");
-    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_points){1, -1, x}, labels, 1, &error),
+    assert_fails(plsh_cells_label(&set, 0, 1, (plsh_point_set){1, -1, x}, labels, 1, &error),
                  PLSH_STATUS_INVALID, "-1 points");
     set.decay = (plsh_decay){.kind = PLSH_DECAY_TRIANGLE, .a = 3};
     assert_fails(plsh_cells_check(&set, &error), PLSH_STATUS_UNSUPPORTED, "decay triangle");
@@ -301,7 +301,7 @@ static plsh_status label_once(void *context, plsh_error *error) {
     static int32_t labels[N];
     make_points(0, 2, x);
     plsh_partition set = cells_of(plsh_decay_alibi(2), 3);
-    return plsh_cells_label(&set, 0, 1, (plsh_points){2, N, x}, labels, 1, error);
+    return plsh_cells_label(&set, 0, 1, (plsh_point_set){2, N, x}, labels, 1, error);
 }
 
 static void test_no_memory(void **state) {
