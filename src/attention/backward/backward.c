@@ -21,8 +21,8 @@ typedef struct slot_tile {
     plsh_backward_tile b;
 } slot_tile;
 
-/* The workspace: summaries of the keys as in the forward pass, whose turn it is, d_decay of every
- * tile, and the slots' tiles. */
+/* The workspace: summaries of the keys as in the forward pass, the turns, d_decay of every tile,
+ * and the tiles of the slots. */
 typedef struct areas {
     char *summaries, *slots;
     double *decays; /* [tiles][2] */
@@ -126,7 +126,7 @@ static void clear_keys(const plsh_plan *plan, const plsh_backward *arrays) {
     clear(plan->threads, arrays->d_v, &shape->v, shape->kv_heads, shape->keys, shape->value_dim);
 }
 
-/* A tile's d_decay has the place of its chain's turn, so their sum has one order. */
+/* A tile's d_decay is stored at the index of its turn, so that their sum has a fixed order. */
 static void sum_decays(const plsh_plan *plan, const plsh_turns *turns, const double *part,
                        double *d_decay) {
     int64_t group = plan->shape.heads / plan->shape.kv_heads;
@@ -210,7 +210,7 @@ static int64_t run_backward(const plsh_plan *plan, const plsh_backward *arrays, 
     return pairs;
 }
 
-/* No queries: nothing depends on the keys and values, nor on a decay. */
+/* Without queries, all gradients of keys, values and decays are 0. */
 static void run_empty(const plsh_plan *plan, const plsh_backward *arrays) {
     clear_keys(plan, arrays);
     if (arrays->d_decay) memset(arrays->d_decay, 0, sizeof(double) * 2 * (size_t)plan->shape.heads);

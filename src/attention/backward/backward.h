@@ -6,11 +6,11 @@
  * and with dropout dS = P (Z dP - delta), dV += (Z P)^T dO: delta, of the O that was made with Z,
  * is the sum of P Z dP then.
  *
- * Five products; each pair of (query, key) is scored once, in the order of the forward walk. dO
- * is packed times the scale, so that the kernels compute scale dS, and dQ and dK need no further
- * factor. P and dS of a step are kept for all groups of the tile, and added to dK and dV at its
- * end, when it is the tile's turn (turns.h): so the sums have one order for any number of threads.
- */
+ * Five products; each pair of (query, key) is scored once, in the order of the forward walk. dO is
+ * packed times the scale, so that the kernels compute scale dS, and dQ and dK need no further
+ * factor. P and dS of a step are kept for all groups of the tile. At the end of the step, when it
+ * is the tile's turn (turns.h), they are multiplied into dK and dV. The sums then have the same
+ * order for any number of threads. */
 #ifndef PLSH_ATTENTION_BACKWARD_H
 #define PLSH_ATTENTION_BACKWARD_H
 
@@ -27,12 +27,12 @@ typedef struct plsh_backward_arrays {
     bool some_keys;         /* of those that o and lse are sums of: see plsh_backward */
 } plsh_backward_arrays;
 
-/* What is known of the tile's rows. */
+/* The tile's rows: packed arrays, lse and delta. */
 typedef struct plsh_backward_rows {
     plsh_const_matrix q; /* the queries as float32 */
     float *packed_do;    /* [groups][dv][group], times the scale */
     float *log2_lse;     /* [groups][group], +inf for rows that do not exist */
-    float *lse_low;      /* [groups][group], what log2_lse lacks after rounding */
+    float *lse_low;      /* [groups][group], the rounding error of log2_lse */
     float *delta;        /* [groups][group], times the scale */
 } plsh_backward_rows;
 
@@ -47,7 +47,7 @@ typedef struct plsh_backward_sums {
 /* The step at hand. */
 typedef struct plsh_backward_step {
     float *p, *ds;                    /* [groups][PLSH_TILE_KEYS][group] */
-    uint32_t visited[PLSH_TILE_KEYS]; /* which groups visited the key, bit by bit */
+    uint32_t visited[PLSH_TILE_KEYS]; /* a bit for each group that visited the key */
     float *slope[2];                  /* d log k by a, by b, indexed as the bias */
     bool sloped;                      /* slope is filled in */
 } plsh_backward_step;
@@ -74,7 +74,7 @@ typedef struct plsh_backward_tile {
     plsh_backward_step step;
     plsh_backward_scratch scratch;
     bool scattered; /* the steps are of gathered keys */
-    bool returns;   /* there will be further walks: any key may still come */
+    bool returns;   /* more walks will follow, which may visit any key */
 } plsh_backward_tile;
 
 /* Takes the buffers. */
@@ -82,7 +82,7 @@ void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_are
 
 extern const plsh_tile_pass plsh_backward_pass;
 
-/* lse of row r, in units of log2, is that; and delta of group g for output rows at o. */
+/* Sets the lse of row r, in units of log2; and delta of group g for output rows at o. */
 void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse);
 void plsh_backward_set_delta(plsh_backward_tile *b, int g, const float *o, ptrdiff_t stride);
 

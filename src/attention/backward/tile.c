@@ -183,8 +183,8 @@ static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, c
     }
 }
 
-/* `exact` decides by the sums of the forward pass, so it runs the softmax as that did; what is left
- * of P is 2^(m - lse). */
+/* `exact` makes the decisions of the forward pass, which depend on its running sums. So it repeats
+ * the running softmax; the missing factor of P is 2^(m - lse). */
 static void find_rest(plsh_backward_tile *b, int g) {
     int group = b->tile.kernel->group;
     ptrdiff_t at = (ptrdiff_t)g * group;
@@ -371,8 +371,8 @@ static void step(plsh_tile *tile, int64_t left, int64_t right) {
 
 enum { CENTRE_KEYS = 16 };
 
-/* The mean of some keys that group g may see, or at least precede it: the last ones up to its first
- * query's own. Keys that are not finite do not count. */
+/* The mean of some keys that group g may see, or that precede it: the last ones up to its first
+ * query. Keys that are not finite do not count. */
 static void find_centre(plsh_backward_tile *b, int g) {
     const plsh_tile *tile = &b->tile;
     const plsh_attention *shape = &tile->plan->shape;
@@ -391,8 +391,9 @@ static void find_centre(plsh_backward_tile *b, int g) {
     for (int x = 0; x < d && count > 0; x++) b->scratch.centre[x] /= (float)count;
 }
 
-/* The dS of a row sum to 0, so dQ = sum of dS (K - c) for any c. With what rounding leaves of that
- * sum, the keys' common part c would otherwise enter, which need not be small where dQ is. */
+/* The dS of a row sum to 0, so dQ = sum of dS (K - c) for any c. Rounding makes the sum of dS not
+ * exactly 0. Without this correction its error times the common part c of the keys would be added
+ * to dQ, and c may be large where dQ is small. */
 static void settle(plsh_backward_tile *b, int g, int rows) {
     int group = b->tile.kernel->group, d = (int)b->tile.plan->shape.head_dim;
     find_centre(b, g);

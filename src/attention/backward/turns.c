@@ -1,6 +1,7 @@
-/* attention: whose turn it is to add. What a tile has before it is one 64-bit word, read and
- * written at once: it still adds to the keys below left and from right on, in units of UNIT keys,
- * left stored as its distance from MOST in the upper half. So 0, the beginning, is everything. */
+/* attention: turns of the tiles that add to the same keys. The keys that a tile may still add to
+ * are one 64-bit word, which is read and written atomically: keys below `left` and from `right` on,
+ * in units of UNIT keys. The upper half holds MOST - left, so that 0, the initial value, means all
+ * keys. */
 #include "attention/backward/turns.h"
 
 #include <sched.h>
@@ -104,7 +105,8 @@ void plsh_turns_pass(plsh_turns *turns, const plsh_turn *turn, int64_t left, int
 void plsh_turns_end(plsh_turns *turns, const plsh_turn *turn) {
     plsh_turns_chain *chain = &turns->chain[turn->chain];
     atomic_store_explicit(&turns->ahead[chain->first + turn->tile], finished, memory_order_release);
-    /* `done` is a hint: another thread may set it back, never too far ahead. */
+    /* `done` is a hint: another thread may set it back to an older value, never to one that is too
+     * large. */
     int64_t done = atomic_load(&chain->done);
     while (done < chain->tiles && atomic_load_explicit(&turns->ahead[chain->first + done],
                                                        memory_order_acquire) == finished) {

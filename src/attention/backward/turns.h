@@ -1,11 +1,11 @@
-/* attention: whose turn it is to add to dK and dV.
+/* attention: the order in which tiles add to dK and dV.
  *
- * The tiles of queries that read the same keys form a chain. Each adds to dK and dV of the keys it
- * visits, and the sums must not depend on the threads: they are made in the order of the chain. A
- * tile waits before it adds to keys that an earlier one may still visit; every tile says, as it
- * goes, which keys it has still before it. Tiles are taken in the order of their chain, so the
- * first unfinished one never waits, and threads on one chain follow each other like waves, a step
- * apart. While there are chains that nobody works on, threads take those: no waiting at all.
+ * The tiles of queries that read the same keys form a chain. Each tile adds to dK and dV of the
+ * keys it visits. The sums must not depend on the threads, so they are made in the order of the
+ * chain: a tile waits before it adds to keys that an earlier tile may still visit, and every tile
+ * announces, as it goes, which keys it may still visit. Tiles are taken in the order of their
+ * chain, so the first unfinished one never waits, and threads on one chain follow each other at a
+ * distance of one step. Threads prefer chains that no other thread works on; there they never wait.
  *
  *     plsh_turn turn = {.chain = -1};
  *     while (plsh_turns_take(turns, &turn)) {
@@ -23,16 +23,17 @@
 #include "base/arena.h"
 
 typedef struct plsh_turns_chain {
-    int64_t first, tiles;        /* its tiles among those of all chains */
-    _Atomic int64_t taken, done; /* given out; finished, all of them up to there */
+    int64_t first, tiles; /* its tiles among those of all chains */
+    _Atomic int64_t taken,
+        done; /* tiles given out; tiles finished, counted from the first without a gap */
 } plsh_turns_chain;
 
 typedef struct plsh_turns {
     int64_t room, tiles; /* of the arrays */
     int64_t chains;
-    _Atomic int64_t started; /* chains that somebody took a tile of */
+    _Atomic int64_t started; /* chains of which a tile was taken */
     plsh_turns_chain *chain;
-    _Atomic uint64_t *ahead; /* per tile: what it has before it, see turns.c */
+    _Atomic uint64_t *ahead; /* per tile: the keys that it may still add to, see turns.c */
 } plsh_turns;
 
 /* Takes its arrays, for that many chains with that many tiles together. */

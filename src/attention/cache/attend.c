@@ -2,9 +2,9 @@
  *
  * A pass takes a few tokens of every sequence. Every (head, token) is a query: a range of keys
  * under weights. The queries of a kv head share one read of its keys and values, cut into at most
- * PASS_SPLITS tasks by the range alone, whose partial sums are merged in order: neither threads nor
- * other sequences change anything. `exact` queries take several rounds: the newest keys first; what
- * these weigh tells how far the next round must go. */
+ * PASS_SPLITS tasks. The cut depends on the range only, and the partial sums are merged in order,
+ * so the result depends neither on threads nor on other sequences. `exact` queries take several
+ * rounds, the newest keys first; the weights so far determine how far the next round must go. */
 #include "attention/cache/attend.h"
 
 #include "attention/cache/exact.h"
@@ -185,14 +185,15 @@ static void merge_queries(plsh_cache *cache, int64_t kv) {
     for (int64_t split = 0; split < pass->splits[kv]; split++) {
         int64_t slot = (kv * PASS_SPLITS + split) * pass->rows;
         for (int64_t r = 0; r < pass->used; r++) {
-            if (pass->part_l[slot + r] == 0) continue; /* saw nothing, or nothing that weighs */
+            if (pass->part_l[slot + r] == 0) continue; /* it saw no key, or only keys of weight 0 */
             merge(&pass->query[kv * pass->rows + r], pass->part_m[slot + r], pass->part_l[slot + r],
                   pass->part_o + (slot + r) * dv, dv);
         }
     }
 }
 
-/* The sums of the round are in; the ranges of the next one. Is there one for any of the queries? */
+/* The sums of the round are complete: sets the ranges of the next round. Returns whether any query
+ * needs one. */
 static bool end_round(plsh_cache *cache, int64_t kv, int round) {
     plsh_cache_pass *pass = cache->call.pass;
     bool more = false;

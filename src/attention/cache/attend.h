@@ -4,9 +4,9 @@
 
 #include "attention/cache/cache.h"
 
-/* All arguments are checked, all memory is there: attends for the tokens of the calls of those
- * caches that have a pass, in parallel over sequences, heads and spans of keys, and sets the pairs
- * of their calls. A sequence's numbers do not depend on the others. */
+/* Arguments are checked and memory is reserved. Attends for the tokens of the calls of those caches
+ * that have a pass, in parallel over sequences, heads and spans of keys, and sets the pairs of
+ * their calls. A sequence's numbers do not depend on the others. */
 void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count);
 
 #endif

@@ -26,8 +26,8 @@ static void find_block(const plsh_partition *set, int64_t position, plsh_cache_b
     block->end = found.end;
 }
 
-/* Forwards, the blocks that ended are followed by ones that begin later than all that are still
- * open, so these keep their order at the front. */
+/* When moving forwards, new blocks begin later than all blocks that are still open. So the open
+ * ones keep their order at the front. */
 static void advance(plsh_cache_blocks *blocks, const plsh_partition *set, int64_t position) {
     int64_t samples = set->samples, open = 0, ended = 0;
     plsh_cache_block *block = blocks->block, *scratch = block + samples;
@@ -62,8 +62,8 @@ void plsh_cache_blocks_move(plsh_cache_blocks *blocks, const plsh_partition *set
         if (blocks->block[i].end < blocks->next_end) blocks->next_end = blocks->block[i].end;
 }
 
-/* All blocks ended before position 0: the first move asks for every one. The second half of the
- * memory is scratch of `advance`. */
+/* Initially all blocks count as ended before position 0, so the first move asks for every one. The
+ * second half of the memory is scratch of `advance`. */
 plsh_status plsh_cache_blocks_make(plsh_cache_blocks *blocks, const plsh_partition *set,
                                    plsh_error *error) {
     *blocks = (plsh_cache_blocks){.position = -1};

@@ -91,7 +91,7 @@ plsh_status plsh_cache_fork(const plsh_cache *cache, plsh_cache **fork, plsh_err
     return status;
 }
 
-/* The flag of a cache that is const to the caller: no cache is made const. */
+/* The flag of a cache that is const to the caller. The cast is valid: no cache object is const. */
 static atomic_flag *flag_of(const plsh_cache *cache) {
     return (atomic_flag *)(uintptr_t)&cache->busy;
 }
@@ -110,7 +110,7 @@ void plsh_cache_leave(const plsh_cache *cache) {
 
 /* ---- Changing -------------------------------------------------------------------------------- */
 
-/* What no query from position `swept` on looks at ends here. */
+/* The first position that a query from position `swept` on may see. */
 static int64_t needed_from(plsh_cache *cache, int64_t kv) {
     const plsh_cache_setup *setup = cache->setup;
     int64_t first = INT64_MAX, kept = cache->store[kv].first * PLSH_PAGE_KEYS;
@@ -123,7 +123,7 @@ static int64_t needed_from(plsh_cache *cache, int64_t kv) {
     return first;
 }
 
-/* Asks only where the position has come to another page: pages become free no more often. */
+/* Checks only when the position reaches another page: pages become free no more often. */
 void plsh_cache_forget(plsh_cache *cache) {
     int64_t position = cache->length - cache->setup->undo;
     if (position / PLSH_PAGE_KEYS <= cache->swept / PLSH_PAGE_KEYS) return;

@@ -8,7 +8,7 @@
 
 /* Many queries at once, through the tiles of the forward pass (prefill.h). */
 typedef struct plsh_cache_prefill {
-    plsh_plan *plan;    /* NULL: not that way */
+    plsh_plan *plan;    /* NULL: the call does not use a plan */
     int64_t first_page; /* its keys begin there */
     size_t bytes;       /* of its memory */
     void *memory;       /* the plan's workspace, and behind it: */
@@ -24,8 +24,8 @@ typedef struct plsh_cache_call {
     int64_t tasks;         /* of this round */
     int64_t first_task;    /* its number among those of all sequences */
     _Atomic int64_t pairs;
-    float headroom;         /* 0, or PLSH_HEADROOM in a second run that mends the output */
-    int64_t counted;        /* the pairs before that run, which counts none */
+    float headroom;  /* 0, or PLSH_HEADROOM in a second run that replaces overflowed outputs */
+    int64_t counted; /* the pairs before that run, which counts none */
     atomic_bool overflowed; /* such a run is needed */
 } plsh_cache_call;
 
@@ -33,8 +33,8 @@ struct plsh_cache {
     plsh_cache_setup *setup;
     atomic_flag busy;
     int64_t length;
-    int64_t swept;                     /* what no query from this position on reaches is dropped */
-    plsh_cache_store *store;           /* [kv_heads] */
+    int64_t swept;           /* keys that no query from this position on reaches are dropped */
+    plsh_cache_store *store; /* [kv_heads] */
     plsh_cache_mask_state *mask_state; /* [heads] */
     void *own;                         /* workspace for steps of up to own_tokens tokens */
     size_t own_bytes;
@@ -43,11 +43,12 @@ struct plsh_cache {
 };
 
 /* Every call that changes a cache, or reads more of it than a number, enters it and leaves it.
- * Entering one that somebody else is in fails. */
+ * Entering fails while another thread is inside. */
 plsh_status plsh_cache_enter(const plsh_cache *cache, plsh_error *error);
 void plsh_cache_leave(const plsh_cache *cache);
 
-/* All memory that `length` tokens need; nothing a user can see changes, also on failure. */
+/* Reserves all memory that `length` tokens need. The visible state does not change, also on
+ * failure. */
 plsh_status plsh_cache_reserve(plsh_cache *cache, int64_t length, plsh_error *error);
 
 /* Appends the keys and values, for which there is room. */
@@ -56,7 +57,7 @@ void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens);
 /* Drops what no query from length - undo on can reach. */
 void plsh_cache_forget(plsh_cache *cache);
 
-/* Back to `length` tokens, whatever has been dropped. */
+/* Truncates to `length` tokens, without a check of dropped keys. */
 void plsh_cache_take_back(plsh_cache *cache, int64_t length);
 
 /* Are the keys of all positions from `position` on still there? */

@@ -1,11 +1,10 @@
-/* attention/cache: how far an `exact` query has to look.
+/* attention/cache: the range of keys that an `exact` query has to read.
  *
  * With the sum l 2^m of the keys seen so far, what is left may weigh eps l 2^m in all
  * (head/bound.h). Before it stops: the keys of the pages [0, P) weigh at most the sum over a few
  * groups of pages of 2^(|q| longest key of the group) sum k(t). The groups double with the
- * distance, so that one huge key far back (every model has some near position 0) spoils only the
- * bound of its own group, which the decay has long made small. Single pages are skipped by norm or
- * box. */
+ * distance, so that one huge key far back (many models have some near position 0) loosens only the
+ * bound of its own group, where the decay is small. Single pages are skipped by norm or box. */
 #include "attention/cache/exact.h"
 
 #include "head/bound.h"
@@ -21,8 +20,8 @@ void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layou
     query->from = page > 0 ? (page - 1) * PLSH_PAGE_KEYS : 0;
 }
 
-/* log2 of what the row may leave out to stop, and by pages, which have as much. NaN where the sum
- * is: nothing then. */
+/* log2 of the weight that the row may leave out by stopping; the same for single pages. NaN if the
+ * sum is NaN: then nothing is left out. */
 static double budget_log2(const plsh_cache_query *query) {
     return (double)query->m + log2((double)query->l * plsh_bound_of(query->mask_row.mask->head.eps,
                                                                     PLSH_BOUND_OLDER, 1));
@@ -35,7 +34,7 @@ static double group_log2(const plsh_cache_query *query, int64_t begin, int64_t e
            plsh_cache_mask_row_log2_tail(&query->mask_row, nearest, (end - begin) * PLSH_PAGE_KEYS);
 }
 
-/* Do the pages before `end` weigh less than the budget? */
+/* Is the bound on the weight of the pages before `end` within the budget? */
 static bool is_rest_small(const plsh_cache_query *query, const plsh_cache_store *store, int64_t end,
                           double budget) {
     if (end == 0 || group_log2(query, 0, end, store->norm[1]) <= budget) return true;
@@ -68,8 +67,8 @@ int64_t plsh_cache_exact_first_page(const plsh_cache_query *query, const plsh_ca
 }
 
 void plsh_cache_exact_continue(plsh_cache_query *query, const plsh_cache_store *store, int round) {
-    /* A round goes four times as far as the one before: the sums of the keys it adds may let the
-     * next one stop earlier, and there are few of them. */
+    /* A round goes four times as far as the one before: more sums may allow the next round to stop
+     * earlier, and there are few rounds. */
     enum { FIRST_PAGES = 32 };
     int64_t end = query->from / PLSH_PAGE_KEYS;
     double budget = budget_log2(query);

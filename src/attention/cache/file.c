@@ -7,10 +7,10 @@
  *     rows      per kv head: keys first..length-1, then values, as stored, without padding
  *     uint64    digest of all before it
  *
- * A file is accepted if its config is the reader's to the bit, its size is what length and first
- * positions make it, every position that may be asked for is there, and the digest is right.
- * Nothing is allocated by a number from the file before the file has been found to be as long as
- * that number says. */
+ * A file is accepted if its config equals that of the reader bit by bit, its size agrees with
+ * length and first positions, every position that may be needed is present, and the digest is
+ * right. No memory is allocated by a number from the file before the size of the file was compared
+ * with it. */
 #include "attention/cache/cache.h"
 
 #include "base/mapping.h"
@@ -24,7 +24,7 @@
 
 static const char MAGIC[8] = "PLSHKV01";
 
-/* FNV-1a by 64-bit words, the last one filled up with zeros: a guard against damage. */
+/* FNV-1a over 64-bit words, the last one padded with zeros; it detects damage. */
 static uint64_t digest_add(uint64_t sum, const void *bytes, size_t size) {
     for (const char *at = bytes; size > 0; at += 8) {
         uint64_t word = 0;
@@ -61,7 +61,7 @@ static int put(record *to, int at, const char *name, uint64_t value) {
     return at + 1;
 }
 
-/* Only what the method looks at: a window left over in a dense head makes no difference. */
+/* Only fields that the method uses: the window of a dense head is ignored. */
 static int put_head(record *to, int at, const plsh_cache_mask *mask) {
     const plsh_head *head = &mask->head;
     const plsh_partition *set = &head->partition;
@@ -115,7 +115,7 @@ static plsh_status make_records(const plsh_cache_setup *setup, record **out, pls
     return PLSH_STATUS_OK;
 }
 
-/* The name of an enum's value; the value of a file may be none of them. */
+/* The name of an enum's value; a file may hold a value without a name. */
 static void show_name(const char *const *names, uint64_t value, char *text, size_t size) {
     uint64_t count = 0;
     while (names[count] != NULL) count++;
@@ -125,7 +125,7 @@ static void show_name(const char *const *names, uint64_t value, char *text, size
         snprintf(text, size, "%llu", (unsigned long long)value);
 }
 
-/* A record's value as a reader knows it; false for digests, which say nothing. */
+/* A record's value in words; false for digests, which have none. */
 static bool show_value(const record *r, char *text, size_t size) {
     static const char *const numbers[] = {"scale", "eps", "decay a", "decay b", "decay limit"};
     static const struct {
@@ -158,7 +158,7 @@ static bool show_value(const record *r, char *text, size_t size) {
 static plsh_status compare_records(const plsh_cache_setup *setup, const record *ours,
                                    const char *file, const char *path, plsh_error *error) {
     for (size_t i = 0; i < record_count(setup); i++) {
-        record theirs; /* the bytes of a file may lie anywhere */
+        record theirs; /* the bytes of a file need not be aligned */
         memcpy(&theirs, file + i * sizeof(record), sizeof theirs);
         if (memcmp(&ours[i], &theirs, sizeof(record)) == 0) continue;
         char head[32] = "";
@@ -326,7 +326,7 @@ static plsh_status take_config(plsh_reader *from, const plsh_cache_setup *setup,
     return status;
 }
 
-/* Is every key that a query from `swept` on may look at behind `first`? */
+/* Is every key that a query from `swept` on may see at or after `first`? */
 static bool is_first_possible(const plsh_cache *cache, int64_t kv, int64_t first) {
     const plsh_cache_setup *setup = cache->setup;
     if (first < 0 || first % PLSH_PAGE_KEYS != 0 || first > cache->length) return false;

@@ -148,7 +148,8 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
     int64_t t = row->position - from; /* of the first key */
     switch (row->mask->kind) {
     case PLSH_MASK_FLAT: memset(s, 0, (size_t)count * sizeof *s); return;
-    case PLSH_MASK_SLOPE: { /* in double: a steep slope times a long way has no digits to lose */
+    case PLSH_MASK_SLOPE: { /* in double: the product of a steep slope and a long distance needs all
+                               its digits */
         const double first = (double)t, slope = row->mask->slope;
         for (int j = 0; j < count; j++) s[j] = (float)(-slope * (first - (double)j));
         return;

@@ -6,7 +6,7 @@
 #include "decay/tail.h"
 #include "plsh/attention.h"
 
-/* How the log2 weights of a row of keys come about. */
+/* The formula of the log2 weights of a row of keys. */
 typedef enum plsh_cache_mask_kind {
     PLSH_MASK_FLAT,   /* 0 */
     PLSH_MASK_SLOPE,  /* ALiBi: -t slope */
@@ -27,14 +27,14 @@ typedef struct plsh_cache_mask {
 plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error);
 void plsh_cache_mask_clear(plsh_cache_mask *mask);
 
-/* The first position that a query at `position` may look at; the blocks are moved there for the
- * sampled methods, and may be NULL: then the partition is asked afresh. */
+/* The first position that a query at `position` may see. For the sampled methods `blocks` are moved
+ * to the position; if NULL, the blocks are computed from the partition. */
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
                               int64_t position);
 
 /* The part of a mask that follows the sequence. */
 typedef struct plsh_cache_mask_state {
-    plsh_cache_blocks query, oldest; /* for attending; for what can be dropped */
+    plsh_cache_blocks query, oldest; /* for attending; for dropping keys */
     plsh_decay_table *decay;         /* MASK_TABLE, once there is a token */
 } plsh_cache_mask_state;
 

@@ -1,7 +1,7 @@
-/* attention/cache: pages, the unit in which keys and values are stored, shared and forgotten.
+/* attention/cache: pages, the unit in which keys and values are stored, shared and dropped.
  *
- * A page holds PLSH_PAGE_KEYS consecutive tokens of one kv head. Pages are reference counted:
- * forks share them, whoever writes to a shared one copies it first. */
+ * A page holds PLSH_PAGE_KEYS consecutive tokens of one kv head. Pages are reference counted: forks
+ * share them, and a shared page is copied before it is written to. */
 #ifndef PLSH_ATTENTION_CACHE_PAGE_H
 #define PLSH_ATTENTION_CACHE_PAGE_H
 
@@ -62,8 +62,8 @@ bool plsh_cache_page_is_shared(const plsh_cache_page *page);
 void plsh_cache_page_copy(plsh_cache_page *to, const plsh_cache_page *from,
                           const plsh_cache_page_layout *layout);
 
-/* bounded: takes the rows from..to-1, just written, into norm and box. Where `from` is not the end
- * of what they cover (the page was truncated), they are made afresh from all rows. */
+/* bounded: takes the rows from..to-1, just written, into norm and box. If `from` is not the end of
+ * the covered rows (the page was truncated), they are recomputed from all rows. */
 void plsh_cache_page_cover(plsh_cache_page *page, const plsh_cache_page_layout *layout, int from,
                            int to);
 

@@ -1,4 +1,4 @@
-/* attention/cache: the memory of a pass, laid out in one piece. */
+/* attention/cache: the memory of a pass, in one allocation. */
 #include "attention/cache/pass.h"
 
 #include "base/arena.h"

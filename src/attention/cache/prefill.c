@@ -1,13 +1,13 @@
 /* attention/cache: many queries at once, through the tiles of the forward pass.
  *
- * The decode kernels are made for a few rows. A prompt, or a chunk of one, goes through a plan that
- * reads its keys and values from the pages where they lie: a step of a walk at a time is put
- * together in the thread's workspace, so that memory is that of the chunk. The numbers are those of
+ * The decode kernels are made for a few rows. A prompt, or a chunk of one, runs through a plan that
+ * reads keys and values from the pages. The rows of one step of a walk at a time are collected in
+ * the thread's workspace, so memory does not grow with the number of keys. The numbers are those of
  * plsh_plan_forward on arrays, to the bit.
  *
- * A plan summarises all keys of `exact` heads. Behind a long text it is made for the newest keys
- * alone: those before them and the plan have a share of eps each (head/bound.h).
- * The numbers are then those of a plan over these keys. */
+ * A plan summarises all keys of `exact` heads. After a long text the plan is made for the newest
+ * keys only: the older keys and the plan each have a share of eps (head/bound.h). The numbers are
+ * then those of a plan over these keys. */
 #include "attention/cache/prefill.h"
 
 #include "attention/cache/exact.h"
@@ -19,9 +19,10 @@
 
 #include <math.h>
 
-/* Below, a tile is mostly empty: the two ways cross between 16 and 64 tokens, d = 64. */
+/* With fewer tokens a tile is mostly empty. Plans become faster than the decode kernels between 16
+ * and 64 tokens, d = 64. */
 static const int64_t FEWEST_TOKENS = 32;
-/* Summarising a key costs as much as scoring it about six times; the decode kernels have the
+/* Summarising a key costs about as much as scoring it six times; the decode kernels use the stored
  * summaries of the pages. With more keys than this per token, `exact` is faster with those, and
  * other methods hardly slower. */
 static const int64_t MOST_SUMMARISED = 64;
@@ -69,8 +70,8 @@ static bool is_worth_it(int64_t count, int64_t length, int64_t first_page) {
 }
 
 /* The first page that any of the new tokens has to read, where all heads are `exact`; otherwise 0,
- * or any page that is not worth it. Most tokens agree with those before them at the first
- * question. */
+ * or any page that is not worth it. For most tokens the first check confirms the page of the tokens
+ * before them. */
 static int64_t first_page_of_all(const plsh_cache *cache, const plsh_tokens *tokens,
                                  int64_t length) {
     const plsh_cache_setup *setup = cache->setup;

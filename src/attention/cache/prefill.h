@@ -4,8 +4,8 @@
 
 #include "attention/cache/cache.h"
 
-/* Is that the way for a step that makes the sequence `length` long? Then the page with which the
- * keys begin that its plan has to see, otherwise -1. `appends`: the keys of the tokens are new, and
+/* Should a step that makes the sequence `length` long run through a plan? If so, returns the first
+ * page that the plan has to read, otherwise -1. `appends`: the keys of the tokens are new, and
  * there is room for them. */
 int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens *tokens,
                                       int64_t length, bool appends);
@@ -19,7 +19,7 @@ plsh_status plsh_cache_prefill_make(plsh_cache_prefill *prefill, const plsh_cach
 /* The plan, not the memory. */
 void plsh_cache_prefill_clear(plsh_cache_prefill *prefill);
 
-/* Bytes that are enough for any step of up to `count` tokens; 0 where none goes that way. */
+/* Bytes that are enough for any step of up to `count` tokens; 0 if no such step uses a plan. */
 plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count, size_t *bytes,
                                           plsh_error *error);
 

@@ -28,7 +28,7 @@ static inline const plsh_cache_page_layout *plsh_cache_setup_pages(const plsh_ca
     return &setup->page[setup->bounded[kv]];
 }
 
-/* How long a sequence may become: user labels end. */
+/* The longest possible sequence: user labels limit it. */
 int64_t plsh_cache_setup_most_tokens(const plsh_cache_setup *setup);
 
 /* Strides with the defaults put in. */

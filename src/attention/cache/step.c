@@ -135,7 +135,8 @@ static plsh_status place_pass(plsh_cache *cache, workspace *given, plsh_error *e
     return status;
 }
 
-/* Prompts go one after the other, so they share what the passes leave of the workspace. */
+/* Prompts run one after the other, so they share the part of the workspace that the passes do not
+ * use. */
 static plsh_status place_prefill(plsh_cache *cache, const workspace *given, plsh_error *error) {
     plsh_cache_prefill *prefill = &cache->call.prefill;
     if (given->memory == NULL)
@@ -209,8 +210,8 @@ static plsh_status reserve_all(batch *all, plsh_error *error) {
     return status;
 }
 
-/* Ends a call: nothing of it is left but what it did. After a failure that is nothing: pages that
- * were reserved have not been written. */
+/* Ends a call and clears its state. After a failure the caches are unchanged: pages that were
+ * reserved have not been written. */
 static void end_call(const batch *all, int64_t i) {
     plsh_cache *cache = all->cache[i];
     if (all->given.memory == NULL) plsh_release(cache->call.prefill.memory);

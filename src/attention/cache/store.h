@@ -1,5 +1,5 @@
-/* attention/cache: the keys and values of one kv head, in pages. Forgetting is releasing pages at
- * the front. */
+/* attention/cache: the keys and values of one kv head, in pages. Old keys are dropped by releasing
+ * pages at the front. */
 #ifndef PLSH_ATTENTION_CACHE_STORE_H
 #define PLSH_ATTENTION_CACHE_STORE_H
 
@@ -20,7 +20,7 @@ static inline plsh_cache_page *plsh_cache_store_page(const plsh_cache_store *sto
     return store->page[number - store->first];
 }
 
-/* Rows of keys and values as a user hands them over. */
+/* Rows of keys and values as the caller passes them. */
 typedef struct plsh_cache_rows {
     const void *k, *v;
     int64_t k_stride, v_stride; /* elements between rows */
@@ -28,15 +28,14 @@ typedef struct plsh_cache_rows {
 } plsh_cache_rows;
 
 /* Pages for the positions up to `length`, the last one now in use ready to be written from row
- * `used` on (its own copy where it was shared). On failure nothing has changed that a reader of
- * the store could see. */
+ * `used` on (its own copy where it was shared). On failure the visible state of the store is
+ * unchanged. */
 plsh_status plsh_cache_store_reserve(plsh_cache_store *store, const plsh_cache_page_layout *layout,
                                      int64_t used, int64_t length, plsh_error *error);
 /* Writes rows at position..position + count - 1, which are reserved. */
 void plsh_cache_store_write(plsh_cache_store *store, const plsh_cache_page_layout *layout,
                             int64_t position, int64_t count, const plsh_cache_rows *rows);
-/* Norms and boxes of all pages of a sequence of this length, afresh; nothing for a layout
- * without. */
+/* Recomputes norms and boxes of all pages of a sequence of this length, if the layout has them. */
 void plsh_cache_store_bound(plsh_cache_store *store, const plsh_cache_page_layout *layout,
                             int64_t length);
 /* Releases the pages that lie wholly before position `first`, or at and after `length`. */

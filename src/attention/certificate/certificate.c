@@ -13,8 +13,8 @@
 /* The walk beyond M's support ends where the rest is below 2^-10 of E-, or 2^-24 of the row. */
 static const float LOG_SMALL = -10, LOG_NOTHING = -24;
 
-/* What rounding may take off the log2 of a sum: that of the weights and of adding them up, and of
- * each logarithm relative to itself. */
+/* The rounding error of the log2 of a sum: of the weights and of their addition, and relative to
+ * the logarithm itself. */
 static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
 void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
@@ -67,7 +67,7 @@ static const float *weights_of(const plsh_tile *tile, const support *m, int64_t 
 }
 
 /* log2 x of a normal x > 0 to 2e-5, which SUM_SLACK covers: x = 2^e (1 + f), and a polynomial in f
- * that is right for f = 0 and 1. In this form a loop over it is made of vectors. */
+ * that is right for f = 0 and 1. A loop over this form vectorises. */
 static inline float log2_about(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -83,8 +83,8 @@ static inline float log2_about(float x) {
 static inline float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 /* One key: over and under become score + log2 |L - M| in the sum that the pair belongs to and -inf
- * in the other, for every query that is not before `from`. Where M is 0, the logarithm of L is all
- * that may be left of it. */
+ * in the other, for every query that is not before `from`. Where M is 0, L itself may underflow and
+ * only its logarithm is used. */
 typedef struct key_gap {
     const float *w, *decay, *log_decay; /* M, L */
     int from, group;
@@ -180,8 +180,8 @@ static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r)
            plsh_decay_sums_rest(&tile->at.head->sums, t);
 }
 
-/* Is what group g has beyond this point small: keys up to `end` - 1 (left), or from `end` on
- * (right)? Then it is charged. */
+/* Is the weight of the keys of group g beyond this point small: keys up to `end` - 1 (left), or
+ * from `end` on (right)? If so, charges it. */
 static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
     const plsh_certificate_sums *gap = tile->gap;
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
@@ -270,8 +270,8 @@ static void add_steps_missing(plsh_tile *tile, int g, int64_t begin, int64_t end
     }
 }
 
-/* Keys that are in the window of every row of the group are skipped, those that are in that of
- * some looked at one by one. */
+/* Keys in the window of every row of the group are skipped; keys in the window of some rows are
+ * checked pair by pair. */
 static void add_window(plsh_tile *tile, int g) {
     const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     const int64_t last = keys_end(tile, g);
@@ -320,7 +320,8 @@ static double relative(double log, double log_row) {
     return exp2(log - log_row + SUM_SLACK + LOG_SLACK * (fabs(log) + fabs(log_row)));
 }
 
-/* The share of the weight that is wrong or missing, at most, of what `measure` has summed up. */
+/* An upper bound of the share of the weight that is wrong or missing, from the sums of
+ * `measure`. */
 static double measured_share(const plsh_tile *tile, int r) {
     const plsh_certificate_sums *gap = tile->gap;
     const double row = log_sum(tile->sums.m, tile->sums.l, r);
@@ -343,7 +344,7 @@ static bool is_row_finite(const plsh_tile *tile, int r) {
     return finite;
 }
 
-/* The same of any method; NaN: cannot be told. */
+/* The same for any method; NaN: there is no bound. */
 static double share_of(const plsh_tile *tile, int r) {
     const plsh_head *head = &tile->at.head->head;
     if (!is_row_finite(tile, r)) return NAN;

@@ -17,13 +17,13 @@
 
 #include "attention/forward/tile.h"
 
-/* A thread's sums of how far the weights M are from the decay L: 2^m l over keys, as those of the
- * softmax; tile->gap points to them. */
+/* A thread's sums of the differences between the weights M and the decay L, as 2^m l like those of
+ * the softmax; tile->gap points to them. */
 typedef struct plsh_certificate_sums {
     float *over_m, *over_l, *over_low;    /* [groups][group], of A (M - L) where M > L */
     float *under_m, *under_l, *under_low; /* of A (L - M) where M < L */
-    float *rest;                          /* log2 of what of it was not scored, at most */
-    float *s;                             /* [PLSH_TILE_KEYS][group], scores */
+    float *rest; /* log2 of an upper bound of the part that was not scored */
+    float *s;    /* [PLSH_TILE_KEYS][group], scores */
 } plsh_certificate_sums;
 
 void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena);

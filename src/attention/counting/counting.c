@@ -20,7 +20,8 @@ enum { LANES = 4 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* By falling width, so that the number of blocks in a tile hardly changes from row to row. */
+/* By decreasing width, so that the number of blocks in a tile hardly changes from row to row of the
+ * table. */
 static int compare_draws(const void *x, const void *y) {
     const plsh_counting_draw *a = x, *b = y;
     if (a->width != b->width) return a->width < b->width ? 1 : -1;
@@ -110,8 +111,8 @@ struct plsh_counts {
     int64_t events;
 };
 
-/* More slots cost more to clear, fewer make chains of several keys: those are walked once per key.
- * 2048 int32 are cleared in 50 ns and hold the union of 1000 draws of sigma 256. */
+/* More slots cost more to clear; with fewer slots chains hold several keys and are walked once per
+ * key. 2048 int32 are cleared in 50 ns and hold the union of 1000 draws of sigma 256. */
 enum { SLOTS = 2048, NO_EVENT = -1 };
 
 /* Takes the arrays behind the struct; the events come last, as many as the draws need. */
@@ -144,7 +145,8 @@ size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool
 
 /* ---- making events --------------------------------------------------------------------------- */
 
-/* The pushing functions work on a copy of the struct that lives in registers. */
+/* The functions that add events work on a copy of the struct, which the compiler keeps in
+ * registers. */
 
 /* At a key of the tile's own positions. */
 static inline void push_inner(plsh_counts *counts, int key, int first, int last, float times) {
@@ -186,9 +188,10 @@ static inline void push_block(plsh_counts *counts, int64_t begin, int64_t end, i
     }
 }
 
-/* The ranges of the groups. What a block beyond the tile gives to one group it gives to all up to
- * its other end. Where there is none, the range begins with the first key at which the group's
- * first query gains, and ends with the last at which its last one loses. */
+/* The ranges of the groups. A block that reaches beyond the tile extends the range of every group
+ * that it holds. Without such a block, the range begins with the first key at which the count of
+ * the group's first query rises, and ends with the last key at which the count of its last query
+ * falls. */
 static void close_ranges(plsh_counts *counts) {
     const int rows = counts->tile.rows, group = counts->tile.group;
     int32_t *low = counts->group_low, *high = counts->group_high;
@@ -212,8 +215,8 @@ static void close_ranges(plsh_counts *counts) {
     }
 }
 
-/* Where a block with `times` equal draws begins in the tile, at query `first` and causal: what
- * push_block does, for the loop that is most of the work. */
+/* push_block for the common case, which is most of the work: a block with `times` equal draws that
+ * begins in the tile, at query `first`, causal. */
 static inline void push_start(float *inner, ptrdiff_t stride, int16_t *inner_last, int first,
                               int next, float times) {
     float *change = inner + first * stride;
@@ -223,7 +226,7 @@ static inline void push_start(float *inner, ptrdiff_t stride, int16_t *inner_las
 }
 
 /* Grids whose positions fit in 63 bits with their fraction. With x = first - c + b > 0 in fixed
- * point, rest = x mod b is what of the block lies before the first query; the quotient by a double
+ * point, rest = x mod b is the part of the block before the first query; the quotient by a double
  * reciprocal is within one of the true one, since it is below 2^51. */
 static inline void push_grid(plsh_counts *counts, const plsh_counting_draw *draw, int shift) {
     const int rows = counts->tile.rows;

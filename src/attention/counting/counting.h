@@ -1,11 +1,11 @@
 /* attention: collision counts of a partition set, a tile of queries against its keys.
  *
  * For a fixed row every block that holds it is an interval, so s M~ falls by steps on either side
- * of the diagonal. A block [a, e) that meets a tile of queries is one event for the tile, "at key
- * a the queries of the block gain 1", and without causality a second, "at key e they lose 1". The
- * keys are walked from left to right with one running count per query; nothing is done per pair
- * but to write it down. A tile has about s (1 + rows / sigma) events; those at its own positions,
- * most of them for a small sigma, are added up in a square array.
+ * of the diagonal. A block [a, e) that meets a tile of queries is one event for the tile, "at key a
+ * the queries of the block gain 1", and without causality a second, "at key e they lose 1". The
+ * keys are walked from left to right with one running count per query, which is written for every
+ * pair. A tile has about s (1 + rows / sigma) events; those at its own positions, most of them for
+ * a small sigma, are added up in a square array.
  *
  *     plsh_counting *counting;                          // once, in the plan
  *     plsh_counting_create(&set, true, &counting, &error);
@@ -35,8 +35,8 @@ typedef struct plsh_counting {
     plsh_counting_draw *draw; /* grids only */
 } plsh_counting;
 
-/* merge: equal draws become one row, cheaper to count; without, row m is draw m. The labels of a
- * user's set have to be contiguous: equal labels are adjacent. */
+/* merge: equal draws become one row, which is cheaper to count; otherwise row m is draw m. The
+ * labels of a user's set have to be contiguous: equal labels are adjacent. */
 plsh_status plsh_counting_create(const plsh_partition *set, bool merge, plsh_counting **out,
                                  plsh_error *error);
 void plsh_counting_destroy(plsh_counting *counting); /* NULL is fine */

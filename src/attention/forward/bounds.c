@@ -1,4 +1,4 @@
-/* attention: what `exact` may leave out.
+/* attention: the keys that `exact` may leave out.
  *
  * head/bound.h has the inequality and the shares of eps. Scores are measured from q.mean, the mean
  * being that of a few keys of the sequence. Charges are compared with eps times the row's sum so
@@ -56,8 +56,8 @@ typedef struct row_state {
     float least_shift, most_norm; /* over the rows; NaN where a row has one */
 } row_state;
 
-/* shift[r]: log2 of the row's sum, less q.mean, plus what ALiBi takes off row r against the row of
- * the group that is nearest to that side. */
+/* shift[r]: log2 of the row's sum, minus q.mean, plus the ALiBi bias of row r relative to the
+ * group's row that is nearest to that side. */
 static row_state fill_shift(plsh_tile *tile, int g, side where) {
     int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
@@ -90,7 +90,8 @@ static float log_share(const plsh_tile *tile, plsh_bound_share share) {
     return plsh_bound_log2_of(tile->at.head->log_eps, share, tile->plan->shape.causal ? 1 : 2);
 }
 
-/* Charges 2^log to every row of group g, for what norms alone leave out. Only certificates ask. */
+/* Charges 2^log to every row of group g, for keys left out by their norms. Only certificates need
+ * it. */
 static void charge_group(plsh_tile *tile, int g, float log) {
     if (tile->arrays.certificate) tile->exact.left_out_by_norm[g] += exp2f(log);
 }
@@ -120,7 +121,7 @@ bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin) {
     return can_stop(tile, g, RIGHT, distance, tile->at.summary.norm_after[piece]);
 }
 
-/* Charges what piece i of those last bounded may weigh; false where the charge does not fit. */
+/* Charges the bound of piece i of those last bounded; false if it exceeds the budget. */
 static bool charge(plsh_tile *tile, int g, int rows, int i) {
     int group = tile->kernel->group;
     float *left_out = tile->exact.left_out + (ptrdiff_t)g * group;
@@ -133,8 +134,8 @@ static bool charge(plsh_tile *tile, int g, int rows, int i) {
 }
 
 /* Group g has the keys first .. first + count - 1 in its sums, which were l and l_low before: does
- * what they weigh fit into the budget? Then it is charged. The farthest keys are the lightest, so
- * it has to fit even if all keys from there on weighed as much. */
+ * their weight fit into the budget? Then it is charged. Keys farther out are usually lighter, so
+ * the test is whether it fits if all keys from there on weighed as much. */
 static bool can_leave_out(plsh_tile *tile, int g, int64_t first, int count, const float *l,
                           const float *l_low) {
     const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
@@ -157,9 +158,9 @@ static bool can_leave_out(plsh_tile *tile, int g, int64_t first, int count, cons
     return true;
 }
 
-/* Bounds are loose where queries and keys point in any direction: most distant keys are scored, and
- * then weigh next to nothing. Leaving them out after the scores still saves the product with V, and
- * four products of the backward pass. */
+/* Bounds are loose if queries and keys have no common direction: many distant keys are scored
+ * although their weight is negligible. Leaving them out after the scores still saves the product
+ * with V, and four products of the backward pass. */
 bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const size_t size = sizeof(float) * (size_t)tile->kernel->group;
     const plsh_softmax_state state = plsh_tile_softmax(tile, g);
@@ -173,11 +174,11 @@ bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *
     return false;
 }
 
-/* What is decided about a piece before its box is read: leave it out, read the box, or score it. */
+/* The decision about a piece before its box is read: leave it out, read the box, or score it. */
 typedef enum verdict { LEAVE_OUT, LOOK, KEEP } verdict;
 
-/* u is hardly ever below 0, for keys are measured from their mean: where even u = 0 would not let
- * the piece go, looking at its box is not worth the while. */
+/* u is hardly ever below 0, because keys are measured from their mean. If even u = 0 would not
+ * exclude the piece, its box is not read. */
 static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float norm) {
     int64_t x = tile->at.sequence;
     float pieces = (float)(tile->plan->first_piece[x + 1] - tile->plan->first_piece[x]);

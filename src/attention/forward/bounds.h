@@ -1,4 +1,4 @@
-/* attention: what `exact` may leave out. */
+/* attention: the keys that `exact` may leave out. */
 #ifndef PLSH_ATTENTION_BOUNDS_H
 #define PLSH_ATTENTION_BOUNDS_H
 
@@ -13,8 +13,8 @@ void plsh_bounds_begin(plsh_tile *tile);
 enum { PLSH_BOUNDS_RUNS = PLSH_TILE_KEYS / PLSH_BOUND_KEYS };
 int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_range *runs);
 
-/* plsh_tile_weigh for the keys first .. first + count - 1 of the step. False where they weigh so
- * little that group g leaves them out all the same: then m, l and l_low are as before. */
+/* plsh_tile_weigh for the keys first .. first + count - 1 of the step. False if their weight is so
+ * small that group g leaves them out: then m, l and l_low are as before. */
 bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* Can group g stop: is all before key `end` (left), or from key `begin` on (right), negligible? */

@@ -4,8 +4,8 @@
  * are up to n times as large: with |v| = 3e38 they overflow. So where a row's weights are finite
  * and its output is not, the same work is done again with weights that are 2^-PLSH_HEADROOM times
  * as large (the maximum that they are relative to is raised by so much), and the entries that were
- * not finite are replaced. All others keep their bits. What is not finite in the second run either
- * is so because the inputs are not, or because scores overflow. */
+ * not finite are replaced. All others keep their bits. Entries that are not finite in the second
+ * run either come from inputs that are not finite, or from scores that overflow. */
 #ifndef PLSH_ATTENTION_HEADROOM_H
 #define PLSH_ATTENTION_HEADROOM_H
 
@@ -17,7 +17,7 @@
 /* In units of log2: 2^40 keys, times 2^16 by dropout, and rounding. */
 enum { PLSH_HEADROOM = 64 };
 
-/* Has a row that weighs 2^m l an entry that is not finite, of no fault of its weights? */
+/* Has a row whose sum of weights 2^m l is finite an entry that is not finite? */
 bool plsh_headroom_is_needed(const float *o, int64_t dim, float m, float l);
 
 /* Replaces the entries of o that are not finite by sum[c] * factor, where that is. is_mean: the

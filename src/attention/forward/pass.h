@@ -4,8 +4,8 @@
 
 #include "attention/forward/tile.h"
 
-/* m, l and o of every group, over the keys that a walk visits. Of an `exact` head, keys that turn
- * out to weigh next to nothing are left out of the sums (bounds.h). */
+/* m, l and o of every group, over the keys that a walk visits. For `exact`, keys whose weight is
+ * negligible once scored are left out of the sums (bounds.h). */
 extern const plsh_tile_pass plsh_forward_pass;
 
 #endif

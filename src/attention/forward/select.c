@@ -1,4 +1,4 @@
-/* attention: which tile of queries comes next. */
+/* attention: sets up a tile of queries. */
 #include "attention/forward/select.h"
 
 #include "attention/forward/summary.h"

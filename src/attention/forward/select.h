@@ -1,4 +1,4 @@
-/* attention: which tile of queries comes next. */
+/* attention: sets up a tile of queries. */
 #ifndef PLSH_ATTENTION_SELECT_H
 #define PLSH_ATTENTION_SELECT_H
 

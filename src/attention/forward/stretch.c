@@ -31,7 +31,7 @@ PLSH_CLONES static void add_row(float *restrict past, float *restrict low, float
     }
 }
 
-/* The past of group g takes its rows in. */
+/* Adds the rows of group g to its past sum. */
 static void close_stretch(plsh_stretches *all, int g, float *sum, const float *m) {
     const ptrdiff_t lane = (ptrdiff_t)g * all->group, columns = all->columns;
     const size_t size = sizeof(float) * (size_t)(all->group * columns);

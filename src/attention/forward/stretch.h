@@ -1,9 +1,9 @@
 /* attention: sums over very many keys.
  *
- * Each addition onto a long float sum may be off by half an ulp of it, and where the terms are
- * alike always to the same side: a million keys, step by step, would lose 12 of 24 bits. So the
- * rows of o, and of dQ, are summed in stretches of 16 steps (2048 keys), from zero each, and the
- * stretches are added up apart, together with what rounding takes from that sum. */
+ * Each addition to a long float sum has an error of up to half an ulp, and for similar terms the
+ * errors have the same sign: a million keys, step by step, would lose 12 of 24 bits. So the rows of
+ * o and of dQ are summed in stretches of 16 steps (2048 keys), each from zero. The sums of the
+ * stretches are added by compensated (Kahan) summation. */
 #ifndef PLSH_ATTENTION_STRETCH_H
 #define PLSH_ATTENTION_STRETCH_H
 
@@ -14,17 +14,17 @@ enum { PLSH_STRETCH_STEPS = 16 };
 
 typedef struct plsh_stretches {
     int group, columns;
-    float *past, *past_low;         /* [groups][group][columns], the stretches that are over */
-    float *m;                       /* [groups][group], the maxima that they are relative to */
-    int steps[PLSH_TILE_QUERIES];   /* per group: of the stretch at hand */
-    bool closed[PLSH_TILE_QUERIES]; /* per group: there are stretches that are over */
+    float *past, *past_low;       /* [groups][group][columns], the sum of the finished stretches */
+    float *m;                     /* [groups][group], the maxima that they are relative to */
+    int steps[PLSH_TILE_QUERIES]; /* per group: steps of the current stretch */
+    bool closed[PLSH_TILE_QUERIES]; /* per group: is a stretch finished? */
 } plsh_stretches;
 
 /* Takes the buffers, for rows of `columns` floats. */
 void plsh_stretches_layout(plsh_stretches *all, const plsh_plan *plan, int columns,
                            plsh_arena *arena);
 
-/* No stretch is over. */
+/* Resets: no stretch is finished. */
 void plsh_stretches_begin(plsh_stretches *all);
 
 /* Group g's rows `sum`, relative to the maxima m (NULL: to none), have taken a step: at the end of

@@ -58,8 +58,8 @@ static void summarise_piece(const plsh_plan *plan, const plsh_summary *summary,
     summary->radius[piece] = sqrtf(square[1]) * slack;
 }
 
-/* Widens the range of every column by the row of V, and returns half of the widest: the whole may
- * be no float. */
+/* Extends the range of every column by the row of V, and returns half of the widest: the whole
+ * range may exceed the largest float. */
 static float widen_ranges(const float *row, int columns, float *low, float *high) {
     float widest = 0.0f;
     for (int c = 0; c < columns; c++) {
@@ -103,7 +103,7 @@ static void summarise_maxima(const plsh_plan *plan, const plsh_summary *summary)
     }
 }
 
-/* Pages have been dropped of heads that no head with bounds reads: nothing to summarise there. */
+/* Only kv heads without an `exact` head have dropped pages; they need no summaries. */
 static bool is_whole(const plsh_row_source *k) { return k->base || k->first_page == 0; }
 
 typedef struct summaries {

@@ -22,7 +22,7 @@
 
 typedef struct plsh_tile plsh_tile;
 
-/* What is done where a walk leads: the forward pass, or the backward pass. */
+/* The functions that a walk calls: those of the forward pass, or of the backward pass. */
 typedef struct plsh_tile_pass {
     void (*begin)(plsh_tile *tile);
     /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
@@ -35,7 +35,7 @@ typedef struct plsh_tile_pass {
     void (*finish)(plsh_tile *tile);
 } plsh_tile_pass;
 
-/* What is known of the queries where keys are bounded rather than scored. */
+/* Quantities of the queries for bounds of keys that are not scored. */
 typedef struct plsh_tile_exact {
     float *q_norm;           /* [groups][group], |q| in the units of packed */
     float *q_mean;           /* [groups][group], q.mean of the keys, rounded up */
@@ -73,7 +73,7 @@ typedef struct plsh_tile_arrays {
 typedef struct plsh_tile_sums {
     float *o;                 /* [groups][group][columns] */
     float *m, *l;             /* [groups][group] */
-    float *l_low;             /* [groups][group], what l lacks after rounding */
+    float *l_low;             /* [groups][group], the rounding error of l */
     plsh_stretches stretches; /* of o */
 } plsh_tile_sums;
 
@@ -112,7 +112,7 @@ struct plsh_tile {
     struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
     plsh_prefetch prefetch;               /* see plsh_tile_prefetch */
     bool guarded;                         /* keys of weight 0 may be large, or not finite */
-    float headroom; /* 0, or PLSH_HEADROOM in a second run that mends the output */
+    float headroom; /* 0, or PLSH_HEADROOM in a second run that replaces overflowed outputs */
     int64_t pairs;  /* scored, over all tiles of the thread */
 };
 
@@ -157,7 +157,7 @@ void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, floa
  * relative to is raised here. plsh_tile_weigh does so. */
 void plsh_tile_raise_top(plsh_tile *tile);
 
-/* Output rows and lse written; with headroom, output rows mended. */
+/* Writes output rows and lse; with headroom, replaces overflowed outputs. */
 void plsh_tile_finish(plsh_tile *tile);
 
 /* Does the finished tile have to run again, with headroom? */

@@ -19,7 +19,7 @@ static plsh_range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
     return (plsh_range){most(keys.begin - origin, 0), keys.end - origin};
 }
 
-/* To which side of the diagonal a group still looks. */
+/* The sides of the diagonal on which a group still visits keys. */
 enum { LEFT = 1, RIGHT = 2 };
 
 typedef struct walker {
@@ -68,7 +68,7 @@ static void take_step(walker *w, int64_t index, int side) {
     }
 }
 
-/* The sides where there are steps left and a group that looks there. */
+/* The sides with steps left and a group that still visits keys there. */
 static int open_sides(const walker *w) {
     int open = 0;
     for (int g = 0; g < w->tile->at.groups; g++) open |= w->open[g];
@@ -91,7 +91,8 @@ void plsh_walk_tile(plsh_tile *tile) {
     tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);
     w.keys = visible(tile, tile->at.position, tile->at.position + tile->at.rows);
-    if (w.keys.begin >= w.keys.end) { /* with places, queries may lie beside all keys */
+    if (w.keys.begin >=
+        w.keys.end) { /* with places, queries may lie outside the range of the keys */
         tile->pass->finish(tile);
         return;
     }

@@ -3,7 +3,7 @@
  * A few query rows against a run of stored keys: dot products, so that K is read once, row by row,
  * as it lies, and V likewise. All rows of a call share the two reads; a call is bound by memory
  * until there are about sixteen of them. Rows of K, V, q and o are padded with zeros to
- * plsh_decode_columns() elements, so no kernel has a remainder to care for. */
+ * plsh_decode_columns() elements, so no kernel has to handle a remainder. */
 #ifndef PLSH_ATTENTION_KERNELS_DECODE_H
 #define PLSH_ATTENTION_KERNELS_DECODE_H
 

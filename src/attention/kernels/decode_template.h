@@ -96,8 +96,8 @@ INLINE void dot_rows(const int J, float (*dot)[PLSH_DECODE_KEYS], plsh_decode_ro
     if (DECODE_ROWS > 1 && r < count) dot_block(1, J, column_of(dot + r, j), rows + r, k, j);
 }
 
-/* Keys in the outer loop, rows in the inner one: so memory is read all the time, not only for the
- * first rows. */
+/* Keys in the outer loop, rows in the inner one, so that loads from memory are distributed over the
+ * whole loop. */
 INLINE void dot_keys(float (*dot)[PLSH_DECODE_KEYS], plsh_decode_row *const *rows, int count,
                      stored k, int keys) {
     int j = 0;

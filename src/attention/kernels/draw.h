@@ -4,8 +4,8 @@
 
 #include "base/random.h"
 
-/* Philox4x32-10 as in base/random.h. A word of 32 bits is the low half of a lane; what the high
- * half holds is lost when the low halves are multiplied. */
+/* Philox4x32-10 as in base/random.h. A word of 32 bits is the low half of a lane; the
+ * multiplication ignores the high half. */
 INLINE void draw_rounds(v_words c[4], uint64_t seed) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; round++) {

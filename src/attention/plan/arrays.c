@@ -1,4 +1,4 @@
-/* attention: can a call run on these arrays? */
+/* attention: checks the arrays of a call. */
 #include "attention/plan/arrays.h"
 
 #include "attention/plan/finite.h"

@@ -11,7 +11,7 @@ static plsh_status prepare_labels(const plsh_plan *plan, plsh_head_plan *head, b
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%lld labels per draw, but a sequence has %lld keys",
                          (long long)set->label_count, (long long)plan->longest);
-    /* All of them, so that the length of a call does not choose the way. */
+    /* Checks all positions, so that the choice does not depend on the length of a call. */
     *contiguous = plsh_partition_contiguous(set, set->label_count);
     if (*contiguous) return PLSH_STATUS_OK;
     return plsh_gathering_create(set, plan->longest, &head->gathering, error);

@@ -69,8 +69,8 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
 
 /* ---- Heads ---------------------------------------------------------------------------------- */
 
-/* `fixed` and the sampled methods do not look at their decay but for certificates, which caches do
- * not ask for: a chunk of a prompt does without the tables of all its distances. */
+/* `fixed` and the sampled methods use their decay for certificates only, which caches do not ask
+ * for. So a chunk of a prompt needs no decay tables for them. */
 static bool knows_decay(const plsh_plan *plan, const plsh_head *head) {
     if (plan->paged && (head->method == PLSH_METHOD_FIXED || plsh_method_is_sampled(head->method)))
         return false;
@@ -102,7 +102,7 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     return status;
 }
 
-/* Heads by falling cost, by insertion: there are few. */
+/* Insertion sort of the heads by decreasing cost: there are few. */
 static void sort_heads(plsh_plan *plan) {
     for (int64_t i = 0; i < plan->shape.heads; i++) {
         int64_t at = i;

@@ -1,7 +1,7 @@
 /* attention: what a plan holds. Constant after creation; threads share it.
  *
- * Work is cut into tiles: up to `groups` groups of queries of one head and one sequence. A tile's
- * result depends on nothing but its place, so any thread may take any tile and the bits agree. */
+ * Work is cut into tiles: up to `groups` groups of queries of one head and one sequence. The result
+ * of a tile does not depend on the thread that computes it, so any thread may take any tile. */
 #ifndef PLSH_ATTENTION_PLAN_H
 #define PLSH_ATTENTION_PLAN_H
 

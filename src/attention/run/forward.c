@@ -14,7 +14,7 @@
 #include "attention/sampled/sampled.h"
 #include "base/thread.h"
 
-/* The largest entry; NaN where there is one. */
+/* The largest entry; NaN if there is one. */
 static double largest(const float *certificate, int64_t count) {
     double most = 0.0;
     for (int64_t i = 0; certificate && i < count; i++) {

@@ -187,7 +187,7 @@ static void merge_row(plsh_tile *tile, int r, int columns) {
     tile->sampled->m_sum[r] = m;
 }
 
-/* A mean of finite values is none that rounding makes infinite (headroom.h). */
+/* Clamps a mean of finite values, which rounding must not make infinite (headroom.h). */
 static float mean_of(const plsh_tile *tile, double x) {
     if (tile->headroom == 0.0f || !isfinite(x) || tile->at.drop.below > 0) return (float)x;
     return (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, x));
@@ -206,8 +206,8 @@ static void close_row(plsh_tile *tile, int r, int columns) {
     tile->sums.l_low[r] = 0.0f;
 }
 
-/* Unless guarded, a row's m is the largest score of its group's keys, those of weight 0 included:
- * what lies far below it is lost. Sums from 2^-40 on lack less than 2^-80 of themselves. */
+/* Unless guarded, a row's m is the largest score of its group's keys, including keys of weight 0;
+ * scores far below m underflow. A sum of 2^-40 or more has lost less than 2^-80 of itself. */
 static bool sums_hold(const plsh_tile *tile) {
     bool hold = true;
     for (int r = 0; r < tile->at.rows; r++) hold &= tile->sums.l[r] >= 0x1p-40f;
@@ -250,8 +250,9 @@ static bool visit_samples(plsh_tile *tile) {
     return sums_hold(tile);
 }
 
-/* A key of weight 0 must not pass on a NaN, nor hide other keys: rather than to look at every one,
- * look at the sums and the output, and do it again with care. */
+/* A NaN in a key of weight 0 must not reach the output, and its score must not make other weights
+ * underflow. Instead of checking every key, the sums and the output are checked, and the tile is
+ * run again with guards if they are wrong. */
 void plsh_sampled_tile(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const int64_t pairs = tile->pairs;
