@@ -20,11 +20,12 @@
 #include "linear/types.h"
 
 enum {
-    DEPTH = 256,     /* of a panel: a panel of 16 or 32 columns is 16 or 32 KiB */
-    TILE = 256,      /* columns, at most: panels of 256 KiB, for the second cache */
-    ROW_BLOCK = 96,  /* rows that meet all panels of a tile before the next ones: 96 KiB of a */
-    WIDENED = 256,   /* the most values of a row that are dequantised at a time */
-    DOT_RUN = 32,    /* rows of W that a thread takes at a time */
+    DEPTH = 256, /* of a panel: a panel of 16 or 32 columns is 16 or 32 KiB */
+    TILE = 256,  /* columns, at most: panels of 256 KiB, for the second cache */
+    ROW_BLOCK =
+        96,        /* rows multiplied with all panels of a tile before the next rows: 96 KiB of a */
+    WIDENED = 256, /* the most values of a row that are dequantised at a time */
+    DOT_RUN = 32,  /* rows of W that a thread takes at a time */
     MOST_LAYERS = 8, /* of forward_many in one go */
 };
 
@@ -337,7 +338,7 @@ static product forward_product(const plsh_linear_engine *engine, const plsh_line
 }
 
 /* The sums of the groups of x have to fit into the memory of one thread, for as many rows as are
- * few: how a product is computed depends neither on the threads nor on the other rows. */
+ * few: so the way a product is computed depends neither on the threads nor on the other rows. */
 static bool is_few(int64_t rows, int64_t in) {
     return rows <= PLSH_LINEAR_FEW &&
            (size_t)(PLSH_LINEAR_FEW * (in / PLSH_LINEAR_GROUP)) * sizeof(float) <= thread_bytes();

@@ -4,10 +4,10 @@
  *     dx[rows][in] = dy[rows][out] W
  *     dW[out][in] += dy[rows][out]^T x[rows][in]     dW float32
  *
- * Activations are float32. Few rows (up to PLSH_LINEAR_FEW): dot products on the stored type,
- * exact to rounding, W read once. More: panels of W become float in a tile that stays in cache. The
- * bits of a result depend on the instruction set, never on the number of threads; those of few rows
- * are the same in any batch of few rows. */
+ * Activations are float32. Few rows (up to PLSH_LINEAR_FEW): dot products on the stored type, exact
+ * to rounding, W read once. More rows: panels of W are dequantised to float32 in a tile that stays
+ * in cache. The bits of a result depend on the instruction set, never on the number of threads;
+ * those of few rows are the same in any batch of few rows. */
 #ifndef PLSH_LINEAR_LINEAR_H
 #define PLSH_LINEAR_LINEAR_H
 

@@ -180,7 +180,7 @@ static bool narrow_q8_0(const float *from, void *to, int64_t count, int64_t *bad
     return true;
 }
 
-/* Rounded against the d and m that are stored, not those that were meant. */
+/* Rounded with the stored d and m, which are themselves rounded to float16. */
 static bool narrow_q4_1(const float *from, void *to, int64_t count, int64_t *bad) {
     uint8_t *block = to;
     for (int64_t i = 0; i < count; i += 32, block += 20) {

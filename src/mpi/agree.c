@@ -1,4 +1,4 @@
-/* mpi: one rank's failure becomes all ranks' failure. */
+/* mpi: a failure of one rank becomes a failure of all ranks. */
 #include "mpi/agree.h"
 
 #include <limits.h>
@@ -14,7 +14,7 @@ plsh_status plsh_mpi_try(int code, const char *what, plsh_error *error) {
     return plsh_fail(error, PLSH_STATUS_IO, "MPI, %s: %.180s", what, text);
 }
 
-/* Some rank has failed: which one comes first, and what does it say? */
+/* A rank has failed: finds the lowest one, and broadcasts its message. */
 static plsh_status tell(MPI_Comm communicator, plsh_status mine, plsh_error *error) {
     int rank = 0, ranks = 0, speaker = 0;
     MPI_Comm_rank(communicator, &rank);

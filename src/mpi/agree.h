@@ -4,11 +4,13 @@
 
 #include "plsh/mpi.h"
 
-/* MPI's own failures, which communicators with MPI_ERRORS_RETURN report: `what` was to be done. */
+/* Failures of MPI itself, which communicators with MPI_ERRORS_RETURN report. `what` names the
+ * operation. */
 plsh_status plsh_mpi_try(int code, const char *what, plsh_error *error);
 
-/* Collective: is `mine` OK everywhere, and do all ranks ask for the same? Outputs that belong to
- * rows are compared among ranks that have rows, and told to the others; the rest among all. */
+/* Collective: checks that `mine` is OK on all ranks, and that all ask for the same outputs. Outputs
+ * that belong to rows are compared among ranks that have rows, and their result is sent to the
+ * others; the rest is compared among all. */
 typedef struct plsh_mpi_asked {
     bool has_rows;
     int of_rows, of_all; /* a bit for each output, at least 0 */

@@ -30,7 +30,7 @@ typedef struct plsh_mpi_part {
 void plsh_mpi_call_attend(plsh_mpi_call *call, const plsh_mpi_unit *unit,
                           const plsh_mpi_part *part);
 
-/* The two ways of a unit. Halos: begin for all of them, then near, then far, then end. */
+/* The two kinds of units. For halos: begin for all of them, then near, then far, then end. */
 plsh_status plsh_mpi_halo_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error);
 plsh_status plsh_mpi_halo_begin(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error);
 void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit);

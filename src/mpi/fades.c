@@ -3,7 +3,7 @@
 
 #include "mpi/agree.h"
 
-/* After an exchange that began then, in which this rank gave `bytes` to each of the others. */
+/* Ends an exchange that began at `begin`, in which this rank sent `bytes` to each of the others. */
 static plsh_status finish(plsh_mpi_plan *plan, int code, int64_t bytes, double begin,
                           plsh_error *error) {
     plsh_mpi_book_wait(plan, begin);

@@ -1,4 +1,5 @@
-/* mpi: what `exact` needs, and certificates: the ranks exchange what their shards ask for. */
+/* mpi: exchanges the summaries from which shards find the rows that `exact` and certificates
+ * need. */
 #ifndef PLSH_MPI_FADES_H
 #define PLSH_MPI_FADES_H
 

@@ -1,6 +1,6 @@
-/* mpi: units that fetch a halo. Near: queries that see none but the own rows, while halos travel.
- * Far: the others, on copies of the own rows next to those of other ranks. Outliers: some more keys
- * of either, merged with what they have. */
+/* mpi: units that fetch a halo. Near: queries that see only own rows; they run while halos are in
+ * transit. Far: the other queries, on copies of the own rows next to those of other ranks.
+ * Outliers: additional keys, whose results are merged with those of near and far. */
 #include "mpi/merge.h"
 
 /* The rows of `rank` that a far call has. */
@@ -11,7 +11,7 @@ static plsh_range rows_from(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit
     return far->outlier ? rows : plsh_range_common(rows, unit->shard->need[plan->rank]);
 }
 
-/* The own rows that `rank` needs: a stretch (which = 0), and outlier which - 1. */
+/* The own rows that `rank` needs: its range (which = 0), or those of outlier which - 1. */
 static plsh_range rows_to(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit, int rank,
                           int which) {
     if (rank == plan->rank) return (plsh_range){0, 0};
@@ -30,7 +30,7 @@ static plsh_mpi_rows own_gradients(const plsh_mpi_call *call, const plsh_mpi_uni
     return plsh_mpi_rows_own_gradients(call->plan, unit, call->backward->d_k, call->backward->d_v);
 }
 
-/* What was sent back of own rows, at *at in the buffer for that, which moves on. */
+/* The gradients of own rows that were sent back, at *at in their buffer; advances *at. */
 static plsh_mpi_rows returned(const plsh_mpi_call *call, const plsh_mpi_unit *unit, plsh_range rows,
                               float **at) {
     const plsh_mpi_plan *plan = call->plan;
@@ -137,7 +137,7 @@ void plsh_mpi_halo_near(plsh_mpi_call *call, plsh_mpi_unit *unit) {
     }
 }
 
-/* Gradients of others' rows go back, those of the own are added. */
+/* Sends the gradients of other ranks' rows back, and adds those of own rows. */
 static plsh_status return_gradients(plsh_mpi_call *call, plsh_mpi_unit *unit,
                                     const plsh_mpi_far *far, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;

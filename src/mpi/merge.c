@@ -1,4 +1,4 @@
-/* mpi: parts of a unit's attention become that on all keys. */
+/* mpi: merges the attention of a unit on parts of its keys. */
 #include "mpi/merge.h"
 
 #include <math.h>
@@ -64,8 +64,8 @@ plsh_status plsh_mpi_merge_prepare(const plsh_mpi_call *call, const plsh_mpi_uni
     return status;
 }
 
-/* It is as long as the user's array of q, of which a model has one for each of its layers' plans.
- */
+/* Frees the parts between calls: they are as large as the user's q, and a model has a plan for each
+ * layer. */
 void plsh_mpi_merge_release(plsh_mpi_plan *plan) {
     plsh_release(plan->parts);
     plan->parts = NULL;

@@ -1,6 +1,6 @@
-/* mpi: parts of a unit's attention, each on some of its keys, become that on all of them.
+/* mpi: merges the attention of a unit on parts of its keys into that on all keys.
  *
- * Forward: o and lse of a part join those of the parts before,
+ * Forward: o and lse of a part are merged with those of the parts before,
  *     lse = log(e^lse1 + e^lse2),     o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2.
  * Backward: P = exp(S - lse) needs no part but its own; dQ is summed over the parts. */
 #ifndef PLSH_MPI_MERGE_H

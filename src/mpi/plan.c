@@ -39,7 +39,7 @@ plsh_extent plsh_mpi_extent(plsh_mpi_plan *plan, plsh_range queries, plsh_range 
 
 /* ---- The descriptor ------------------------------------------------------------------------- */
 
-/* A plan of no rows checks heads and shape; one of the whole tells what `auto` is. */
+/* A plan without rows checks heads and shape; a plan of the whole text resolves `auto`. */
 static plsh_status resolve_heads(plsh_mpi_plan *plan, const plsh_attention *whole,
                                  plsh_error *error) {
     plsh_attention a = *whole;
@@ -174,8 +174,8 @@ static plsh_status fit_workspace(plsh_mpi_plan *plan, const plsh_plan *call, boo
                          error);
 }
 
-/* The calls of a halo unit that are not on the own rows alone. Units that ask have all own rows in
- * sight, others what they reach. */
+/* The calls of a halo unit that use rows of other ranks. Units with `asks` use all own rows, others
+ * those that they reach. */
 static plsh_status find_far(const plsh_mpi_plan *plan, plsh_mpi_unit *unit, plsh_error *error) {
     const plsh_range queries = plsh_mpi_own_queries(plan), rows = plsh_mpi_own_rows(plan);
     const plsh_range need = unit->shard->need[plan->rank];
@@ -241,7 +241,7 @@ static void add_outliers(const plsh_mpi_plan *plan, plsh_mpi_unit *unit) {
     }
 }
 
-/* A plan for these keys, and those that it was for before. */
+/* Extends a plan to these keys and those that it was made for. */
 static plsh_status extend_plan(plsh_mpi_plan *plan, const plsh_mpi_unit *unit, plsh_range keys,
                                call_keys kind, plsh_plan **made, plsh_range *planned,
                                plsh_error *error) {
@@ -320,7 +320,7 @@ static uint64_t add_doubles(uint64_t h, const double *numbers, size_t count) {
     return h;
 }
 
-/* A number that differs where descriptors do, but for layouts and threads. */
+/* A hash of the descriptor without layouts and threads. */
 static uint64_t summarise(const plsh_mpi_plan *plan) {
     const plsh_attention *a = &plan->whole;
     const int64_t sizes[] = {a->heads,    a->kv_heads,  a->queries,     a->keys,

@@ -1,4 +1,4 @@
-/* mpi: a plan over ranks: who holds which rows, who needs which, and the calls that come of it.
+/* mpi: a plan over ranks: the rows that each rank holds and needs, and its attention calls.
  *
  *     agree      one rank's failure is all ranks' failure
  *     plan       a shard (plsh/shard.h) tells who needs which rows; plans for the calls
@@ -81,7 +81,7 @@ static inline bool plsh_mpi_unit_merges(const plsh_mpi_plan *plan, const plsh_mp
     return plan->ranks > 1 && (unit->shard->rotates || unit->shard->fades);
 }
 
-/* Makes a buffer at least that large; what it held is gone. */
+/* Makes a buffer at least that large; its contents are lost. */
 plsh_status plsh_mpi_grow(void *buffer, size_t *size, size_t bytes, const char *what,
                           plsh_error *error);
 

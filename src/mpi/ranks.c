@@ -1,13 +1,15 @@
-/* mpi: the ranks that libplsh_lm asks for (plsh/ranks.h): a communicator cut into groups.
+/* mpi: the table of functions that libplsh_lm needs (plsh/ranks.h), for a communicator split into
+ * groups.
  *
- * Sums. A rank adds up its own part of the numbers, in the order of ranks, and gives it to all:
+ * Sums. Each rank adds up one part of the numbers, in the order of ranks, and sends the result to
+ * all:
  *
  *     exchange   everybody's part r goes to rank r
  *     gather     the sum of part r goes to everybody
  *
- * so that the bits depend on the number of ranks only, whatever way MPI's own reductions go, and
- * the messages of a piece are all under way at once. While a piece is exchanged the one before it
- * is gathered; both go on while the caller computes, as far as MPI sees to them then. */
+ * so that the bits depend on the number of ranks only, not on MPI's reduction algorithms. All
+ * messages of a piece are sent at once. While a piece is exchanged, the one before it is gathered;
+ * both overlap with the caller's work as far as the MPI library makes progress then. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -23,7 +25,7 @@ enum {
 /* Numbers that are added up together, cut into a part for each rank. */
 typedef struct piece {
     float *numbers;      /* NULL: none */
-    int *counts, *first; /* [ranks]; MPI's until the piece is gathered */
+    int *counts, *first; /* [ranks]; in use by MPI until the piece is gathered */
 } piece;
 
 typedef struct group {
@@ -125,7 +127,7 @@ static plsh_status end_gathers(group *g, plsh_error *error) {
     return wait_for(g, &g->gathers, "gathering sums", error);
 }
 
-/* The piece that is exchanged is added up, and begins to be gathered. */
+/* Adds up the piece whose exchange is complete, and starts to gather it. */
 static plsh_status turn_over(group *g, plsh_error *error) {
     if (!g->now.numbers) return PLSH_STATUS_OK;
     plsh_status status = wait_for(g, &g->exchange, "exchanging parts of sums", error);
@@ -146,7 +148,7 @@ static plsh_status begin_piece(group *g, float *numbers, int64_t count, plsh_err
     if (!status) status = reserve(g, (size_t)count, error);
     if (status) return status;
     cut(g, numbers, count);
-    /* The others' parts to them, and the sum of the own part to each. */
+    /* Sends every rank its part, and the sum of the own part to all. */
     const int64_t own = g->now.counts[g->all_rank];
     g->traffic.bytes_sent += (count - own + own * (g->all_ranks - 1)) * (int64_t)sizeof(float);
     return plsh_mpi_try(MPI_Ialltoallv(numbers, g->now.counts, g->now.first, MPI_FLOAT, g->received,

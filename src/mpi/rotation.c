@@ -1,6 +1,7 @@
-/* mpi: units that see everything: in turn t a rank has the rows of rank r - t (modulo ranks), and
- * sends its own to rank r + t; those of the next turn travel meanwhile. Turns are the parts that
- * are merged; dK and dV go back to the rank of the rows, which adds them in the order of turns. */
+/* mpi: units that need all rows. In turn t rank r has the rows of rank r - t (modulo ranks), and
+ * sends its own to rank r + t; the rows of the next turn are in transit meanwhile. The results of
+ * the turns are merged. dK and dV are sent back to the rank that owns the rows, which adds them in
+ * the order of turns. */
 #include "mpi/merge.h"
 
 #include "base/arena.h"
@@ -113,7 +114,7 @@ static plsh_mpi_rows got_in(const rotation *w, int turn) {
                                    b->d_v ? w->b.own_v[turn % 2] : NULL);
 }
 
-/* The gradients of turn t go back, and those of own rows are on their way here. */
+/* Sends the gradients of turn t back, and starts to receive those of own rows. */
 static plsh_status exchange_gradients(rotation *w, int turn, plsh_error *error) {
     plsh_mpi_plan *plan = w->call->plan;
     const plsh_mpi_rows made = made_in(w, turn), got = got_in(w, turn);
@@ -127,7 +128,7 @@ static plsh_status exchange_gradients(rotation *w, int turn, plsh_error *error) 
     return status;
 }
 
-/* The gradients of turn t have come, and are added. */
+/* Waits for the gradients of turn t and adds them. */
 static plsh_status finish_gradients(rotation *w, int turn, int end, plsh_error *error) {
     plsh_mpi_plan *plan = w->call->plan;
     const plsh_mpi_rows got = got_in(w, turn);

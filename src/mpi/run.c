@@ -81,7 +81,7 @@ static plsh_status check_arrays(const plsh_mpi_plan *plan, const array *arrays, 
     return status;
 }
 
-/* That a part's numbers, which lie beyond these, are in range. */
+/* Checks that the head and row numbers of all parts, which are counted from these, are in range. */
 static plsh_status check_dropout(const plsh_attention_dropout *dropout, plsh_error *error) {
     const int64_t most = INT64_C(1) << 40;
     if (dropout->head >= 0 && dropout->head <= most && dropout->query >= 0 &&
@@ -161,7 +161,7 @@ static int64_t count_messages(const plsh_mpi_plan *plan) {
     return messages;
 }
 
-/* Everything that a call needs, before anybody waits for this rank. */
+/* Allocates everything that a call needs, before any rank waits for this one. */
 static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     int64_t heads = 0;
@@ -240,7 +240,7 @@ static plsh_status sum_decays(plsh_mpi_call *call, double *all, double *d_decay,
     return status;
 }
 
-/* After the arguments were looked at, with what was found. */
+/* Runs a call after its arguments were checked; `found` is the result of the checks. */
 static plsh_status run(plsh_mpi_call *call, plsh_status found, plsh_mpi_asked *asked,
                        plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
@@ -269,7 +269,7 @@ static double largest(const float *certificate, int64_t count) {
 plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *arrays,
                                   plsh_mpi_stats *stats, plsh_error *error) {
     plsh_mpi_stats unused;
-    plsh_error kept; /* the caller may not want it, but ranks pass it on */
+    plsh_error kept; /* the caller may pass NULL, but ranks exchange the message */
     if (!error) error = &kept;
     plan->stats = stats ? stats : &unused;
     *plan->stats = (plsh_mpi_stats){0};

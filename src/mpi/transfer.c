@@ -1,4 +1,4 @@
-/* mpi: rows of k and v to those who need them, and their gradients back. */
+/* mpi: sends rows of k and v to the ranks that need them, and their gradients back. */
 #include "mpi/transfer.h"
 
 #include <limits.h>

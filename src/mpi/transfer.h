@@ -1,7 +1,7 @@
-/* mpi: rows of k and v to those who need them, and their gradients back.
+/* mpi: sends rows of k and v to the ranks that need them, and their gradients back.
  *
- * Messages of one pair of ranks come in the order of units, within one the stretch and then
- * outliers in their order, then kv heads, k before v, on both sides. */
+ * The messages of a pair of ranks have a fixed order on both sides: by unit, within a unit the
+ * range and then the outliers in their order, then by kv head, k before v. */
 #ifndef PLSH_MPI_TRANSFER_H
 #define PLSH_MPI_TRANSFER_H
 
@@ -43,13 +43,13 @@ plsh_status plsh_mpi_receive(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
                              const plsh_mpi_rows *rows, plsh_range range, int from,
                              plsh_error *error);
 
-/* Waits for the requests first .. end - 1, and books the time. */
+/* Waits for the requests first .. end - 1, and adds the time to the stats. */
 plsh_status plsh_mpi_wait(plsh_mpi_plan *plan, int first, int end, plsh_error *error);
 
 /* Lets MPI see to its messages, between two calls. */
 void plsh_mpi_poke(plsh_mpi_plan *plan);
 
-/* Books the time since `begin` (MPI_Wtime) as waited, and bytes as sent to all others. */
+/* Adds the time since `begin` (MPI_Wtime) to the time waited, and bytes to those sent. */
 void plsh_mpi_book_wait(plsh_mpi_plan *plan, double begin);
 void plsh_mpi_book_bytes(plsh_mpi_plan *plan, int64_t bytes);
 

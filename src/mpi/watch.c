@@ -1,9 +1,9 @@
-/* mpi: are all ranks still there?
+/* mpi: detects ranks that are stopped or unreachable.
  *
- * A rank that is stopped, or behind a cut link, is nothing that MPI notices: the others wait for it
- * for ever. So a thread of each rank sends a message to a few neighbours (the PEERS next ones
- * either way, in a ring) now and then, whatever the other threads do. Who has not been heard of for
- * the time allowed is lost, and all end. */
+ * MPI does not notice a rank that is stopped or unreachable: the others wait for it forever. So a
+ * thread of each rank sends a message to a few neighbours (the PEERS next ones in both directions
+ * of a ring) at regular intervals, independently of the other threads. A rank that sent no message
+ * within the allowed time counts as lost, and all ranks exit. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -22,17 +22,17 @@
 enum {
     PEERS = 8,          /* neighbours either way */
     BEATS = 6,          /* messages in the time that is allowed */
-    ABORT_SECONDS = 10, /* for MPI_Abort, which may want to speak to a host that is gone */
+    ABORT_SECONDS = 10, /* seconds for MPI_Abort, which may try to reach a host that is gone */
     TAG = 0
 };
 static const double PAUSE_MOST = 5; /* seconds between messages, at most */
 
-/* What a message says. */
+/* The kinds of messages. */
 enum { BEAT, FAREWELL };
 
 typedef struct peer {
     int rank;
-    double heard;        /* when; INFINITY: it has said farewell */
+    double heard;        /* time of its last message; INFINITY after its farewell */
     char said;           /* the message under way, of */
     MPI_Request request; /* this request */
 } peer;
@@ -68,8 +68,8 @@ static void hear(plsh_mpi_watch *w) {
     }
 }
 
-/* To every peer that the message before has left for, and that has not been told farewell. Are all
- * told that? */
+/* Sends to every peer whose previous message is delivered and that has no farewell yet. Returns
+ * whether all have it. */
 static bool speak(plsh_mpi_watch *w, char what) {
     bool all = true;
     for (int i = 0; i < w->peers; i++) {
@@ -93,7 +93,7 @@ static void end_now(int number) {
     _exit(1);
 }
 
-/* "ranks 2, 3", of those that are lost at `time`; how many. */
+/* Writes "ranks 2, 3" of the ranks that are lost at `time`; returns their number. */
 static int name_lost(const plsh_mpi_watch *w, double time, char *text, size_t size) {
     int count = 0;
     size_t used = 0;
@@ -109,7 +109,7 @@ static int name_lost(const plsh_mpi_watch *w, double time, char *text, size_t si
     return count;
 }
 
-/* Is there a rank of a lower number that can say it? */
+/* Is there a rank of a lower number that can print the message? */
 static bool is_first(const plsh_mpi_watch *w, double time) {
     for (int i = 0; i < w->peers; i++)
         if (w->peer[i].rank < w->rank && !(time - w->peer[i].heard > w->seconds)) return false;
@@ -126,15 +126,16 @@ static void end_all(const plsh_mpi_watch *w, int count, const char *names, doubl
         w->lost(w->context, speaks ? message : NULL);
     else if (speaks)
         fprintf(stderr, "plsh: %s\n", message);
-    if (!speaks) nanosleep(&(struct timespec){.tv_sec = 2}, NULL); /* let it be heard */
+    if (!speaks)
+        nanosleep(&(struct timespec){.tv_sec = 2}, NULL); /* time for the message to be forwarded */
     signal(SIGALRM, end_now);
     alarm(ABORT_SECONDS);
     MPI_Abort(w->communicator, 1);
     _exit(1);
 }
 
-/* `since`: when this rank looked before. Where it was itself stopped, or had no processor, it has
- * heard of nobody, and the others have as much time again. */
+/* `since`: the time of the previous check. If this rank itself was stopped or had no processor, it
+ * received no messages, so the other ranks get the full time again. */
 static void check(plsh_mpi_watch *w, double since) {
     const double time = plsh_clock_seconds();
     char names[100];
@@ -146,7 +147,7 @@ static void check(plsh_mpi_watch *w, double since) {
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Waits for a pause, or until it is to stop. Is it? */
+/* Waits for the interval, or until the watch is stopped. Returns whether it is stopped. */
 static bool rest(plsh_mpi_watch *w, double seconds) {
     const int64_t end = plsh_clock_read(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
     const struct timespec until = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
@@ -246,7 +247,7 @@ plsh_status plsh_mpi_watch_start(MPI_Comm communicator, double seconds, plsh_mpi
     if (start_thread(w) != 0)
         status = plsh_fail(error, PLSH_STATUS_NO_MEMORY, "a watch: no thread can be made");
     status = plsh_mpi_agree(communicator, status, error);
-    if (status) return status; /* a thread may run on where another rank has none: all are to end */
+    if (status) return status; /* other ranks may have a thread that goes on: all have to exit */
     *out = w;
     return PLSH_STATUS_OK;
 }

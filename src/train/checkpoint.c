@@ -1,6 +1,6 @@
 /* train: checkpoints: folders written under a temporary name and renamed, with a checksum of every
  * file. A checkpoint is renamed before it is removed (plsh_folder_remove): under its own name it is
- * always whole.
+ * always complete.
  *
  * RUN/checkpoint-00000100/ has what plsh_trainer_save writes (weights or adapter, config,
  * tokenizer), moments.safetensors (the two moments of AdamW, "<name>.m" and "<name>.v") and
@@ -104,7 +104,8 @@ static plsh_status declare_apart(plsh_weights_writer *writer, const plsh_paramet
     return first->apart ? plsh_weights_writer_declare(writer, &tensor, error) : PLSH_STATUS_OK;
 }
 
-/* The moments lie as the trainer has them, rows of a GGUF too: no other program reads them. */
+/* The moments are stored in the trainer's order of rows, also for GGUF: no other program reads
+ * them. */
 static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     plsh_weights_writer *writer;
@@ -261,7 +262,7 @@ static bool is_model_file(const char *name) {
            strcmp(name, "adapter_config.json") == 0 || strcmp(name, "slopes.npy") == 0;
 }
 
-/* The sum over the files is the same in whatever order a folder lists them. */
+/* The sum over the files does not depend on the order in which a folder lists them. */
 plsh_status plsh_checkpoint_fingerprint(const char *path, uint64_t *out, plsh_error *error) {
     plsh_mapping file;
     *out = 0;

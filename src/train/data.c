@@ -1,7 +1,7 @@
 /* train: a text as a mapped file of tokens, and its windows.
  *
- * The file: a header of 64 bytes, then int32 ids, little endian. It is reused where the checksums
- * of the text, the tokenizer and the ids, and the order, are those of its header. */
+ * The file: a header of 64 bytes, then int32 ids, little endian. It is reused if its header has the
+ * same order and the same checksums of text, tokenizer and ids. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ static bool has_magic(const plsh_mapping *file) {
     return file->size >= sizeof(magic) && memcmp(file->bytes, magic, sizeof(magic)) == 0;
 }
 
-/* Is every byte accounted for, and as it was written? */
+/* Do the size and the checksum of the file agree with its header? */
 static plsh_status read_tokens(plsh_corpus *c, const char *path, plsh_error *error) {
     token_header *h = &c->header;
     if (!has_magic(&c->file) || c->file.size < sizeof(*h)) {
@@ -131,7 +131,7 @@ static size_t find_rows(const plsh_mapping *text, row *rows) {
     return count;
 }
 
-/* Fisher and Yates; the modulus is off by less than rows / 2^64. */
+/* Fisher-Yates shuffle; the bias of the modulus is below rows / 2^64. */
 static void shuffle(row *rows, size_t count, uint64_t seed) {
     plsh_stream stream = {.seed = seed, .purpose = PURPOSE_ROWS};
     for (size_t i = count; i > 1; i--) {

@@ -1,4 +1,4 @@
-/* train: new weights of a configuration, as transformers makes them. */
+/* train: initial weights of a configuration, with the distributions of transformers. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ typedef struct initialiser {
     float *rows; /* [ROWS][widest] */
 } initialiser;
 
-/* What the tensors of a role are; out = 0: the configuration has none. */
+/* The shapes of the tensors of a role; out = 0: the configuration has none. */
 typedef struct role_shape {
     int64_t out, in; /* in = 0: a norm of `out` numbers */
     bool bias;
@@ -105,7 +105,7 @@ static plsh_status declare(const initialiser *n, plsh_role role, int64_t layer, 
     return plsh_weights_writer_declare(n->writer, &tensor, error);
 }
 
-/* The weight and the bias of a role: announced, or written. */
+/* The weight and the bias of a role: first declared, then written. */
 static plsh_status take_role(const initialiser *n, plsh_role role, int64_t layer, bool writing,
                              plsh_error *error) {
     const role_shape shape = shape_of(&n->config, role);

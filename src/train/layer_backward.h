@@ -5,7 +5,7 @@
 #include "model/layer.h"
 #include "model/sequence.h"
 
-/* Where gradients are added; NULL: they are not wanted. Shapes as the weights have them. */
+/* Where gradients are added; NULL: they are not computed. Shapes as the weights have them. */
 typedef struct plsh_linear_gradient {
     float *weight, *bias;
     float *a, *b; /* of the adapter */
@@ -34,7 +34,7 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
                                                  int64_t rows, bool dropout);
 
 /* dx through layer l. `b` holds x, mid, qkv, o, lse and u as the forward pass left them; its other
- * arrays are filled again here. */
+ * arrays are recomputed here. */
 plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
                                 const plsh_backward_buffers *g,
                                 const plsh_sequence_attention *attention,

@@ -131,7 +131,7 @@ static void note_module(collector *c, const char *module, const plsh_model_linea
     }
 }
 
-/* Every target is some module, and one rank serves all of an adapter. */
+/* Checks that every target names a module, and that all modules of an adapter have one rank. */
 static plsh_status check_adapter(const collector *c, plsh_error *error) {
     const plsh_train_options *o = c->options;
     for (size_t i = 0; i < o->lora_target_count; i++) {
@@ -263,7 +263,7 @@ static void take_embedding(collector *c) {
     }
 }
 
-/* Before all others: where ranks add up gradients, these come last. */
+/* Before all other parameters: ranks add up gradients in reverse order, so these are added last. */
 static void take_slopes(collector *c) {
     const plsh_model_config *config = &c->model->config;
     plsh_parameter *p = next_parameter(c, PLSH_LOG_SLOPES, config->layers, config->heads);
@@ -292,7 +292,7 @@ static void take_all(collector *c) {
     c->to->layer_first[model->config.layers] = c->numbers;
 }
 
-/* How many there are; of adapters whether they can be. */
+/* Counts the parameters; checks the options of adapters. */
 static plsh_status count_all(collector *c, plsh_error *error) {
     plsh_status status = plsh_allocate((void **)&c->found, c->options->lora_target_count,
                                        sizeof(*c->found), "targets", error);

@@ -36,7 +36,7 @@ static void draw_heads(plsh_trainer *t, int64_t l) {
     }
 }
 
-/* Rows and windows of the group: who has how many of them follows. */
+/* Rows and windows of the group; the share of each rank follows from them. */
 static bool has_shape(const plsh_trainer *t, const plsh_sequences *s) {
     return t->planned_rows == s->rows && t->planned_windows == s->count;
 }

@@ -117,7 +117,7 @@ static plsh_status share_checkpoint(const plsh_train_run *run, int64_t *step, ch
     return plsh_ranks_agree(ranks, status, error);
 }
 
-/* found->folder: the newest checkpoint that is whole, or "". */
+/* found->folder: the newest complete checkpoint, or "". */
 static plsh_status find_checkpoint(const plsh_train_run *run, plsh_train_resumed *found,
                                    plsh_error *error) {
     const plsh_ranks *ranks = run->trainer->options.ranks;
@@ -135,7 +135,7 @@ static plsh_status find_checkpoint(const plsh_train_run *run, plsh_train_resumed
     return share_checkpoint(run, &step, found->folder, error);
 }
 
-/* Is the checkpoint of this run, and as far as it can have come? */
+/* Does the checkpoint belong to this run, and is its step possible? */
 static plsh_status check_checkpoint(const plsh_train_run *run, plsh_train_resumed *found,
                                     plsh_error *error) {
     const int64_t steps = run->options.schedule.steps, windows = windows_per_step(run);
@@ -182,7 +182,8 @@ bool plsh_train_run_is_due(const plsh_train_run *run) {
            step < run->options.schedule.steps && run->state.in_a_row == 0;
 }
 
-/* Pruned even where the checkpoint was there: a run that was killed in between has too many. */
+/* Old checkpoints are removed even if this one already existed: a run that was killed in between
+ * has too many. */
 plsh_status plsh_train_run_save(plsh_train_run *run, int64_t log_bytes, plsh_error *error) {
     const plsh_train_run_options *o = &run->options;
     const plsh_ranks *ranks = run->trainer->options.ranks;

@@ -13,7 +13,9 @@
 #include "model/attention.h"
 #include "train/loss.h"
 
-enum { CHUNK = 4096 }; /* numbers whose squares one sum takes: chunks are then added in order */
+enum {
+    CHUNK = 4096
+}; /* numbers per partial sum of squares; the partial sums are then added in order */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -48,7 +50,8 @@ static bool has_slope(const plsh_head *head) {
     return head->method != PLSH_METHOD_NONE && head->method != PLSH_METHOD_FIXED;
 }
 
-/* A choice for a layer that is to learn its slopes: ALiBi of its own becomes heads that change. */
+/* The attention of a layer that learns its slopes: the model's own ALiBi becomes a list of heads
+ * whose slopes change. */
 static plsh_status open_slopes(plsh_trainer *t, int64_t l, plsh_error *error) {
     const plsh_model_config *c = &t->model->config;
     const bool alibi = c->family->position == PLSH_POSITION_ALIBI ||
@@ -155,7 +158,7 @@ static plsh_layer_buffers take_shared(plsh_arena *arena, const plsh_trainer *t, 
     return b;
 }
 
-/* Of any pass: those of the first rank, which has no fewer than others. */
+/* The most rows of a pass: those of the first rank, which never has fewer than others. */
 static int64_t most_rows(const plsh_trainer *t) {
     const plsh_ranks *ranks = t->options.ranks;
     const int64_t groups = ranks ? ranks->groups : 1, count = ranks ? ranks->ranks : 1;
@@ -204,7 +207,7 @@ static plsh_status make_buffers(plsh_trainer *t, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* What the configuration says counts where the options leave it to it. */
+/* The dropout of the configuration is checked only if the options do not override it. */
 static plsh_status check_dropout(const plsh_model_config *c, const plsh_train_options *options,
                                  plsh_error *error) {
     const double hidden = c->dropout, weights = c->attention_dropout;

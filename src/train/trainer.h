@@ -4,7 +4,7 @@
 
 #include "train/parameters.h"
 
-/* What one pass over a batch works in, for up to `rows` rows. */
+/* The buffers of one pass over a batch of up to `rows` rows. */
 typedef struct plsh_trainer_buffers {
     plsh_layer_buffers *layer; /* [layers]; with recomputation they share all but x */
     plsh_backward_buffers backward;
@@ -20,7 +20,8 @@ struct plsh_trainer {
     plsh_model *model;
     plsh_train_options options; /* its attention is copied below; other pointers are kept */
     plsh_layer_attention *attention;
-    plsh_head *heads; /* [layers][heads]: what they do; draws of this step are made from them */
+    plsh_head
+        *heads; /* [layers][heads]: the heads as chosen; the draws of a step are made from them */
     plsh_parameters parameters;
     plsh_linear_engine engine;
     plsh_trainer_buffers buffers;
@@ -31,10 +32,11 @@ struct plsh_trainer {
     int64_t micro_batches;                               /* within this step */
     double *partial;                                     /* of norms: [chunks of numbers] */
     int64_t slopes;                                      /* how many are learned */
-    bool lost; /* numbers that are not finite after an update, or half of a checkpoint: not saved */
+    bool lost; /* parameters are not finite after an update, or a checkpoint was read in part:
+                  refuses to save */
 };
 
-/* The slopes that were learned so far become those of the model and of its heads. */
+/* Copies the learned slopes to the model and its heads. */
 void plsh_trainer_apply_slopes(plsh_trainer *trainer);
 
 /* Gradients are zero, and the next micro-batch is the first of a step. */
