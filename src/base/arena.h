@@ -1,8 +1,8 @@
 /* base: arrays carved out of one piece of memory.
  *
- * Write the layout once, as a function that takes its arrays from an arena, and walk it twice: over
- * an arena without memory it measures (`used` is the size of the workspace), over one with memory
- * it hands out. Every array begins on a PLSH_ALIGNMENT boundary if the memory does. */
+ * Write the layout once, as a function that takes its arrays from an arena, and call it twice: with
+ * an arena without memory it measures (`used` is the size of the workspace), with memory it returns
+ * pointers. Every array begins on a PLSH_ALIGNMENT boundary if the memory does. */
 #ifndef PLSH_BASE_ARENA_H
 #define PLSH_BASE_ARENA_H
 

@@ -1,4 +1,4 @@
-/* base: what this processor can do, and which instruction set is to be used. */
+/* base: the features of this processor, and the choice of an instruction set. */
 #include "base/cpu.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* base: what this processor can do, and which instruction set is to be used.
+/* base: the features of this processor, and the choice of an instruction set.
  *
  * An instruction set is a name ("avx512", "avx2", "neon", "reference") for the features that
  * kernels compiled for it need. A room with kernels has a table of them per name. */
@@ -29,8 +29,8 @@ unsigned plsh_cpu_features(void);
  * registers each, slow. */
 const char *const *plsh_cpu_isas(void);
 
-/* One of these names: `name`, or what PLSH_ISA says where it is NULL, or else the best. Another one
- * is an error that lists them. */
+/* Returns `name`, or if it is NULL the value of PLSH_ISA, or else the best. Any other name is an
+ * error that lists the valid ones. */
 plsh_status plsh_cpu_choose(const char **isa, const char *name, plsh_error *error);
 
 #endif

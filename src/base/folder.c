@@ -32,7 +32,7 @@ static bool is_dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(
 
 /* ---- Syncing --------------------------------------------------------------------------------- */
 
-/* Can this file system not do it, or may this process not? */
+/* Is the error that the file system or the permissions do not allow a sync? */
 static bool cannot_sync(int number) {
     return number == EINVAL || number == ENOTSUP || number == EROFS || number == EACCES ||
            number == EPERM;
@@ -209,7 +209,7 @@ plsh_status plsh_folder_put(const char *made, const char *path, plsh_error *erro
     plsh_status status = plsh_folder_sync_entry(path, error);
     if (status == PLSH_STATUS_OK && there) remove_renamed(old);
     if (status == PLSH_STATUS_OK) return status;
-    /* Not known to be on disk: the old one takes its place again, and `made` has its name back. */
+    /* The rename may not be on disk: restores the old folder, and the name of `made`. */
     if (swapped)
         exchange(made, path);
     else if (rename(path, made) == 0 && there)

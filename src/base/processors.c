@@ -34,7 +34,7 @@ int plsh_processors_of_affinity(void) {
 
 enum { LINE = 4096 };
 
-/* One number; false where the file is not there or holds something else, as "max". */
+/* Reads one number; false if the file is missing or holds something else, such as "max". */
 static bool read_number(const char *folder, const char *name, long long *number) {
     char path[2 * LINE];
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return false;

@@ -2,8 +2,8 @@
  *
  * A reader walks over bytes in memory (a mapped file, a header) and never leaves them, whatever
  * lengths they announce. The first failure is kept with the offset at which it happened; from then
- * on every read gives 0, NULL or false and moves nothing. So a parser reads on, and asks
- * plsh_reader_status before it acts on what it read. Numbers are little endian. */
+ * on every read gives 0, NULL or false and moves nothing. So a parser can read several values, and
+ * check plsh_reader_status before it uses them. Numbers are little endian. */
 #ifndef PLSH_BASE_READER_H
 #define PLSH_BASE_READER_H
 

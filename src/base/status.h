@@ -9,7 +9,8 @@
 plsh_status plsh_fail(plsh_error *error, plsh_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-#ifdef __clang_analyzer__ /* it does not see into status.c, and would go on as after a success */
+/* The static analyser does not know that plsh_fail returns `status`. */
+#ifdef __clang_analyzer__
 static inline plsh_status plsh_fail_as(plsh_status said, plsh_status status) {
     (void)said;
     return status;

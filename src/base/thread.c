@@ -1,13 +1,14 @@
 /* base: the pool of threads.
  *
- * A job lies on a desk while it runs: what to call, and one 64-bit word from which chunks are
- * claimed. Desks are static and their words carry the number of the job, so a worker that comes
- * late finds another number or nothing left, and touches nothing of a caller that has gone. Only
- * who has claimed a chunk reads the rest of the desk: the job cannot end before that chunk has.
+ * A running job occupies a desk, which holds the function to call and the 64-bit words from which
+ * chunks are claimed. Desks are static, and their words contain the number of the job. A late
+ * worker therefore finds another number, or no chunks left, and never reads memory of a caller that
+ * has returned. A thread reads the rest of the desk only after it has claimed a chunk: the job
+ * cannot end before that chunk is done.
  *
- * Waiting is spinning for a while, then sleep. A spinning thread meets work that comes
- * within microseconds, as the layers of a model do; one that sleeps leaves the processor to others,
- * and the scheduler owes it the time, so that it runs at once when it is woken. */
+ * A thread that waits spins for a while, then sleeps. Spinning serves work that arrives within
+ * microseconds, such as the next layer of a model. Sleeping leaves the processor to others; the
+ * scheduler credits the time, so that the thread runs at once when it is woken. */
 #include "base/thread.h"
 
 #include "base/clock.h"
@@ -45,7 +46,7 @@ static void tell(plsh_thread_event event) {
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* Sleep while *word == value, until woken; may return for no reason. */
+/* Sleeps while *word == value, until woken; spurious wakeups are possible. */
 #if defined(__linux__) && !defined(PLSH_THREAD_PORTABLE)
 static void sleep_on(atomic_uint *word, unsigned value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -57,7 +58,7 @@ static void wake(atomic_uint *word) {
 
 static void forget_sleepers(void) {}
 #else
-/* One lock for all words: who changes a word takes it before waking, so no wake is missed. */
+/* One lock for all words: it is taken between changing a word and waking, so no wake is missed. */
 static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
 
@@ -102,9 +103,9 @@ static void pause_briefly(void) {
 enum {
     SPIN_CROWDED = 5000,
     SPIN_ALONE = 1000000,
-    WATCHED = 50000000,   /* where a thread was refused an eighth of so much time or more, */
-    CROWDED = 1000000000, /* others want its processor, for as long as this */
-    PAUSES = 16           /* between two looks at the clock, 1 us or less */
+    WATCHED = 50000000,   /* ns; if a thread did not run for an eighth of it or more, */
+    CROWDED = 1000000000, /* ns; it assumes for so long that others want its processor */
+    PAUSES = 16           /* spins between two reads of the clock, 1 us or less */
 };
 
 static _Atomic int64_t crowded_until;
@@ -113,8 +114,8 @@ static bool is_crowded(int64_t time) {
     return time < atomic_load_explicit(&crowded_until, memory_order_relaxed);
 }
 
-/* Do others want this thread's processor? Time that passes without being used tells, unless the
- * thread slept since its last look: it looks again when it wakes. */
+/* Do others want this thread's processor? They do if the thread did not run for a part of the
+ * elapsed time. Time asleep does not count: the clocks are read again after waking. */
 static void look_for_others(int64_t time) {
 #ifdef RUSAGE_THREAD
     static _Thread_local int64_t last_time, last_used, last_slept, passed, lost;
@@ -137,7 +138,8 @@ static void look_for_others(int64_t time) {
 #endif
 }
 
-/* Until *word is not `value`, or is 0 where `until_zero`; false when it has taken too long. */
+/* Spins until *word is not `value` (with `until_zero`: until it is 0); false after the time
+ * limit. */
 static bool spin_on(const atomic_uint *word, unsigned value, bool until_zero) {
     const int64_t begin = now();
     bool looked = false;
@@ -158,8 +160,8 @@ static bool spin_on(const atomic_uint *word, unsigned value, bool until_zero) {
 
 /* ---- Rounding and underflow ------------------------------------------------------------------ */
 
-/* A worker rounds as the caller does, who may flush denormal numbers to zero: the bits must not
- * depend on who runs a chunk. */
+/* A worker uses the rounding mode of the caller, which may flush denormal numbers to zero: the bits
+ * must not depend on the thread that runs a chunk. */
 #if defined(__x86_64__)
 static uint64_t get_rounding(void) { return __builtin_ia32_stmxcsr() & ~63u; } /* without flags */
 static void set_rounding(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
@@ -177,13 +179,13 @@ static void set_rounding(uint64_t mode) { (void)mode; }
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
-/* The chunks of a job are dealt out to lanes, a stretch of them each; a slot takes from the front
- * of its lane, so that it reads memory on and on, and from the ends of others when that is empty.
- * (One counter for all, where neighbouring chunks go to different threads, made decoding 7 %
- * slower.)
+/* The chunks of a job are divided into lanes of consecutive chunks. A slot takes chunks from the
+ * front of its own lane, so that it reads memory in order, and from the ends of other lanes when
+ * its own is empty. (A single counter, with neighbouring chunks on different threads, made decoding
+ * 7 % slower.)
  *
- * Words carry the number of the job, 40 bits of it: one that is given again after 2^40 jobs is not
- * taken for the old one by a thread that was held back meanwhile. */
+ * Words carry the number of the job, 40 bits of it: a number is reused only after 2^40 jobs, so a
+ * delayed thread cannot take a new job for an old one. */
 enum { COUNT_BITS = 12, MOST = (1 << COUNT_BITS) - 1, LANES = 64 };
 
 typedef struct lane {
@@ -192,7 +194,7 @@ typedef struct lane {
 
 typedef struct desk {
     _Alignas(64) _Atomic uint64_t seats; /* job, seats that workers have taken, and all */
-    /* Twice the pieces that are not reported, and 1 where the caller sleeps. */
+    /* Twice the number of unfinished pieces, plus 1 while the caller sleeps. */
     _Alignas(64) atomic_uint pending;
     plsh_thread_function function;
     void *context;
@@ -239,7 +241,7 @@ static struct {
     atomic_int workers, wanted; /* wanted: seats of all jobs */
     atomic_bool stopped;
     int processors;
-    int64_t retry; /* no thread could be made: not tried before */
+    int64_t retry; /* creating a thread failed: the next attempt is not before this time */
     pthread_mutex_t making;
     desk desk[DESKS];
     worker worker[PLSH_THREADS_MAX];
@@ -279,8 +281,8 @@ static bool claim(const participant *at, unsigned *piece) {
     return false;
 }
 
-/* All pieces that can be claimed: how many. They are reported at the end, together: until then the
- * job cannot end. */
+/* Runs all pieces that can be claimed and returns their number. They are counted as finished
+ * together at the end: until then the job cannot end. */
 static unsigned run_claims(const participant *at) {
     unsigned done = 0, piece;
     while (claim(at, &piece)) {
@@ -321,7 +323,7 @@ static bool work_at(desk *d) {
     return done > 0;
 }
 
-/* Looks at all desks, other workers first at others. */
+/* Looks at all desks; each worker starts at a different one. */
 static bool work_somewhere(int number) {
     const uint64_t used = atomic_load_explicit(&pool.used, memory_order_relaxed);
     const int first = number % DESKS;
@@ -345,7 +347,7 @@ static void sleep_until_posted(worker *self, unsigned seen) {
     }
 }
 
-/* Only as many spin as have a processor beside the caller. */
+/* At most as many threads spin as there are processors besides the caller's. */
 static void wait_for_job(int number, unsigned seen) {
     if (number + 1 < pool.processors) {
         atomic_fetch_add(&pool.spinning, 1);
@@ -368,7 +370,7 @@ static void *live(void *context) {
     return NULL;
 }
 
-/* Wakes one; who takes `asleep` from 1 to 0 counts it out. */
+/* Wakes one worker; the thread that changes its `asleep` from 1 to 0 decrements the count. */
 static bool wake_worker(worker *which) {
     unsigned yes = 1;
     if (!atomic_compare_exchange_strong(&which->asleep, &yes, 0)) return false;
@@ -389,12 +391,12 @@ static void wake_workers(int seats) {
 static void before_fork(void) { pthread_mutex_lock(&pool.making); }
 static void in_parent(void) { pthread_mutex_unlock(&pool.making); }
 
-/* A job of another thread of the parent has no seat in the child. */
+/* Jobs that other threads of the parent had posted have no free seat in the child. */
 static void clear_seats(desk *d) {
     atomic_store(&d->seats, make_word(job_of(atomic_load(&d->seats)), 0, 0));
 }
 
-/* The child has the calling thread alone, and no job: chunks do not fork. */
+/* The child has only the calling thread, and no job: chunks must not fork. */
 static void in_child(void) {
     pthread_mutex_init(&pool.making, NULL);
     forget_sleepers();
@@ -432,8 +434,8 @@ static bool make_worker(worker *which) {
     return !failed;
 }
 
-/* Workers for a job of that many seats, and for all jobs together as far as there are processors.
- * Where one cannot be made, this is tried again after RETRY nanoseconds. */
+/* Creates workers for a job of that many seats, and for all jobs together up to the number of
+ * processors. After a failure it tries again after RETRY nanoseconds. */
 static void make_workers(int seats) {
     enum { RETRY = 1000000000 };
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -452,7 +454,7 @@ static void make_workers(int seats) {
     pthread_mutex_unlock(&pool.making);
 }
 
-/* Also where the library is unloaded: its code must not run any more. */
+/* Also when the library is unloaded: afterwards its code must not run. */
 __attribute__((destructor)) static void stop_workers(void) {
     pthread_mutex_lock(&pool.making);
     atomic_store(&pool.stopped, true);
@@ -487,7 +489,7 @@ static void leave_desk(const desk *d) {
     atomic_fetch_and(&pool.used, ~(UINT64_C(1) << (d - pool.desk)));
 }
 
-/* Puts a job on a desk, where the caller sits too. */
+/* Puts a job on a desk; the caller has the first seat. */
 static participant post(desk *d, int64_t chunks, unsigned seats, plsh_thread_function function,
                         void *context) {
     const uint64_t job = job_of(atomic_load_explicit(&d->seats, memory_order_relaxed)) + 1;
@@ -511,7 +513,7 @@ static participant post(desk *d, int64_t chunks, unsigned seats, plsh_thread_fun
     return at;
 }
 
-/* For the pieces that others have claimed. */
+/* Waits for the pieces that other threads have claimed. */
 static void await_claimed(desk *d) {
     if (spin_on(&d->pending, 0, true)) return;
     unsigned seen = atomic_fetch_or(&d->pending, 1) | 1;
@@ -550,7 +552,7 @@ void plsh_thread_run(int threads, int64_t chunks, plsh_thread_function function,
 
 /* ---- The default number ---------------------------------------------------------------------- */
 
-/* The number and its source in one word; 0: not looked at. */
+/* The default number and its source in one word; 0: not determined yet. */
 static const char *const sources[] = {"plsh_thread_set_default", "PLSH_THREADS", "OMP_NUM_THREADS",
                                       "affinity", "cgroup"};
 enum { SET, FROM_PLSH, FROM_OMP, FROM_AFFINITY, FROM_CGROUP, SOURCES = 8 };
@@ -584,7 +586,7 @@ static int look_around(void) {
     return (threads < PLSH_THREADS_MAX ? threads : PLSH_THREADS_MAX) * SOURCES + source;
 }
 
-/* Two threads that look at once find the same; a number that is set meanwhile stays. */
+/* Two threads that determine it at once find the same; a number that is set meanwhile is kept. */
 static int find_preset(void) {
     int found = atomic_load_explicit(&preset, memory_order_relaxed), none = 0;
     if (found != 0) return found;

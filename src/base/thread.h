@@ -37,7 +37,8 @@ static inline void plsh_thread_rows(int threads, int64_t rows, int64_t least,
 }
 
 #ifdef PLSH_TESTING
-/* What a worker is about to do, told to the hook of the tests, which may hold it back. */
+/* What a worker is about to do. The hook of the tests is called with it, and may delay the
+ * worker. */
 typedef enum plsh_thread_event {
     PLSH_THREAD_STARTS,   /* begins its life */
     PLSH_THREAD_LOOKS,    /* looks for a job */
@@ -52,7 +53,7 @@ typedef enum plsh_thread_event {
 /* NULL: no hook. Set while no job runs. */
 void plsh_thread_watch(void (*hook)(plsh_thread_event event));
 
-/* The threads of the pool that there are now; and no more than `most` can be made. */
+/* The number of threads in the pool; and a limit of threads that can be created. */
 int plsh_thread_workers(void);
 void plsh_thread_limit(int most);
 #endif

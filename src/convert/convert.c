@@ -191,8 +191,8 @@ static size_t add_roles(conversion *c) {
     return c->count;
 }
 
-/* Every tensor has been given a place, or may be left out, as the head that a tied model's file
- * holds besides. */
+/* Checks that every tensor is converted, or may be left out, such as an extra head in the file of a
+ * tied model. */
 static plsh_status check_all(const conversion *c, plsh_error *error) {
     char head[160] = "";
     if (c->from.tied && c->from.family->name_of[PLSH_ROLE_HEAD])
@@ -226,7 +226,7 @@ static plsh_status add_same(conversion *c) {
     return PLSH_STATUS_OK;
 }
 
-/* The factors of a GGUF: as they are in another one, as numbers of config.json in a folder. */
+/* The RoPE factors of a GGUF: copied into another GGUF, written to config.json in a folder. */
 static plsh_status carry_rope_factors(conversion *c, plsh_error *error) {
     const plsh_tensor *tensor = plsh_weights_find(c->weights, ROPE_FACTORS);
     const int64_t half = c->from.head_dim / 2;
@@ -333,8 +333,8 @@ static plsh_status show_progress(conversion *c, size_t more, plsh_error *error) 
     return plsh_fail(error, PLSH_STATUS_IO, "stopped before the end");
 }
 
-/* The row that an adapter of the folder names, and the one to be read, of this row to be written.
- */
+/* For a row to be written: its row number in the adapter (in the order of a folder), and in the
+ * file that is read. */
 static int64_t folder_row_of(const conversion *c, const item *it, int64_t row) {
     return c->to_gguf ? plsh_model_row_in_folder(&c->from, it->order, row) : row;
 }
@@ -403,7 +403,7 @@ static plsh_status write_item(conversion *c, const item *it, plsh_error *error) 
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
-/* Of a GGUF into another one: all but what the types change. */
+/* From a GGUF to another one: all metadata except those that depend on the types. */
 static plsh_status copy_metadata(conversion *c, plsh_error *error) {
     static const char *const changed[] = {"general.file_type", "general.quantization_version",
                                           "general.alignment", "split.no",

@@ -8,8 +8,8 @@
 #include "plsh/sentence.h"
 
 /* tokenizer.json and tokenizer_config.json of a GGUF's tokenizer, where it has one; config.json of
- * its configuration; and the files of a folder that go with its weights, into
- * another folder; and one config.json alone. They say the type of the weights they lie beside. */
+ * its configuration; and the files of a folder that go with its weights, into another folder; and
+ * one config.json alone. Their dtype is that of the weights beside them. */
 plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char *out,
                                          plsh_error *error);
 plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_model_config *config,

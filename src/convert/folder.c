@@ -239,7 +239,7 @@ static plsh_status copy_file(const char *from, const char *to, const char *name,
     return status;
 }
 
-/* What plsh train wrote down of the attention that it trained with. */
+/* The attention that plsh train used, as it recorded it. */
 static const char attention_file[] = "attention.txt";
 
 /* The file of that name, where the folder has it. */

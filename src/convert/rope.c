@@ -4,7 +4,8 @@
 #include "base/status.h"
 #include "convert/convert.h"
 
-/* Low frequencies are divided by the factor, high ones kept, between: a mix. */
+/* Low frequencies are divided by the factor, high ones are kept, and those between are
+ * interpolated. */
 static double factor_at(const plsh_rope_config *rope, int64_t i, int64_t half) {
     double frequency = pow(rope->theta, -(double)i / (double)half);
     double turns = (double)rope->original_context * frequency / (2.0 * M_PI);
@@ -26,8 +27,9 @@ static bool makes(const plsh_rope_config *rope, const float *factors, int64_t ha
     return true;
 }
 
-/* Three numbers say what two would (a context of twice the length is one of half the low and high
- * factors), so the low one is 1, as Llama's; the high one is whole, the context a power of 2. */
+/* The three numbers are redundant (doubling the context equals halving the low and high factors),
+ * so the low factor is set to 1, as in Llama. The high factor is a whole number, the context a
+ * power of 2. */
 plsh_status plsh_convert_rope_recover(const float *factors, int64_t half, const char *what,
                                       plsh_rope_config *rope, plsh_error *error) {
     enum { HIGHEST = 64, SHORTEST = 6, LONGEST = 24 };

@@ -9,7 +9,7 @@
 #define CUBE 0.044715f
 #define INVERSE_SQRT_2PI 0x1.988454p-2f
 
-/* One loop for each: the kind is settled before it, so that it becomes vector code. */
+/* One loop for each kind, so that the loop has no branch and vectorises. */
 #define EACH(expression)                                                                           \
     for (int64_t c = 0; c < width; c++) {                                                          \
         float x = from[c];                                                                         \

@@ -1,4 +1,4 @@
-/* model: what a model is made of, read from config.json or from the metadata of a GGUF.
+/* model: the configuration of a model, read from config.json or from the metadata of a GGUF.
  *
  * One description serves all families: a family is a row of constants (family.c), a configuration
  * the numbers that a file adds to it. A file that asks for an unsupported feature is refused; the
@@ -12,7 +12,8 @@
 typedef enum plsh_rope_scaling {
     PLSH_ROPE_DEFAULT,
     PLSH_ROPE_LINEAR, /* positions divided by the factor */
-    PLSH_ROPE_LLAMA3  /* low frequencies divided by the factor, high ones kept, between: a mix */
+    PLSH_ROPE_LLAMA3  /* low frequencies divided by the factor, high ones kept, those between
+                         interpolated */
 } plsh_rope_scaling;
 
 typedef struct plsh_rope_config {
@@ -45,7 +46,7 @@ typedef struct plsh_model_config {
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
                                    plsh_model_config *config, plsh_error *error);
 
-/* Can the file have so many layers? Each has tensors of its own. */
+/* Are there enough tensors for so many layers? Each layer has some of its own. */
 plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,
                                    plsh_error *error);
 

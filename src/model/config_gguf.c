@@ -91,7 +91,7 @@ static void read_rope(gguf_reader *r, plsh_model_config *config) {
     }
 }
 
-/* MPT alone says how far its slopes reach; none at all is an MPT without ALiBi. */
+/* Only MPT has the key max_alibi_bias; without it the model has no ALiBi. */
 static void check_alibi(gguf_reader *r) {
     char name[128];
     double most = 0.0;
@@ -175,7 +175,7 @@ static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     check_sizes(r, config);
 }
 
-/* Which biases and types there are, the tensors tell. */
+/* The tensors show which biases and types there are. */
 static void look_at_tensors(const plsh_weights *weights, plsh_model_config *config) {
     const plsh_tensor *types = plsh_weights_find(weights, "token_types.weight");
     config->types = types ? plsh_tensor_rows(types) : 0;
@@ -249,7 +249,7 @@ static bool decides(const char *key) {
     return false;
 }
 
-/* 0 or false switches such a thing off; so does 1 a factor. */
+/* 0 or false switches such a feature off; a factor of 1 does too. */
 static bool is_off(const gguf_reader *r, const char *key) {
     const size_t length = strlen(key);
     const bool factor = length > 6 && strcmp(key + length - 6, "_scale") == 0;

@@ -4,7 +4,8 @@
  *     after:   mid = norm(x + out(attend(qkv x)));   y = norm(mid + down(act(up mid)))
  *     side by side (Falcon):  n = norm x;  y = x + out(attend(qkv n)) + down(act(up n))
  *
- * Running a model, x, mid and y are one array that is added to; training keeps them apart. */
+ * In inference x, mid and y are one array that is added to; training keeps them in separate
+ * arrays. */
 #ifndef PLSH_MODEL_LAYER_H
 #define PLSH_MODEL_LAYER_H
 

@@ -14,7 +14,7 @@
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-/* Where norms follow the sums, a GGUF calls them otherwise. */
+/* A GGUF has other names for norms that follow the residual sums. */
 static const char *gguf_name(const plsh_model_config *config, plsh_role role) {
     if (config->family->post_norm && role == PLSH_ROLE_ATTENTION_NORM) return "attn_output_norm";
     if (config->family->post_norm && role == PLSH_ROLE_MLP_NORM) return "layer_output_norm";
@@ -301,7 +301,7 @@ static void bind_embeddings(binder *b) {
     }
 }
 
-/* Everything in the file has a use, or is known to have none. */
+/* Checks that every tensor in the file is used, or is known to be unused. */
 static plsh_status check_all_used(const plsh_model *model, plsh_error *error) {
     for (size_t i = 0; i < plsh_weights_count(model->weights); i++) {
         const char *name = plsh_weights_at(model->weights, i)->name;

@@ -7,13 +7,15 @@
 #include "base/clones.h"
 #include "base/thread.h"
 
-enum { SUMS = 16 }; /* side by side, so that sums become vector code in a fixed order */
+enum {
+    SUMS = 16
+}; /* independent partial sums, so that the loop vectorises with a fixed order of additions */
 
 typedef struct statistics {
     float mean, inverse; /* y = (x - mean) * inverse * w + b */
 } statistics;
 
-/* By halves: four additions one after the other, not 16. */
+/* Pairwise: four dependent additions instead of 16. */
 static inline float total(const float *sum) {
     double all[SUMS];
     for (int i = 0; i < SUMS; i++) all[i] = (double)sum[i];

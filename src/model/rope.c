@@ -9,8 +9,8 @@
 
 #define TWO_PI 6.283185307179586
 
-/* Llama 3: waves longer than context / low are stretched by the factor, those shorter than
- * context / high are kept, and between the two it goes over smoothly. */
+/* Llama 3: waves longer than context / low are stretched by the factor, those shorter than context
+ * / high are kept, and those between are interpolated. */
 static double scale_llama3(const plsh_rope_config *c, double frequency) {
     double wave = TWO_PI / frequency, context = (double)c->original_context;
     if (wave < context / c->high_frequency) return frequency;

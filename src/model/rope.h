@@ -29,7 +29,7 @@ typedef struct plsh_rope_heads {
     int64_t rows, row_stride, heads, head_stride;
 } plsh_rope_heads;
 
-/* Turns every head of every row by the angles of the table, or back. */
+/* Rotates every head of every row by the angles of the table, or by the opposite angles. */
 void plsh_rope_turn(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
                     int threads);
 

@@ -24,7 +24,7 @@ typedef struct candidate {
     int32_t token;
 } candidate;
 
-/* By falling logit, then by token: the order is the same everywhere. */
+/* By decreasing logit, then by token, so that the order is unique. */
 static int compare(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
@@ -135,7 +135,7 @@ plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token) {
         sum += w;
         weighted += w * y;
     }
-    /* NaN is before all; of equal ones the first is the best, as an argmax has it */
+    /* NaN ranks first; among equal logits the first token wins, as in argmax */
     for (int64_t j = 0; j < token; j++) rank += !(logits[j] < own);
     for (int64_t j = token; j < count; j++) rank += !(logits[j] <= own);
     return (plsh_score){.nll = log(sum) - ((double)own - (double)top),

@@ -10,8 +10,9 @@
 
 #include "base/memory.h"
 
-/* A character has at most 4 bytes, so that no more ids than that can wait for the rest of one; a
- * model that only makes broken bytes must not be decoded again and again from the beginning. */
+/* A character has at most 4 bytes, so that no more ids than that can wait for the rest of one; if a
+ * model generates only invalid bytes, the decoding must not restart from the beginning for every
+ * token. */
 enum { MOST_WAITING = 64 };
 
 struct plsh_token_stream {

@@ -122,7 +122,7 @@ static plsh_status normalize_span(plsh_text *out, const char *bytes, size_t leng
     const bool compatible = form == PLSH_FORM_NFKC || form == PLSH_FORM_NFKD;
     const bool composed = form == PLSH_FORM_NFC || form == PLSH_FORM_NFKC;
     int option = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
-    /* Counted first: most characters stand for themselves. */
+    /* Counts first: most characters have no decomposition. */
     utf8proc_int32_t one[LONGEST_DECOMPOSITION], *c;
     size_t count = 0, size;
     for (size_t i = 0; i < length; i += size) {

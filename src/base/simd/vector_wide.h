@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Always, for the compilers have no agreed way to pass such a vector. */
+/* Always inline: there is no calling convention for such a vector. */
 #define INLINE_WIDE static inline __attribute__((always_inline))
 
 #define LANES 16
