@@ -10,9 +10,9 @@
  *     plsh_session_destroy(session);
  *     plsh_model_close(model);
  *
- * Families: Llama, Mistral, Qwen3; BLOOM, MPT, Falcon with ALiBi; the encoders BERT and JinaBERT
- * v2. Weights stay mapped as they are stored; activations are float32. A configuration that asks
- * for something unsupported is refused; the message names the field.
+ * Families: Llama, Mistral, Qwen3; BLOOM, MPT, Falcon with ALiBi; the encoders BERT, JinaBERT
+ * v2 and MosaicBERT (DNABERT-2). Weights stay mapped as they are stored; activations are float32. A
+ * configuration that asks for something unsupported is refused; the message names the field.
  *
  * A model is constant: threads may share it. A session belongs to one thread at a time. Results are
  * the same to the bit for any number of threads. Link libplsh_lm. */
@@ -46,6 +46,8 @@ typedef struct plsh_model_facts {
     int64_t context; /* positions it was made for */
     bool causal;     /* false: an encoder */
     bool rope, alibi;
+    bool masked;         /* an encoder with a masked-LM head: plsh_model_token_logits */
+    int64_t labels;      /* of an encoder with a classifier: plsh_model_classify; 0: none */
     bool slopes_learned; /* by training: slopes.npy lies beside the weights or the adapter */
     int64_t parameters;
     size_t bytes; /* of the weights as stored */
@@ -178,6 +180,36 @@ typedef struct plsh_encoding {
  * model gives its hidden states after the last norm, as a step of a session does. */
 PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
                                        plsh_error *error);
+
+/* ---- Heads of encoders ----
+ *
+ *     masked LM:   logits = E norm(act(dense x)) + b           of every token
+ *     classifier:  logits = W tanh(pooler x_0) + b             of the first token of a text
+ *
+ * They are there where the file has their tensors (cls.predictions.*; pooler.dense and
+ * classifier). A reranker is a classifier of one label. A classifier without a pooler, as of tokens
+ * or in a GGUF, which drops it, is refused by plsh_model_classify. */
+
+/* What the logits of a classifier are, by "problem_type" of config.json; without
+ * it one label is MULTI_LABEL and several are SINGLE_LABEL, as in transformers' pipelines. */
+typedef enum plsh_problem {
+    PLSH_PROBLEM_SINGLE_LABEL, /* probabilities: softmax */
+    PLSH_PROBLEM_MULTI_LABEL,  /* each label by itself: 1 / (1 + exp(-x)) */
+    PLSH_PROBLEM_REGRESSION    /* numbers, not probabilities */
+} plsh_problem;
+
+PLSH_API plsh_problem plsh_model_problem(const plsh_model *model);
+
+/* The name of a label: "id2label" of config.json, or LABEL_0, ..; NULL: there is no such label. */
+PLSH_API const char *plsh_model_label(const plsh_model *model, int64_t label);
+
+/* logits[labels] from the last hidden state of the first token of a text. */
+PLSH_API plsh_status plsh_model_classify(const plsh_model *model, const float *hidden,
+                                         float *logits, plsh_error *error);
+
+/* logits[rows][vocabulary] from rows of last hidden states. */
+PLSH_API plsh_status plsh_model_token_logits(const plsh_model *model, const float *hidden,
+                                             int64_t rows, float *logits, plsh_error *error);
 
 /* ---- Choosing the next token ---- */
 

@@ -70,6 +70,8 @@ static json_t *make_bert_config(const plsh_model_config *c, plsh_weight_type typ
     json_object_set_new(root, "position_embedding_type", json_string("alibi"));
     json_object_set_new(root, "feed_forward_type", json_string("geglu"));
     json_object_set_new(root, "emb_pooler", json_string("mean"));
+    if (c->family->qk_norm) /* by which others know it; plsh knows it by its tensors */
+        json_object_set_new(root, "_name_or_path", json_string("jinaai/jina-bert-v2-qk-post-norm"));
     return root;
 }
 

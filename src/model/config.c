@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -120,7 +121,9 @@ static const plsh_field bert_fields[] = {
     {"pooler_num_fc_layers", FIELD_ANY, 0, false},
     {"pooler_size_per_head", FIELD_ANY, 0, false},
     {"pooler_type", FIELD_ANY, 0, false},
-    {"tie_word_embeddings", FIELD_ANY, 0, false}}; /* of the head, which an encoder does not use */
+    {"alibi_starting_size", FIELD_ANY, 0, false}, /* MosaicBERT: a table that grows, not a limit */
+    {"tie_word_embeddings", FIELD_BOOL, AT(tied), false}}; /* of the masked-LM head */
+
 /* The fields of a family and its defaults where they differ from zero. */
 typedef struct reader {
     const char *model_type;
@@ -144,8 +147,14 @@ static const reader readers[] = {
      {.norm_eps = 1e-5, .tied = true, .multi_query = true, .parallel = true, .context = 2048}},
     {"bert",
      FIELDS(bert_fields),
-     {.norm_eps = 1e-12, .attention_bias = true, .mlp_bias = true, .types = 2, .context = 512}},
+     {.norm_eps = 1e-12,
+      .attention_bias = true,
+      .mlp_bias = true,
+      .tied = true,
+      .types = 2,
+      .context = 512}},
 };
+
 static const plsh_family *find_family(const char *model_type) {
     for (size_t i = 0; i < plsh_family_count; i++) {
         if (strcmp(plsh_families[i].model_type, model_type) == 0) return &plsh_families[i];
@@ -153,10 +162,32 @@ static const plsh_family *find_family(const char *model_type) {
     return NULL;
 }
 
-/* BERT, or JinaBERT v2, whose model_type is "bert" too. */
+/* MosaicBERT's configurations have no field for its positions, DNABERT-2's no model_type either:
+ * what they have is the size of a table of biases, or names of classes in bert_layers.py. */
+static bool is_mosaic(const json_t *root) {
+    const char *key;
+    json_t *value;
+    if (json_object_get(root, "alibi_starting_size")) return true;
+    json_object_foreach(json_object_get(root, "auto_map"), key, value) {
+        if (json_is_string(value) && strstr(json_string_value(value), "bert_layers.")) return true;
+    }
+    return false;
+}
+
+/* The GLU of MosaicBERT has GELU whatever hidden_act says, which is for the masked-LM head. */
+static plsh_status read_mosaic(const json_t *root, const char *what, plsh_model_config *config,
+                               plsh_error *error) {
+    config->family = find_family("mosaic-bert");
+    config->activation = PLSH_ACTIVATION_GELU;
+    return plsh_config_text(root, "position_embedding_type", what, "absolute", "alibi", error);
+}
+
+/* BERT, or JinaBERT v2 or MosaicBERT, whose model_type is "bert" too. */
 static plsh_status read_bert(const json_t *root, const char *what, plsh_model_config *config,
                              plsh_error *error) {
     const char *position = "absolute", *mlp = "original";
+    config->head_activation = config->activation;
+    if (is_mosaic(root)) return read_mosaic(root, what, config, error);
     plsh_status status =
         plsh_weights_json_string(root, "position_embedding_type", what, &position, error);
     if (!status) {
@@ -225,6 +256,7 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
     if (!json_is_object(root)) return plsh_config_refuse(what, "model_type", "is missing", error);
     plsh_status status = plsh_weights_json_string(root, "model_type", what, &type, error);
     if (status) return status;
+    if (!type && is_mosaic(root)) type = "bert";
     const reader *r = NULL;
     for (size_t i = 0; type && i < sizeof(readers) / sizeof(*readers); i++) {
         if (strcmp(readers[i].model_type, type) == 0) r = &readers[i];
@@ -251,6 +283,34 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
         if (!status) status = plsh_config_sliding(root, what, config, error);
     }
     return status;
+}
+
+/* Is there such a tensor in layer 0, with or without the family's prefix? */
+static bool has_tensor(const plsh_model_config *config, const plsh_weights *weights,
+                       const char *name) {
+    char full[160];
+    const plsh_family *family = config->family;
+    for (int prefixed = 0; prefixed < 2; prefixed++) {
+        if (config->gguf)
+            snprintf(full, sizeof full, "blk.0.%s.weight", name);
+        else
+            snprintf(full, sizeof full, "%s%s0.%s.weight", prefixed ? family->prefix : "",
+                     family->layers, name);
+        if (plsh_weights_find(weights, full)) return true;
+    }
+    return false;
+}
+
+void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *weights) {
+    const char *type = config->family->model_type;
+    if (strcmp(type, "jina-bert-v2") == 0 &&
+        has_tensor(config, weights, config->gguf ? "attn_q_norm" : "attention.self.layer_norm_q"))
+        config->family = find_family("jina-bert-v2-code");
+    if (strcmp(type, "bert") == 0 && !config->gguf &&
+        has_tensor(config, weights, "attention.self.Wqkv")) {
+        config->family = find_family("mosaic-bert");
+        config->activation = PLSH_ACTIVATION_GELU;
+    }
 }
 
 plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,

@@ -33,18 +33,23 @@ typedef struct plsh_model_config {
     int64_t sliding_window; /* 0: none */
     int64_t sliding_from;   /* layers from this one on have the window */
     plsh_activation activation;
-    bool tied;                     /* the head is the embedding */
-    bool attention_bias, mlp_bias; /* linear layers have biases */
-    bool multi_query, parallel;    /* Falcon: one kv head; attention and MLP side by side */
-    int64_t types;                 /* token type embeddings; 0: none */
-    double scale;                  /* of scores; 0: 1 / sqrt(head_dim) */
-    double dropout;                /* of hidden states, in training */
-    double attention_dropout;      /* of attention weights, in training */
+    plsh_activation head_activation; /* of the masked-LM head of an encoder */
+    bool tied;                       /* the head is the embedding */
+    bool attention_bias, mlp_bias;   /* linear layers have biases */
+    bool multi_query, parallel;      /* Falcon: one kv head; attention and MLP side by side */
+    int64_t types;                   /* token type embeddings; 0: none */
+    double scale;                    /* of scores; 0: 1 / sqrt(head_dim) */
+    double dropout;                  /* of hidden states, in training */
+    double attention_dropout;        /* of attention weights, in training */
 } plsh_model_config;
 
 /* From the text of a config.json; `what` names it in messages. */
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
                                    plsh_model_config *config, plsh_error *error);
+
+/* Families that config.json or a GGUF's metadata do not tell apart, told by the tensors: JinaBERT
+ * and the one for code, BERT and MosaicBERT. */
+void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *weights);
 
 /* Are there enough tensors for so many layers? Each layer has some of its own. */
 plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,

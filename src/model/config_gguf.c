@@ -298,7 +298,8 @@ plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what
     *config = (plsh_model_config){.gguf = true, .norm_eps = 1e-5};
     for (size_t i = 0; i < plsh_family_count; i++) {
         const char *architecture = plsh_families[i].architecture;
-        if (architecture && string_is(name, architecture)) config->family = &plsh_families[i];
+        if (!config->family && architecture && string_is(name, architecture))
+            config->family = &plsh_families[i];
     }
     if (!config->family) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
@@ -306,6 +307,7 @@ plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what
                          "jina-bert-v2",
                          what, (int)(name.length < 40 ? name.length : 40), name.bytes);
     }
+    plsh_model_config_tensors(config, weights);
     config->activation = config->family->activation;
     gguf_reader r = {weights, config->family->architecture, PLSH_STATUS_OK, error};
     read_sizes(&r, config);

@@ -6,7 +6,7 @@
 /* Buffers that old files carry, and heads of other tasks. */
 static const char *const ignored_rope[] = {"*.rotary_emb.inv_freq", NULL};
 static const char *const ignored_bert[] = {"pooler.*", "cls.*", "*.position_ids", "bert.pooler.*",
-                                           NULL};
+                                           NULL}; /* heads that are used: encoder_heads.c */
 static const char *const ignored_none[] = {NULL};
 
 #define LLAMA_NAMES                                                                                \
@@ -28,10 +28,13 @@ static const char *const ignored_none[] = {NULL};
 #define BERT_NAMES                                                                                 \
     [PLSH_ROLE_TOKENS] = "embeddings.word_embeddings",                                             \
     [PLSH_ROLE_TYPES] = "embeddings.token_type_embeddings",                                        \
-    [PLSH_ROLE_TOKENS_NORM] = "embeddings.LayerNorm", [PLSH_ROLE_Q] = "attention.self.query",      \
-    [PLSH_ROLE_K] = "attention.self.key", [PLSH_ROLE_V] = "attention.self.value",                  \
+    [PLSH_ROLE_TOKENS_NORM] = "embeddings.LayerNorm",                                              \
     [PLSH_ROLE_ATTENTION_OUT] = "attention.output.dense",                                          \
     [PLSH_ROLE_ATTENTION_NORM] = "attention.output.LayerNorm"
+
+#define BERT_QKV                                                                                   \
+    [PLSH_ROLE_Q] = "attention.self.query", [PLSH_ROLE_K] = "attention.self.key",                  \
+    [PLSH_ROLE_V] = "attention.self.value"
 
 const plsh_family plsh_families[] = {
     {.name = "Llama",
@@ -137,7 +140,7 @@ const plsh_family plsh_families[] = {
      .activation = PLSH_ACTIVATION_GELU,
      .prefix = "bert.",
      .layers = "encoder.layer.",
-     .name_of = {BERT_NAMES, [PLSH_ROLE_POSITIONS] = "embeddings.position_embeddings",
+     .name_of = {BERT_NAMES, BERT_QKV, [PLSH_ROLE_POSITIONS] = "embeddings.position_embeddings",
                  [PLSH_ROLE_UP] = "intermediate.dense", [PLSH_ROLE_DOWN] = "output.dense",
                  [PLSH_ROLE_MLP_NORM] = "output.LayerNorm"},
      .ignored = ignored_bert},
@@ -154,8 +157,8 @@ const plsh_family plsh_families[] = {
      .activation = PLSH_ACTIVATION_GELU,
      .prefix = "bert.",
      .layers = "encoder.layer.",
-     .name_of = {BERT_NAMES, [PLSH_ROLE_UP] = "mlp.gated_layers", [PLSH_ROLE_DOWN] = "mlp.wo",
-                 [PLSH_ROLE_MLP_NORM] = "mlp.layernorm"},
+     .name_of = {BERT_NAMES, BERT_QKV, [PLSH_ROLE_UP] = "mlp.gated_layers",
+                 [PLSH_ROLE_DOWN] = "mlp.wo", [PLSH_ROLE_MLP_NORM] = "mlp.layernorm"},
      .ignored = ignored_bert},
     {.name = "JinaBERT with BERT's MLP",
      .model_type = "jina-bert-v2-original",
@@ -169,8 +172,45 @@ const plsh_family plsh_families[] = {
      .activation = PLSH_ACTIVATION_GELU,
      .prefix = "bert.",
      .layers = "encoder.layer.",
-     .name_of = {BERT_NAMES, [PLSH_ROLE_UP] = "intermediate.dense",
+     .name_of = {BERT_NAMES, BERT_QKV, [PLSH_ROLE_UP] = "intermediate.dense",
                  [PLSH_ROLE_DOWN] = "output.dense", [PLSH_ROLE_MLP_NORM] = "output.LayerNorm"},
+     .ignored = ignored_bert},
+    {.name = "JinaBERT code",
+     .model_type = "jina-bert-v2-code", /* known by its tensors, see plsh_model_config_tensors */
+     .architecture = "jina-bert-v2",
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .post_norm = true,
+     .tokens_norm = true,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_SPLIT,
+     .qk_norm = true,
+     .qk_norm_whole = true,
+     .mlp = PLSH_MLP_UP_GATE_FUSED,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "bert.",
+     .layers = "encoder.layer.",
+     .name_of =
+         {BERT_NAMES, BERT_QKV, [PLSH_ROLE_Q_NORM] = "attention.self.layer_norm_q",
+          [PLSH_ROLE_K_NORM] = "attention.self.layer_norm_k",
+          [PLSH_ROLE_ATTENTION_NORM_2] = "layer_norm_1", [PLSH_ROLE_UP] = "mlp.up_gated_layer",
+          [PLSH_ROLE_DOWN] = "mlp.down_layer", [PLSH_ROLE_MLP_NORM] = "layer_norm_2"},
+     .ignored = ignored_bert},
+    {.name = "MosaicBERT",
+     .model_type = "mosaic-bert", /* config.json says "bert" or nothing; DNABERT-2 is one */
+     .norm = PLSH_NORM_LAYER,
+     .norm_bias = true,
+     .post_norm = true,
+     .tokens_norm = true,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_STACKED,
+     .mlp = PLSH_MLP_GATED_FUSED,
+     .activation = PLSH_ACTIVATION_GELU,
+     .prefix = "bert.",
+     .layers = "encoder.layer.",
+     .name_of =
+         {BERT_NAMES, [PLSH_ROLE_QKV] = "attention.self.Wqkv", [PLSH_ROLE_UP] = "mlp.gated_layers",
+          [PLSH_ROLE_DOWN] = "mlp.wo", [PLSH_ROLE_MLP_NORM] = "mlp.layernorm"},
      .ignored = ignored_bert},
 };
 
@@ -191,6 +231,7 @@ const char *const plsh_family_gguf_names[PLSH_ROLE_COUNT] = {
     [PLSH_ROLE_Q_NORM] = "attn_q_norm",
     [PLSH_ROLE_K_NORM] = "attn_k_norm",
     [PLSH_ROLE_ATTENTION_OUT] = "attn_output",
+    [PLSH_ROLE_ATTENTION_NORM_2] = "attn_norm_2",
     [PLSH_ROLE_MLP_NORM] = "ffn_norm",
     [PLSH_ROLE_GATE] = "ffn_gate",
     [PLSH_ROLE_UP] = "ffn_up",

@@ -39,9 +39,10 @@ typedef enum plsh_activation {
 } plsh_activation;
 
 typedef enum plsh_mlp_kind {
-    PLSH_MLP_PLAIN,      /* down(act(up x)) */
-    PLSH_MLP_GATED,      /* down(act(gate x) * up x) */
-    PLSH_MLP_GATED_FUSED /* the same, gate and up in one weight: rows [gate; up] */
+    PLSH_MLP_PLAIN,        /* down(act(up x)) */
+    PLSH_MLP_GATED,        /* down(act(gate x) * up x) */
+    PLSH_MLP_GATED_FUSED,  /* the same, gate and up in one weight: rows [gate; up] */
+    PLSH_MLP_UP_GATE_FUSED /* the same, rows [up; gate] */
 } plsh_mlp_kind;
 
 /* What a tensor is for. */
@@ -61,6 +62,7 @@ typedef enum plsh_role {
     PLSH_ROLE_Q_NORM,
     PLSH_ROLE_K_NORM,
     PLSH_ROLE_ATTENTION_OUT,
+    PLSH_ROLE_ATTENTION_NORM_2, /* x + ATTENTION_NORM(x + attention), normalised */
     PLSH_ROLE_MLP_NORM,
     PLSH_ROLE_GATE,
     PLSH_ROLE_UP, /* GATED_FUSED: gate and up */
@@ -80,6 +82,7 @@ typedef struct plsh_family {
     plsh_position_kind position;
     plsh_qkv_kind qkv;
     bool qk_norm;
+    bool qk_norm_whole; /* over all heads together, before they are split */
     plsh_mlp_kind mlp;
     plsh_activation activation;
     bool permuted_gguf; /* rows of q and k in a GGUF are permuted: RoPE turns pairs (2i, 2i+1) */

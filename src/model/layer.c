@@ -109,9 +109,10 @@ static plsh_model_qkv qkv_of(const plsh_layer_pass *pass, int64_t l, const float
                             .v_layout = layout};
 }
 
-static void normalise_heads(const plsh_norm *norm, float *x, int64_t heads, int64_t rows,
+/* `width` numbers of every row: head by head, or all heads together, as wide as the norm is. */
+static void normalise_heads(const plsh_norm *norm, float *x, int64_t width, int64_t rows,
                             int64_t stride, int threads) {
-    plsh_norm_rows shape = {.rows = rows, .parts = heads, .stride = stride};
+    plsh_norm_rows shape = {.rows = rows, .parts = width / norm->width, .stride = stride};
     plsh_norm_forward(norm, shape, x, x, threads);
 }
 
@@ -134,8 +135,9 @@ void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l, const plsh_la
     const int64_t rows = pass->rows;
     if (b->qk != b->qkv) memcpy(b->qk, b->qkv, sizeof(float) * (size_t)(rows * at->width));
     if (layer->q_norm.weight) {
-        normalise_heads(&layer->q_norm, b->qk + at->q, c->heads, rows, at->width, model->threads);
-        normalise_heads(&layer->k_norm, b->qk + at->k, c->kv_heads, rows, at->width,
+        normalise_heads(&layer->q_norm, b->qk + at->q, c->heads * c->head_dim, rows, at->width,
+                        model->threads);
+        normalise_heads(&layer->k_norm, b->qk + at->k, c->kv_heads * c->head_dim, rows, at->width,
                         model->threads);
     }
     if (rotate) plsh_layer_rotate(pass, b->rope, b->qk, false);
@@ -217,6 +219,8 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const pls
     if (!post) normalise(&layer->attention_norm, b->x, b->n, rows, model->threads);
     plsh_status status = attend(pass, l, b, post ? b->x : b->n, error);
     if (status) return status;
+    /* x is needed once more, and mid may lie in its place; q, k and v have been read. */
+    if (layer->attention_norm_2.weight) memcpy(b->qkv, b->x, sizeof(float) * (size_t)numbers);
     copy_rows(b->mid, b->x, numbers);
     add_linear(pass, l, PLSH_DROPOUT_ATTENTION_OUT, &layer->attention_out, rows,
                (plsh_const_matrix){b->o, c->heads * c->head_dim}, b->mid, b);
@@ -224,6 +228,10 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const pls
         normalise(&layer->attention_norm, b->mid, b->mid, rows, model->threads);
     } else if (!c->parallel) {
         normalise(&layer->mlp_norm, b->mid, b->n, rows, model->threads);
+    }
+    if (layer->attention_norm_2.weight) {
+        for (int64_t i = 0; i < numbers; i++) b->mid[i] += b->qkv[i];
+        normalise(&layer->attention_norm_2, b->mid, b->mid, rows, model->threads);
     }
     if (post) memcpy(b->n, b->mid, sizeof(float) * (size_t)numbers);
     copy_rows(b->y, b->mid, numbers);

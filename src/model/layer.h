@@ -2,6 +2,7 @@
  *
  *     before:  mid = x + out(attend(qkv(norm x)));   y = mid + down(act(up(norm mid)))
  *     after:   mid = norm(x + out(attend(qkv x)));   y = norm(mid + down(act(up mid)))
+ *     after, twice (JinaBERT code):  mid = norm_2(x + norm(x + out(attend(qkv x))))
  *     side by side (Falcon):  n = norm x;  y = x + out(attend(qkv n)) + down(act(up n))
  *
  * In inference x, mid and y are one array that is added to; training keeps them in separate

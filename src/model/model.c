@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "model/encoder_heads.h"
 #include "model/slopes.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -53,21 +54,14 @@ void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh
 
 /* ---- Binding --------------------------------------------------------------------------------- */
 
-typedef struct binder {
-    plsh_model *model;
-    bool prefixed;
-    plsh_error *error;
-    plsh_status status; /* the first failure; nothing happens after it */
-    bool in_adapter;    /* the tensor at hand is the adapter's */
-} binder;
+typedef plsh_binder binder;
 
 static bool fail(binder *b, plsh_status status) {
     if (!b->status) b->status = status;
     return false;
 }
 
-/* Memory that the model owns. */
-static float *own_floats(binder *b, int64_t count) {
+float *plsh_bind_floats(binder *b, int64_t count) {
     plsh_model *model = b->model;
     void *memory = NULL;
     if (model->owned_count == model->owned_capacity) {
@@ -88,13 +82,9 @@ static float *own_floats(binder *b, int64_t count) {
     return memory;
 }
 
-/* The tensor of a role; NULL where it is absent, which is an error if it is required. */
-static const plsh_tensor *find(binder *b, plsh_role role, int64_t layer, const char *part,
-                               bool required) {
+const plsh_tensor *plsh_bind_tensor(binder *b, const char *name, bool required) {
     if (b->status) return NULL;
-    char name[160];
     plsh_model *model = b->model;
-    plsh_model_tensor_name(&model->config, b->prefixed, role, layer, part, name, sizeof(name));
     const plsh_tensor *tensor = plsh_weights_find(model->weights, name);
     if (tensor) {
         model->used[tensor - plsh_weights_at(model->weights, 0)] = true;
@@ -105,7 +95,15 @@ static const plsh_tensor *find(binder *b, plsh_role role, int64_t layer, const c
     return tensor;
 }
 
-static bool has_shape(binder *b, const plsh_tensor *tensor, int64_t rows, int64_t columns) {
+/* The tensor of a role; NULL where it is absent, which is an error if it is required. */
+static const plsh_tensor *find(binder *b, plsh_role role, int64_t layer, const char *part,
+                               bool required) {
+    char name[160];
+    plsh_model_tensor_name(&b->model->config, b->prefixed, role, layer, part, name, sizeof(name));
+    return plsh_bind_tensor(b, name, required);
+}
+
+bool plsh_bind_shape(binder *b, const plsh_tensor *tensor, int64_t rows, int64_t columns) {
     bool fits = tensor->rank >= 1 && tensor->rank <= 2 &&
                 tensor->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED &&
                 plsh_tensor_rows(tensor) == rows && plsh_tensor_columns(tensor) == columns;
@@ -121,15 +119,17 @@ static bool has_shape(binder *b, const plsh_tensor *tensor, int64_t rows, int64_
                              (long long)columns));
 }
 
-/* A vector as floats: in the file where it is stored so, or a copy. */
-static const float *bind_vector(binder *b, plsh_role role, int64_t layer, const char *part,
-                                int64_t count, bool required) {
-    const plsh_tensor *tensor = find(b, role, layer, part, required);
-    if (!tensor || !has_shape(b, tensor, 1, count)) return NULL;
+const float *plsh_bind_vector(binder *b, const plsh_tensor *tensor, int64_t count) {
+    if (!tensor || !plsh_bind_shape(b, tensor, 1, count)) return NULL;
     if (tensor->type == PLSH_WEIGHT_F32) return tensor->data;
-    float *copy = own_floats(b, count);
+    float *copy = plsh_bind_floats(b, count);
     if (copy) plsh_tensor_to_float(tensor, 0, 1, copy);
     return copy;
+}
+
+static const float *bind_vector(binder *b, plsh_role role, int64_t layer, const char *part,
+                                int64_t count, bool required) {
+    return plsh_bind_vector(b, find(b, role, layer, part, required), count);
 }
 
 static plsh_norm bind_norm(binder *b, plsh_role role, int64_t layer, int64_t width) {
@@ -179,16 +179,18 @@ static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_li
     if (!found) return;
     int64_t in = linear->base.in, out = linear->base.out, rank = found->rank;
     b->in_adapter = true;
-    const bool fits = has_shape(b, found->a, rank, in) && has_shape(b, found->b, out, rank);
+    const bool fits =
+        plsh_bind_shape(b, found->a, rank, in) && plsh_bind_shape(b, found->b, out, rank);
     b->in_adapter = false;
     if (!fits) return;
-    float *a = own_floats(b, rank * in), *up = b->status ? NULL : own_floats(b, out * rank);
+    float *a = plsh_bind_floats(b, rank * in),
+          *up = b->status ? NULL : plsh_bind_floats(b, out * rank);
     if (b->status) return;
     plsh_tensor_to_float(found->a, 0, rank, a);
     plsh_tensor_to_float(found->b, 0, out, up);
     const plsh_row_order order = plsh_model_row_order(&model->config, role);
     if (order != PLSH_ROWS_SAME) {
-        float *ordered = own_floats(b, out * rank);
+        float *ordered = plsh_bind_floats(b, out * rank);
         if (b->status) return;
         for (int64_t r = 0; r < out; r++)
             memcpy(ordered + plsh_model_row_in_gguf(&model->config, order, r) * rank, up + r * rank,
@@ -207,7 +209,7 @@ static plsh_model_linear bind_linear(binder *b, plsh_role role, int64_t layer, i
     plsh_model_linear linear = {0};
     const plsh_tensor *weight = find(b, role, layer, "weight", true);
     const float *bias = biased ? bind_vector(b, role, layer, "bias", out, true) : NULL;
-    if (b->status || !has_shape(b, weight, out, in)) return linear;
+    if (b->status || !plsh_bind_shape(b, weight, out, in)) return linear;
     fail(b, plsh_linear_make(&linear.base, weight, bias, out, in, b->error));
     bind_adapter(b, role, layer, &linear);
     return linear;
@@ -248,10 +250,27 @@ static void bind_attention(binder *b, int64_t l, plsh_layer *layer) {
         layer->qkv[0] = bind_linear(b, PLSH_ROLE_QKV, l, q + 2 * kv, c->hidden, bias);
     }
     if (family->qk_norm) {
-        layer->q_norm = bind_norm(b, PLSH_ROLE_Q_NORM, l, c->head_dim);
-        layer->k_norm = bind_norm(b, PLSH_ROLE_K_NORM, l, c->head_dim);
+        layer->q_norm = bind_norm(b, PLSH_ROLE_Q_NORM, l, family->qk_norm_whole ? q : c->head_dim);
+        layer->k_norm = bind_norm(b, PLSH_ROLE_K_NORM, l, family->qk_norm_whole ? kv : c->head_dim);
     }
     layer->attention_out = bind_linear(b, PLSH_ROLE_ATTENTION_OUT, l, c->hidden, q, bias);
+    if (family->name_of[PLSH_ROLE_ATTENTION_NORM_2])
+        layer->attention_norm_2 = bind_norm(b, PLSH_ROLE_ATTENTION_NORM_2, l, c->hidden);
+}
+
+/* Rows [up; gate] of one weight are two layers, in the order in which gate and up are computed. */
+static void split_up_gate(binder *b, plsh_layer *layer, int64_t wide) {
+    const plsh_model_linear fused = layer->up[0];
+    if (b->status) return;
+    if (fused.rank > 0) {
+        fail(b, plsh_fail(b->error, PLSH_STATUS_UNSUPPORTED,
+                          "%s: an adapter of the fused layer of the MLP of %s",
+                          plsh_adapter_path(b->model->adapter), b->model->config.family->name));
+        return;
+    }
+    layer->up[0].base = plsh_linear_slice(&fused.base, wide, wide);
+    layer->up[1].base = plsh_linear_slice(&fused.base, 0, wide);
+    layer->up_count = 2;
 }
 
 /* The two halves of a fused weight are one linear layer of twice the width; old GGUFs of JinaBERT
@@ -259,7 +278,8 @@ static void bind_attention(binder *b, int64_t l, plsh_layer *layer) {
 static void bind_mlp(binder *b, int64_t l, plsh_layer *layer) {
     const plsh_model_config *c = &b->model->config;
     int64_t wide = c->intermediate, hidden = c->hidden;
-    bool bias = c->mlp_bias, fused = c->family->mlp == PLSH_MLP_GATED_FUSED;
+    bool bias = c->mlp_bias, swapped = c->family->mlp == PLSH_MLP_UP_GATE_FUSED;
+    bool fused = swapped || c->family->mlp == PLSH_MLP_GATED_FUSED;
     bool apart = fused && c->gguf && find(b, PLSH_ROLE_GATE, l, "weight", false);
     if (!c->parallel) layer->mlp_norm = bind_norm(b, PLSH_ROLE_MLP_NORM, l, hidden);
     if (c->family->mlp == PLSH_MLP_GATED || apart) {
@@ -269,6 +289,7 @@ static void bind_mlp(binder *b, int64_t l, plsh_layer *layer) {
     bool whole = fused && !apart;
     layer->up[layer->up_count++] =
         bind_linear(b, PLSH_ROLE_UP, l, whole ? 2 * wide : wide, hidden, bias && !fused);
+    if (whole && swapped) split_up_gate(b, layer, wide);
     layer->down = bind_linear(b, PLSH_ROLE_DOWN, l, hidden, wide, bias);
 }
 
@@ -276,15 +297,15 @@ static void bind_embeddings(binder *b) {
     plsh_model *model = b->model;
     const plsh_model_config *c = &model->config;
     model->tokens = find(b, PLSH_ROLE_TOKENS, 0, "weight", true);
-    if (model->tokens) has_shape(b, model->tokens, c->vocabulary, c->hidden);
+    if (model->tokens) plsh_bind_shape(b, model->tokens, c->vocabulary, c->hidden);
     if (c->family->position == PLSH_POSITION_LEARNED) {
         model->positions = find(b, PLSH_ROLE_POSITIONS, 0, "weight", true);
-        if (model->positions) has_shape(b, model->positions, c->context, c->hidden);
+        if (model->positions) plsh_bind_shape(b, model->positions, c->context, c->hidden);
     }
     if (c->types) {
         const plsh_tensor *types = find(b, PLSH_ROLE_TYPES, 0, "weight", true);
-        if (types && has_shape(b, types, c->types, c->hidden)) {
-            model->types = own_floats(b, c->hidden);
+        if (types && plsh_bind_shape(b, types, c->types, c->hidden)) {
+            model->types = plsh_bind_floats(b, c->hidden);
             if (model->types) plsh_tensor_to_float(types, 0, 1, model->types);
         }
     }
@@ -337,7 +358,7 @@ static plsh_status make_rope(binder *b) {
     const float *factors = NULL;
     const plsh_tensor *tensor = plsh_weights_find(model->weights, "rope_freqs.weight");
     if (c->gguf && tensor) {
-        if (tensor->type != PLSH_WEIGHT_F32 || !has_shape(b, tensor, 1, c->head_dim / 2)) {
+        if (tensor->type != PLSH_WEIGHT_F32 || !plsh_bind_shape(b, tensor, 1, c->head_dim / 2)) {
             return plsh_fail(b->error, PLSH_STATUS_FORMAT,
                              "%s: rope_freqs.weight has a wrong shape",
                              plsh_weights_path(model->weights));
@@ -367,6 +388,7 @@ static plsh_status bind(plsh_model *model, plsh_error *error) {
         bind_mlp(&b, l, &model->layer[l]);
     }
     if (!b.status && c->family->position == PLSH_POSITION_ROPE) b.status = make_rope(&b);
+    if (!b.status && !c->family->causal) plsh_encoder_heads_bind(&b);
     if (!b.status) b.status = check_all_used(model, error);
     if (!b.status) b.status = check_adapter(model, error);
     return b.status;
@@ -391,6 +413,7 @@ static plsh_status read_config(plsh_model *model, plsh_error *error) {
     status = plsh_model_config_json((const char *)mapping.bytes, mapping.size, path, &model->config,
                                     error);
     plsh_mapping_close(&mapping);
+    if (!status) plsh_model_config_tensors(&model->config, model->weights);
     return status;
 }
 
@@ -438,6 +461,7 @@ void plsh_model_close(plsh_model *model) {
     plsh_release(model->used);
     plsh_release(model->layer);
     plsh_release(model->slopes);
+    plsh_encoder_heads_free(model->encoder_heads);
     plsh_rope_clear(&model->rope);
     plsh_adapter_close(model->adapter);
     plsh_weights_close(model->weights);
@@ -463,6 +487,8 @@ plsh_model_facts plsh_model_describe(const plsh_model *model) {
                               .alibi = c->family->position == PLSH_POSITION_ALIBI ||
                                        c->family->position == PLSH_POSITION_ALIBI_SCALED,
                               .slopes_learned = model->slopes_learned,
+                              .masked = plsh_encoder_heads_masked(model->encoder_heads),
+                              .labels = plsh_encoder_heads_labels(model->encoder_heads),
                               .bytes = plsh_weights_bytes(model->weights)};
     for (size_t i = 0; i < plsh_weights_count(model->weights); i++) {
         const plsh_tensor *tensor = plsh_weights_at(model->weights, i);

@@ -20,8 +20,9 @@ typedef struct plsh_model_linear {
 
 typedef struct plsh_layer {
     plsh_norm attention_norm, mlp_norm, q_norm, k_norm;
-    plsh_model_linear qkv[3]; /* their outputs side by side */
-    int qkv_count;            /* 1: fused */
+    plsh_norm attention_norm_2; /* JinaBERT code alone has it */
+    plsh_model_linear qkv[3];   /* their outputs side by side */
+    int qkv_count;              /* 1: fused */
     plsh_model_linear attention_out;
     plsh_model_linear up[2]; /* gate, up; their outputs side by side */
     int up_count;
@@ -46,6 +47,7 @@ struct plsh_model {
     float *types; /* row 0 */
     plsh_norm tokens_norm, final_norm;
     plsh_model_linear head;
+    struct plsh_encoder_heads *encoder_heads; /* NULL: none, or not an encoder */
     plsh_layer *layer;
     plsh_qkv_layout qkv;
     plsh_rope rope;

@@ -108,7 +108,7 @@ static void encode(const char *path, const int32_t *ids, int64_t count, float *h
 /* What an encoder does not use (its pooler) is left out of a GGUF. */
 static void encoder_there_and_back(const char *name, int hidden) {
     const char *model = test_shared(name), *gguf = in_folder("m.gguf"), *back = in_folder("back");
-    static const int32_t ids[] = {101, 17, 200, 45, 33, 7, 300, 102};
+    static const int32_t ids[] = {101, 17, 200, 45, 33, 7, 150, 102};
     float first[8 * 96], second[8 * 96], third[8 * 96];
     convert(model, NULL, PLSH_WEIGHT_F32, gguf);
     convert(gguf, NULL, PLSH_WEIGHT_F32, back);
@@ -124,6 +124,7 @@ static void test_encoders(void **unused) {
     encoder_there_and_back("golden/models/bert", 64);
     encoder_there_and_back("golden/jina-bert-v2", 64);
     encoder_there_and_back("golden/jina-bert-v2/heads12", 96);
+    encoder_there_and_back("golden/families/jina_code", 54);
     /* What is added to embeddings stays float32, whatever the type. */
     plsh_weights *weights;
     plsh_error error;

@@ -23,6 +23,30 @@ static plsh_status read_config(const char *text, plsh_model_config *config, plsh
     "\"model_type\": \"bert\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "                    \
     "\"num_attention_heads\": 4, \"vocab_size\": 9, \"intermediate_size\": 128"
 
+#define SIZES                                                                                      \
+    "\"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                  \
+    "\"vocab_size\": 9, \"intermediate_size\": 128"
+
+/* MosaicBERT and DNABERT-2 are known without a model_type, by either of two signs. */
+static void test_mosaic(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "{" SIZES ", \"alibi_starting_size\": 512, \"position_embedding_type\": \"absolute\"}",
+        "{" SIZES ", \"auto_map\": {\"AutoModel\": \"bert_layers.BertModel\"}}",
+        "{" BERT ", \"alibi_starting_size\": 512, \"hidden_act\": \"relu\"}"};
+    plsh_error error;
+    plsh_model_config c;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(read_config(texts[i], &c, &error));
+        assert_string_equal(c.family->name, "MosaicBERT");
+        assert_true(c.activation == PLSH_ACTIVATION_GELU && c.tied);
+        assert_int_equal(c.head_activation, i < 2 ? PLSH_ACTIVATION_GELU : PLSH_ACTIVATION_RELU);
+    }
+    assert_ok(read_config("{" BERT "}", &c, &error));
+    assert_string_equal(c.family->name, "BERT");
+    assert_fails(read_config("{" SIZES "}", &c, &error), PLSH_STATUS_UNSUPPORTED, "missing");
+}
+
 /* Both versions of the way RoPE is written, and their scalings. */
 static void test_rope(void **state) {
     (void)state;
@@ -184,8 +208,9 @@ static void test_tensors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope),        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_windows),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_conventions), cmocka_unit_test(test_tensors)};
+        cmocka_unit_test(test_mosaic),  cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_dropout), cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_conventions),
+        cmocka_unit_test(test_tensors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
