@@ -44,7 +44,7 @@ static void test_names(void **state) {
         assert_int_equal(design, i);
     }
     assert_null(plsh_method_names()[PLSH_METHOD_AUTO + 1]);
-    assert_null(plsh_scheme_names()[PLSH_SCHEME_LABELS + 1]);
+    assert_null(plsh_scheme_names()[PLSH_SCHEME_HYPERPLANES + 1]);
     assert_null(plsh_design_names()[PLSH_DESIGN_STRATIFIED + 1]);
     plsh_method method;
     assert_fails(plsh_method_find("flash", &method, &error), PLSH_STATUS_INVALID,
