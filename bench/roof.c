@@ -18,8 +18,7 @@ typedef void blas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, 
 enum { ROW_MAJOR = 101, AS_IT_IS = 111 };
 
 /* Loaded where it is asked for and never closed: loading starts threads, each of which waits for
- * 128 MB of memory without end if there is none. So no other command loads it.
- */
+ * 128 MB of memory in an endless loop if there is none. So no other command loads it. */
 static struct {
     bool tried;
     blas_sgemm *sgemm;

@@ -52,7 +52,7 @@ def test_logits_loss_and_gradients(variant):
 def test_falcon_with_rope_gets_alibi_beside_it():
     own = tiny("falcon", alibi=False)
     tokens = ids(1, 40)
-    mine = with_plsh(own, sigma=1e9)  # no bias to speak of
+    mine = with_plsh(own, sigma=1e9)  # a negligible bias
     torch.testing.assert_close(mine(tokens).logits, own(tokens).logits, rtol=0, atol=1e-5)
     assert (with_plsh(own)(tokens).logits - own(tokens).logits).abs().max() > 1e-2
 

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds: CLOCK_MONOTONIC, which stands still while the machine sleeps, or the processor time
- * of a thread or process. */
+/* Nanoseconds: CLOCK_MONOTONIC, which does not advance while the machine is suspended, or the
+ * processor time of a thread or process. */
 static inline int64_t plsh_clock_read(clockid_t clock) {
     struct timespec time;
     clock_gettime(clock, &time);

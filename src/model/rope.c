@@ -29,7 +29,8 @@ plsh_status plsh_rope_make(plsh_rope *rope, const plsh_rope_config *config, int6
         if (config->scaling == PLSH_ROPE_LINEAR) frequency /= config->factor;
         if (config->scaling == PLSH_ROPE_LLAMA3) frequency = scale_llama3(config, frequency);
         if (factors) frequency /= (double)factors[i];
-        rope->frequency[i] = (double)(float)frequency; /* as everybody else has it, in float */
+        rope->frequency[i] =
+            (double)(float)frequency; /* rounded to float, as in other implementations */
     }
     return status;
 }

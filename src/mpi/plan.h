@@ -65,7 +65,7 @@ struct plsh_mpi_plan {
     char *parts, *sums; /* of calls that are merged: see merge.h; they grow */
     size_t parts_size, sums_size;
     plsh_mpi_stats *stats; /* of the call at hand */
-    plsh_traffic *traffic; /* of all calls, where somebody counts it */
+    plsh_traffic *traffic; /* of all calls, if it is counted */
 };
 
 static inline plsh_range plsh_mpi_own_rows(const plsh_mpi_plan *plan) {

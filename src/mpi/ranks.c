@@ -4,8 +4,8 @@
  * Sums. Each rank adds up one part of the numbers, in the order of ranks, and sends the result to
  * all:
  *
- *     exchange   everybody's part r goes to rank r
- *     gather     the sum of part r goes to everybody
+ *     exchange part r of every rank goes to rank r
+ *     gather the sum of part r goes to every rank
  *
  * so that the bits depend on the number of ranks only, not on MPI's reduction algorithms. All
  * messages of a piece are sent at once. While a piece is exchanged, the one before it is gathered;

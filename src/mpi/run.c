@@ -301,7 +301,7 @@ plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arr
     if (arrays->d_v) asked.of_rows |= ASKED_VALUES;
     plsh_status status = check_backward(plan, arrays, error);
     const size_t count = 2 * (size_t)plan->whole.heads;
-    double *decays = NULL; /* own sums, then everybody's */
+    double *decays = NULL; /* own sums, then those of all ranks */
     if (!status && arrays->d_decay)
         status = plsh_allocate((void **)&decays, count * (size_t)(plan->ranks + 1), sizeof *decays,
                                "gradients of decays", error);

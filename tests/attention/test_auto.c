@@ -1,4 +1,4 @@
-/* tests: what auto takes, and that the predictions behind it are right about the order. */
+/* tests: the choice of auto, and that its predictions have the right order. */
 #include "support/support.h"
 
 #include "base/memory.h"

@@ -200,7 +200,7 @@ static void compare(const char *what, const char *array, const float *got, const
         fail_msg("%s: %s is off by %g of %g", what, array, worst, largest);
 }
 
-/* What the library makes of a subject, on one instruction set, is `want` up to rounding. */
+/* The gradients of a subject, on one instruction set, equal `want` up to rounding. */
 static void check_subject(const subject *s, const char *isa, const gradients *want) {
     problem *p = s->p;
     plsh_method method = p->head[0].method;
@@ -242,7 +242,7 @@ static void test_methods(void **state) {
     }
 }
 
-/* A problem with dropout: rows of which the first one has no round number. */
+/* A problem with dropout; its first rows have odd numbers. */
 static subject make_dropping(plsh_method method, double p, bool causal, int64_t queries,
                              int64_t keys) {
     subject s = make_subject(method, &decays[0], causal, queries, keys);
@@ -268,7 +268,8 @@ static void test_dropout(void **state) {
     }
 }
 
-/* Labels of which equal ones are anywhere: the decay's gradient knows where the keys are. */
+/* Labels that are not contiguous: the gradient of the decay uses the positions of the gathered
+ * keys. */
 static void test_scattered_labels(void **state) {
     (void)state;
     static int32_t labels[5 * 150];
@@ -475,7 +476,8 @@ static void test_some_outputs(void **state) {
     problem_free(all);
 }
 
-/* Halves are widened and nothing else: the bits of the same numbers as float32. */
+/* Half-precision inputs are only converted: the result has the bits of the same numbers as
+ * float32. */
 static void test_halves(void **state) {
     (void)state;
     plsh_error error;

@@ -64,7 +64,7 @@ static void test_equals_the_definition(void **state) {
     }
 }
 
-/* The forward pass of the same heads over the whole sequence says the same. */
+/* The forward pass of the same heads over the whole sequence gives the same numbers. */
 static void check_forward(const test_case *c) {
     plsh_error error;
     test_data one = test_data_make(c, 9), all = test_data_make(c, 9);
@@ -145,8 +145,8 @@ static void test_chunks_are_the_forward_pass(void **state) {
     }
 }
 
-/* Chunks of 40 tokens behind a long text, in a workspace of the size that is said to be enough; how
- * many of them had a plan of the newest keys alone. */
+/* Chunks of 40 tokens after a long text, in a workspace of the size that plsh_cache_workspace
+ * returns. Returns how many of them had a plan of the newest keys only. */
 static int64_t run_long(const test_case *c, test_data *data, int threads) {
     plsh_error error;
     plsh_cache_config config = test_config(c);
@@ -171,9 +171,9 @@ static int64_t run_long(const test_case *c, test_data *data, int threads) {
     return newest;
 }
 
-/* `exact` behind a long text: the definition, whether the newest keys are enough, one of them
- * outweighs the others over 80 bits of decay, or a key far back has a norm that might; the same
- * bits for any number of threads. */
+/* `exact` after a long text against the definition, in three cases: the newest keys are enough; an
+ * old key outweighs the others by more than 80 bits of decay; a key far back has a norm that might;
+ * the same bits for any number of threads. */
 static void test_long_texts(void **state) {
     (void)state;
     static const plsh_head heads[] = {
@@ -264,7 +264,7 @@ static void test_threads_change_no_bit(void **state) {
 
 /* ---- Fork, truncate, replay ------------------------------------------------------------------ */
 
-/* The tokens from `half` on, in a thread of its own, with twigs that come and go. */
+/* The tokens from `half` on, in a thread of its own, with forks that are made and destroyed. */
 static plsh_status run_branch(plsh_cache *cache, const test_case *c, test_data *data, int64_t half,
                               plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
@@ -279,8 +279,8 @@ static plsh_status run_branch(plsh_cache *cache, const test_case *c, test_data *
     return status;
 }
 
-/* Two branches from one prefix give what two caches of their own give, to the bit: stepped in turn,
- * and on two threads at once. */
+/* Two forks of one prefix give the same bits as two separate caches: stepped in turn, and on two
+ * threads at once. */
 typedef struct branch_run {
     pthread_t thread;
     plsh_cache *cache;
@@ -346,7 +346,7 @@ static void test_branches_run_at_once(void **state) {
     for (const test_case *c = test_cases; c->name; c++) check_branches(c, true);
 }
 
-/* What is taken back leaves no trace: the same tokens again give the same bits. */
+/* Truncated tokens leave no trace: the same tokens again give the same bits. */
 static void check_undo(const test_case *c) {
     plsh_error error;
     test_data data = test_data_make(c, 31), wrong = test_data_make(c, 32);
@@ -439,8 +439,8 @@ static void test_memory_stays_bounded(void **state) {
     plsh_cache_destroy(cache);
 }
 
-/* A stream may begin anywhere near the end of 64 bits' patience: positions are 64-bit. What is
- * dropped cannot be had back, and the message says what can. */
+/* Positions are 64-bit. Dropped keys cannot be restored; the message names the first position that
+ * is possible. */
 static void test_truncation_names_the_shortest(void **state) {
     (void)state;
     plsh_error error;
@@ -530,7 +530,7 @@ static void test_failed_allocations_change_nothing(void **state) {
 
 /* ---- exact ----------------------------------------------------------------------------------- */
 
-/* Keys of huge norm far back do not make `exact` read everything, and it stays exact. */
+/* Keys of huge norm far back do not make `exact` read all keys, and the result is exact. */
 static void test_exact_reads_little(void **state) {
     (void)state;
     plsh_error error;
@@ -629,7 +629,7 @@ static void test_exact_keeps_its_eps(void **state) {
     assert_true(pairs[0] > pairs[1] && pairs[1] > pairs[2] && pairs[2] > pairs[3]);
 }
 
-/* A NaN in a key spoils the queries that see it, and no others; nothing hangs or is skipped. */
+/* A NaN in a key makes the queries that see it NaN, and no others. */
 static void test_not_finite(void **state) {
     (void)state;
     plsh_error error;

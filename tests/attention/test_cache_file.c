@@ -48,7 +48,7 @@ static void step_range(plsh_cache *cache, const test_case *c, test_data *data, i
     assert_ok(plsh_cache_step(cache, &tokens, NULL, &error));
 }
 
-/* A cache that was saved and loaded in the middle goes on with the same bits. */
+/* A cache that was saved and loaded in the middle continues with the same bits. */
 static void test_round_trip(void **state) {
     (void)state;
     for (const test_case *c = test_cases; c->name; c++) {
@@ -130,7 +130,7 @@ static void test_config_is_compared(void **state) {
     plsh_cache_destroy(cache);
 }
 
-/* Bytes turned all over the file, lengths cut: always refused, never worse. */
+/* Flipped bytes anywhere in the file and truncated files are always refused. */
 static void test_damage_is_refused(void **state) {
     (void)state;
     save_small();
@@ -171,7 +171,7 @@ static void test_seal(char *bytes, size_t size) {
     memcpy(bytes + size - 8, &sum, sizeof sum);
 }
 
-/* The digest is no secret: numbers that lie are refused though it is right. */
+/* Wrong numbers are refused even if the digest is right. */
 static void test_lies_are_refused(void **state) {
     (void)state;
     save_small();

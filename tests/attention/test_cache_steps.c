@@ -85,7 +85,7 @@ static void test_workspace_changes_no_bit(void **state) {
     for (const test_case *c = test_cases; c->name; c++) check_workspace(c);
 }
 
-/* To ask for a size takes no memory that grows with the tokens: a plan of 2^30 keys would have
+/* Asking for a size needs no memory that grows with the tokens: a plan of 2^30 keys would have
  * decay tables of 8 GB. (2^20 tokens here, 0.5 GB, so that a failure fails and does no more.) */
 static void test_size_needs_no_memory(void **state) {
     (void)state;
@@ -245,7 +245,7 @@ static void check_unchanged(const plsh_cache *cache, int64_t length) {
         assert_int_equal(cache->store[kv].first + cache->store[kv].count, pages);
 }
 
-/* A batch that fails, whatever fails in it, has done nothing: done again it gives the same bits. */
+/* A batch that fails for any reason has changed nothing: repeated, it gives the same bits. */
 static void test_a_batch_fails_whole(void **state) {
     (void)state;
     plsh_error error = {0};
@@ -342,7 +342,7 @@ static void *make_steps(void *context) {
     return NULL;
 }
 
-/* Every call of two threads on one cache either does its work or says that it did not. */
+/* Every call of two threads on one cache either succeeds or returns an error. */
 static void test_two_threads_at_once(void **state) {
     (void)state;
     plsh_head head = {.method = PLSH_METHOD_NONE};

@@ -240,7 +240,8 @@ static void test_range(void **state) {
     tear_down(&t);
 }
 
-/* Equal keys, whose scores are what their norms say: what `exact` leaves out is what it charges. */
+/* Equal keys, whose scores equal the bounds by norms: `exact` charges exactly the weight that it
+ * leaves out. */
 static void test_exact_is_tight(void **state) {
     (void)state;
     trial t = {.a = {.heads = 1,

@@ -138,8 +138,8 @@ static void random_shape(trial *t) {
     for (int h = 0; h < a->heads; h++) random_head(t, h);
 }
 
-/* A few keys whose first element alone gives some query a score that makes up for their distance,
- * more or less, and whose values stand out. */
+/* A few keys whose first element gives some query a score that roughly cancels the decay of their
+ * distance, with values that differ from all others. */
 static void plant_keys(trial *t, float lever) {
     const plsh_attention *a = &t->a;
     for (int64_t i = between(0, 4); i > 0; i--) {
@@ -268,7 +268,7 @@ static truth exact_row(const trial *t, int64_t h, int64_t x, int64_t i) {
 
 static const char *const NAMES[] = {"dense", "exact", "plsh", "masks", "mean", "window", "fixed"};
 
-/* Rows whose error is beyond their certificate; sharp: those that had an error to speak of. */
+/* Rows whose error is beyond their certificate; sharp: those with a significant error. */
 static int count_violations(const trial *t, uint64_t seed, int *sharp) {
     const plsh_attention *a = &t->a;
     int violations = 0;

@@ -321,7 +321,7 @@ static void test_key_of_minus_infinity(void **state) {
 
 /* ---- extremes ---- */
 
-/* What a window or block beyond the sequence does is what one as long as the sequence does. */
+/* A window or block longer than the sequence gives the results of one as long as the sequence. */
 static void test_extreme_sizes(void **state) {
     (void)state;
     plsh_error error;
@@ -435,7 +435,7 @@ static void test_extreme_descriptors(void **state) {
         }
 }
 
-/* Rows, offsets and strides: refused, all of them, and nothing is touched. */
+/* Bad rows, offsets and strides are all refused, and no array is written. */
 static void test_extreme_shapes(void **state) {
     (void)state;
     plsh_error error;

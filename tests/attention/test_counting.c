@@ -1,4 +1,4 @@
-/* tests: collision counts by events against the question asked for every pair. */
+/* tests: collision counts by events against plsh_partition_same for every pair. */
 #include "support/support.h"
 
 #include "attention/counting/counting.h"

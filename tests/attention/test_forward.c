@@ -221,8 +221,8 @@ static void test_rows_sum_to_one(void **state) {
     }
 }
 
-/* What comes later changes no bit of what was before, be it NaN; `exact` decides what it leaves out
- * for the queries of a group, so there it may change as much as that. */
+/* Later keys change no bit of earlier rows, even if they are NaN. `exact` decides for the queries
+ * of a group together, so there rows may change by up to eps. */
 static void test_causality(void **state) {
     (void)state;
     enum { N = 500, CUT = 333, GROUP = 48, D = 24 };
@@ -254,7 +254,7 @@ static void test_causality(void **state) {
     }
 }
 
-/* NaN in the inputs never comes out as a finite number where it has a weight. */
+/* NaN in an input that has a weight never gives a finite output. */
 static void test_nan(void **state) {
     (void)state;
     enum { N = 300, D = 16 };
@@ -279,7 +279,7 @@ static void test_nan(void **state) {
     }
 }
 
-/* Positions enter by their differences alone: dropping the first keys shifts everything. */
+/* Only differences of positions matter: dropping the first keys shifts all positions. */
 static void test_shift(void **state) {
     (void)state;
     enum { N = 400, CUT = 131, D = 32 };
@@ -620,7 +620,7 @@ static void test_allocations(void **state) {
     problem_free(p);
 }
 
-/* The workspace knows the tiles and the keys' summaries, not the square of anything. */
+/* The workspace grows with the tiles and the summaries of keys, never quadratically. */
 static void test_workspace(void **state) {
     (void)state;
     plsh_error error;

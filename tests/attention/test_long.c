@@ -1,5 +1,5 @@
-/* tests: sums over a million keys, forward and backward, against double. Decoding, whose sums are
- * short, is the yardstick: nothing may be off by more than twice its error. */
+/* tests: sums over a million keys, forward and backward, against double. The tolerance is twice the
+ * error of decoding, whose sums are short. */
 #include "support/support.h"
 
 #include "plsh/cache.h"
@@ -233,7 +233,7 @@ static void test_random(void **state) {
 }
 
 /* All keys alike but one, which weighs about as much as the others together, and values of one
- * sign: what rounding drops, it always drops to the same side. */
+ * sign: all rounding errors have the same sign. */
 static void test_strong(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -128,7 +128,7 @@ static void test_every_method(void **state) {
     }
 }
 
-/* What is finite as float32 and too large for a half is no reason for another way to the sums. */
+/* An output that is finite as float32 but too large for float16 does not trigger a second run. */
 static void test_numbers_beyond_half(void **state) {
     (void)state;
     problem *p = make_problem(19);
@@ -155,7 +155,8 @@ static void test_types_that_o_cannot_have(void **state) {
     problem_free(p);
 }
 
-/* o of halves takes half the bytes: what lies right behind it is not touched, nor refused. */
+/* o of halves takes half the bytes: the memory right after it is neither written nor counted as an
+ * overlap. */
 static void test_overlap_counts_bytes(void **state) {
     (void)state;
     plsh_error error;

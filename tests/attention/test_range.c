@@ -71,7 +71,7 @@ static void decode(const plsh_attention *a) {
     plsh_cache_destroy(cache);
 }
 
-/* Columns 0 to 3 are as large as floats are, each in its own way; in those behind them, which are
+/* Columns 0 to 3 have values near the largest float, in four ways. In the other columns, which are
  * ordinary, no bit may change. */
 static void fill(bool large) {
     oracle_normal(1, 1, q, HEADS * ROWS * DIM);

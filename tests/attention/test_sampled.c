@@ -233,7 +233,8 @@ static void test_sequences(void **state) {
     tear_down(&p);
 }
 
-/* Scores of +-1e4: the largest visible one must set the scale, whatever the invisible ones are. */
+/* Scores of +-1e4: the maximum must be that of the visible scores; larger scores of masked keys
+ * must not matter. */
 static void test_large_scores(void **state) {
     (void)state;
     for (int causal = 0; causal < 2; causal++) {

@@ -50,7 +50,7 @@ static void test_round_trip(void **state) {
     }
 }
 
-/* Half way between two neighbours the even one is taken; a little more or less decides. */
+/* Ties round to even; slightly above or below a tie rounds to the nearer value. */
 static void test_rounds_to_nearest_even(void **state) {
     (void)state;
     plsh_error error;

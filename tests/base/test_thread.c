@@ -1,4 +1,4 @@
-/* tests: the pool of threads: every chunk once, whoever comes late, or not at all. */
+/* tests: the pool of threads: every chunk runs once, also if workers are delayed or missing. */
 #include "support/support.h"
 
 #include "base/processors.h"
@@ -209,7 +209,7 @@ static void test_random_sleeps(void **state) {
     check_callers(6);
 }
 
-/* The bits of both passes, whoever sleeps when. */
+/* The bits of both passes do not depend on which threads sleep. */
 static void attend(int threads, float *out) {
     enum { N = 300, D = 8, HEADS = 4 };
     static float x[HEADS * N * D], o[HEADS * N * D], lse[HEADS * N];

@@ -1,4 +1,5 @@
-/* model: odd configurations: what changes a model is done or refused by name, never left out. */
+/* model: odd configurations: a field that changes a model is supported or refused by name, never
+ * ignored. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -269,7 +269,7 @@ static void test_stories(void **state) {
     plsh_npy_free(&logits);
 }
 
-/* Minutes under a sanitizer, which sees the same code run on small models. */
+/* Skipped under sanitizers, where it takes minutes; small models run the same code. */
 static void skip_large_models(void) {
 #ifdef TEST_SANITIZED
     test_skip("135 million parameters are left to the plain build");

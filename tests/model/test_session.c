@@ -141,8 +141,8 @@ static void test_fork_and_truncate(void **state) {
     plsh_session_destroy(fork);
 }
 
-/* A child of a process that has run a model goes on with its sessions, with the same bits; it does
- * not wait for the threads it lost. */
+/* After a fork the child continues the sessions with the same bits; it does not wait for the
+ * parent's threads. */
 static void test_process_fork(void **state) {
     (void)state;
     static float ours[VOCABULARY], theirs[VOCABULARY];
@@ -201,7 +201,7 @@ static void test_save_and_load(void **state) {
 }
 
 /* A model of the same shapes with another number in its last weights, and the same one without its
- * rotation: both would go on with wrong keys. */
+ * rotation: both would continue with wrong keys. */
 static void test_session_is_bound_to_its_model(void **state) {
     (void)state;
     const char *path = session_path(), *folder = tiny_llama();
@@ -241,7 +241,8 @@ static void test_session_is_bound_to_its_model(void **state) {
     unlink(path);
 }
 
-/* What is there stays where nothing can be written; folders of earlier versions are refused. */
+/* An existing file stays if the new one cannot be written; folders of earlier versions are
+ * refused. */
 static void test_session_is_kept(void **state) {
     (void)state;
     const char *path = session_path();

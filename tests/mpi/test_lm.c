@@ -60,7 +60,7 @@ static void test_sums(const plsh_ranks *over) {
                s);
         free(numbers[s]);
     }
-    /* Parts go to whom they belong to, and sums of the own part to all: of n numbers, about 2 n
+    /* Each part goes to its rank, and the sum of the own part to all: of n numbers, about 2 n
      * (ranks - 1) / ranks. */
     const plsh_traffic after = over->traffic(over->context);
     const double sent = (double)(after.bytes_sent - before.bytes_sent);

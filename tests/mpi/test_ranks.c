@@ -1,7 +1,7 @@
 /* tests: attention over ranks against one process, which every rank runs for itself.
  *
- * Not by cmocka: a rank that left a test early would leave the others waiting. Ranks note what is
- * wrong, and agree at the end. */
+ * Without cmocka: if a rank left a test early, the others would wait for it. Ranks record failures,
+ * and agree at the end. */
 #include "base/memory.h"
 #include "plsh/mpi.h"
 #include "support/problem.h"
@@ -139,8 +139,8 @@ static setting make_sink_setting(bool causal, bool looks, bool cut, int splits) 
 }
 
 /* Two keys are some 50 times as long as others, one near each end, and have another value. Scores
- * of queries that look at them are about 200, so that they matter over 200 sigma; else they are 0.
- */
+ * of queries that attend to them are about 200, so that they matter over 200 sigma; else they are
+ * 0. */
 static void add_sink(const setting *s, problem *p) {
     for (int64_t i = 0; s->sink && i < 2 * KV_HEADS; i++) {
         const int64_t row = i / 2 * p->a.keys + (i & 1 ? LONG - SINK : SINK);
@@ -586,7 +586,7 @@ static void test_sinks(void) {
     }
 }
 
-/* With an eps that is no rounding, the bounds of rows that were merged are put to the test. */
+/* With an eps well above rounding, to test the bounds of merged rows. */
 static void test_coarse_sink(void) {
     plsh_error error;
     plsh_mpi_plan *plan;

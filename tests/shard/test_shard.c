@@ -1,4 +1,4 @@
-/* tests: what parts of a text need of each other, all parts in one process. */
+/* tests: the rows that parts of a text need of each other, all parts in one process. */
 #include "support/support.h"
 
 #include "plsh/shard.h"

@@ -8,8 +8,8 @@
 typedef double (*oracle_weight)(const void *context, int64_t h, int64_t p, int64_t j);
 
 /* o [heads, queries, value_dim] and lse [heads, queries] (either may be NULL) of float arrays in
- * the default layout; zeros of the descriptor mean what they mean to the library. Causality is the
- * oracle's business, not the weight's. */
+ * the default layout; zeros of the descriptor have the same meaning as in the library. The oracle
+ * applies causality; the weight function does not. */
 void oracle_attend(const plsh_attention *attention, const float *q, const float *k, const float *v,
                    oracle_weight weight, const void *context, double *o, double *lse);
 

@@ -50,7 +50,7 @@ static void check(const plsh_tokenizer *tokenizer, const char *text, bool specia
     plsh_token_ids_free(&ids);
 }
 
-/* Two tokenizers make the same of texts, with and without what is put around them. */
+/* Two tokenizers give the same ids, with and without special tokens. */
 static void check_equal(const plsh_tokenizer *one, const plsh_tokenizer *other) {
     static const char *const texts[] = {"Once upon a time, there was a little girl named Lily.",
                                         "  two  spaces <s> and\n\té 漢字 😀",

@@ -1,4 +1,5 @@
-/* text: regular expressions in Oniguruma's dialect. What is right was asked of the library. */
+/* text: regular expressions in Oniguruma's dialect. The expected results are those of the
+ * library. */
 #include "text/pattern.h"
 
 #include <stdlib.h>

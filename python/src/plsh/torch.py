@@ -493,7 +493,7 @@ def _refuse_beside_cache(given: Sequence[str], causal: bool, return_lse: bool) -
         raise ValueError(f"{', '.join(given)}: a cache has the options it was made with; give them "
                          "to plsh.torch.Cache")
     if not causal:
-        raise ValueError("causal=False: a cache is causal: what comes later is not there yet")
+        raise ValueError("causal=False: a cache is causal: it has no later tokens")
     if return_lse:
         raise ValueError("return_lse=True: a cache has no log-sum-exp")
 

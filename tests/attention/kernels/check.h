@@ -1,5 +1,5 @@
 /* tests: what the programs that check kernels share: guarded arrays, numbers, the tolerance, and a
- * plain main, for they also run cross-compiled under an emulator. */
+ * plain main, because they also run cross-compiled under an emulator. */
 #ifndef PLSH_TESTS_KERNELS_CHECK_H
 #define PLSH_TESTS_KERNELS_CHECK_H
 

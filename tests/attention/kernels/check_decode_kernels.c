@@ -7,8 +7,8 @@ enum { MOST_ROWS = 18, MOST_DIM = 512 };
 
 static size_t element(plsh_dtype dtype) { return dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2; }
 
-/* Rows of normal numbers of a type, the first `dim` of each `padded`; what they are exactly goes
- * to `exact`. */
+/* Rows of normal numbers of a type, the first `dim` of each `padded`; their exact values go to
+ * `exact`. */
 static void fill_rows(void *to, plsh_dtype dtype, int rows, int dim, int padded, double *exact) {
     for (int i = 0; i < rows * padded; i++) {
         float x = i % padded < dim ? normal() : 0.0f;
@@ -100,7 +100,8 @@ static void check_attend(void) {
     }
 }
 
-/* Keys of weight -inf count for nothing whatever they are; a sum of nothing stays nothing. */
+/* Keys of weight -inf do not change the result, also if they are not finite; a sum over no keys
+ * stays 0. */
 static void check_masked(void) {
     float k[16 * 3] = {NAN, INFINITY}, v[16 * 3], q[16] = {1, 1}, s[PLSH_DECODE_KEYS] = {0},
                  o[16] = {0};
