@@ -3,7 +3,6 @@
 
 #include "cli/message.h"
 
-#include "base/clock.h"
 #include "bench/bench.h"
 
 #include <math.h>
@@ -173,34 +172,4 @@ plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *kn
     if (knobs->window > 0) head.window = knobs->window;
     if (knobs->block > 0) head.block = knobs->block;
     return head;
-}
-
-int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,
-                       float *certificate, cli_run *run) {
-    plsh_error error;
-    size_t bytes = (plsh_plan_workspace(plan) + 64) / 64 * 64;
-    void *workspace = aligned_alloc(64, bytes);
-    if (workspace == NULL) return cli_fail("out of memory for a workspace of %zu bytes", bytes);
-    plsh_forward forward = {.q = arrays->q.data,
-                            .k = arrays->k.data,
-                            .v = arrays->v.data,
-                            .o = o,
-                            .lse = lse,
-                            .certificate = certificate};
-    double start = plsh_clock_seconds();
-    plsh_status status = plsh_plan_forward(plan, &forward, workspace, &run->stats, &error);
-    run->seconds = plsh_clock_seconds() - start;
-    free(workspace);
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
-}
-
-int cli_arrays_attend(const cli_arrays *arrays, float *o, float *lse, float *certificate,
-                      cli_run *run) {
-    plsh_error error;
-    plsh_plan *plan;
-    if (plsh_plan_create(&arrays->attention, &plan, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    int code = cli_arrays_forward(arrays, plan, o, lse, certificate, run);
-    plsh_plan_destroy(plan);
-    return code;
 }

@@ -56,19 +56,4 @@ extern const cli_option cli_knobs_options[CLI_KNOBS_COUNT];
 /* A head without its partition; a window or block of 0 is that of plsh_head_default. */
 plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs);
 
-/* One call of a plan: its time and its counts. certificate and lse may be NULL. */
-typedef struct cli_run {
-    double seconds;
-    plsh_stats stats;
-    int64_t bytes_sent; /* over ranks: the most that one has sent, and waited */
-    double waited;
-} cli_run;
-
-int cli_arrays_attend(const cli_arrays *arrays, float *o, float *lse, float *certificate,
-                      cli_run *run);
-
-/* The same on a plan that is there already. */
-int cli_arrays_forward(const cli_arrays *arrays, const plsh_plan *plan, float *o, float *lse,
-                       float *certificate, cli_run *run);
-
 #endif

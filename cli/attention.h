@@ -7,6 +7,14 @@
 
 typedef struct cli_attention cli_attention;
 
+/* One pass: its time and its counts. */
+typedef struct cli_run {
+    double seconds;
+    plsh_stats stats;
+    int64_t bytes_sent; /* over ranks: the most that one has sent, and waited */
+    double waited;
+} cli_run;
+
 /* Arrays in the default layouts, one sequence. */
 int cli_attention_create(const plsh_attention *whole, cli_attention **out);
 void cli_attention_destroy(cli_attention *attention); /* NULL is fine */

@@ -1,5 +1,5 @@
 /* cli: plsh error: the output's error against the number of samples, the paper's third curve. */
-#include "cli/arrays.h"
+#include "cli/attention.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/output.h"
@@ -130,7 +130,13 @@ static int attend(const settings *given, work *w, size_t i, int64_t samples, uin
     }
     a->head = w->heads;
     a->head_count = a->heads;
-    return cli_arrays_attend(&w->arrays, o, NULL, NULL, run);
+    const plsh_forward arrays = {
+        .q = w->arrays.q.data, .k = w->arrays.k.data, .v = w->arrays.v.data, .o = o};
+    cli_attention *attention;
+    int code = cli_attention_create(a, &attention);
+    if (code == CLI_DONE) code = cli_attention_forward(attention, &arrays, run);
+    cli_attention_destroy(attention);
+    return code;
 }
 
 static double sigma_of(const work *w, size_t i) {

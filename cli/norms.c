@@ -1,5 +1,4 @@
 /* cli: plsh norms: how far M~ is from L*, against the theorem and the published figure. */
-#include "cli/norms.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/moments.h"
@@ -115,20 +114,6 @@ typedef struct norms_work {
     cli_output out;
 } norms_work;
 
-/* The finaliser of SplitMix64, between the parts of a seed. */
-static uint64_t mix(uint64_t seed, uint64_t part) {
-    uint64_t z = seed + part * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-uint64_t cli_norms_seed(uint64_t seed, const plsh_decay *decay, int64_t samples) {
-    uint64_t bits;
-    memcpy(&bits, &decay->a, sizeof bits);
-    return mix(mix(seed, bits), (uint64_t)samples);
-}
-
 static int measure_once(const settings *given, norms_work *work, norms_cell *cell, size_t head,
                         int64_t rep) {
     plsh_partition set;
@@ -136,9 +121,9 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
     plsh_error error;
     plsh_norms_options options = {.tolerance = given->norms.tolerance,
                                   .threads = (int)given->common.threads};
-    int code = cli_partition_make(&given->partitions, &work->labels, &cell->decay, cell->samples,
-                                  cli_norms_seed(given->common.seed, &cell->decay, cell->samples),
-                                  head, &set);
+    int code = cli_partition_make(
+        &given->partitions, &work->labels, &cell->decay, cell->samples,
+        cli_partition_seed(given->common.seed, &cell->decay, cell->samples), head, &set);
     if (code != CLI_DONE) return code;
     if (given->partitions.labels == NULL) set.head = (uint32_t)rep;
     double begin = plsh_clock_seconds();

@@ -378,6 +378,20 @@ void cli_labels_free(cli_labels *labels) {
     *labels = (cli_labels){0};
 }
 
+/* The finaliser of SplitMix64, between the parts of a seed. */
+static uint64_t mix(uint64_t seed, uint64_t part) {
+    uint64_t z = seed + part * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint64_t cli_partition_seed(uint64_t seed, const plsh_decay *decay, int64_t samples) {
+    uint64_t bits;
+    memcpy(&bits, &decay->a, sizeof bits);
+    return mix(mix(seed, bits), (uint64_t)samples);
+}
+
 int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                        const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
                        plsh_partition *out) {

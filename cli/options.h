@@ -101,6 +101,10 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                        const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
                        plsh_partition *out);
 
+/* The seed of the draws of norms for one decay and number of samples: the same whichever others are
+ * asked for, and unrelated to theirs. Repetition r is head r. */
+uint64_t cli_partition_seed(uint64_t seed, const plsh_decay *decay, int64_t samples);
+
 /* "scheme" and "design" into an open object. */
 void cli_partitions_json(const cli_partitions *options, cli_json *json);
 

@@ -1,6 +1,6 @@
 /* cli/report: attention measured on random arrays: error against s, error against time, time
  * against n. */
-#include "cli/arrays.h"
+#include "cli/attention.h"
 #include "cli/moments.h"
 #include "cli/report/page.h"
 #include "cli/report/report.h"
@@ -49,21 +49,20 @@ static void compare(const bed *b, outcome *out) {
 /* The shortest time of `reps` runs, which a busy machine changes least, and the error where dense
  * attention is known. */
 static int attend(bed *b, plsh_head head, int reps, outcome *out) {
-    plsh_error error;
-    plsh_plan *plan;
+    const plsh_forward arrays = {
+        .q = b->arrays.q.data, .k = b->arrays.k.data, .v = b->arrays.v.data, .o = b->o};
+    cli_attention *attention;
     cli_run run;
     b->head = head;
     b->arrays.attention.head = &b->head;
     b->arrays.attention.head_count = 1;
-    if (plsh_plan_create(&b->arrays.attention, &plan, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    int code = CLI_DONE;
+    int code = cli_attention_create(&b->arrays.attention, &attention);
     out->seconds = INFINITY;
     for (int r = 0; r < reps && code == CLI_DONE; r++) {
-        code = cli_arrays_forward(&b->arrays, plan, b->o, NULL, NULL, &run);
+        code = cli_attention_forward(attention, &arrays, &run);
         if (code == CLI_DONE) out->seconds = fmin(out->seconds, run.seconds);
     }
-    plsh_plan_destroy(plan);
+    cli_attention_destroy(attention);
     if (code == CLI_DONE && b->exact != NULL) compare(b, out);
     return code;
 }

@@ -1,6 +1,6 @@
 /* cli/report: how fast the mean of masks converges, over the paper's bands. */
-#include "cli/norms.h"
 #include "cli/moments.h"
+#include "cli/options.h"
 #include "cli/published.h"
 #include "cli/report/page.h"
 #include "cli/report/report.h"
@@ -27,7 +27,7 @@ static int measure(const cli_report *report, norms_figure *figure, plsh_partitio
     plsh_norms_options options = {.tolerance = 1e-4,
                                   .threads = (int)report->common->threads,
                                   .skip_spectral = figure->no_spectral};
-    set.seed = cli_norms_seed(report->common->seed, &set.decay, set.samples);
+    set.seed = cli_partition_seed(report->common->seed, &set.decay, set.samples);
     for (int64_t rep = 0; rep < reps; rep++) {
         plsh_norms found;
         plsh_error error;

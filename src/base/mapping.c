@@ -1,7 +1,7 @@
 /* base: files mapped into memory, to be read only. */
 #include "base/mapping.h"
 
-#include "base/regular.h"
+#include "base/file.h"
 #include "base/status.h"
 
 #include <errno.h>

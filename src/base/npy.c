@@ -1,7 +1,7 @@
 /* base: .npy arrays (numpy.lib.format, versions 1 to 3). */
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/reader.h"
-#include "base/regular.h"
 #include "base/status.h"
 #include "plsh/io.h"
 

@@ -1,5 +1,5 @@
 /* base: how many processors this process may use. */
-#include "base/processors.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* base: raising an error. */
+/* base: raising an error; the words for the values of an enum. */
 #ifndef PLSH_BASE_STATUS_H
 #define PLSH_BASE_STATUS_H
 
@@ -17,5 +17,9 @@ static inline plsh_status plsh_fail_as(plsh_status said, plsh_status status) {
 }
 #define plsh_fail(error, status, ...) plsh_fail_as((plsh_fail)(error, status, __VA_ARGS__), status)
 #endif
+
+/* The place of `name` in a list that ends with NULL; an error names the list, and its entries. */
+plsh_status plsh_name_find(const char *what, const char *const *names, const char *name, int *place,
+                           plsh_error *error);
 
 #endif

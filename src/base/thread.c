@@ -12,7 +12,6 @@
 #include "base/thread.h"
 
 #include "base/clock.h"
-#include "base/processors.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* base: loops over rows by the pool of threads (plsh/thread.h). The pool is in libplsh alone: the
- * other libraries have copies of base, but call the pool of libplsh, so that a process has one. */
+/* base: loops over rows by the pool of threads (plsh/thread.h), and the processors that a process
+ * may use. The pool is in libplsh alone: the other libraries have copies of base, but call the pool
+ * of libplsh, so that a process has one. */
 #ifndef PLSH_BASE_THREAD_H
 #define PLSH_BASE_THREAD_H
 
@@ -57,5 +58,13 @@ void plsh_thread_watch(void (*hook)(plsh_thread_event event));
 int plsh_thread_workers(void);
 void plsh_thread_limit(int most);
 #endif
+
+/* Those that the calling thread may run on, at least 1. */
+int plsh_processors_of_affinity(void);
+
+/* How many the quotas of this process's cgroup and those above it have time for, rounded up, at
+ * least 1; 0 where there is no quota. Versions 1 and 2, found by proc/self/cgroup and
+ * proc/self/mountinfo under `root`, "" for the machine's own. */
+int plsh_processors_of_quota(const char *root);
 
 #endif

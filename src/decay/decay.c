@@ -1,7 +1,6 @@
 /* decay: the functions k(t), and what sampling and truncation need of them. */
 #include "plsh/decay.h"
 
-#include "base/name.h"
 #include "base/status.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "base/name.h"
 #include "base/status.h"
 
 static const char *const method_names[] = {

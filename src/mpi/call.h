@@ -40,4 +40,8 @@ plsh_status plsh_mpi_halo_end(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_err
 plsh_status plsh_mpi_rotation_prepare(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error);
 plsh_status plsh_mpi_rotation_run(plsh_mpi_call *call, plsh_mpi_unit *unit, plsh_error *error);
 
+/* Collective: sets asks, need, near and outliers of the units that are `exact`, or of all but those
+ * that rotate for a certificate. The shard is prepared. */
+plsh_status plsh_mpi_fades_find(plsh_mpi_call *call, bool certificate, plsh_error *error);
+
 #endif

@@ -1,5 +1,5 @@
 /* mpi: what `exact` needs. */
-#include "mpi/fades.h"
+#include "mpi/call.h"
 
 #include "mpi/agree.h"
 

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "mpi/agree.h"
-#include "mpi/fades.h"
+#include "mpi/call.h"
 #include "mpi/transfer.h"
 
 int64_t plsh_mpi_split(int64_t rows, int ranks, int rank) {

@@ -9,7 +9,6 @@
 #include "base/thread.h"
 #include "mpi/agree.h"
 #include "mpi/call.h"
-#include "mpi/fades.h"
 #include "mpi/merge.h"
 
 /* ---- Arguments ------------------------------------------------------------------------------ */
@@ -162,7 +161,7 @@ static int64_t count_messages(const plsh_mpi_plan *plan) {
 }
 
 /* Allocates everything that a call needs, before any rank waits for this one. */
-static plsh_status prepare(plsh_mpi_call *call, plsh_error *error) {
+static plsh_status prepare_call(plsh_mpi_call *call, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     int64_t heads = 0;
     plsh_shard_reset(plan->shard);
@@ -241,10 +240,10 @@ static plsh_status sum_decays(plsh_mpi_call *call, double *all, double *d_decay,
 }
 
 /* Runs a call after its arguments were checked; `found` is the result of the checks. */
-static plsh_status run(plsh_mpi_call *call, plsh_status found, plsh_mpi_asked *asked,
-                       plsh_error *error) {
+static plsh_status run_call(plsh_mpi_call *call, plsh_status found, plsh_mpi_asked *asked,
+                            plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
-    if (!found) found = prepare(call, error);
+    if (!found) found = prepare_call(call, error);
     const double begin = MPI_Wtime();
     plsh_status status = plsh_mpi_agree_asked(plan->communicator, found, asked, error);
     plsh_mpi_book_wait(plan, begin);
@@ -279,7 +278,7 @@ plsh_status plsh_mpi_plan_forward(plsh_mpi_plan *plan, const plsh_forward *array
     plsh_mpi_asked asked = {.has_rows = queries > 0};
     if (arrays->certificate) asked.of_rows |= ASKED_CERTIFICATE;
     if (arrays->lse) asked.of_rows |= ASKED_LSE;
-    plsh_status status = run(&call, check_forward(plan, arrays, error), &asked, error);
+    plsh_status status = run_call(&call, check_forward(plan, arrays, error), &asked, error);
     if (!status)
         plan->stats->attention.error_bound =
             largest(arrays->certificate, plan->whole.heads * queries);
@@ -306,7 +305,7 @@ plsh_status plsh_mpi_plan_backward(plsh_mpi_plan *plan, const plsh_backward *arr
         status = plsh_allocate((void **)&decays, count * (size_t)(plan->ranks + 1), sizeof *decays,
                                "gradients of decays", error);
     call.d_decay = decays;
-    status = run(&call, status, &asked, error);
+    status = run_call(&call, status, &asked, error);
     if (!status && decays) status = sum_decays(&call, decays + count, arrays->d_decay, error);
     plsh_release(decays);
     return status;

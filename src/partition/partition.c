@@ -1,7 +1,6 @@
 /* partition: questions about a set of draws, answered from its value. */
 #include "plsh/partition.h"
 
-#include "base/name.h"
 #include "base/status.h"
 #include "partition/draw.h"
 #include "partition/permute.h"

@@ -1,5 +1,5 @@
 /* text: properties of characters by their names in regular expressions. */
-#include "text/property.h"
+#include "text/pattern.h"
 
 #include <stdio.h>
 #include <string.h>

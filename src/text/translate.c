@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "base/status.h"
-#include "text/property.h"
 
 enum {
     DEEPEST = 200,      /* groups and classes within each other */

@@ -1,7 +1,6 @@
 /* tests: the pool of threads: every chunk runs once, also if workers are delayed or missing. */
 #include "support/support.h"
 
-#include "base/processors.h"
 #include "base/thread.h"
 #include "plsh/attention.h"
 

@@ -3,11 +3,10 @@
 
 #include <string.h>
 
-#include "attention/forward/select.h"
 #include "attention/forward/summary.h"
-#include "attention/forward/walk.h"
-#include "attention/plan/arrays.h"
+#include "attention/forward/tile.h"
 #include "attention/plan/extent.h"
+#include "attention/plan/plan.h"
 #include "base/memory.h"
 #include "base/thread.h"
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "attention/backward/backward.h"
-#include "attention/forward/pass.h"
+#include "attention/forward/tile.h"
 #include "attention/sampled/sampled.h"
 
 /* Moves lse so that P is divided by s. */

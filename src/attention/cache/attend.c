@@ -5,7 +5,7 @@
  * PASS_SPLITS tasks. The cut depends on the range only, and the partial sums are merged in order,
  * so the result depends neither on threads nor on other sequences. `exact` queries take several
  * rounds, the newest keys first; the weights so far determine how far the next round must go. */
-#include "attention/cache/attend.h"
+#include "attention/cache/cache.h"
 
 #include "attention/cache/exact.h"
 #include "attention/forward/headroom.h"

@@ -63,4 +63,9 @@ void plsh_cache_take_back(plsh_cache *cache, int64_t length);
 /* Are the keys of all positions from `position` on still there? */
 bool plsh_cache_reaches(const plsh_cache *cache, int64_t position);
 
+/* Arguments are checked and memory is reserved. Attends for the tokens of the calls of those caches
+ * that have a pass, in parallel over sequences, heads and spans of keys, and sets the pairs of
+ * their calls. A sequence's numbers do not depend on the others. */
+void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count);
+
 #endif

@@ -11,7 +11,6 @@
 #include "attention/cache/prefill.h"
 
 #include "attention/cache/exact.h"
-#include "attention/run/create.h"
 #include "attention/run/forward.h"
 #include "base/arena.h"
 #include "base/dtype.h"

@@ -1,5 +1,4 @@
 /* attention/cache: appending and attending, for one sequence or several. */
-#include "attention/cache/attend.h"
 #include "attention/cache/cache.h"
 #include "attention/cache/prefill.h"
 #include "base/memory.h"

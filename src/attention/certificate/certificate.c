@@ -29,10 +29,6 @@ void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, 
     gap->s = plsh_arena_floats(arena, PLSH_TILE_KEYS * group);
 }
 
-static int group_rows(const plsh_tile *tile, int g) {
-    return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
-}
-
 /* One past the last key that group g sees. */
 static int64_t keys_end(const plsh_tile *tile, int g) {
     const int64_t end = plsh_tile_group_end(tile, g);
@@ -122,7 +118,7 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
     const plsh_kernels *kernel = tile->kernel;
     const plsh_certificate_sums *gap = tile->gap;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
-    const int rows = group_rows(tile, g);
+    const int rows = plsh_tile_group_rows(tile, g);
     const ptrdiff_t at = first - tile->step.first, lane = (ptrdiff_t)g * group;
     const float *bias = tile->step.bias + tile->step.count - 1 - at + lane;
     const int64_t position = plsh_tile_group_begin(tile, g);
@@ -190,13 +186,14 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
         tile->plan->first_piece[tile->at.sequence] + edge / tile->plan->bound_keys;
     const float norm = (left ? tile->at.summary.norm_before : tile->at.summary.norm_after)[piece];
     float rest[PLSH_GROUP_MAX];
-    for (int r = 0; r < group_rows(tile, g); r++) {
+    for (int r = 0; r < plsh_tile_group_rows(tile, g); r++) {
         rest[r] = log_rest(tile, llabs(position + r - edge), norm, lane + r);
         double under = log_sum(gap->under_m, gap->under_l, lane + r) + (double)LOG_SMALL;
         double row = log_sum(tile->sums.m, tile->sums.l, lane + r) + (double)LOG_NOTHING;
         if (!((double)rest[r] <= under || (double)rest[r] <= row)) return false;
     }
-    for (int r = 0; r < group_rows(tile, g); r++) /* two sides at most: twice the larger */
+    for (int r = 0; r < plsh_tile_group_rows(tile, g);
+         r++) /* two sides at most: twice the larger */
         gap->rest[lane + r] = larger(gap->rest[lane + r], rest[r] + 1);
     return true;
 }

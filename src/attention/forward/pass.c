@@ -1,5 +1,5 @@
 /* attention: the forward pass of a tile. */
-#include "attention/forward/pass.h"
+#include "attention/forward/tile.h"
 
 #include "attention/forward/bounds.h"
 

@@ -1,5 +1,5 @@
 /* attention: sets up a tile of queries. */
-#include "attention/forward/select.h"
+#include "attention/forward/tile.h"
 
 #include "attention/forward/summary.h"
 

@@ -7,7 +7,7 @@
  *     plsh_tile_weigh     the scores become weights, which the softmax sums up
  *     plsh_tile_finish    output rows and lse written
  *
- * Passes (pass.h, backward/backward.h) put these together; the walks (walk.h, sampled/sampled.h)
+ * Passes (pass.c, backward/backward.h) put these together; the walks (walk.c, sampled/sampled.h)
  * decide which keys a pass visits. All buffers lie in the part of the workspace that belongs to the
  * thread's slot. */
 #ifndef PLSH_ATTENTION_TILE_H
@@ -198,5 +198,17 @@ static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
 static inline int plsh_tile_group_rows(const plsh_tile *tile, int g) {
     return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
 }
+
+/* A tile of dense, exact, window, fixed or none, from begin to finish. */
+void plsh_walk_tile(plsh_tile *tile);
+
+/* m, l and o of every group, over the keys that a walk visits. For `exact`, keys whose weight is
+ * negligible once scored are left out of the sums (bounds.h). */
+extern const plsh_tile_pass plsh_forward_pass;
+
+/* Makes it tile number `index` of sequence x of head h, with q, k, v and the summary of its kv head
+ * (those of all kv heads are at summaries). */
+void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries, int64_t h,
+                      int64_t x, int64_t index);
 
 #endif

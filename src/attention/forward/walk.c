@@ -1,7 +1,7 @@
 /* attention: the walk over the keys, outward from the diagonal, for the methods that do not
  * sample. They differ in how far they go: dense and none see everything, window and fixed a
  * range, exact stops where the rest cannot matter. */
-#include "attention/forward/walk.h"
+#include "attention/forward/tile.h"
 
 #include "attention/forward/bounds.h"
 #include "head/reach.h"

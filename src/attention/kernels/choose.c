@@ -1,7 +1,7 @@
 /* attention: which kernels this machine runs. */
 #include <string.h>
 
-#include "attention/kernels/tables.h"
+#include "attention/kernels/kernels.h"
 #include "base/cpu.h"
 
 const char *const *plsh_isa_available(void) { return plsh_cpu_isas(); }

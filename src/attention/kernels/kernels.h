@@ -242,4 +242,9 @@ static inline void plsh_kernels_narrow(const plsh_kernels *kernels, plsh_dtype d
 /* *out = the table of the instruction set that plsh_cpu_choose takes for this name. */
 plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh_error *error);
 
+extern const plsh_kernels plsh_kernels_reference;
+extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512;
+extern const plsh_kernels plsh_kernels_wide; /* in the tests' build only */
+extern const plsh_kernels plsh_kernels_neon;
+
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/kernels/tables.h"
+#include "attention/kernels/kernels.h"
 #include "base/dtype.h"
 #include "base/random.h"
 #include "base/simd/vector_plain.h"

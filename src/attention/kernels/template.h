@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention/kernels/tables.h"
+#include "attention/kernels/kernels.h"
 #include "base/simd/vector_math.h"
 #include "base/simd/vector_transpose.h"
 
@@ -439,11 +439,11 @@ static void finish(plsh_matrix out, const float *o, const float *l, int rows, in
 #define KERNEL_TABLE(isa, narrow)                                                                  \
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
-        .distances = distances, .recede = recede,                                                  \
-        .softmax = softmax, .softmax_weighted = softmax_weighted, .mask = mask,                    \
-        .accumulate = accumulate, .accumulate_masked = accumulate_masked, .finish = finish,        \
-        .all_finite = all_finite, .box = box, .bounds = bounds, .gradient = gradient,              \
-        .dots = dots, .key_gradient = key_gradient, .correlate = correlate, .attend = ATTEND,      \
+        .distances = distances, .recede = recede, .softmax = softmax,                              \
+        .softmax_weighted = softmax_weighted, .mask = mask, .accumulate = accumulate,              \
+        .accumulate_masked = accumulate_masked, .finish = finish, .all_finite = all_finite,        \
+        .box = box, .bounds = bounds, .gradient = gradient, .dots = dots,                          \
+        .key_gradient = key_gradient, .correlate = correlate, .attend = ATTEND,                    \
         .narrow_half = narrow, .draw = draw                                                        \
     }
 

@@ -1,7 +1,6 @@
 /* attention: checks the arrays of a call. */
-#include "attention/plan/arrays.h"
+#include "attention/plan/plan.h"
 
-#include "attention/plan/finite.h"
 #include "base/memory.h"
 #include "base/status.h"
 

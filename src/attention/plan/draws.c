@@ -1,5 +1,5 @@
 /* attention: the draws of a sampled head, compiled. */
-#include "attention/plan/draws.h"
+#include "attention/plan/plan.h"
 
 #include "base/status.h"
 #include "partition/blocks.h"

@@ -1,5 +1,5 @@
 /* attention: are the inputs finite? */
-#include "attention/plan/finite.h"
+#include "attention/plan/plan.h"
 
 #include <stdatomic.h>
 

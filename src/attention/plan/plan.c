@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "attention/plan/draws.h"
 #include "attention/plan/extent.h"
 #include "base/memory.h"
 #include "base/status.h"

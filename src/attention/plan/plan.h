@@ -110,4 +110,22 @@ typedef enum plsh_plan_use {
 plsh_status plsh_plan_make(const plsh_attention *attention, plsh_plan_use use, plsh_plan **plan,
                            plsh_error *error);
 
+/* Fills in counting and counts_bytes, or gathering. The head's method and groups, the plan's shape,
+ * kernel and longest sequence are set. */
+plsh_status plsh_draws_prepare(const plsh_plan *plan, plsh_head_plan *head, plsh_error *error);
+void plsh_draws_release(plsh_head_plan *head);
+
+/* PLSH_STATUS_NOT_FINITE with the array, head, row and column of the first NaN or Inf in q, k, v
+ * and d_o (NULL: none), in that order. */
+plsh_status plsh_check_finite(const plsh_plan *plan, const plsh_forward *arrays, const float *d_o,
+                              plsh_error *error);
+
+/* Checks that the arrays that a call reads and the workspace are given, that the workspace is
+ * aligned, that outputs overlap no other array, that dropout is valid, and, if the plan asks for
+ * it, that the inputs are finite. For calls with at least one query. */
+plsh_status plsh_forward_check(const plsh_plan *plan, const plsh_forward *arrays,
+                               const void *workspace, plsh_error *error);
+plsh_status plsh_backward_check(const plsh_plan *plan, const plsh_backward *arrays,
+                                const void *workspace, plsh_error *error);
+
 #endif

@@ -1,5 +1,4 @@
 /* attention: making plans, and running one once. */
-#include "attention/run/create.h"
 
 #include "attention/run/forward.h"
 #include "base/memory.h"

@@ -5,12 +5,10 @@
 
 #include "attention/certificate/certificate.h"
 #include "attention/forward/headroom.h"
-#include "attention/forward/pass.h"
-#include "attention/forward/select.h"
 #include "attention/forward/summary.h"
-#include "attention/forward/walk.h"
-#include "attention/plan/arrays.h"
+#include "attention/forward/tile.h"
 #include "attention/plan/extent.h"
+#include "attention/plan/plan.h"
 #include "attention/sampled/sampled.h"
 #include "base/thread.h"
 
