@@ -57,7 +57,7 @@ def generate_endlessly(o: argparse.Namespace, program: str) -> subprocess.Popen[
 
 @contextlib.contextmanager
 def neighbours(o: argparse.Namespace, condition: str, program: str) -> Iterator[None]:
-    """What runs beside, which has begun and is ended afterwards."""
+    """The competing processes: started here, and ended afterwards."""
     processors = sorted(os.sched_getaffinity(0))[:o.threads]
     each = {"one": 1, "two": 2}.get(condition, 0)
     running = [busy_loop(p if o.pin else None) for p in processors for _ in range(each)]

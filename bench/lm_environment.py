@@ -51,7 +51,7 @@ def install() -> None:
 
 
 def enter() -> None:
-    """Goes on in the environment: this program is started anew there."""
+    """Restarts this program in the environment."""
     if pathlib.Path(sys.prefix) == HOME:
         return
     try:

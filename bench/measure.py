@@ -18,7 +18,7 @@ def memory(field: str) -> int:
 
 
 def begin_peak() -> int:
-    """The peak of this process's memory begins anew; returns what is in use now. Memory that is free
+    """Resets the peak of this process's memory; returns what is in use now. Memory that is free
     does not count."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

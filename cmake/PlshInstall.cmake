@@ -22,7 +22,7 @@ set(plsh_config_directory ${CMAKE_INSTALL_LIBDIR}/cmake/plsh)
 install(EXPORT plsh-targets NAMESPACE plsh:: DESTINATION ${plsh_config_directory}
     COMPONENT development)
 
-# Language models and MPI are exports of their own: whoever does not ask for them needs none of theirs.
+# Language models and MPI are exports of their own: projects that do not ask for them do not need their dependencies.
 set(plsh_components)
 foreach(component lm mpi)
     if(NOT plsh_has_${component})

@@ -42,7 +42,7 @@ endif()
 
 # plsh_add_testing_objects(name sources...): the few files that differ in the tests' build, which can
 # switch CPU features off and make allocations fail, and has one more table of kernels. A test links
-# them before the library as it is shipped, which it so takes everything else from.
+# them before the library as it is shipped; everything else comes from that library.
 function(plsh_add_testing_objects name)
     plsh_add_objects(${name} ${ARGN})
     target_compile_definitions(${name} PRIVATE PLSH_TESTING=1)

@@ -91,7 +91,7 @@ def signed(differences):
 
 
 def orderings(ours, theirs):
-    """Every pair of the published table that differ there beyond noise, and whether it is in that order here: by the differences with the same seed,
+    """Every pair of the published table that differs there beyond noise, and whether it is in that order here: by the differences with the same seed,
     whose mean has to be two of their standard deviations from 0 (of three seeds that differ by chance alone, 7 pairs in 100 are)."""
     at, rows, held, clearly, lost = theirs.lengths[0], [], 0, 0, []
     several = ours.deviation(ours.lengths[0]) > 0

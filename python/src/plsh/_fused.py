@@ -17,7 +17,7 @@ Parts = Callable[[Tensor], Sequence[Tensor]]
 
 
 def nothing_watches(*tensors: Tensor) -> bool:
-    """Plain tensors, and no transform, mode or trace that an operator would have to tell."""
+    """Plain tensors, without a transform, mode or trace that needs the registered operator."""
     return (not torch.compiler.is_compiling() and all(type(x) is Tensor for x in tensors)
             and tensors[0].is_cpu and forward_ad._current_level < 0
             and not torch._C._len_torch_dispatch_stack()
@@ -51,7 +51,7 @@ def views(whole: Tensor, parts: Sequence[Tensor], begin: int) -> list[Tensor]:
 
 
 def split(x: Tensor, parts: Parts) -> Sequence[Tensor]:
-    """parts(x), views that fill x, [batch, n, width]. Their gradients are taken as they lie."""
+    """parts(x), views that fill x, [batch, n, width]. Gradients that fill such rows are not copied."""
     if torch.is_grad_enabled() and x.requires_grad and nothing_watches(x):
         return _Split.apply(x, parts)  # type: ignore[no-any-return, no-untyped-call]
     return parts(x)

@@ -174,7 +174,7 @@ class Partition:
         return equal
 
     def mean_mask(self, n: int) -> npt.NDArray[np.float64]:
-        """[n, n]: M~, the mean of the masks. For looking at, not for computing with: n^2 memory.
+        """[n, n]: M~, the mean of the masks. For inspection; it takes n^2 memory.
 
         >>> mean = Partition(4.0, samples=10).mean_mask(6)
         >>> bool((mean.diagonal() == 1).all())

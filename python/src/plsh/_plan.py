@@ -134,7 +134,7 @@ def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.N
 
 
 def layout(name: str, array: Array, heads: int) -> tuple[int, int]:
-    """Strides the library can take; those that no step is made with are given a plain value."""
+    """Strides that the library takes; that of a dimension of length 1 becomes a plain value."""
     row = array.row_stride if array.rows > 1 else array.dim
     head = array.head_stride if heads > 1 and array.rows else max(1, array.rows) * row
     if row == 0 and head == 0 and array.rows > 0:
@@ -406,7 +406,7 @@ def _pack_part(edges: tuple[tuple[int, ...], ...], queries: int, keys: int,
 
 
 def check_shapes(q: Array, k: Array, v: Array, settings: Settings) -> None:
-    """What the library could only say about its own descriptor, said about the arguments."""
+    """Checks of the arguments, so that messages name them and not the library's descriptor."""
     if not q.batch == k.batch == v.batch:
         raise ValueError(f"q, k, v: batch sizes {q.batch}, {k.batch}, {v.batch}; must be equal")
     if k.heads != v.heads:

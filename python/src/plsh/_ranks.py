@@ -1,4 +1,4 @@
-"""The ranks of a torch.distributed group: what they agree on, and the rows they send each other.
+"""The ranks of a torch.distributed group: agreement, and messages with rows.
 
 An error on one rank becomes an error on all of them: before rows are sent, each rank tells the
 others in one small all-gather how far it came (`Ranks.settle`). So a rank never waits for rows that

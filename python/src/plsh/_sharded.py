@@ -128,7 +128,7 @@ class Sharded:
     # -- halos --
 
     def no_summary(self, batch: int, width: int) -> Tensor:
-        """In the place of centres or norms, where there are none."""
+        """Used in place of centres or norms if there are none."""
         return torch.zeros((batch, width), dtype=torch.float32)
 
     def centres(self, q: Tensor, k: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class Sharded:
                 self.ranges[i][rank] = numbers[2 * j], numbers[2 * j + 1]
 
     def _shared(self, owner: int, user: int) -> list[tuple[int, Span]]:
-        """Parts and keys of `owner` that `user` needs, in the order in which they travel."""
+        """Parts and keys of `owner` that `user` needs, in the order in which they are sent."""
         if owner == user:
             return []
         met = [(i, meet(spans[user], self.layout.rows(owner)))
@@ -194,7 +194,7 @@ class Sharded:
 
     def _trade(self, tag: int, k: Tensor, v: Tensor, rows_of: _RowsOf,
                ) -> dict[int, list[tuple[int, Span, list[Tensor]]]]:
-        """Sends rows to whom they are for, and returns what came, by rank. Keys go to their users,
+        """Sends rows to their ranks, and returns the received rows by rank. Keys go to their users,
         gradients back to the owners; rows_of(i, span) are those of this rank, and k and v say what
         dtype and shape they have."""
         me, batch, dims = self.ranks.rank, k.shape[0], (k.shape[3], v.shape[3])
@@ -255,7 +255,7 @@ class Sharded:
 
     def _ring_steps(self, k: Tensor, v: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """The step, a rank, and its keys and values: this one's own first, then those of the rank
-        before it, .. A causal ring ends at rank 0. The next block travels meanwhile."""
+        before it, .. A causal ring ends at rank 0. The next rank's keys are in transit meanwhile."""
         me, size, causal = self.ranks.rank, self.ranks.size, self.settings.causal
         batch, heads = k.shape[0], len(self.ring_heads)
 
@@ -304,8 +304,8 @@ class Sharded:
                     _merge(_heads(o, part.heads), _heads(lse, part.heads), to, to_lse)
 
     def _ring_backward(self, saved: Saved, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> None:
-        """Adds the gradients of the ring's heads. What a rank makes of another's keys goes to that
-        rank, which adds it in the order of the ring, beginning with its own."""
+        """Adds the gradients of the ring's heads. Gradients of another rank's keys are sent to that
+        rank, which adds them in the order of the ring, beginning with its own."""
         me, size = self.ranks.rank, self.ranks.size
         new = floats_as(d_q)
         steps = self._ring_steps(saved.k, saved.v)
@@ -327,7 +327,7 @@ class Sharded:
 
     def _ring_gradients(self, saved: Saved, block: tuple[int, int, Tensor, Tensor], new: Tensor,
                         d_q: Tensor) -> Tensor:
-        """Gradients of a block of keys and values, as it lies; those of q are added to d_q."""
+        """Gradients of some keys and values, in their layout; those of q are added to d_q."""
         _, origin, *rows = block
         made = [x.new_zeros(x.shape, dtype=torch.float32) for x in rows]
         for part in self.ring:

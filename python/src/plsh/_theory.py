@@ -299,7 +299,7 @@ def error(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
           reps: int | None = None, method: str = "plsh", scheme: str | None = None,
           design: str | None = None, seed: int = 1, causal: bool = True,
           scale: float | None = None, paper: bool = False, threads: int = 0) -> list[ErrorRow]:
-    """How far sampled attention is from exact attention, against the number of samples: the paper's
+    """The error of sampled attention against the number of samples: the paper's
     third curve. Every sigma is given to all heads; a row per sigma and number of samples.
 
     The partitions are integer and stratified, with `paper` the paper's (binning, iid, up to 100,000

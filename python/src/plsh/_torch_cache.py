@@ -65,12 +65,12 @@ class Cache:
         return f"<Cache of {len(self.sequences)} sequences, {len(self)} tokens: {given}>"
 
     def __len__(self) -> int:
-        """Tokens of the longest sequence so far, forgotten ones included."""
+        """Tokens of the longest sequence so far, dropped ones included."""
         return max(map(len, self.sequences), default=0)
 
     @property
     def nbytes(self) -> int:
-        """Memory in use, what sequences share counted for each."""
+        """Memory in use; memory that sequences share is counted for each."""
         return sum(x.nbytes for x in self.sequences)
 
     def step(self, q: Tensor, k: Tensor, v: Tensor,
@@ -153,7 +153,7 @@ class Cache:
         self.sequences = forked
 
     def truncate(self, count: int) -> None:
-        """Forgets the last `count` tokens of every sequence."""
+        """Removes the last `count` tokens of every sequence."""
         for sequence in self.sequences:
             sequence.truncate(len(sequence) - count)
 
@@ -169,7 +169,7 @@ def _address(x: Tensor, b: int, row: int) -> Any:
 
 
 def _layout(x: Tensor) -> tuple[int, int]:
-    """Distances between heads and rows; a plain value for those that no step is made with."""
+    """Strides of heads and rows; that of a dimension of length 1 becomes a plain value."""
     _, heads, rows, dim = x.shape
     _, head, row, _ = x.stride()
     row = row if rows > 1 else dim

@@ -1,4 +1,4 @@
-"""The options of attention on tensors: words, numbers and spans, checked, for whoever calls a plan."""
+"""The options of attention on tensors: words, numbers and spans, checked, in the form that plans take."""
 
 from __future__ import annotations
 
