@@ -59,7 +59,8 @@ double plsh_auto_keys(const plsh_auto_setting *setting, const plsh_head *head, p
     const double sides = setting->causal ? 1 : 2, all = (double)setting->longest;
     const double group = (double)setting->group, s = (double)head->partition.samples;
     const plsh_decay *decay = &head->partition.decay;
-    const bool labels = head->partition.scheme == PLSH_SCHEME_LABELS;
+    const bool labels = head->partition.scheme == PLSH_SCHEME_LABELS ||
+                        head->partition.scheme == PLSH_SCHEME_HYPERPLANES;
     double keys = sides * one_side(setting, all), reach;
     switch (method) {
     case PLSH_METHOD_WINDOW: reach = (double)head->window; break;

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "head/bound.h"
+#include "plsh/cells.h"
 
 /* Multiplied by log2 e it is still in float's range. */
 static const double SCALE_MAX = 1e38;
@@ -154,20 +155,20 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
 }
 
 /* A partition for attention, which loops over all of its draws and counts them in floats. */
-static plsh_status check_partition(const plsh_partition *set, plsh_error *error) {
-    plsh_status status = plsh_partition_check(set, error);
+static plsh_status check_partition(const plsh_partition *set, bool points, plsh_error *error) {
+    plsh_status status = points ? plsh_cells_check(set, error) : plsh_partition_check(set, error);
     if (status || set->samples <= PLSH_SAMPLES_MAX) return status;
     return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; attention takes 1 to 2^24",
                      (long long)set->samples);
 }
 
-static plsh_status check_head(const plsh_head *head, int64_t h, plsh_error *error) {
+static plsh_status check_head(const plsh_head *head, int64_t h, bool points, plsh_error *error) {
     plsh_status status = check_method(head, h, error);
     if (status) return status;
     plsh_error inner = {0};
     if (plsh_head_has_decay(head)) status = plsh_decay_check(&head->partition.decay, &inner);
     if (!status && plsh_method_is_sampled(head->method)) {
-        status = check_partition(&head->partition, &inner);
+        status = check_partition(&head->partition, points, &inner);
     }
     if (!status) return status;
     return plsh_fail(error, status, "head %lld: %.200s", (long long)h, inner.message);
@@ -181,7 +182,7 @@ static plsh_status check_heads(const plsh_shape *shape, plsh_error *error) {
     }
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t h = 0; !status && h < shape->head_count; h++) {
-        status = check_head(&shape->head[h], h, error);
+        status = check_head(&shape->head[h], h, shape->points, error);
     }
     return status;
 }
@@ -223,10 +224,11 @@ static plsh_status check_points(const plsh_positions *p, const char *name, const
 }
 
 static plsh_status check_positioned_head(const plsh_head *head, int64_t h, plsh_error *error) {
-    if (head->method != PLSH_METHOD_DENSE && head->method != PLSH_METHOD_NONE)
+    if (head->method != PLSH_METHOD_DENSE && head->method != PLSH_METHOD_NONE &&
+        !plsh_method_is_sampled(head->method))
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "head %lld: %s does not take positions; dense or none", (long long)h,
-                         plsh_method_names()[head->method]);
+                         "head %lld: %s does not take positions; dense, none, plsh, masks or mean",
+                         (long long)h, plsh_method_names()[head->method]);
     if (head->radius >= 0.0 && head->radius < INFINITY) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: radius is %g; 0 (window) or more",
                      (long long)h, head->radius);
@@ -263,8 +265,8 @@ plsh_status plsh_check_no_positions(const plsh_attention *attention, plsh_error 
 }
 
 plsh_shape plsh_attention_shape(const plsh_attention *a) {
-    return (plsh_shape){a->heads, a->kv_heads, a->head_dim, a->value_dim, a->scale,
-                        a->dtype, a->threads,  a->head,     a->head_count};
+    return (plsh_shape){a->heads, a->kv_heads, a->head_dim, a->value_dim,  a->scale,
+                        a->dtype, a->threads,  a->head,     a->head_count, a->positions.dim > 0};
 }
 
 plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,

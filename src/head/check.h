@@ -47,6 +47,7 @@ typedef struct plsh_shape {
     int threads;
     const plsh_head *head;
     int64_t head_count;
+    bool points; /* positions are points, not row numbers */
 } plsh_shape;
 
 /* Checks all of it, the heads included, and replaces zeros by what they stand for. */

@@ -410,7 +410,7 @@ static plsh_status label_draws(const label_job *job, int64_t count, int threads,
 plsh_status plsh_cells_check(const plsh_partition *set, plsh_error *error) {
     if (set->scheme != PLSH_SCHEME_HYPERPLANES)
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "the scheme is not hyperplanes, which alone draws cells of points");
+                         "positions that are points need scheme hyperplanes");
     if (set->design != PLSH_DESIGN_IID && set->design != PLSH_DESIGN_STRATIFIED)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "scheme hyperplanes takes the designs iid and stratified");

@@ -290,7 +290,7 @@ static void test_refused(void **state) {
     set = cells_of(plsh_decay_alibi(2), 0);
     assert_fails(plsh_cells_check(&set, &error), PLSH_STATUS_INVALID, "samples is 0");
     set = plsh_partition_default(2, 3);
-    assert_fails(plsh_cells_check(&set, &error), PLSH_STATUS_INVALID, "not hyperplanes");
+    assert_fails(plsh_cells_check(&set, &error), PLSH_STATUS_INVALID, "need scheme hyperplanes");
     set.scheme = PLSH_SCHEME_HYPERPLANES;
     assert_fails(plsh_partition_check(&set, &error), PLSH_STATUS_UNSUPPORTED, "positions");
 }

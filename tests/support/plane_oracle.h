@@ -9,6 +9,7 @@ typedef struct plane_case {
     const plsh_attention *a; /* arrays in the default layout, float32 */
     const plsh_head *head;   /* one per head; of `window`, radius is set */
     plsh_attention_dropout dropout;
+    const double *weights; /* M~ of plsh and masks, [heads, queries, keys]; NULL: the decay's */
 } plane_case;
 
 /* All but d_decay as the arrays of the library; d_x and d_y are the gradients by the positions of

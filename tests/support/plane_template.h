@@ -25,6 +25,12 @@ static bool NAME(bias)(const NAME(row) * w, int64_t j, REAL *bias) {
     const REAL r = NAME(distance)(w->x, w->y + j * dim, dim);
     *bias = 0;
     if (head->method == PLSH_METHOD_NONE) return true;
+    if (w->c->weights) {
+        const plsh_attention *a = w->c->a;
+        const int64_t row = w->h * a->queries + w->query;
+        *bias = (REAL)log(w->c->weights[row * a->keys + w->key + j]);
+        return *bias != (REAL)-INFINITY;
+    }
     if (head->method == PLSH_METHOD_WINDOW && !((double)r < head->radius)) return false;
     *bias = (REAL)plsh_decay_log_at(&head->partition.decay, (double)r);
     return *bias != (REAL)-INFINITY;
@@ -124,8 +130,8 @@ static NAME(plane_result) NAME(allocate)(const plsh_attention *a) {
 }
 
 NAME(plane_result)
-NAME(plane_attend)(const plane_case *c, const float *q, const float *k, const float *v,
-                   const float *d_o) {
+NAME(plane_attend)
+(const plane_case *c, const float *q, const float *k, const float *v, const float *d_o) {
     const plsh_attention *a = c->a;
     const int64_t whole_q[] = {0, a->queries}, whole_k[] = {0, a->keys};
     const int64_t *q_at = a->sequences ? a->query_offsets : whole_q;

@@ -138,8 +138,10 @@ static void add_scattered_slopes(plsh_backward_tile *b, int g, int count, const 
             const float x = ds[j * tile->kernel->group + r];
             double slope[2];
             if (x == 0.0f) continue;
-            plsh_decay_log_gradient(&tile->at.head->head.partition.decay, llabs(begin + r - key),
-                                    slope);
+            const double t = tile->at.dim > 0
+                                 ? plsh_plane_distance(tile, g * tile->kernel->group + r, key)
+                                 : (double)llabs(begin + r - key);
+            plsh_decay_log_gradient_at(&tile->at.head->head.partition.decay, t, slope);
             b->sums.d_decay[0] += (double)x * slope[0];
             b->sums.d_decay[1] += (double)x * slope[1];
         }
@@ -167,12 +169,12 @@ static void add_plane_slopes(plsh_backward_tile *b, int g, int64_t first, int co
 
 static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, const float *ds) {
     const plsh_tile *tile = &b->tile;
-    if (tile->at.dim > 0) {
-        add_plane_slopes(b, g, first, count, ds);
-        return;
-    }
     if (b->scattered) {
         add_scattered_slopes(b, g, count, ds);
+        return;
+    }
+    if (tile->at.dim > 0) {
+        add_plane_slopes(b, g, first, count, ds);
         return;
     }
     if (!b->step.sloped) fill_slopes(b);

@@ -7,9 +7,9 @@
 
 /* Checks everything, and puts the defaults in. */
 static plsh_status complete(plsh_cache_config *config, plsh_error *error) {
-    plsh_shape shape = {config->heads,     config->kv_heads, config->head_dim,
-                        config->value_dim, config->scale,    config->dtype,
-                        config->threads,   config->head,     config->head_count};
+    plsh_shape shape = {config->heads,      config->kv_heads, config->head_dim, config->value_dim,
+                        config->scale,      config->dtype,    config->threads,  config->head,
+                        config->head_count, .points = false};
     plsh_status status = plsh_check_shape(&shape, error);
     if (status) return status;
     config->kv_heads = shape.kv_heads;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attention/forward/bounds.h"
+#include "attention/forward/plane.h"
 #include "attention/sampled/sampled.h"
 #include "base/clones.h"
 #include "base/memory.h"
@@ -46,7 +47,7 @@ static double log_sum(const float *m, const float *l, ptrdiff_t r) {
 typedef struct support {
     const float *w; /* counted: w[row[j] * group + r] */
     const int32_t *row;
-    const plsh_partition *labels; /* or asked for pair by pair; or 1 */
+    const plsh_gathering *gathering; /* or counted pair by pair; or 1 */
 } support;
 
 /* M of a key and every query of the group whose first one is at `position`, in `to` or in place. */
@@ -55,10 +56,11 @@ static const float *weights_of(const plsh_tile *tile, const support *m, int64_t 
     const int group = tile->kernel->group;
     if (m->w) return m->w + (ptrdiff_t)m->row[key - tile->step.first] * group;
     for (int r = 0; r < group; r++) to[r] = 1;
-    for (int r = 0; m->labels && r < rows; r++)
-        to[r] = (float)plsh_partition_count(m->labels, tile->at.origin + position + r,
-                                            tile->at.origin + key) /
-                (float)m->labels->samples;
+    if (!m->gathering) return to;
+    const plsh_sampled_entries entry = plsh_sampled_entries_of(tile, position);
+    for (int r = 0; r < rows; r++)
+        to[r] = (float)plsh_gathering_count(m->gathering, entry.query + r, entry.key + key) /
+                (float)m->gathering->draws;
     return to;
 }
 
@@ -112,6 +114,21 @@ static plsh_softmax_state under_state(const plsh_tile *tile, ptrdiff_t lane) {
                                 tile->scratch.alpha};
 }
 
+/* L of the rows of a group and one key, whose positions are points. */
+typedef struct point_decay {
+    float value[PLSH_GROUP_MAX], log2_value[PLSH_GROUP_MAX];
+} point_decay;
+
+static void find_point_decay(const plsh_tile *tile, const float *distance, int rows,
+                             point_decay *out) {
+    const plsh_decay *decay = &tile->at.head->head.partition.decay;
+    for (int r = 0; r < rows; r++) {
+        const double log_value = plsh_decay_log_at(decay, (double)distance[r]);
+        out->value[r] = (float)exp(log_value);
+        out->log2_value[r] = (float)(log_value * 1.4426950408889634);
+    }
+}
+
 /* Adds A |L - M| of group g and the keys first .. first + count - 1 of the step, whose bias is that
  * of the decay alone. */
 static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
@@ -125,7 +142,10 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
     _Alignas(PLSH_ALIGNMENT) float top_over[PLSH_GROUP_MAX], top_under[PLSH_GROUP_MAX];
     float ones[PLSH_GROUP_MAX], table[PLSH_GROUP_MAX + PLSH_TILE_KEYS] = {0};
     float *decay = table + count - 1; /* decay[r - j], as the bias */
-    for (int i = 1 - count; i < rows; i++)
+    const bool points = tile->at.dim > 0;
+    point_decay apart = {{0}, {0}};
+    if (points) kernel->distances(tile->scratch.t, plsh_plane_points(tile, g, first), count);
+    for (int i = 1 - count; i < rows && !points; i++)
         decay[i] = (float)plsh_decay_value(&tile->at.head->head.partition.decay,
                                            llabs(position + i - first));
     kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
@@ -133,9 +153,10 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
     for (int r = 0; r < group; r++) top_over[r] = top_under[r] = -INFINITY;
     for (int j = 0; j < count; j++) {
         const int64_t hidden = tile->plan->shape.causal ? first + j - position : 0;
+        if (points) find_point_decay(tile, tile->scratch.t + j * group, rows, &apart);
         key_gap key = {.w = weights_of(tile, m, position, rows, first + j, ones),
-                       .decay = decay - j,
-                       .log_decay = bias - j,
+                       .decay = points ? apart.value : decay - j,
+                       .log_decay = points ? apart.log2_value : bias - j,
                        .from = hidden < group ? (int)hidden : group,
                        .group = group};
         split_key(&key, tile->scratch.s + j * group, gap->s + j * group, top_over, top_under);
@@ -245,7 +266,7 @@ static void add_counted(plsh_tile *tile) {
 
 static void add_labels(plsh_tile *tile, int g) {
     const plsh_range keys = {0, keys_end(tile, g)};
-    add_all_pairs(tile, g, keys, &(support){.labels = &tile->at.head->head.partition});
+    add_all_pairs(tile, g, keys, &(support){.gathering = tile->at.head->gathering});
 }
 
 static void add_fixed(plsh_tile *tile, int g) {

@@ -22,6 +22,16 @@ plsh_points plsh_plane_points(const plsh_tile *tile, int g, int64_t first) {
                          .dim = dim};
 }
 
+double plsh_plane_distance(const plsh_tile *tile, int64_t row, int64_t key) {
+    const float *x = tile->at.x + row * tile->at.dim, *y = tile->at.y + key * tile->at.dim;
+    double square = 0;
+    for (int i = 0; i < tile->at.dim; i++) {
+        const double apart = (double)x[i] - (double)y[i];
+        square += apart * apart;
+    }
+    return isnan(square) ? 0 : sqrt(square);
+}
+
 /* The larger, and NaN once there is one. */
 static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 

@@ -93,11 +93,22 @@ void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws
 
 /* ---- blocks that are not contiguous --------------------------------------------------------- */
 
+plsh_sampled_entries plsh_sampled_entries_of(const plsh_tile *tile, int64_t position) {
+    const plsh_plan *plan = tile->plan;
+    if (!tile->at.head->gathering->by_row)
+        return (plsh_sampled_entries){position, 0}; /* parts of a sequence are refused */
+    const int64_t row = tile->at.row + position - tile->at.position;
+    return (plsh_sampled_entries){plan->query_offset[tile->at.sequence] + row,
+                                  plan->key_offset[tile->at.sequence]};
+}
+
 /* One group of queries under one draw, with the keys gathered so far. */
 typedef struct gatherer {
     plsh_tile *tile;
     const plsh_gathering *gathering;
-    const int32_t *labels, *order, *begin; /* of the draw */
+    const int32_t *key_label, *order;   /* of the draw, from the sequence's first key on */
+    const int32_t *query_label, *begin; /* of the draw, from the group's first query on */
+    int64_t ordered;                    /* entries of order */
     int g, rows, count;
     int64_t first; /* position of the group's first query */
 } gatherer;
@@ -123,7 +134,8 @@ static void gather_key(gatherer *at, int32_t key) {
                          tile->sampled->v_gathered + j * tile->arrays.v.dim);
     float *w = tile->sampled->w + j * group;
     for (int r = 0; r < group; r++) {
-        bool sees = r < at->rows && at->labels[at->first + r] == at->labels[key];
+        bool sees = r < at->rows &&
+                    plsh_gathering_shares(at->gathering, at->query_label[r], at->key_label[key]);
         w[r] = sees && !(shape->causal && key > at->first + r) ? 1.0f : 0.0f;
     }
     tile->sampled->w_row[j] = (int32_t)j;
@@ -131,17 +143,38 @@ static void gather_key(gatherer *at, int32_t key) {
     if (at->count == PLSH_TILE_KEYS) visit_gathered(at);
 }
 
-/* The keys of the block of query r, unless an earlier query of the group has the same block. */
-static void gather_block(gatherer *at, int r) {
-    const int32_t label = at->labels[at->first + r];
-    for (int x = 0; x < r; x++)
-        if (at->labels[at->first + x] == label) return;
-    int64_t end = at->tile->plan->shape.causal ? at->first + at->rows : at->tile->at.keys;
-    for (int64_t x = at->begin[at->first + r]; x < at->gathering->n; x++) {
+/* One past the last key that the group may see. */
+static int64_t gather_end(const gatherer *at) {
+    return at->tile->plan->shape.causal ? at->first + at->rows : at->tile->at.keys;
+}
+
+/* The keys of this label, from entry `x` of the order on. */
+static void gather_label(gatherer *at, int64_t x, int32_t label) {
+    const int64_t end = gather_end(at);
+    for (; x < at->ordered; x++) {
         int32_t key = at->order[x];
-        if (key >= end || at->labels[key] != label) break;
+        if (key >= end || at->key_label[key] != label) break;
         gather_key(at, key);
     }
+}
+
+/* The keys of the block of query r, unless an earlier query of the group has the same block. */
+static void gather_block(gatherer *at, int r) {
+    for (int x = 0; x < r; x++)
+        if (at->query_label[x] == at->query_label[r]) return;
+    gather_label(at, at->begin[r], at->query_label[r]);
+}
+
+/* The keys of the blocks of all queries. Points without a position, which come first in the order,
+ * are in every block. */
+static void gather_group(gatherer *at) {
+    bool all = false;
+    for (int r = 0; at->gathering->by_row && r < at->rows; r++)
+        all |= at->query_label[r] == PLSH_CELL_EVERY;
+    for (int64_t key = 0; all && key < gather_end(at); key++) gather_key(at, (int32_t)key);
+    if (at->gathering->by_row && !all) gather_label(at, 0, PLSH_CELL_EVERY);
+    for (int r = 0; r < at->rows && !all; r++) gather_block(at, r);
+    visit_gathered(at);
 }
 
 void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
@@ -153,18 +186,20 @@ void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
     tile->step.v =
         (plsh_key_rows){tile->sampled->v_gathered, tile->arrays.v.dim, 0, tile->arrays.v.dim};
     for (int g = 0; g < tile->at.groups; g++) {
-        int64_t first = plsh_tile_group_begin(tile, g);
-        gatherer at = {tile,
-                       gathering,
-                       gathering->labels + draw * gathering->label_count,
-                       gathering->order + draw * gathering->n,
-                       gathering->begin + draw * gathering->n,
-                       g,
-                       (int)(plsh_tile_group_end(tile, g) - first),
-                       0,
-                       first};
-        for (int r = 0; r < at.rows; r++) gather_block(&at, r);
-        visit_gathered(&at);
+        const int64_t first = plsh_tile_group_begin(tile, g);
+        const plsh_sampled_entries entry = plsh_sampled_entries_of(tile, first);
+        const int64_t labels = draw * gathering->label_stride, keys = draw * gathering->keys;
+        gatherer at = {.tile = tile,
+                       .gathering = gathering,
+                       .key_label = gathering->key_label + labels + entry.key,
+                       .order = gathering->order + keys + entry.key,
+                       .query_label = gathering->query_label + labels + entry.query,
+                       .begin = gathering->begin + draw * gathering->queries + entry.query,
+                       .ordered = gathering->by_row ? tile->at.keys : gathering->keys,
+                       .g = g,
+                       .rows = (int)(plsh_tile_group_end(tile, g) - first),
+                       .first = first};
+        gather_group(&at);
     }
 }
 

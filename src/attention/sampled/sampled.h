@@ -28,6 +28,14 @@ plsh_counts *plsh_sampled_count(plsh_tile *tile, int64_t first_draw, int64_t dra
  * the counts times factor. Between pack and finish of its pass. */
 void plsh_sampled_visit_draws(plsh_tile *tile, int64_t first_draw, int64_t draws, float factor);
 
+/* Which entries of the head's gathering belong to the query at a position of the tile, and to the
+ * first key of its sequence. */
+typedef struct plsh_sampled_entries {
+    int64_t query, key;
+} plsh_sampled_entries;
+
+plsh_sampled_entries plsh_sampled_entries_of(const plsh_tile *tile, int64_t position);
+
 /* The same under one draw whose blocks are not contiguous, weights 0 and 1. The steps are of
  * gathered keys, key_gathered. */
 void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw);
