@@ -268,7 +268,7 @@ static void free_line(measured *line) {
     free(line->head);
 }
 
-/* Where a word stands in its list of choices; the parser has seen to it that it does. */
+/* The index of a word in its list of choices; the parser has checked that it is there. */
 static int index_of(const char *const *choices, const char *word) {
     int i = 0;
     while (choices[i] != NULL && strcmp(choices[i], word) != 0) i++;

@@ -60,7 +60,7 @@ static int find_error(cli_decoder *d, int64_t tokens) {
 static int fill(cli_decoder *d) {
     int64_t n = d->shape->keys, last = n < LAST_TOKENS ? n : LAST_TOKENS;
     plsh_error error;
-    /* In pieces, so that a method that forgets does so. */
+    /* In several steps, so that methods that drop keys do so. */
     for (int64_t at = 0, piece; at < n - last; at += piece) {
         piece = n - last - at < 1024 ? n - last - at : 1024;
         plsh_tokens tokens = rows_at(d, at, piece, 0);

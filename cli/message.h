@@ -17,7 +17,7 @@ void cli_message_about(const char *file);
 void cli_message_hold(int rank);
 void cli_message_release(void);
 
-/* Said at once by any rank, from any thread: the program ends. */
+/* Printed at once by any rank, from any thread, before the program exits. */
 void cli_message_last(const char *message);
 
 /* Prints "plsh <command>: <message>". */

@@ -1,4 +1,4 @@
-/* cli: plsh norms: how far M~ is from L*, against the theorem and the published figure. */
+/* cli: plsh norms: norms of L* - M~, compared with the theorem and the published figure. */
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/moments.h"
@@ -468,7 +468,7 @@ static int run_norms(const void *given) {
     settings options = *(const settings *)given;
     norms_work work = {0};
     cli_partitions_settle(&options.partitions, options.norms.paper);
-    /* ARPACK's vectors are short: OpenBLAS' threads beside those of plsh only get in their way. */
+    /* ARPACK's vectors are short: threads of OpenBLAS would only compete with those of plsh. */
     bench_blas_threads(1);
     int code = prepare_norms(&options, &work);
     if (code == CLI_DONE) code = measure(&options, &work);

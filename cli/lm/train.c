@@ -1,4 +1,4 @@
-/* cli: plsh train: from scratch, or adapters on top of what there is. */
+/* cli: plsh train: from scratch, or LoRA adapters on a model. */
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/config.h"
@@ -43,8 +43,8 @@ typedef struct work {
 
 static volatile sig_atomic_t asked_to_stop, asked_to_plot, asked_at;
 
-/* One that comes more than a second after the first ends the program as ever; before that it is the
- * same one, sent to the process and to its group. */
+/* A second signal ends the program if it comes more than a second after the first. Before that it
+ * is the same one, sent both to the process and to its group. */
 static void ask_to_stop(int number) {
     const sig_atomic_t now = (sig_atomic_t)plsh_clock_seconds();
     if (!asked_to_stop) {
@@ -70,7 +70,7 @@ static void catch_signals(void) {
 
 /* ---- Before the work ------------------------------------------------------------------------- */
 
-/* Is it there? Looked at before new weights are made, which may take long. */
+/* Does the file exist? Checked before initial weights are made, which may take long. */
 static int check_readable(const char *option, const char *path) {
     if (path == NULL || strcmp(path, "-") == 0 || access(path, R_OK) == 0) return CLI_DONE;
     return cli_fail("--%s: %s: %s", option, path, strerror(errno));
@@ -129,7 +129,7 @@ static int open_ranks(work *w) {
     return cli_ranks_agree(code);
 }
 
-/* The rank and the scale that are given are those of the adapter that it goes on with. */
+/* Checks that the given rank and scale are those of the adapter whose training continues. */
 static int check_adapter(const settings *given) {
     const cli_train_lora *lora = &given->lora;
     plsh_adapter *adapter;
@@ -168,7 +168,7 @@ static int open_model(work *w) {
     return cli_ranks_agree(code);
 }
 
-/* The trainer has the weights; what was opened to know the layers is closed again. */
+/* Closes the model that was opened to know the layers; the trainer has its own weights. */
 static int make_trainer(work *w) {
     plsh_error error;
     plsh_train_options options = trainer_options(w);
@@ -218,7 +218,7 @@ static int open_corpus(work *w) {
     return code;
 }
 
-/* The held-out text, and what of it is not scored as one would think. */
+/* Opens the held-out text, and notes which of its tokens are not scored. */
 static int open_held_out(work *w) {
     const cli_train_records *records = &w->given->records;
     const int64_t context = w->given->steps.context;
@@ -240,7 +240,8 @@ static int open_held_out(work *w) {
     return CLI_DONE;
 }
 
-/* Before the trainer, whose buffers for windows that no text fills would be large and in vain. */
+/* Checked before the trainer is made: its buffers for windows longer than the text would be large
+ * and unused. */
 static int open_data(work *w) {
     const cli_train_data *data = &w->given->data;
     const int64_t vocabulary = w->model.facts.vocabulary, context = w->given->steps.context;
@@ -255,7 +256,7 @@ static int open_data(work *w) {
     return open_held_out(w);
 }
 
-/* Does every rank learn, and hold out, what the first does? */
+/* Checks that all ranks have the training and held-out tokens of the first rank. */
 static int same_data(const work *w) {
     const cli_model *m = &w->model;
     int code = cli_mesh_same_tokens(m, "tokens of --text", plsh_corpus_ids(w->corpus),
@@ -266,7 +267,7 @@ static int same_data(const work *w) {
 
 static int64_t windows_per_step(const cli_train_steps *s) { return s->batch * s->accumulate; }
 
-/* How many steps there are, and what is left out of them. */
+/* Computes the number of steps, and notes how many tokens are left out. */
 static int plan_steps(work *w) {
     const cli_train_steps *s = &w->given->steps;
     const int64_t tokens = plsh_corpus_count(w->corpus), windows = tokens / s->context;
@@ -301,8 +302,8 @@ static const char *decay_table(const char *decay) {
                                                                          : NULL;
 }
 
-/* What all parts of a run have: the content of what it is made from, the options, and the content
- * of files that these name. */
+/* The settings that all parts of a run share: checksums of its inputs, the options, and checksums
+ * of files that the options name. */
 static int list_settings(const settings *given, cli_settings *out) {
     const cli_train_data *data = &given->data;
     const plsh_train_setting files[] = {
@@ -412,7 +413,8 @@ static int evaluate(work *w) {
     return cli_train_log_scores(&w->log, steps_done(w), &scores);
 }
 
-/* The same steps again would go the same way: what could help, and from where. */
+/* Repeating the same steps would fail in the same way: suggests what could help, and from which
+ * checkpoint. */
 static int give_up(const work *w, const char *why) {
     const int64_t saved = plsh_train_run_saved(w->run);
     char folder[PATH];
@@ -468,8 +470,8 @@ static void plot(work *w) {
         cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path, asked == NULL);
 }
 
-/* Was a rank asked to stop? The same answer on all of them: a signal that comes after the sum waits
- * for the next step, or one rank would stop alone. */
+/* Was any rank asked to stop? All ranks get the same answer. A signal that arrives after the sum
+ * counts in the next step; otherwise one rank would stop alone. */
 static int share_signals(const work *w, bool *stops) {
     const plsh_ranks *ranks = w->model.ranks;
     plsh_error error;
@@ -571,8 +573,8 @@ static int run_train(const void *given) {
     code = cli_ranks_agree(code);
     if (code == CLI_DONE) code = same_data(&w);
     if (code == CLI_DONE) code = train(&w);
-    /* A resume that was refused leaves no tokens: they may be another text's, and `keep` would then
-     * refuse the right one. */
+    /* A refused --resume removes the tokens that it made: they may be those of another text, and
+     * `keep` would then refuse the right one. */
     if (w.made_tokens && w.folder.goes_on && !w.folder.begun)
         unlink(w.given->data.tokens != NULL ? w.given->data.tokens : w.tokens);
     cli_train_log_close(&w.log);

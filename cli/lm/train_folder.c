@@ -71,8 +71,8 @@ int cli_train_folder_weights(char out[CLI_TRAIN_PATH], const char *folder) {
     return code;
 }
 
-/* Checkpoints hold all weights: a run that goes on from one of its own only needs their shapes,
- * which are there. The weights come last: where they are, all is. */
+/* Checkpoints hold all weights: a resumed run needs only the shapes, which are in the folder. The
+ * weights are written last: if they exist, all files do. */
 static int make_fresh(cli_train_folder *f, const cli_train_settings *given) {
     const cli_train_data *data = &given->data;
     char folder[CLI_TRAIN_PATH];
@@ -95,7 +95,7 @@ static int make_fresh(cli_train_folder *f, const cli_train_settings *given) {
 
 /* ---- The folder ------------------------------------------------------------------------------ */
 
-/* One run at a time: a lock that ends with the process, whatever ends it. */
+/* One run at a time: the system releases the lock when the process ends for any reason. */
 static int lock_folder(cli_train_folder *f) {
     char path[CLI_TRAIN_PATH];
     int code = cli_train_path(path, f->path, lock_name);
@@ -137,7 +137,7 @@ static int check_base(const cli_train_data *data) {
                     data->out);
 }
 
-/* Checkpoints that are there are pruned as the run's own: they have to be. */
+/* Existing checkpoints will be pruned as those of this run, so they must belong to it. */
 static int check_checkpoints(const cli_train_settings *given, bool has) {
     const char *out = given->data.out, *from = given->records.from;
     char parent[CLI_TRAIN_PATH];
@@ -186,7 +186,7 @@ int cli_train_folder_finish(const cli_train_folder *f) {
     return code;
 }
 
-/* Tokens stay, which may have taken long to make, and with them the folder. */
+/* The file of tokens is kept, because it may have taken long to make, and with it the folder. */
 static void remove_made(const cli_train_folder *f) {
     char path[CLI_TRAIN_PATH];
     if (cli_train_path(path, f->path, lock_name) == CLI_DONE) unlink(path);

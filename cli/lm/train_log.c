@@ -100,7 +100,7 @@ static cli_json *begin_line(int64_t step) {
     return line;
 }
 
-/* It is at once in the file, so that a run that is killed has logged its steps. */
+/* The line is flushed to the file at once, so that a run that is killed has logged its steps. */
 static int end_line(cli_train_log *log, cli_json *line) {
     FILE *files[] = {log->file, log->echo ? stdout : NULL};
     const char *text;
@@ -210,8 +210,9 @@ static bool print_plot(const cli_train_log *log, FILE *gnuplot) {
     return steps || scores;
 }
 
-/* The name goes by the environment, where no character of it means anything. A shell that cannot
- * write there ends before it has read the pipe: its end is not ours. */
+/* The name is passed by the environment, so that the shell does not interpret its characters. A
+ * shell that cannot write there exits before it has read the pipe; that must not end this
+ * program. */
 static bool draw(const cli_train_log *log, const char *part) {
     static const char name[] = "PLSH_TRAIN_PLOT";
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
