@@ -6,7 +6,6 @@
  * bounds here are sharper than the published ones, which stand beside them as plsh_paper_*.
  *
  *     plsh_partition set = plsh_partition_default(64.0, 20);
- *     set.design = PLSH_DESIGN_IID;
  *     plsh_norms norms;
  *     plsh_bounds bounds;
  *     plsh_error error;
@@ -86,14 +85,21 @@ PLSH_API plsh_status plsh_norms_measure(const plsh_partition *set, int64_t n,
 
 /* ---- Bounds ----------------------------------------------------------------
  *
- * Proofs: docs/mathematics.md, sections 10 to 16. n >= 1, sigma > 0, s >= 1, eps > 0 and 0 < delta
+ * Proofs: docs/mathematics.md, sections 10 to 18. n >= 1, sigma > 0, s >= 1, eps > 0 and 0 < delta
  * < 1; the functions return NAN otherwise, those that count samples 0 (and INT64_MAX where it would
  * be more). A tail is a bound on the probability that the norm exceeds eps, at most 1. An error is
  * a value that the norm exceeds with probability at most delta. Samples are the fewest whose error
  * is at most eps. */
 
-/* The bounds for one set on the positions 0 .. n-1: the best of those below that hold for its
- * scheme, design and decay. NAN: none is known. */
+/* The bounds for one set on the positions 0 .. n-1: the least of those that hold for its scheme,
+ * design and decay. NAN: none is known. For ALiBi the spectral norm is at most the larger of
+ * coth(1/(2 sigma)) and the largest block, because neither L* nor M~ has negative eigenvalues; no
+ * entry errs by more than 1.
+ *
+ * Of a stratified integer set of ALiBi the spectral bounds are for the widths that the set (its
+ * seed and head) has drawn, and the probability is that of the rotations of its offsets: another
+ * head has other bounds. They take some 10 ms; above 2^20 samples, or where they would need more
+ * than 64 MB, only the bound by the largest block is given, and no expectation. */
 typedef struct plsh_bounds {
     double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
     double spectral_expectation; /* at least E||L* - M~|| */
@@ -123,6 +129,11 @@ PLSH_API double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, 
 PLSH_API double plsh_spectral_error_integral(int64_t n, double sigma, int64_t s, double delta);
 PLSH_API int64_t plsh_spectral_samples_integral(int64_t n, double sigma, double eps, double delta);
 PLSH_API double plsh_spectral_expectation_integral(int64_t n, double sigma, int64_t s);
+
+/* No fewer than that many contiguous partitions of 0 .. n-1, whatever they are and however they are
+ * weighed, have ||L* - M~|| <= eps for ALiBi: about 3 sigma / (8 eps) where that is far below
+ * sigma. At least 1; 40 ms. */
+PLSH_API int64_t plsh_spectral_least(int64_t n, double sigma, double eps);
 
 /* The largest Euclidean norm of a row of L* - M~, s independent draws of ALiBi by any scheme: about
  * sqrt(2 sigma ln(2n / delta) / s). It is at most the spectral norm, and it is enough to bound the
@@ -170,10 +181,11 @@ typedef struct plsh_instance_head {
 PLSH_API plsh_status plsh_instance_measure(const plsh_instance_head *head, int threads,
                                            plsh_instance *instance, plsh_error *error);
 
-/* Delta_P = min(||P||_{2,inf} row_error(delta / 2), max_error(delta / 2)): with probability 1 -
- * delta sum_j P_ij |L*_ij - M~_ij| is at most that in every row, for every instance at once. For s
- * independent draws (PLSH_DESIGN_IID) of ALiBi; of stratified ones no such bound is known. */
-PLSH_API double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm);
+/* Delta_P: with probability 1 - delta sum_j P_ij |L*_ij - M~_ij| is at most that in every row, for
+ * every instance at once. Independent draws (PLSH_DESIGN_IID) of ALiBi: min(||P||_{2,inf}
+ * row_error(delta / 2), max_error(delta / 2), 1), of other decays without the first. Stratified
+ * sets: min(||P||_{2,inf} spectral, max) of plsh_bounds_find. NAN where that call would fail. */
+PLSH_API double plsh_delta_p(const plsh_partition *set, int64_t n, double delta, double p_norm);
 
 /* ||T* - T~*||_max <= min(Delta_P / beta, 1) range, range the largest max - min of a column of V
  * (at most 2 ||V||_max). No condition: Theorem 2.2 needs Delta_P < beta. */
@@ -214,7 +226,10 @@ PLSH_API double plsh_paper_output_bound(double delta_p, double beta, double v_ma
  * The error asked for is ||L* - M~|| / coth(1/(2 sigma)), the spectral norm relative to that of the
  * bias matrix of a long context. */
 typedef struct plsh_advice {
-    int64_t samples_theorem; /* enough with probability 1 - delta, proven for iid draws */
+    int64_t samples_theorem; /* enough with probability 1 - delta, proven: for stratified sets by
+                              * integer of the set with seed 1 and head 0 (others need a few per
+                              * cent more or less), for all other sets of independent draws */
+    int64_t samples_least;   /* no fewer masks can: plsh_spectral_least */
     int64_t samples_paper;   /* by the paper's constants (2 n E) */
     int64_t
         samples_measured; /* enough in 99 of 100 sets, by a law that was measured on sets of this

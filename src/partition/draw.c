@@ -184,20 +184,30 @@ static int64_t width_begin(const plsh_partition *set, int64_t b) {
     return (int64_t)ceil((double)set->samples * integer_survival(&set->decay, b));
 }
 
-static place place_by_width(const plsh_partition *set, int64_t sample) {
+/* The samples begin .. end - 1 get strata of their own for width b. */
+typedef struct width_span {
+    int64_t b, begin, end;
+} width_span;
+
+static width_span width_span_of(const plsh_partition *set, int64_t sample) {
     int64_t b = integer_width(&set->decay, (double)sample / (double)set->samples);
     while (width_begin(set, b) > sample) b++;
     while (b > 1 && width_begin(set, b - 1) <= sample) b--;
-    int64_t begin = width_begin(set, b), end = b > 1 ? width_begin(set, b - 1) : set->samples;
     /* b >= 1: width_begin(0) is the number of samples. */
-    int64_t k = (sample - begin) / (b > 0 ? b : 1), first = begin + k * b;
+    return (width_span){b > 0 ? b : 1, width_begin(set, b),
+                        b > 1 ? width_begin(set, b - 1) : set->samples};
+}
+
+static place place_by_width(const plsh_partition *set, int64_t sample) {
+    const width_span span = width_span_of(set, sample);
+    int64_t k = (sample - span.begin) / span.b, first = span.begin + k * span.b;
     /* Beyond the indices of the other strata. */
     uint64_t stratum = UINT64_C(1) << 40 | (uint64_t)first;
     return (place){.stratum = stratum,
-                   .pair = k & 1 ? stratum - (uint64_t)b : stratum,
+                   .pair = k & 1 ? stratum - (uint64_t)span.b : stratum,
                    .second = k & 1,
                    .first = first,
-                   .count = end - first < b ? end - first : b};
+                   .count = span.end - first < span.b ? span.end - first : span.b};
 }
 
 static place place_of(const plsh_partition *set, int64_t sample) {
@@ -231,6 +241,25 @@ plsh_strata plsh_draw_strata(const plsh_partition *set) {
     return strata;
 }
 
+/* The survival quantile that a stratum drew for all of its samples. */
+static double stratum_quantile(const plsh_partition *set, const place *at) {
+    plsh_random shared = plsh_partition_random(set, PURPOSE_GRID, at->pair);
+    double u = plsh_random_unit(shared.word[0]);
+    if (at->second) u = 1 - u;
+    return ((double)at->first + u * (double)at->count) / (double)set->samples;
+}
+
+plsh_stratum plsh_draw_stratum(const plsh_partition *set, int64_t first) {
+    const int64_t widest = exact_width(set);
+    if (widest > 0 && first >= width_begin(set, widest)) {
+        const width_span span = width_span_of(set, first);
+        const int64_t whole = (span.end - first - 1) / span.b;
+        if (whole > 0) return (plsh_stratum){span.b, whole * span.b};
+    }
+    const place at = place_of(set, first);
+    return (plsh_stratum){integer_width(&set->decay, stratum_quantile(set, &at)), at.count};
+}
+
 /* The survival quantile and the offset (in turns of 2^-64) of a sample. */
 static double draw_place(const plsh_partition *set, int64_t sample, uint64_t *turn) {
     if (set->design == PLSH_DESIGN_IID) {
@@ -240,13 +269,10 @@ static double draw_place(const plsh_partition *set, int64_t sample, uint64_t *tu
     }
     place at = place_of(set, sample);
     plsh_random random = plsh_partition_random(set, PURPOSE_GRID, at.stratum);
-    plsh_random shared = plsh_partition_random(set, PURPOSE_GRID, at.pair);
-    double u = plsh_random_unit(shared.word[0]);
-    if (at.second) u = 1 - u;
     /* c = frac(rho + m / r) b, m the place within the stratum. */
     uint64_t step = at.count > 1 ? UINT64_MAX / (uint64_t)at.count : 0;
     *turn = random.word[1] + (uint64_t)(sample - at.first) * step;
-    return ((double)at.first + u * (double)at.count) / (double)set->samples;
+    return stratum_quantile(set, &at);
 }
 
 enum { TILE = 64 };

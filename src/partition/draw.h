@@ -44,6 +44,15 @@ typedef struct plsh_strata {
 
 plsh_strata plsh_draw_strata(const plsh_partition *set);
 
+/* The stratum that begins with member `first` of a stratified integer set of ALiBi: its width as
+ * drawn, and how many members it has. Neighbouring strata of width b that have all b offsets count
+ * as one. The next stratum begins with member first + count. */
+typedef struct plsh_stratum {
+    int64_t width, count;
+} plsh_stratum;
+
+plsh_stratum plsh_draw_stratum(const plsh_partition *set, int64_t first);
+
 /* The x with Pr[Gamma(2, 1) > x] = (1 + x) exp(-x) = v, for normal v in (0, 1]. */
 double plsh_draw_gamma2_quantile(double v);
 

@@ -22,11 +22,39 @@ static const measured_law laws[3][2] = {
     [PLSH_SCHEME_CUTS] = {[PLSH_DESIGN_IID] = {2.89, 0.5}, [PLSH_DESIGN_STRATIFIED] = {2.51, 0.5}},
 };
 
-/* `most` is the number of the theorem, which is enough for independent draws. */
+static bool has_strata_bound(plsh_scheme scheme, plsh_design design) {
+    return scheme == PLSH_SCHEME_INTEGER && design == PLSH_DESIGN_STRATIFIED;
+}
+
+/* `most` is the number of the theorem, which is enough where it is about these sets. */
 static int64_t measured_samples(plsh_scheme scheme, plsh_design design, double eps, int64_t most) {
     const measured_law *law = &laws[scheme][design];
     int64_t s = plsh_samples_round(pow(law->c / eps, 1 / law->alpha));
-    return design == PLSH_DESIGN_IID && s > most ? most : s;
+    bool proven = design == PLSH_DESIGN_IID || has_strata_bound(scheme, design);
+    return proven && s > most ? most : s;
+}
+
+/* A number of samples whose stratified set (seed 1, head 0) has a bound of at most eps, by steps
+ * along the power law that the bound follows, about s^-0.8; `most` where there is none below. */
+static plsh_status strata_samples(const plsh_advice_case *of, double eps, int64_t most,
+                                  int64_t *samples, plsh_error *error) {
+    int64_t s = plsh_samples_round(4 * pow(of->eps, -1.25)), enough = most, few = 0;
+    for (int step = 0; step < 8 && s > few && s < enough; step++) {
+        plsh_partition set = plsh_partition_default(of->sigma, s);
+        plsh_bounds bounds;
+        plsh_status status = plsh_bounds_find(&set, of->n, of->delta, &bounds, error);
+        if (status) return status;
+        const double ratio = bounds.spectral / eps;
+        if (ratio <= 1)
+            enough = s;
+        else
+            few = s;
+        if (ratio <= 1 && ratio > 0.98) break;
+        s = plsh_samples_round((double)s * pow(ratio * 1.005, 1.25));
+        if (s <= few || s >= enough) s = few + (enough - few) / 2;
+    }
+    *samples = enough;
+    return PLSH_STATUS_OK;
 }
 
 /* A query has on average 1 - t/n keys at distance t on each side. The union of s blocks holds such
@@ -103,9 +131,15 @@ plsh_status plsh_advice_make(const plsh_advice_case *of, plsh_advice *advice, pl
     const double sides = of->causal ? 1 : 2;
     *advice = (plsh_advice){
         .samples_theorem = plsh_spectral_samples_integral(n, sigma, absolute, of->delta),
+        .samples_least = plsh_spectral_least(n, sigma, absolute),
         .samples_paper = plsh_paper_spectral_samples(2 * n, sigma, absolute, of->delta),
         .window = window_for(n, sigma, of->eps),
     };
+    if (has_strata_bound(of->scheme, of->design)) {
+        status =
+            strata_samples(of, absolute, advice->samples_theorem, &advice->samples_theorem, error);
+        if (status) return status;
+    }
     advice->samples_measured =
         measured_samples(of->scheme, of->design, of->eps, advice->samples_theorem);
     advice->pairs_plsh = 1 + sides * union_pairs(n, sigma, advice->samples_measured);

@@ -149,6 +149,30 @@ static double block_of(const plsh_partition *set, int64_t n, double delta) {
     return plsh_block_bound(sigma, set->samples, delta);
 }
 
+/* The norm of M~ is at most its largest block, and neither it nor L* has negative eigenvalues. */
+static double semidefinite_bound(double sigma, double largest_block) {
+    return fmax(1 / tanh(0.5 / sigma), largest_block);
+}
+
+static plsh_status find_spectral(const plsh_partition *set, int64_t n, double delta,
+                                 plsh_bounds *bounds, plsh_error *error) {
+    const double sigma = set->decay.a;
+    const double most = semidefinite_bound(sigma, bounds->largest_block);
+    bounds->spectral = most;
+    if (set->design == PLSH_DESIGN_IID) {
+        bounds->spectral = fmin(most, plsh_spectral_error_integral(n, sigma, set->samples, delta));
+        bounds->spectral_expectation = plsh_spectral_expectation_integral(n, sigma, set->samples);
+    } else if (set->scheme == PLSH_SCHEME_INTEGER) {
+        plsh_strata_error found;
+        plsh_status status = plsh_strata_bound(set, n, delta, &found, error);
+        if (status) return status;
+        bounds->spectral = fmin(most, fmin(found.error, found.certain));
+        double mean = fmin(found.expectation, found.certain);
+        bounds->spectral_expectation = isinf(mean) ? NAN : mean;
+    }
+    return PLSH_STATUS_OK;
+}
+
 plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
                              plsh_bounds *bounds, plsh_error *error) {
     plsh_status status = plsh_partition_check(set, error);
@@ -159,29 +183,34 @@ plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
                          delta);
     const bool drawn = set->scheme != PLSH_SCHEME_LABELS;
     const bool alibi = drawn && set->decay.kind == PLSH_DECAY_ALIBI && set->decay.limit == 0;
-    const bool independent = drawn && set->design == PLSH_DESIGN_IID;
-    const double sigma = set->decay.a;
     *bounds = (plsh_bounds){NAN, NAN, plsh_max_certain(set), false, NAN};
     bounds->max_certain = !isnan(bounds->max);
-    if (independent) { /* all entries of both lie in 0 .. 1 */
+    if (drawn && set->design == PLSH_DESIGN_IID) {
         bounds->max = fmin(1, plsh_max_error(n, set->samples, delta));
         bounds->max_certain = bounds->max >= 1 || n == 1;
+    } else if (isnan(bounds->max)) { /* no entry of L* or M~ is outside of 0 .. 1 */
+        bounds->max = 1;
+        bounds->max_certain = true;
     }
-    if (independent && alibi) {
-        bounds->spectral = plsh_spectral_error_integral(n, sigma, set->samples, delta);
-        bounds->spectral_expectation = plsh_spectral_expectation_integral(n, sigma, set->samples);
-    }
-    if (alibi) bounds->largest_block = fmin((double)n, block_of(set, n, delta));
-    return PLSH_STATUS_OK;
+    if (!alibi) return PLSH_STATUS_OK;
+    bounds->largest_block = fmin((double)n, block_of(set, n, delta));
+    return find_spectral(set, n, delta, bounds, error);
 }
 
 /* ---- the output ------------------------------------------------------------------------------ */
 
-double plsh_delta_p(int64_t n, double sigma, int64_t s, double delta, double p_norm) {
-    if (!(p_norm >= 0)) return NAN;
-    double row = plsh_row_error(n, sigma, s, delta / 2);
-    double max = plsh_max_error(n, s, delta / 2);
-    return isnan(row) || isnan(max) ? NAN : fmin(p_norm * row, max);
+/* Rows and entries of independent draws hold with delta / 2 each: which of the two serves depends
+ * on the instance. What a stratified set has for its entries is certain. */
+double plsh_delta_p(const plsh_partition *set, int64_t n, double delta, double p_norm) {
+    plsh_bounds bounds;
+    plsh_error error;
+    if (!(p_norm >= 0) || plsh_bounds_find(set, n, delta, &bounds, &error)) return NAN;
+    double row = bounds.spectral, max = bounds.max;
+    if (set->scheme != PLSH_SCHEME_LABELS && set->design == PLSH_DESIGN_IID) {
+        max = plsh_max_error(n, set->samples, delta / 2);
+        row = isnan(row) ? row : plsh_row_error(n, set->decay.a, set->samples, delta / 2);
+    }
+    return fmin(1, fmin(p_norm * row, max)); /* fmin leaves out what is not known */
 }
 
 double plsh_output_bound(double delta_p, double beta, double range) {

@@ -72,8 +72,17 @@ static void test_closed_forms(void **state) {
     assert_close(plsh_output_bound(0.7, 0.5, 3), 3, 1e-12);
     assert_close(plsh_output_expectation(1.5, 100, 2), 0.3, 1e-12);
     double row = plsh_row_error(4096, 16, 1000, 0.005), max = plsh_max_error(4096, 1000, 0.005);
-    assert_close(plsh_delta_p(4096, 16, 1000, 0.01, 1), max, 1e-12);
-    assert_close(plsh_delta_p(4096, 16, 1000, 0.01, 1e-4), 1e-4 * row, 1e-12);
+    plsh_partition set = plsh_partition_default(16, 1000);
+    plsh_bounds bounds;
+    plsh_error error;
+    assert_int_equal(plsh_bounds_find(&set, 4096, 0.01, &bounds, &error), 0);
+    assert_close(plsh_delta_p(&set, 4096, 0.01, 1), bounds.max, 1e-12);
+    assert_close(plsh_delta_p(&set, 4096, 0.01, 1e-4), 1e-4 * bounds.spectral, 1e-12);
+    set.design = PLSH_DESIGN_IID;
+    assert_close(plsh_delta_p(&set, 4096, 0.01, 1), max, 1e-12);
+    assert_close(plsh_delta_p(&set, 4096, 0.01, 1e-4), 1e-4 * row, 1e-12);
+    set.samples = 1;
+    assert_true(plsh_delta_p(&set, 4096, 0.01, 1) == 1);
 }
 
 /* eps from delta gives delta back; the samples for (eps, delta) are enough and one fewer are not;
@@ -205,7 +214,8 @@ static void test_hostile(void **state) {
         assert_true(isnan(plsh_block_bound(bad[x], 5, 0.1)) &&
                     isnan(plsh_block_bound(2, 5, bad[x])));
         assert_true(isnan(plsh_row_error(10, bad[x], 5, 0.1)));
-        assert_true(isnan(plsh_delta_p(10, 2, 5, bad[x], 1)));
+        plsh_partition set = plsh_partition_default(2, 5);
+        assert_true(isnan(plsh_delta_p(&set, 10, bad[x], 1)));
     }
     for (int x = 0; x < 3; x++) {
         assert_true(isnan(plsh_spectral_tail_integral(10, 2, 5, bad[x])));
@@ -238,10 +248,11 @@ static void test_find(void **state) {
         if (other) set.decay = (plsh_decay){PLSH_DECAY_KERPLE_LOG, 1, log_decay, 0, NULL, 0};
         assert_ok(plsh_bounds_find(&set, 512, 0.01, &bounds, &error));
         bool cuts = set.scheme == PLSH_SCHEME_CUTS;
-        assert_true(isnan(bounds.spectral) == (stratified || other));
-        assert_true(isnan(bounds.spectral_expectation) == (stratified || other));
-        assert_true(isnan(bounds.max) == (stratified && cuts));
-        assert_true(bounds.max_certain == (stratified && !cuts));
+        bool integer = set.scheme == PLSH_SCHEME_INTEGER;
+        assert_true(isnan(bounds.spectral) == other);
+        assert_true(isnan(bounds.spectral_expectation) == (other || (stratified && !integer)));
+        assert_true(bounds.max <= 1 && (bounds.max < 1) == !(stratified && cuts));
+        assert_true(bounds.max_certain == stratified);
         assert_true(isnan(bounds.largest_block) == other);
         assert_fails(plsh_bounds_find(&set, 0, 0.01, &bounds, &error), PLSH_STATUS_INVALID, "n is");
         assert_fails(plsh_bounds_find(&set, 9, 1, &bounds, &error), PLSH_STATUS_INVALID, "delta");
@@ -260,6 +271,15 @@ static void test_advice(void **state) {
                            .delta = 0.01};
     assert_ok(plsh_advice_make(&of, &advice, &error));
     double eps = 0.01 / tanh(0.5 / 64);
+    plsh_partition set = plsh_partition_default(64, advice.samples_theorem);
+    plsh_bounds bounds;
+    assert_ok(plsh_bounds_find(&set, 16384, 0.01, &bounds, &error));
+    assert_true(bounds.spectral <= eps && bounds.spectral > 0.95 * eps);
+    assert_true(advice.samples_theorem > 1700 && advice.samples_theorem < 2100);
+    assert_true(advice.samples_measured <= advice.samples_theorem);
+    assert_true(advice.samples_least == 18);
+    of.scheme = PLSH_SCHEME_BINNING;
+    assert_ok(plsh_advice_make(&of, &advice, &error));
     assert_true(advice.samples_theorem == plsh_spectral_samples_integral(16384, 64, eps, 0.01));
     assert_true(advice.samples_paper > 30 * advice.samples_theorem);
     assert_true(advice.samples_measured < advice.samples_theorem);

@@ -304,7 +304,8 @@ static void test_output(void **state) {
         beta /= sum;
         p = sqrt(p) / sum;
         const double exact = attend(a, v, bias);
-        const double promised = plsh_output_bound(plsh_delta_p(N, sigma, s, 0.01, p), beta, 1);
+        const plsh_partition independent = make(1, PLSH_DESIGN_IID, sigma, s, 1);
+        const double promised = plsh_output_bound(plsh_delta_p(&independent, N, 0.01, p), beta, 1);
         moments found = {0};
         for (uint64_t rep = 0; rep < REPS; rep++) {
             plsh_partition set = make(c % 3, PLSH_DESIGN_IID, sigma, s, rep);

@@ -89,7 +89,11 @@ def mask_multiply(partition: Partition, x: npt.NDArray[np.float64], *,
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of a set of partitions before it is measured; None: no bound is known."""
+    """What is known of a set of partitions before it is measured; None: no bound is known.
+
+    The spectral bounds of a stratified set by "integer" are for the widths that its seed and head
+    have drawn; the probability is that of its offsets.
+    """
 
     spectral: float | None  #: exceeded by ||L* - M~|| with probability at most delta
     spectral_expectation: float | None  #: at least the mean of ||L* - M~||
@@ -129,8 +133,8 @@ def bounds(n: int, sigma: float | Partition, samples: int = 20, delta: float = 0
     >>> bounds(4096, 64.0, 1000, design="iid").spectral < 12
     True
     >>> found = bounds(4096, 64.0, 1000)
-    >>> found.spectral, found.max < 0.1, found.max_certain
-    (None, True, True)
+    >>> found.spectral < 2.2, found.max < 0.1, found.max_certain
+    (True, True, True)
     """
     if isinstance(sigma, Partition):
         set_ = sigma
@@ -177,7 +181,7 @@ class Advice:
     """How many samples a wanted error needs, and which method is cheapest for it."""
 
     sigma: float
-    samples_theorem: int  #: enough with probability 1 - delta, proven for iid draws
+    samples_theorem: int  #: enough with probability 1 - delta, proven (see plsh/theory.h for whom)
     samples_paper: int  #: by the paper's constants
     samples_measured: int  #: enough in 99 of 100 sets of this scheme and design, as measured
     window: int  #: keys on each side with which truncation has at most this error
@@ -187,6 +191,7 @@ class Advice:
     pairs_dense: float
     method: str
     reason: str
+    samples_least: int  #: no fewer contiguous partitions can have this error, whatever they are
 
 
 def plan(n: int, sigma: float, error: float = 1e-2, delta: float = 0.01, *,
@@ -195,8 +200,10 @@ def plan(n: int, sigma: float, error: float = 1e-2, delta: float = 0.01, *,
     of L*: ||L* - M~|| / coth(1 / (2 sigma)).
 
     >>> advice = plan(16384, 64.0, 0.01)
-    >>> advice.samples_measured < advice.samples_theorem < advice.samples_paper
+    >>> advice.samples_measured <= advice.samples_theorem < advice.samples_paper
     True
+    >>> advice.samples_least
+    18
     >>> advice.method
     'window'
     """
@@ -209,7 +216,8 @@ def plan(n: int, sigma: float, error: float = 1e-2, delta: float = 0.01, *,
     pairs = {"plsh": found.pairs_plsh, "window": found.pairs_window, "dense": found.pairs_dense}
     return Advice(sigma, found.samples_theorem, found.samples_paper, found.samples_measured,
                   found.window, pairs[method], found.pairs_plsh, found.pairs_window,
-                  found.pairs_dense, method, ffi.string(found.reason).decode())
+                  found.pairs_dense, method, ffi.string(found.reason).decode(),
+                  found.samples_least)
 
 
 @dataclass(frozen=True)
@@ -248,15 +256,18 @@ def instance(decay: DecayLike | float, q: npt.NDArray[np.float32], k: npt.NDArra
 
 
 def output_bound(measured: Instance, n: int, sigma: float, samples: int, v_range: float,
-                 delta: float = 0.01) -> float:
-    """The largest error of attention under s iid draws, with probability 1 - delta; `v_range` is the
+                 delta: float = 0.01, *, scheme: str = "integer", design: str = "iid") -> float:
+    """The largest error of attention under s draws, with probability 1 - delta; `v_range` is the
     largest max - min of a column of v. Never more than v_range.
 
     >>> output_bound(Instance(p_norm=0.1, beta=0.3), 1000, 16.0, 10**6, v_range=2.0) < 0.02
     True
+    >>> output_bound(Instance(p_norm=0.1, beta=0.3), 1000, 16.0, 1000, 2.0, design="stratified") < 0.5
+    True
     """
     _in_range(n, sigma, samples, delta)
-    delta_p = lib.plsh_delta_p(n, sigma, samples, delta, measured.p_norm)
+    set_ = Partition(sigma, samples, scheme=scheme, design=design)
+    delta_p = lib.plsh_delta_p(set_.c_struct(), n, delta, measured.p_norm)
     return float(lib.plsh_output_bound(delta_p, measured.beta, v_range))
 
 

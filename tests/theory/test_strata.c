@@ -1,0 +1,197 @@
+/* tests: the spectral bound of stratified sets against plain sums and against draws, and the number
+ * of masks that no set can do without.
+ *
+ * What is said of probabilities is loose by so much that a false alarm has a chance far below 1e-6
+ * per change of the seeds; the rest is certain. */
+#include "support/support.h"
+
+#include "partition/draw.h"
+#include "plsh/theory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static plsh_partition make(double sigma, int64_t s, uint64_t seed) {
+    plsh_partition set = plsh_partition_default(sigma, s);
+    set.seed = seed;
+    return set;
+}
+
+typedef struct moments {
+    double count, sum, squares, most;
+} moments;
+
+static void add(moments *m, double x) {
+    m->count++;
+    m->sum += x;
+    m->squares += x * x;
+    m->most = fmax(m->most, x);
+}
+
+static double mean_of(const moments *m) { return m->sum / m->count; }
+
+/* ---- section 17: the spectral norm of stratified sets ------------------------------------------
+ */
+
+/* sin^2(b w/2) / (b sin^2(w/2)) */
+static double fejer(double b, double w) {
+    double sine = sin(w / 2), high = sin(b * w / 2);
+    return fabs(sine) < 1e-12 ? b : high * high / (b * sine * sine);
+}
+
+/* v_g / (r/s)^2 by the definition: the power spectrum of the offsets floor(b m / r), one by one. */
+static double plain_variance(int64_t b, int64_t r, double w) {
+    const double turn = 6.28318530717958648 / (double)b;
+    double sum = 0;
+    for (int64_t l = 1; l < b; l++) {
+        double re = 0, im = 0;
+        for (int64_t m = 0; m < r; m++) {
+            re += cos(turn * (double)(l * (b * m / r) % b)) / (double)r;
+            im += sin(turn * (double)(l * (b * m / r) % b)) / (double)r;
+        }
+        sum += fejer((double)b, w + turn * (double)l) * (re * re + im * im);
+    }
+    return fejer((double)b, w) * sum;
+}
+
+/* The bound by plain sums on 2000 frequencies. The range R is taken from below, sqrt(sup v), and
+ * from above, its Hilbert and Schmidt norm: the library's is between the two. */
+static double plain_strata_bound(const plsh_partition *set, int64_t n, double delta, bool above) {
+    enum { GRID = 2000, MOST = 64 };
+    static double v[MOST][GRID];
+    const double sigma = set->decay.a, q = exp(-1 / sigma), s = (double)set->samples;
+    double range[MOST] = {0}, widths = 0, difference[GRID], best = INFINITY;
+    int groups = 0;
+    for (int j = 0; j < GRID; j++) {
+        double w = (j + 0.01) / GRID * 3.14159265358979324;
+        difference[j] = -(1 - q * q) / (1 - 2 * q * cos(w) + q * q);
+    }
+    for (int64_t first = 0; first < set->samples; groups++) {
+        const plsh_stratum at = plsh_draw_stratum(set, first);
+        const double b = (double)at.width, share = (double)at.count / s;
+        double most = 0;
+        int64_t g = at.width;
+        while (at.width % g || at.count % g) g--;
+        assert_true(groups < MOST);
+        for (int j = 0; j < GRID; j++) {
+            double w = (j + 0.01) / GRID * 3.14159265358979324;
+            difference[j] += share * fejer(b, w);
+            v[groups][j] = share * share * plain_variance(at.width, at.count, w);
+            most = fmax(most, v[groups][j]);
+        }
+        range[groups] = above ? share * sqrt(2.0 / 3 * (b * b - (double)(g * g))) / (double)at.count
+                              : sqrt(most);
+        first += at.count;
+    }
+    for (int j = 0; j < GRID; j++) widths = fmax(widths, fabs(difference[j]));
+    for (double theta = 0.01; theta < 1000; theta *= 1.01) {
+        double sum = 0;
+        for (int j = 0; j < GRID; j++) {
+            double exponent = 0;
+            for (int g = 0; g < groups; g++) {
+                double x = theta * range[g];
+                if (x > 0) exponent += v[g][j] * theta * theta * (exp(x) - 1 - x) / (x * x);
+            }
+            sum += exp(exponent) / GRID;
+        }
+        double found = (log(2 * (double)n / delta) + log(sum)) / theta;
+        if (found < best) best = found;
+    }
+    return widths + best;
+}
+
+static void test_strata_formula(void **state) {
+    (void)state;
+    const double sigmas[] = {1, 4, 9};
+    const int64_t counts[] = {20, 50, 150};
+    for (int c = 0; c < 9; c++) {
+        const double sigma = sigmas[c % 3];
+        plsh_partition set = make(sigma, counts[c / 3], 5);
+        plsh_bounds bounds;
+        plsh_error error;
+        assert_ok(plsh_bounds_find(&set, 1000, 0.01, &bounds, &error));
+        double low = plain_strata_bound(&set, 1000, 0.01, false);
+        double high = plain_strata_bound(&set, 1000, 0.01, true);
+        printf("strata, sigma %g, s %lld: %.4f between %.4f and %.4f\n", sigma,
+               (long long)set.samples, bounds.spectral, low, high);
+        assert_true(bounds.spectral > 0.9999 * low);
+        assert_true(bounds.spectral < 1.01 * high && bounds.spectral < 1.2 * low);
+    }
+}
+
+/* No set beyond its own bound: at 1 % one would be seen in 2 of 3 runs if the bound were tight, but
+ * it is some 4 times the norm, which is far below 1e-6. The mean below that of the means' bounds.
+ */
+static void test_strata_spectral(void **state) {
+    (void)state;
+    const double sigmas[] = {0.5, 4, 16, 64};
+    const int64_t counts[] = {1, 2, 20, 64, 256};
+    for (int c = 0; c < 20; c++) {
+        const double sigma = sigmas[c % 4];
+        moments found = {0}, bound = {0}, mean = {0};
+        for (uint64_t rep = 0; rep < 8; rep++) {
+            plsh_partition set = make(sigma, counts[c / 4], 40 + rep);
+            plsh_norms_options options = {.skip_max = true, .tolerance = 1e-3};
+            plsh_norms norms;
+            plsh_bounds bounds;
+            plsh_error error;
+            plsh_status status = plsh_norms_measure(&set, 512, &options, &norms, &error);
+            if (status == PLSH_STATUS_UNSUPPORTED) test_skip("this build is without ARPACK");
+            assert_ok(status);
+            assert_ok(plsh_bounds_find(&set, 512, 0.01, &bounds, &error));
+            if (!(norms.spectral <= bounds.spectral * 1.001))
+                fail_msg("sigma %g, s %lld: %g beyond %g", sigma, (long long)set.samples,
+                         norms.spectral, bounds.spectral);
+            add(&found, norms.spectral);
+            add(&bound, bounds.spectral);
+            add(&mean, bounds.spectral_expectation);
+        }
+        printf("strata, sigma %g, s %lld: bound / norm %.2f, of the mean %.2f\n", sigma,
+               (long long)counts[c / 4], mean_of(&bound) / mean_of(&found),
+               mean_of(&mean) / mean_of(&found));
+        assert_true(mean_of(&found) <= mean_of(&mean) * 1.001);
+        /* Independent draws have 2 to 10 times more from s = 20 on. */
+        const double independent = plsh_spectral_error_integral(512, sigma, counts[c / 4], 0.01);
+        if (counts[c / 4] >= 20 && sigma > 1) assert_true(mean_of(&bound) < 0.62 * independent);
+    }
+}
+
+/* ---- section 18: no s masks can do better ------------------------------------------------------
+ */
+
+/* No set has less error than plsh_spectral_least allows: the least number of masks for the error
+ * that s masks have is at most s. And it is the best number of steps by plain dynamic programming
+ * over s, which finds 14 and 18 for an error of 1 % at sigma 8 and 64. */
+static void test_least(void **state) {
+    (void)state;
+    assert_int_equal(plsh_spectral_least(16384, 8, 0.01 / tanh(0.5 / 8)), 14);
+    assert_int_equal(plsh_spectral_least(16384, 64, 0.01 / tanh(0.5 / 64)), 18);
+    assert_int_equal(plsh_spectral_least(16384, 128, 0.01 / tanh(0.5 / 128)), 18); /* two classes */
+    assert_int_equal(plsh_spectral_least(16384, 64, 0.5 / tanh(0.5 / 64)), 1);
+    assert_int_equal(plsh_spectral_least(1, 64, 0.1), 1);
+    assert_int_equal(plsh_spectral_least(100, NAN, 0.1), 0);
+    for (int c = 0; c < 12; c++) {
+        const double sigma = c % 3 == 0 ? 4 : c % 3 == 1 ? 20 : 100;
+        plsh_partition set = make(sigma, INT64_C(4) << (c / 3 * 2), 3);
+        plsh_norms_options options = {.skip_max = true, .tolerance = 1e-3};
+        plsh_norms norms;
+        plsh_error error;
+        plsh_status status = plsh_norms_measure(&set, 1024, &options, &norms, &error);
+        if (status == PLSH_STATUS_UNSUPPORTED) test_skip("this build is without ARPACK");
+        assert_ok(status);
+        int64_t least = plsh_spectral_least(1024, sigma, norms.spectral);
+        printf("sigma %g: %lld masks have error %.3g, at least %lld are needed\n", sigma,
+               (long long)set.samples, norms.spectral, (long long)least);
+        assert_true(least >= 1 && least <= set.samples);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_strata_formula),
+        cmocka_unit_test(test_strata_spectral),
+        cmocka_unit_test(test_least),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
