@@ -21,7 +21,7 @@ const char *bench_blas_config(void);
 void bench_blas_threads(int threads);
 
 /* OpenBLAS picks its kernels when it is loaded, and an old one where it does not know the
- * processor; this starts the program anew with the core that matches the instruction set, unless it
+ * processor; this restarts the program with the core that matches the instruction set, unless it
  * has that already or OPENBLAS_CORETYPE says otherwise. Returns where nothing is to be done. */
 void bench_roof_prepare(const char *isa);
 const char *bench_roof_core(void); /* NULL without OpenBLAS */

@@ -13,7 +13,7 @@ first. MB is the rise of the process's peak of memory over the model itself, in 
 cache. transformers' own path is eager for BLOOM and MPT, which have no other, and sdpa for Falcon. A
 process may have nine tenths of the memory that is free: what asks for more "does not fit".
 
-In generation all contenders go on from the same text. The window is plsh's own, 27 sigma, up to 6912
+In generation all contenders continue the same text. The window is plsh's own, 27 sigma, up to 6912
 tokens here, so it is not full after 1k: its growth is also given from 8k; and one of 512 tokens.
 """
 

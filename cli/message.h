@@ -23,8 +23,8 @@ void cli_message_last(const char *message);
 /* Prints "plsh <command>: <message>". */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same, and is CLI_FAILED or CLI_USAGE, for `return`: macros, so that static analysis sees
- * which way a command goes on. */
+/* The same, and is CLI_FAILED or CLI_USAGE, for `return`: macros, so that static analysis knows the
+ * value. */
 #define cli_fail(...) (cli_say(__VA_ARGS__), CLI_FAILED)
 #define cli_usage(...) (cli_say(__VA_ARGS__), CLI_USAGE)
 int cli_fail_error(const plsh_error *error);

@@ -3,8 +3,8 @@
  *
  *     mpirun -np 4 plsh-bench-ranks METHOD N HEADS DIM PASS REPS     prints one row; rank 0 prints
  *
- * Causal, normal numbers, the standard slopes; each rank makes none but its own rows. Uses the
- * public headers only. */
+ * Causal, normal numbers, the standard slopes; each rank makes only its own rows. Uses the public
+ * headers only. */
 #include "bench/bench.h"
 #include "plsh/mpi.h"
 

@@ -154,8 +154,8 @@ static int make_layer(const cli_lm *options, cli_model *m, const char *word, int
     return method == -1 ? CLI_DONE : make_heads(options, m, method, layer, heads);
 }
 
-/* Sampled methods draw anew for every layer, and learned slopes are every layer's own: those have a
- * choice each. */
+/* Sampled methods draw other partitions in every layer, and every layer has its own learned slopes:
+ * these get a choice per layer. */
 static bool one_for_all(const cli_lm *options, const cli_model *m) {
     const cli_words *words = &options->model.attention;
     return words->count <= 1 &&

@@ -12,8 +12,8 @@ typedef struct cli_train_log {
     bool echo;  /* lines go to stdout too */
 } cli_train_log;
 
-/* Opens it: anew (length < 0), or cut to `length` bytes, where the checkpoint of `step` saw its
- * end. A file that is not a log, or that of another run, is refused. */
+/* Opens it: empty (length < 0), or truncated to `length` bytes, its size at the checkpoint of
+ * `step`. A file that is not a log, or that of another run, is refused. */
 int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int64_t step,
                        bool echo);
 void cli_train_log_close(cli_train_log *log);

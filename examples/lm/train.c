@@ -25,7 +25,7 @@ int main(void) {
     need(plsh_file_save(path, config, strlen(config), &error));
     need(plsh_train_initialise(path, 1, folder, &error)); /* new weights beside it */
 
-    /* Attention with ALiBi's bias by sampled masks, drawn anew in every step. */
+    /* Attention with ALiBi's bias by sampled masks, redrawn in every step. */
     plsh_head heads[4];
     need(plsh_heads_alibi(4, PLSH_METHOD_PLSH, heads, &error));
     plsh_layer_attention attention = {.head = heads, .head_count = 4};

@@ -10,7 +10,7 @@
  *     }
  *
  * float32 throughout; the same bits for any number of threads. Llama, Mistral, Qwen3, BLOOM, MPT
- * and Falcon. Attention by any method; sampled masks are drawn anew in every step, or kept. Link
+ * and Falcon. Attention by any method; sampled masks are redrawn in every step, or kept. Link
  * libplsh_lm. */
 #ifndef PLSH_TRAIN_H
 #define PLSH_TRAIN_H
@@ -248,7 +248,7 @@ PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int6
 /* ---- Runs ----
  *
  * A run is a training in a folder: steps on the windows of a corpus, in order, with checkpoints. It
- * can end at any time, and goes on from its last checkpoint with the same bits.
+ * can end at any time, and continues from its last checkpoint with the same bits.
  *
  *     plsh_train_run_options options = {.folder = "run",
  *                                       .schedule = {.peak = 1e-4, .steps = 1000},
@@ -278,7 +278,7 @@ typedef struct plsh_train_run_options { /* strings and settings are kept, not co
     const char *folder;                 /* of the run; it exists */
     plsh_schedule schedule;             /* and the number of steps, at least 1 */
     plsh_update update;       /* learning_rate and accumulated come from schedule and trainer */
-    int64_t checkpoint_every; /* steps; 0: none but those that are asked for */
+    int64_t checkpoint_every; /* steps; 0: only when plsh_train_run_save is called */
     int64_t keep;             /* checkpoints; 0 = 2 */
     int64_t patience;         /* skipped steps in a row after which the run gives up; 0 = 5 */
     const plsh_train_setting *settings; /* besides the tokens of the corpus, which always count */
@@ -295,7 +295,7 @@ PLSH_API plsh_status plsh_train_run_open(plsh_train_run **out, plsh_trainer *tra
                                          const plsh_train_run_options *options, plsh_error *error);
 PLSH_API void plsh_train_run_close(plsh_train_run *run); /* NULL is fine */
 
-/* How a run went on. It is filled in as far as the call came, also where that failed. */
+/* How a run was resumed. A call that fails fills in what it had found until then. */
 typedef struct plsh_train_resumed {
     char folder[PLSH_CHECKPOINT_PATH]; /* the checkpoint; "": there is none, the run begins */
     plsh_error damage;    /* of the newest checkpoint, where it was passed over; else its status is

@@ -185,7 +185,7 @@ def test_threads_run_together_and_give_the_same_bits(rng):
 
 
 def test_the_lock_is_released(rng):
-    """Python goes on while the library computes: a counter advances during one long call."""
+    """Other Python threads run while the library computes: a counter advances during one long call."""
     q, k, v = arrays(rng, n=6000, dim=64)
     ticks, stop = [0], threading.Event()
 

@@ -129,7 +129,7 @@ def test_two_threads_at_once(rng):
     ("exact", {"sigma": None, "decay": plsh.kerple_log(1.0, 0.5), "undo": 7}),
 ])
 def test_pickled_and_copied(rng, method, options):
-    """What comes back goes on as the cache itself does, and the two are apart."""
+    """A restored cache continues as the original does, and the two are independent."""
     q, k, v = arrays(rng)
     cache = plsh.Cache(4, 24, kv_heads=2, **{"sigma": SIGMA, "method": method, **options})
     feed(cache, q, k, v, [100])

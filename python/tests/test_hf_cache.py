@@ -160,7 +160,7 @@ def test_torch_cache():
 
 
 def test_pickled_and_copied():
-    """Caches of torch and of transformers go on as before where they come back."""
+    """Pickled and copied caches, of torch and of transformers, continue as the original does."""
     x, y = ([torch.randn(2, 4, n, 8) for _ in range(3)] for n in (10, 1))
     cache = plsh.torch.Cache(method="plsh", samples=4)
     cache.step(*x)

@@ -78,7 +78,7 @@ def test_packed_sequences_in_one_graph():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_static_cache(kind):
-    """Token by token in one graph, which is not made anew."""
+    """Token by token in one graph, without recompilation."""
     model, tokens = made(kind), ids(1, 12)
     cache = transformers.StaticCache(config=model.config, max_cache_len=32)
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")

@@ -25,7 +25,7 @@ plsh_layer_buffers plsh_layer_buffers_take(plsh_arena *arena, const plsh_model *
     if (c->family->position == PLSH_POSITION_ROPE) {
         b.rope = plsh_arena_floats(arena, n * (size_t)c->head_dim);
     }
-    /* n has been read when o is written, and o when n is written anew. */
+    /* They can share memory: n is read before o is written, and o before n is rewritten. */
     b.o = c->parallel ? plsh_arena_floats(arena, n * width) : b.n;
     b.mid = b.y = b.x;
     b.qk = b.qkv;

@@ -10,7 +10,7 @@ typedef struct plsh_mpi_call {
     const plsh_backward *backward; /* or NULL */
     const void *q, *k, *v;         /* of either */
     double *d_decay;               /* [heads][2], sums of this rank, or NULL */
-    plsh_status status;            /* the first failure of attention; messages go on */
+    plsh_status status; /* the first failure of attention; the exchange of messages continues */
     plsh_error error;
 } plsh_mpi_call;
 

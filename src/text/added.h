@@ -1,4 +1,4 @@
-/* text: added tokens, which are cut out of a text before anything else looks at it. */
+/* text: added tokens, which are cut out of a text before all other steps. */
 #ifndef PLSH_TEXT_ADDED_H
 #define PLSH_TEXT_ADDED_H
 

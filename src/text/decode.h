@@ -11,8 +11,8 @@ typedef enum plsh_decoder_kind {
     PLSH_DECODER_STRIP,         /* up to `start` and `stop` times `content` off each token's ends */
     PLSH_DECODER_REPLACE,       /* matches of `pattern` by `content` */
     PLSH_DECODER_METASPACE,     /* `content` as spaces, but in the first token */
-    PLSH_DECODER_WORDPIECE,     /* `content` begins tokens that go on; others get a space */
-    PLSH_DECODER_BPE            /* `content` ends words */
+    PLSH_DECODER_WORDPIECE, /* `content` begins tokens that continue a word; others get a space */
+    PLSH_DECODER_BPE        /* `content` ends words */
 } plsh_decoder_kind;
 
 typedef struct plsh_decoder {

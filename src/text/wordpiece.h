@@ -7,8 +7,9 @@
 
 typedef struct plsh_wordpiece {
     const plsh_vocabulary *vocabulary;
-    plsh_text prefix, unknown; /* of tokens that go on ("##"); of words that cannot be written */
-    size_t longest_word;       /* characters; longer ones are unknown */
+    plsh_text prefix,
+        unknown;         /* of tokens that continue a word ("##"); of words that have no tokens */
+    size_t longest_word; /* characters; longer ones are unknown */
 } plsh_wordpiece;
 
 void plsh_wordpiece_free(plsh_wordpiece *model);

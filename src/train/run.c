@@ -16,7 +16,7 @@ struct plsh_train_run {
     const plsh_corpus *corpus;
     plsh_train_run_options options;
     plsh_checkpoint state; /* of this moment */
-    int64_t first;         /* the step that it began or went on after */
+    int64_t first;         /* the step after which it began or was resumed */
     int64_t saved;         /* the step of the last checkpoint, -1: none */
     int32_t *ids;          /* [batch][context] */
 };
@@ -96,7 +96,7 @@ static plsh_status refuse_settings(const plsh_train_run *run, const char *was,
                      found->folder, (int)strcspn(was, " "), was, (int)strcspn(is, " "), is);
 }
 
-/* ---- Going on -------------------------------------------------------------------------------- */
+/* ---- Resuming -------------------------------------------------------------------------------- */
 
 /* *step becomes the first rank's. A rank that does not see that checkpoint refuses it for all. */
 static plsh_status share_checkpoint(const plsh_train_run *run, int64_t *step, char *folder,

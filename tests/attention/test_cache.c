@@ -424,7 +424,8 @@ static void test_memory_stays_bounded(void **state) {
     }
     assert_true(late <= early + early / 4);
     /* Kept: the reach, at most two pages more, and undo. The widest of 20 draws of sigma 16 is at
-     * most about sigma ln(20 * 100) * 2; cuts last anew at every block, so theirs is longer. */
+     * most about sigma ln(20 * 100) * 2; the blocks of cuts end independently of each other, so
+     * their reach is longer. */
     assert_in_range(longest[0], 64, 16 * 16 + 138);
     assert_in_range(longest[1], 64, 16 * 16 + 138);
     assert_in_range(longest[2], 64, 16 * 24 + 138);

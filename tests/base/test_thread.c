@@ -296,14 +296,14 @@ static void touch(void *context, int64_t chunk, int slot) {
     atomic_fetch_add(&times[chunk], 1);
 }
 
-/* The caller goes on when a worker has been held. */
+/* The caller waits until a worker is held. */
 static void touch_and_wait(void *context, int64_t chunk, int slot) {
     touch(context, chunk, slot);
     while (slot == 0 && atomic_load(&held) == 0 && !atomic_load(&held_open)) usleep(100);
 }
 
-/* Wherever a worker stands that has claimed nothing, the job ends without it; a job after it too,
- * and what the worker finds when it goes on is not the first. */
+/* A job ends without a worker that has claimed no chunk, wherever that worker is held. So does the
+ * next job. When the worker continues, it does not see the first job. */
 static void check_held(plsh_thread_event event) {
     enum { CHUNKS = 16 };
     atomic_int first[CHUNKS] = {0}, second[CHUNKS] = {0}, third[CHUNKS] = {0};

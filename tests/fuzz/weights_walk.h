@@ -34,7 +34,7 @@ static inline uint64_t walk_tensors(const plsh_weights *weights, const uint8_t *
     return sum;
 }
 
-/* Parses a copy of the input twice: `walk` has to say the same both times. */
+/* Parses a copy of the input twice: `walk` has to return the same both times. */
 static inline void parse_twice(const uint8_t *data, size_t size,
                                uint64_t (*walk)(const plsh_weights *, const uint8_t *, size_t)) {
     uint8_t *copy = aligned_alloc(8, (size + 8) / 8 * 8);

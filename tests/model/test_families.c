@@ -221,7 +221,7 @@ static void check_greedy(const char *path, const greedy_case *g, const plsh_npy 
         }
         assert_ok(plsh_sampler_choose(&greedy, row, vocabulary, (uint64_t)i, &token, &error));
         assert_int_equal(token, g->made[i]);
-        if (i == g->made_count / 2) { /* a fork goes on where the other was */
+        if (i == g->made_count / 2) { /* a fork continues where the original was */
             assert_ok(plsh_session_fork(session, &fork, &error));
             plsh_session_destroy(session);
             session = fork;

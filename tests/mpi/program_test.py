@@ -74,7 +74,7 @@ def main():
                    "forward,backward", "--methods", "window", "--window", "16", "--sigma", "2", "--threads", "1"])
         for line in json.loads(row.stdout)["rows"]:
             assert 0 <= line["waited"] <= line["seconds"], line
-        # One voice, whoever fails, and nothing is written.
+        # One message, no matter which rank fails, and nothing is written.
         out = Path(folder) / "none.npy"
         done = run([mpirun, "3", plsh_mpi, "attend", "--q", "absent.npy", "--k", "x", "--v", "x", "--out", str(out)], 1)
         assert done.stderr.count("plsh attend: ") == 1 and "absent.npy" in done.stderr, done.stderr

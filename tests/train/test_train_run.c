@@ -1,4 +1,4 @@
-/* train: runs: the steps of a loop by hand, going on, what is refused, steps that are skipped. */
+/* train: runs: the steps of a hand-written loop, resuming, refusals, skipped steps. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,7 +162,7 @@ static void test_same_as_by_hand(void **state) {
     plsh_trainer_destroy(hand);
 }
 
-/* ---- Going on ---- */
+/* ---- Resuming ---- */
 
 static void finish_by_run(plsh_trainer *trainer, const plsh_train_run_options *options,
                           const char *from, const char *expected) {
@@ -449,7 +449,7 @@ static void run_on_rank(const plsh_ranks *ranks, void *context) {
     plsh_trainer_destroy(trainer);
 }
 
-/* All go on from the first rank's checkpoint, and what one of them refuses none of them does. */
+/* All ranks resume from the first rank's checkpoint; if one refuses it, all do. */
 static void test_ranks(void **state) {
     (void)state;
     seen s = {.folder = run_folder("ranks"), .value = {"1", "1"}};

@@ -216,7 +216,7 @@ class _Recorded(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """The gradients, which have no derivative of their own: whoever asks for it is told."""
+    """The gradients. They have no derivative of their own; asking for one is an error."""
 
     @staticmethod
     def forward(ctx: Any, keys: Any, *inputs: Any) -> Any:
@@ -423,7 +423,7 @@ def attention(
     `parameters`, [heads, 2]. `spans` leaves padding out, or packs sequences: see
     :func:`padding_spans` and :func:`segment_spans`.
 
-    Few queries after many keys: "exact" looks at all of k in each call, for the bounds on what it
+    Few queries after many keys: "exact" reads all of k in each call, for the bounds on what it
     leaves out; nothing tells it that k is what it was in the last call (a tensor's version does not
     count what NumPy or `.data` writes). With a `cache` the summaries of the keys are kept: k and v
     are the new tokens alone, and what came before is read as far as it matters; the options are

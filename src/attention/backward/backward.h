@@ -64,7 +64,7 @@ typedef struct plsh_backward_scratch {
 } plsh_backward_scratch;
 
 typedef struct plsh_backward_tile {
-    plsh_tile tile; /* first: walks know no more than that */
+    plsh_tile tile; /* first member: walks get a pointer to it */
     plsh_sampled_buffers sampled;
     plsh_turns *turns;
     plsh_turn turn;

@@ -56,7 +56,7 @@ typedef struct plsh_tile_place {
     int rows, groups;
     plsh_summary summary; /* of its kv head; made for `exact` and certificates only */
     plsh_drop drop;       /* its dropout mask */
-    int dim;              /* of positions that are points and that the head looks at, or 0 */
+    int dim;              /* of positions that are points, if the head uses them; otherwise 0 */
     const float *x, *y;   /* points of its queries, and of the keys of the sequence */
 } plsh_tile_place;
 
