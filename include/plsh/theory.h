@@ -18,7 +18,7 @@
 #ifndef PLSH_THEORY_H
 #define PLSH_THEORY_H
 
-#include "plsh/partition.h"
+#include "plsh/cells.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,6 +156,28 @@ PLSH_API double plsh_max_certain(const plsh_partition *set);
 PLSH_API double plsh_block_tail(double sigma, int64_t s, double size);
 PLSH_API double plsh_block_bound(double sigma, int64_t s, double delta);
 PLSH_API double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta);
+
+/* ---- Points ----------------------------------------------------------------
+ *
+ * The same for points and their cells (plsh/cells.h): L*_ij = k(|x_i - x_j|), M~ the mean of s
+ * masks by scheme hyperplanes. Points without a position have no error and do not count.
+ * Proofs: docs/mathematics.md, "Cells". */
+
+/* Measures the norms; largest_block is the most points of a cell. The matrix is stored: 8 n^2
+ * bytes, at most options->max_bytes. */
+PLSH_API plsh_status plsh_cells_norms(const plsh_partition *set, plsh_point_set points,
+                                      const plsh_norms_options *options, plsh_norms *norms,
+                                      plsh_error *error);
+
+/* The bounds. spectral and spectral_expectation: independent draws of ALiBi without a limit, by
+ * matrix Bennett with the exact variance of a mask and a bound on the largest cell; max:
+ * independent draws; largest_block: any design. They depend on the points: O(n^3) time, for at most
+ * PLSH_CELLS_BOUND_POINTS of them (above that NAN for all but max). threads = 0: all. */
+enum { PLSH_CELLS_BOUND_POINTS = 4096 };
+
+PLSH_API plsh_status plsh_cells_bounds(const plsh_partition *set, plsh_point_set points,
+                                       double delta, int threads, plsh_bounds *bounds,
+                                       plsh_error *error);
 
 /* ---- The output ----------------------------------------------------------- */
 

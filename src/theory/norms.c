@@ -1,4 +1,5 @@
 /* theory: the three quantities of Theorem 2.1, measured. */
+#include "base/memory.h"
 #include "base/status.h"
 #include "theory/operator.h"
 
@@ -19,17 +20,33 @@ plsh_status plsh_set_check(const plsh_partition *set, int64_t n, plsh_error *err
     return PLSH_STATUS_OK;
 }
 
+/* L* - M~. */
+typedef struct difference {
+    plsh_toeplitz toeplitz;
+    plsh_operator *masks;
+    double *scratch; /* n */
+} difference;
+
+static void apply_difference(void *context, const double *x, double *y) {
+    const difference *self = context;
+    plsh_toeplitz_apply(&self->toeplitz, x, y);
+    plsh_operator_apply(self->masks, x, self->scratch);
+    for (int64_t i = 0; i < self->masks->n; i++) y[i] -= self->scratch[i];
+}
+
 static plsh_status solve(const plsh_norms_options *options, plsh_operator *masks, double cost,
                          plsh_norms *norms, plsh_error *error) {
-    plsh_toeplitz toeplitz;
+    difference self = {.masks = masks};
     plsh_status status = plsh_toeplitz_create(&masks->draws->set.decay, masks->n, options->threads,
-                                              &toeplitz, error);
+                                              &self.toeplitz, error);
     if (status) return status;
-    status = plsh_spectral_solve(&toeplitz, masks, cost,
-                                 options->tolerance == 0 ? 1e-6 : options->tolerance,
-                                 options->max_products ? options->max_products : 100000,
-                                 &norms->spectral, &norms->products, error);
-    plsh_toeplitz_destroy(&toeplitz);
+    status = plsh_allocate((void **)&self.scratch, (size_t)masks->n, sizeof(double),
+                           "a product with M~", error);
+    const plsh_symmetric matrix = {masks->n, apply_difference, &self, cost};
+    if (!status)
+        status = plsh_spectral_solve(&matrix, options, &norms->spectral, &norms->products, error);
+    plsh_release(self.scratch);
+    plsh_toeplitz_destroy(&self.toeplitz);
     return status;
 }
 
@@ -50,10 +67,7 @@ static plsh_status measure_spectral(const plsh_draws *draws, int64_t n,
     return status;
 }
 
-static plsh_status check_options(const plsh_partition *set, int64_t n,
-                                 const plsh_norms_options *options, plsh_error *error) {
-    if (n < 1)
-        return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; 1 to 2^31 - 1", (long long)n);
+plsh_status plsh_norms_check_options(const plsh_norms_options *options, plsh_error *error) {
     if (options->tolerance != 0 && !(options->tolerance >= 1e-14 && options->tolerance <= 0.5))
         return plsh_fail(error, PLSH_STATUS_INVALID, "tolerance is %g; 1e-14 to 0.5, or 0 for 1e-6",
                          options->tolerance);
@@ -63,6 +77,15 @@ static plsh_status check_options(const plsh_partition *set, int64_t n,
     if ((int)options->kind < PLSH_OPERATOR_AUTO || options->kind > PLSH_OPERATOR_SPLIT)
         return plsh_fail(error, PLSH_STATUS_INVALID, "operator kind %d is unknown",
                          (int)options->kind);
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status check_options(const plsh_partition *set, int64_t n,
+                                 const plsh_norms_options *options, plsh_error *error) {
+    if (n < 1)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "n is %lld; 1 to 2^31 - 1", (long long)n);
+    plsh_status status = plsh_norms_check_options(options, error);
+    if (status) return status;
     if (options->kind == PLSH_OPERATOR_BANDED && set->samples > INT64_C(1) << 24)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "samples is %lld; a banded operator holds counts up to 2^24",

@@ -96,9 +96,20 @@ plsh_status plsh_counts_scan(const plsh_draws *draws, int64_t n, int threads, co
 
 /* ---- the spectral norm ----------------------------------------------------------------------- */
 
-/* ||L* - M~|| by ARPACK; products is set also on failure. cost is that of a product. */
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *masks, double cost,
-                                double tolerance, int64_t max_products, double *norm,
-                                int64_t *products, plsh_error *error);
+/* A symmetric n x n matrix with zeros on its diagonal, as its product y = A x. */
+typedef struct plsh_symmetric {
+    int64_t n;
+    void (*apply)(void *context, const double *x, double *y);
+    void *context;
+    double cost; /* the time of one product, in units of one entry of a stored band */
+} plsh_symmetric;
+
+/* Its spectral norm by ARPACK; products is set also on failure. tolerance and max_products are
+ * those of the options, which may be 0. */
+plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
+                                double *norm, int64_t *products, plsh_error *error);
+
+/* Checks tolerance, max_products and kind. */
+plsh_status plsh_norms_check_options(const plsh_norms_options *options, plsh_error *error);
 
 #endif

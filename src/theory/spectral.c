@@ -1,5 +1,5 @@
-/* theory: the spectral norm of L* - M~ by ARPACK, which is loaded at the first use: programs that
- * need no spectral norm need neither ARPACK nor its BLAS and Fortran libraries. */
+/* theory: the spectral norm of a symmetric matrix by ARPACK, which is loaded at the first use:
+ * programs that need no spectral norm need neither ARPACK nor its BLAS and Fortran libraries. */
 #include "theory/operator.h"
 
 #include "base/memory.h"
@@ -56,12 +56,11 @@ static plsh_status load_arpack(plsh_error *error) {
 enum { KRYLOV = 32, KRYLOV_DEAR = 16, DEAR_PER_ROW = 32 };
 
 typedef struct solver {
-    const plsh_toeplitz *toeplitz;
-    plsh_operator *masks;
+    const plsh_symmetric *matrix;
     int64_t n, products, max_products;
     int ncv;
     double tolerance;
-    double *residual, *basis, *workd, *workl, *scratch;
+    double *residual, *basis, *workd, *workl;
 } solver;
 
 static plsh_status solver_create(solver *self, plsh_error *error) {
@@ -72,8 +71,7 @@ static plsh_status solver_create(solver *self, plsh_error *error) {
     } parts[] = {{&self->residual, n},
                  {&self->basis, n * ncv},
                  {&self->workd, 3 * n},
-                 {&self->workl, ncv * (ncv + 8)},
-                 {&self->scratch, n}};
+                 {&self->workl, ncv * (ncv + 8)}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         plsh_status status = plsh_allocate((void **)parts[i].array, parts[i].count, sizeof(double),
                                            "the eigenvalue solver", error);
@@ -87,18 +85,14 @@ static void solver_destroy(solver *self) {
     plsh_release(self->basis);
     plsh_release(self->workd);
     plsh_release(self->workl);
-    plsh_release(self->scratch);
 }
 
-/* y = (L* - M~) x */
 static void product(solver *self, const double *x, double *y) {
-    plsh_toeplitz_apply(self->toeplitz, x, y);
-    plsh_operator_apply(self->masks, x, self->scratch);
-    for (int64_t i = 0; i < self->n; i++) y[i] -= self->scratch[i];
+    self->matrix->apply(self->matrix->context, x, y);
     self->products++;
 }
 
-/* Fills in a start vector that depends on n alone. Returns whether L* - M~ maps it to rounding
+/* Fills in a start vector that depends on n alone. Returns whether the matrix maps it to rounding
  * errors: then the matrix is 0 (for small sigma both are the identity). */
 static bool start(solver *self) {
     const plsh_stream stream = {.seed = 0x706c7368, .purpose = 1};
@@ -146,20 +140,18 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *masks, double cost,
-                                double tolerance, int64_t max_products, double *norm,
-                                int64_t *products, plsh_error *error) {
+plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
+                                double *norm, int64_t *products, plsh_error *error) {
+    const int64_t n = matrix->n;
     *norm = 0;
     *products = 0;
-    if (toeplitz->n == 1) return PLSH_STATUS_OK; /* k(0) - 1 */
-    const int64_t n = toeplitz->n;
-    const int vectors = cost > DEAR_PER_ROW * (double)n ? KRYLOV_DEAR : KRYLOV;
-    solver self = {.toeplitz = toeplitz,
-                   .masks = masks,
+    if (n <= 1) return PLSH_STATUS_OK; /* k(0) - 1 */
+    const int vectors = matrix->cost > DEAR_PER_ROW * (double)n ? KRYLOV_DEAR : KRYLOV;
+    solver self = {.matrix = matrix,
                    .n = n,
-                   .max_products = max_products,
+                   .max_products = options->max_products ? options->max_products : 100000,
                    .ncv = n < vectors ? (int)n : vectors,
-                   .tolerance = tolerance};
+                   .tolerance = options->tolerance == 0 ? 1e-6 : options->tolerance};
     plsh_status status = solver_create(&self, error);
     if (!status && start(&self)) {
         pthread_mutex_lock(&solver_lock);
@@ -174,10 +166,9 @@ plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *ma
 
 #else
 
-plsh_status plsh_spectral_solve(const plsh_toeplitz *toeplitz, plsh_operator *masks, double cost,
-                                double tolerance, int64_t max_products, double *norm,
-                                int64_t *products, plsh_error *error) {
-    (void)toeplitz, (void)masks, (void)cost, (void)tolerance, (void)max_products;
+plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
+                                double *norm, int64_t *products, plsh_error *error) {
+    (void)matrix, (void)options;
     *norm = NAN;
     *products = 0;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
