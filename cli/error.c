@@ -82,11 +82,11 @@ typedef struct cell {
 } cell;
 
 typedef struct work {
-    cli_arrays arrays; /* of the layer at hand, where they come from a model */
+    cli_arrays arrays; /* of the current layer, where they come from a model */
 #if PLSH_WITH_LM
     cli_capture capture;
 #endif
-    size_t layers, layer; /* of a model that are measured, and the one at hand; otherwise 1, 0 */
+    size_t layers, layer; /* of a model that are measured, and the current one; otherwise 1, 0 */
     cli_decay_list decays;
     cli_labels labels;
     plsh_head *heads;
@@ -103,7 +103,7 @@ static size_t output_count(const work *w) {
     return (size_t)(a->heads * a->queries * a->value_dim);
 }
 
-/* The number of the layer at hand in the model; -1 for arrays. */
+/* The number of the current layer in the model; -1 for arrays. */
 static int64_t layer_number(const work *w, size_t layer) {
 #if PLSH_WITH_LM
     if (w->capture.count > 0) return w->capture.layers[layer];

@@ -18,8 +18,8 @@ typedef struct cli_output {
  */
 int cli_outputs_open(cli_output *outputs, size_t count);
 
-/* What such a signal does: for a program that ends without one. Files are gone, whatever thread has
- * them. */
+/* Does what such a signal does, for a program that exits without one: removes the temporary files,
+ * also those in use by other threads. */
 void cli_outputs_remove(void);
 
 /* Append an array, or text. */

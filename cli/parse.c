@@ -66,7 +66,7 @@ static bool in_range(const cli_range *range, double x) {
     return range->below ? x < range->most : x <= range->most;
 }
 
-/* "1e18", "2.5e3": in whole numbers, for a double would blur the digits beyond 2^53. */
+/* "1e18", "2.5e3": in whole numbers, because a double is not exact beyond 2^53. */
 static bool parse_scientific(const char *text, long long *out) {
     const char *digit = text + (*text == '-' || *text == '+');
     long long value = 0, exponent = 0;

@@ -12,8 +12,8 @@ void cli_ranks_begin(int *argc, char ***argv);
  * call it. */
 int cli_ranks_watch(double seconds);
 
-/* The end of the program, on every rank: the exit code, that of the first rank that failed. Where a
- * rank fails and others do not learn of it they are ended. */
+/* The end of the program, on every rank: the exit code, that of the first rank that failed. If a
+ * rank fails and the others do not learn of it, they are ended. */
 int cli_ranks_end(int code);
 
 int cli_rank(void); /* 0: the first */

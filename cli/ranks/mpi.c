@@ -16,7 +16,8 @@ enum {
 
 static struct {
     int rank, count;
-    MPI_Comm end; /* where ranks meet at the end, whatever they were doing on others */
+    MPI_Comm
+        end; /* the communicator on which ranks meet at the end, apart from all other messages */
     const plsh_ranks *mesh;
     plsh_mpi_watch *watch;
 } ranks;

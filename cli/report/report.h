@@ -18,7 +18,7 @@ typedef struct cli_report {
     const char *experiments; /* the folder; NULL: there is none */
     bool quick;
     char today[11];
-    const char *section; /* the title of the one at hand */
+    const char *section; /* the title of the current one */
     cli_table *made;     /* the line on stdout: section, source, date */
 } cli_report;
 

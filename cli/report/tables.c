@@ -111,8 +111,8 @@ static double deviation_at(const scores *from, size_t length) {
     return count > 0 ? sqrt(squares / count) : 0;
 }
 
-/* Pairs of methods that the published table tells apart by two deviations of a difference at its
- * shortest length, and how many of them are in the same order here. */
+/* Pairs of methods that differ in the published table by two standard deviations of a difference at
+ * its shortest length, and how many of them are in the same order here. */
 static void compare(cli_report *report, const scores *ours, const scores *theirs) {
     int told = 0, same = 0;
     const double least = 2 * sqrt(2) * deviation_at(theirs, 0);

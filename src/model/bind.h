@@ -9,7 +9,7 @@ typedef struct plsh_binder {
     bool prefixed;
     plsh_error *error;
     plsh_status status; /* the first failure; nothing happens after it */
-    bool in_adapter;    /* the tensor at hand is the adapter's */
+    bool in_adapter;    /* the current tensor is the adapter's */
 } plsh_binder;
 
 /* Memory that the model owns; NULL on failure. */

@@ -13,7 +13,7 @@ typedef struct encoder {
     const plsh_model *model;
     const plsh_encoding *encoding;
     plsh_range own;                    /* the rows of this rank */
-    plsh_sequence_attention attention; /* of the layer at hand */
+    plsh_sequence_attention attention; /* of the current layer */
     int64_t *position;                 /* of each within its sequence */
 } encoder;
 

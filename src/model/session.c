@@ -202,7 +202,7 @@ typedef struct pass {
     int64_t count;
     int64_t each;        /* tokens per session at most */
     plsh_cache **caches; /* [count] and */
-    plsh_tokens *tokens; /* [count], for the layer at hand */
+    plsh_tokens *tokens; /* [count], for the current layer */
 } pass;
 
 static int64_t pass_tokens(const pass *p, int64_t i) {

@@ -54,7 +54,7 @@ struct plsh_mpi_plan {
     plsh_mpi_unit *unit;
     int64_t units;
     plsh_mpi_types types;
-    int64_t *query_offsets, *key_offsets; /* of the extent at hand */
+    int64_t *query_offsets, *key_offsets; /* of the current extent */
     plsh_place *places;
     MPI_Request *requests;
     int request_count, request_room;
@@ -64,7 +64,7 @@ struct plsh_mpi_plan {
     size_t scratch_size;
     char *parts, *sums; /* of calls that are merged: see merge.h; they grow */
     size_t parts_size, sums_size;
-    plsh_mpi_stats *stats; /* of the call at hand */
+    plsh_mpi_stats *stats; /* of the current call */
     plsh_traffic *traffic; /* of all calls, if it is counted */
 };
 

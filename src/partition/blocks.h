@@ -42,7 +42,7 @@ typedef struct plsh_blocks {
     const plsh_draws *draws;
     int64_t end;   /* of the range */
     int64_t chunk; /* rows per step */
-    int64_t row;   /* the chunk at hand: rows row .. row + rows - 1 */
+    int64_t row;   /* the current chunk: rows row .. row + rows - 1 */
     int64_t rows;  /* 0 when the range is exhausted */
     int64_t *next; /* per draw: the edge its next block begins with, relative to the next chunk;
                     * fixed point for grids */

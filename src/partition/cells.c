@@ -144,7 +144,7 @@ static plsh_status tree_make(plsh_point_set points, point_tree *tree, plsh_error
 typedef struct coder {
     const point_tree *tree;
     plsh_planes planes;
-    int32_t *list; /* the hyperplanes; those that meet the node at hand come first */
+    int32_t *list; /* the hyperplanes; those that meet the current node come first */
     int64_t listed;
     double slack; /* more than what rounding does to u.x */
     uint64_t *code;

@@ -18,7 +18,7 @@ typedef struct plsh_diagonals {
     int64_t waiting;     /* the draws 0 .. waiting - 1 are not in A yet */
     int32_t *ends;       /* A(f) at 2 f; at 2 f + 1 what the next diagonal adds to it */
     int32_t *cut;        /* blocks of x positions that n cuts off */
-    /* The diagonal at hand. */
+    /* The current diagonal. */
     int64_t t, count;
     int32_t *entry; /* entry[i] = s M~(begin + i, begin + i + t), 0 <= i < count */
 } plsh_diagonals;

@@ -15,7 +15,7 @@ typedef struct plsh_rows {
     int64_t top;     /* no current block ends later; relative to the chunk */
     int32_t *ending; /* current blocks that end before chunk row i */
     int64_t window;  /* entries of ending */
-    /* The row at hand. */
+    /* The current row. */
     int64_t row, reach; /* 0 beyond reach; the last counts within may be 0 too */
     int32_t *count;     /* count[t] = s M~(row, row + t), 0 <= t < reach; 0 beyond */
 } plsh_rows;

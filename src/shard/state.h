@@ -10,7 +10,7 @@ enum { PLSH_SHARD_SPAN_ROWS = 64 };
 /* Some own queries of one sequence, in rows of the whole. */
 typedef struct plsh_shard_span {
     plsh_range rows, sequence;
-    bool looks_left, looks_right; /* beyond the own rows, for the unit at hand */
+    bool looks_left, looks_right; /* beyond the own rows, for the current unit */
     int64_t outliers; /* a bit for each outlier of the unit that the span may not leave out */
 } plsh_shard_span;
 
@@ -29,7 +29,7 @@ typedef struct plsh_shard_state {
     int64_t tile_rows;
     int64_t *first_tile;   /* of each part, parts + 1 */
     int64_t *tile_begin;   /* the rows of all tiles, and one more */
-    float *before, *after; /* of the kv head at hand: running maxima from the sequence's ends */
+    float *before, *after; /* of the current kv head: running maxima from the sequence's ends */
     plsh_shard_span *span;
     int64_t spans;
     plsh_shard_most *most; /* [heads][spans] */

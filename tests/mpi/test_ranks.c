@@ -21,7 +21,7 @@ enum { SEQUENCES = sizeof packed / sizeof *packed - 1 };
 enum { SINK = 43 }; /* a row that all queries look at; of a tile of two packed sequences */
 
 static int rank, ranks, failures;
-static char where[200]; /* the case at hand */
+static char where[200]; /* the current case */
 static int64_t sent;    /* bytes, by its forward pass */
 
 __attribute__((format(printf, 2, 3))) static bool expect(bool ok, const char *format, ...) {

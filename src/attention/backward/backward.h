@@ -44,7 +44,7 @@ typedef struct plsh_backward_sums {
     double d_decay[2];        /* by a, by b */
 } plsh_backward_sums;
 
-/* The step at hand. */
+/* The current step. */
 typedef struct plsh_backward_step {
     float *p, *ds;                    /* [groups][PLSH_TILE_KEYS][group] */
     uint32_t visited[PLSH_TILE_KEYS]; /* a bit for each group that visited the key */

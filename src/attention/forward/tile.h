@@ -25,7 +25,7 @@ typedef struct plsh_tile plsh_tile;
 /* The functions that a walk calls: those of the forward pass, or of the backward pass. */
 typedef struct plsh_tile_pass {
     void (*begin)(plsh_tile *tile);
-    /* Group g against the keys first .. first + count - 1, all of them in the step at hand. */
+    /* Group g against the keys first .. first + count - 1, all of them in the current step. */
     void (*visit)(plsh_tile *tile, int g, int64_t first, int count);
     /* The same under weights, those of the keys from `first` on. */
     void (*visit_weighted)(plsh_tile *tile, int g, int64_t first, int count,
@@ -77,7 +77,7 @@ typedef struct plsh_tile_sums {
     plsh_stretches stretches; /* of o */
 } plsh_tile_sums;
 
-/* The step at hand: keys first .. first + count - 1 of the sequence. */
+/* The current step: keys first .. first + count - 1 of the sequence. */
 typedef struct plsh_tile_step {
     int64_t first;
     int count;               /* at most PLSH_TILE_KEYS */
@@ -125,7 +125,7 @@ void plsh_tile_reset(plsh_tile *tile);
 /* The sums o are whole: the stretches that are over have been added. */
 void plsh_tile_join(plsh_tile *tile);
 
-/* Keys first .. first + count - 1 of the sequence become the step at hand, count at most
+/* Keys first .. first + count - 1 of the sequence become the current step, count at most
  * PLSH_TILE_KEYS. with_bias fills in the bias of the head's decay, window and causality. */
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
 
@@ -133,7 +133,7 @@ void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias);
  * many rows of K and V before `key`, the first key of this tile. */
 void plsh_tile_prefetch(plsh_tile *tile, int64_t key);
 
-/* One group against some keys of the step at hand. */
+/* One group against some keys of the current step. */
 typedef struct plsh_tile_run {
     int g;
     int64_t first; /* key */
@@ -167,7 +167,7 @@ bool plsh_tile_overflowed(const plsh_tile *tile);
  * of the sums. */
 plsh_matrix plsh_tile_output_of(const plsh_tile *tile);
 
-/* K rows, and V rows, of the keys first .. first + count - 1 of the step at hand. */
+/* K rows, and V rows, of the keys first .. first + count - 1 of the current step. */
 static inline plsh_key_rows plsh_tile_keys(const plsh_tile *tile, int64_t first, int count) {
     const plsh_key_rows k = tile->step.k;
     return (plsh_key_rows){k.row + (first - tile->step.first) * k.stride, k.stride, count, k.dim};

@@ -9,8 +9,8 @@
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The keys that positions begin .. end - 1 may see. Both count from the first key at hand. (Tiles
- * of `fixed` do not cross the edges of its blocks.) */
+/* The keys that positions begin .. end - 1 may see. Both count from the first key of the call.
+ * (Tiles of `fixed` do not cross the edges of its blocks.) */
 static plsh_range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
     const int64_t origin = tile->at.origin;
     const plsh_range keys =
