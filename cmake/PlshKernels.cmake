@@ -14,6 +14,7 @@ set(plsh_flags_avx2 -mavx2 -mfma -mf16c)
 # 16 lanes, each vector two AVX2 registers. Such a vector has no agreed ABI; all is inlined.
 set(plsh_flags_wide ${plsh_flags_avx2} -Wno-psabi)
 set(plsh_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+set(plsh_flags_vnni ${plsh_flags_avx512} -mavx512vnni)
 set(plsh_flags_neon "")
 
 # plsh_select_kernels(VARIABLE files...): keeps what this processor has, and sets the flags. What only
@@ -22,10 +23,10 @@ function(plsh_select_kernels variable)
     set(kept)
     foreach(file IN LISTS ARGN)
         get_filename_component(name ${file} NAME_WE)
-        string(REGEX MATCH "avx512|avx2|wide|neon" isa ${name})
+        string(REGEX MATCH "avx512|avx2|wide|neon|vnni" isa ${name})
         if(isa STREQUAL "neon" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
             continue()
-        elseif(isa MATCHES "avx512|avx2|wide" AND
+        elseif(isa MATCHES "avx512|avx2|wide|vnni" AND
                NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
             continue()
         endif()

@@ -2,7 +2,8 @@
 # test_linear runs those of every instruction set that the machine has.
 if(PLSH_CROSS_COMPILER AND PLSH_CROSS_EMULATOR AND NOT PLSH_SANITIZE)
     set(sources linear/check_linear_kernels.c ../src/linear/kernels/neon.c
-                ../src/linear/kernels/reference.c ../src/linear/types.c ../src/base/status.c
+                ../src/linear/kernels/reference.c ../src/linear/kernels/int8_neon.c
+                ../src/linear/kernels/int8_reference.c ../src/linear/types.c ../src/base/status.c
                 ../src/base/memory.c)
     list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
     file(GLOB headers "${PROJECT_SOURCE_DIR}/src/linear/kernels/*.h"

@@ -148,7 +148,10 @@ int cli_capture_check(void) {
 
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,
                     const cli_common *common, cli_capture *out) {
-    cli_lm lm = {.model = {.model = options->model, .adapter = options->adapter, .chunk = 512},
+    cli_lm lm = {.model = {.model = options->model,
+                           .adapter = options->adapter,
+                           .chunk = 512,
+                           .compute = PLSH_COMPUTE_FLOAT32},
                  .decays = {.decay = "alibi"},
                  .common = *common};
     cli_model model = {0};

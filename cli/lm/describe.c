@@ -222,8 +222,18 @@ static char *recall(const cli_lm *options) {
     return text;
 }
 
+static void describe_compute(cli_model *m) {
+    const long long all = m->facts.matrices, some = m->facts.int8_matrices;
+    snprintf(m->compute, sizeof m->compute, "float32");
+    if (some == all)
+        snprintf(m->compute, sizeof m->compute, "int8 in all %lld matrices", all);
+    else if (some > 0)
+        snprintf(m->compute, sizeof m->compute, "int8 in %lld of %lld matrices", some, all);
+}
+
 int cli_model_describe(const cli_lm *options, cli_model *m) {
     const int64_t layers = m->facts.layers;
+    describe_compute(m);
     char **words = make_words(options, m, false), **own = make_words(options, m, true);
     size_t size;
     FILE *out = NULL;
@@ -246,7 +256,10 @@ int cli_model_describe(const cli_lm *options, cli_model *m) {
 }
 
 void cli_model_announce(const cli_model *m) {
-    cli_note("attention: %s", m->said);
+    if (m->facts.int8_matrices > 0 || cli_option_given("compute"))
+        cli_note("attention: %s; compute: %s", m->said, m->compute);
+    else
+        cli_note("attention: %s", m->said);
     if (is_original(m) && m->facts.slopes_learned && !m->facts.alibi)
         cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
                  "original has none");

@@ -348,6 +348,7 @@ static int save(const settings *given, work *w) {
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "compute", w->model.compute);
     cli_json_text(json, "pooling", plsh_pooling_names()[w->facts.pooling]);
     cli_json_text(json, "prompt", w->facts.prompt);
     cli_json_integer(json, "rows", w->row_count);

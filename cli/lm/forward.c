@@ -209,6 +209,7 @@ static int print_result(const settings *given, const work *w) {
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "compute", w->model.compute);
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "loss", loss);
     cli_json_number(json, "seconds", w->seconds);

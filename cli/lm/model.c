@@ -23,6 +23,12 @@ static const char *const *kv_choices(void) {
     return names;
 }
 
+/* In the order of plsh_compute. */
+static const char *const *compute_choices(void) {
+    static const char *const names[] = {"auto", "float32", "int8", NULL};
+    return names;
+}
+
 const cli_option cli_model_table[CLI_MODEL_COUNT] = {
     {.name = "model",
      .kind = CLI_FILE,
@@ -53,6 +59,14 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .help = "type of keys and values in the cache",
      .fallback = "float32",
      .choices = kv_choices},
+    {.name = "compute",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_model_options, compute),
+     .value = "NAME",
+     .help = "numbers in the products of linear layers; auto: int8 for quantised weights, float32 "
+             "for others",
+     .fallback = "auto",
+     .choices = compute_choices},
 };
 
 const cli_option cli_attention_table[CLI_ATTENTION_COUNT] = {
@@ -219,7 +233,8 @@ int cli_model_open(const cli_lm *options, cli_model *out) {
     if (cli_attention_check(options) != CLI_DONE) return CLI_USAGE;
     plsh_model_options given = {.adapter = options->model.adapter,
                                 .threads = (int)options->common.threads,
-                                .isa = options->common.isa};
+                                .isa = options->common.isa,
+                                .compute = (plsh_compute)options->model.compute};
     if (plsh_model_open(&out->owned, options->model.model, &given, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     out->model = out->owned;

@@ -13,7 +13,7 @@ typedef struct cli_model_options {
                                                 where a command has no such option: original */
     int rope;                                /* 0: keep, 1: drop */
     int64_t samples, chunk;
-    int kv;
+    int kv, compute;
     bool whole; /* texts go through the layers as a whole, as in training, not in chunks */
 } cli_model_options;
 
@@ -26,7 +26,7 @@ typedef struct cli_lm {
     cli_common common;
 } cli_lm;
 
-enum { CLI_MODEL_COUNT = 4, CLI_ATTENTION_COUNT = 3 };
+enum { CLI_MODEL_COUNT = 5, CLI_ATTENTION_COUNT = 3 };
 extern const cli_option cli_model_table[CLI_MODEL_COUNT];
 extern const cli_option cli_attention_table[CLI_ATTENTION_COUNT];
 
@@ -52,8 +52,9 @@ typedef struct cli_model {
     plsh_head *heads;
     plsh_layer_attention *attention; /* one, or one per layer */
     int64_t attention_count;
-    char *said;    /* which attention runs, in words */
-    char *trained; /* which ran while it was trained; NULL: not told */
+    char *said;       /* which attention runs, in words */
+    char compute[64]; /* which numbers its products are made of, in words */
+    char *trained;    /* which ran while it was trained; NULL: not told */
 } cli_model;
 
 /* Refuses options of attention that were given while every layer has its own, which they do not

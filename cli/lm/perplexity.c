@@ -328,6 +328,7 @@ static int print(const settings *given, const cli_model *model, const tables *fr
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", model->said);
+    cli_json_text(json, "compute", model->compute);
     cli_table_json(from->contexts, json, "rows");
     if (given->perplexity.by_position > 0) cli_table_json(from->positions, json, "positions");
     cli_mesh_costs_json(&cost, json);

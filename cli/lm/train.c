@@ -159,6 +159,7 @@ static int open_model(work *w) {
     w->lm.model.model = data->base != NULL ? data->base : w->weights;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
+    w->lm.model.compute = PLSH_COMPUTE_FLOAT32;
     w->lm.model.whole = true;
     int code = cli_train_folder_weights(w->weights, data->out);
     if (code == CLI_DONE) code = check_adapter(w->given);

@@ -11,8 +11,9 @@
  *     plsh_model_close(model);
  *
  * Families: Llama, Mistral, Qwen3; BLOOM, MPT, Falcon with ALiBi; the encoders BERT, JinaBERT
- * v2 and MosaicBERT (DNABERT-2). Weights stay mapped as they are stored; activations are float32. A
- * configuration that asks for something unsupported is refused; the message names the field.
+ * v2 and MosaicBERT (DNABERT-2). Weights stay mapped as they are stored; activations are float32,
+ * quantised for products in int8 (plsh_compute). A configuration that asks for something
+ * unsupported is refused; the message names the field.
  *
  * A model is constant: threads may share it. A session belongs to one thread at a time. Results are
  * the same to the bit for any number of threads. Link libplsh_lm. */
@@ -29,10 +30,27 @@ extern "C" {
 
 typedef struct plsh_model plsh_model;
 
+/* The numbers that the products of linear layers are made of. Sums are float32.
+ *
+ * float32: the reference.
+ * int8: quantised weights (Q8_0 and coarser) as stored, against activations that are quantised to
+ *     int8 with a scale per block of 32; the products of a block are added exactly, in int32. An
+ *     activation x is off by at most max |x| of its block / 254. The bits of a result are the same
+ *     for any number of threads and for all instruction sets. Other weights, adapters and attention
+ *     stay in float32. A model without quantised weights is refused.
+ * auto: int8 for quantised weights, float32 for others: no type of quantised weights is finer than
+ *     int8 with a scale per block of 32. */
+typedef enum plsh_compute {
+    PLSH_COMPUTE_AUTO,
+    PLSH_COMPUTE_FLOAT32,
+    PLSH_COMPUTE_INT8
+} plsh_compute;
+
 typedef struct plsh_model_options {
     const char *adapter; /* a folder with a PEFT adapter, or NULL */
     int threads;         /* 0 = all */
     const char *isa;     /* NULL: PLSH_ISA, else the best there is */
+    plsh_compute compute;
 } plsh_model_options;
 
 /* A folder (config.json and safetensors) or a .gguf file. options may be NULL. */
@@ -50,7 +68,9 @@ typedef struct plsh_model_facts {
     int64_t labels;      /* of an encoder with a classifier: plsh_model_classify; 0: none */
     bool slopes_learned; /* by training: slopes.npy lies beside the weights or the adapter */
     int64_t parameters;
-    size_t bytes; /* of the weights as stored */
+    size_t bytes;          /* of the weights as stored */
+    int64_t matrices;      /* of linear layers, with the head */
+    int64_t int8_matrices; /* those whose products are in int8; the others are in float32 */
 } plsh_model_facts;
 
 PLSH_API plsh_model_facts plsh_model_describe(const plsh_model *model);

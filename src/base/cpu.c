@@ -26,6 +26,7 @@ static unsigned machine_features(void) {
     if (__builtin_cpu_supports("avx512bw")) has |= PLSH_CPU_AVX512BW;
     if (__builtin_cpu_supports("avx512dq")) has |= PLSH_CPU_AVX512DQ;
     if (__builtin_cpu_supports("avx512vl")) has |= PLSH_CPU_AVX512VL;
+    if (__builtin_cpu_supports("avx512vnni")) has |= PLSH_CPU_AVX512VNNI;
 #elif defined(__aarch64__)
     has = PLSH_CPU_NEON; /* part of the architecture */
 #endif
@@ -35,8 +36,8 @@ static unsigned machine_features(void) {
 #ifdef PLSH_TESTING
 /* The features that PLSH_TEST_CPU_OFF names. */
 static unsigned features_off(void) {
-    static const char *const names[] = {"f16c",     "fma",      "avx2",     "avx512f",
-                                        "avx512bw", "avx512dq", "avx512vl", "neon"};
+    static const char *const names[] = {"f16c",     "fma",      "avx2", "avx512f",   "avx512bw",
+                                        "avx512dq", "avx512vl", "neon", "avx512vnni"};
     const char *at = getenv("PLSH_TEST_CPU_OFF");
     unsigned off = 0;
     while (at && *at) {

@@ -17,7 +17,8 @@ typedef enum plsh_cpu_feature {
     PLSH_CPU_AVX512BW = 1 << 4,
     PLSH_CPU_AVX512DQ = 1 << 5,
     PLSH_CPU_AVX512VL = 1 << 6,
-    PLSH_CPU_NEON = 1 << 7
+    PLSH_CPU_NEON = 1 << 7,
+    PLSH_CPU_AVX512VNNI = 1 << 8
 } plsh_cpu_feature;
 
 /* Those of this machine. In the tests' build without those that PLSH_TEST_CPU_OFF names, as in

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
-#include "linear/kernels/kernels.h"
+#include "linear/kernels/int8.h"
 #include "linear/linear.h"
 
 plsh_status plsh_linear_kernels_choose(const plsh_linear_kernels **out, const char *isa,
@@ -25,5 +25,21 @@ plsh_status plsh_linear_kernels_choose(const plsh_linear_kernels **out, const ch
     size_t last = sizeof tables / sizeof *tables - 1, i = 0;
     while (i < last && strcmp(tables[i]->name, name) != 0) i++;
     *out = tables[i];
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_int8_kernels_choose(const plsh_int8_kernels **out, const char *isa,
+                                     plsh_error *error) {
+    const char *name;
+    plsh_status status = plsh_cpu_choose(&name, isa, error);
+    if (status != PLSH_STATUS_OK) return status;
+    *out = &plsh_int8_reference;
+#if defined(__x86_64__)
+    const bool vnni = (plsh_cpu_features() & PLSH_CPU_AVX512VNNI) != 0;
+    if (strcmp(name, "reference") != 0) *out = &plsh_int8_avx2;
+    if (strcmp(name, "avx512") == 0 && vnni) *out = &plsh_int8_vnni;
+#elif defined(__aarch64__)
+    if (strcmp(name, "neon") == 0) *out = &plsh_int8_neon;
+#endif
     return PLSH_STATUS_OK;
 }

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "linear/kernels/kernels.h"
+#include "linear/int8.h"
 #include "linear/types.h"
 
 enum {
@@ -27,20 +27,25 @@ enum {
     WIDENED = 256, /* the most values of a row that are dequantised at a time */
     DOT_RUN = 32,  /* rows of W that a thread takes at a time */
     MOST_LAYERS = 8, /* of forward_many in one go */
+    ROWS_LEAST = 8,  /* of x in int8 that have to fit, or else the product is in float32 */
+    ROWS_BYTES = 1 << 22, /* of x in int8: 1,680 rows of 1,536 values; more go in parts */
 };
 
 _Static_assert(PLSH_LINEAR_FEW_ROWS == (int)PLSH_LINEAR_FEW, "one number");
+_Static_assert(DEPTH == (int)PLSH_INT8_DEPTH, "panels of one depth");
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 typedef struct thread_memory {
     float *panels;  /* [TILE / width][DEPTH][width] */
     float *widened; /* [PLSH_LINEAR_GROUP][WIDENED], or [TILE] */
+    plsh_int8_panels int8;
 } thread_memory;
 
 static thread_memory carve(plsh_arena *arena) {
     return (thread_memory){plsh_arena_floats(arena, (size_t)TILE * DEPTH),
-                           plsh_arena_floats(arena, (size_t)PLSH_LINEAR_GROUP * WIDENED)};
+                           plsh_arena_floats(arena, (size_t)PLSH_LINEAR_GROUP * WIDENED),
+                           plsh_int8_panels_take(arena, TILE)};
 }
 
 /* Bytes of one thread's memory. */
@@ -50,11 +55,17 @@ static size_t thread_bytes(void) {
     return measured.used;
 }
 
-size_t plsh_linear_workspace(int threads) { return (size_t)threads * thread_bytes(); }
+/* That of each thread, then the rows of x in int8. */
+size_t plsh_linear_workspace(int threads) { return (size_t)threads * thread_bytes() + ROWS_BYTES; }
 
 static thread_memory memory_of(const plsh_linear_engine *engine, int thread) {
     plsh_arena arena = {.memory = (char *)engine->workspace + (size_t)thread * thread_bytes()};
     return carve(&arena);
+}
+
+static plsh_int8_rows int8_rows(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
+    char *memory = (char *)engine->workspace + (size_t)engine->threads * thread_bytes();
+    return plsh_int8_rows_take(&(plsh_arena){.memory = memory}, rows, in);
 }
 
 /* ---- Layers --------------------------------------------------------------------------------- */
@@ -73,14 +84,10 @@ plsh_status plsh_linear_make(plsh_linear *layer, const plsh_tensor *weight, cons
     return PLSH_STATUS_OK;
 }
 
-static size_t bytes_of(plsh_weight_type type, int64_t count) {
-    const plsh_weight_kind *kind = &plsh_weight_kinds[type];
-    return (size_t)(count / kind->block) * (size_t)kind->bytes;
-}
-
 plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t count) {
     plsh_linear slice = *layer;
-    slice.weight = (const char *)layer->weight + (size_t)first * bytes_of(layer->type, layer->in);
+    slice.weight =
+        (const char *)layer->weight + (size_t)first * plsh_weight_bytes_of(layer->type, layer->in);
     if (slice.bias) slice.bias += first;
     slice.out = count;
     return slice;
@@ -90,6 +97,8 @@ plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t c
 
 typedef struct product {
     const plsh_linear_kernels *kernels;
+    const plsh_int8_kernels *int8; /* NULL: in float32 */
+    plsh_int8_rows a_int8;         /* a */
     plsh_const_matrix a;
     bool a_turned; /* a[m][k] is a.data[k * stride + m] */
     /* Puts b[k .. k + depth)[n .. n + columns) into panels. */
@@ -115,14 +124,14 @@ static void pack_turned(const product *p, thread_memory memory, int64_t k, int d
     const plsh_linear_kernels *kernels = p->kernels;
     const plsh_linear *layer = p->layer;
     const int width = kernels->width;
-    const size_t row_bytes = bytes_of(layer->type, layer->in);
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
     const int step = plsh_weight_kinds[layer->type].block == 256 ? 256 : 64;
     for (int c = 0; c < columns; c += width) {
         const int have = columns - c < width ? columns - c : width;
         const char *rows = (const char *)layer->weight + (size_t)(n + c) * row_bytes;
         for (int from = 0; from < depth; from += step) {
             const int count = depth - from < step ? depth - from : step;
-            const char *first = rows + bytes_of(layer->type, k + from);
+            const char *first = rows + plsh_weight_bytes_of(layer->type, k + from);
             for (int r = 0; r < have; r++)
                 kernels->widen[layer->type](first + (size_t)r * row_bytes,
                                             memory.widened + r * step, count);
@@ -145,10 +154,11 @@ static void pack_row(thread_memory memory, int width, const float *row, int k, i
 static void pack_straight(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
                           int columns) {
     const plsh_linear *layer = p->layer;
-    const size_t row_bytes = bytes_of(layer->type, layer->in);
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
     for (int i = 0; i < depth; i++) {
         const char *row = (const char *)layer->weight + (size_t)(k + i) * row_bytes;
-        p->kernels->widen[layer->type](row + bytes_of(layer->type, n), memory.widened, columns);
+        p->kernels->widen[layer->type](row + plsh_weight_bytes_of(layer->type, n), memory.widened,
+                                       columns);
         pack_row(memory, p->kernels->width, memory.widened, i, columns);
     }
 }
@@ -186,6 +196,41 @@ static void multiply_panels(const product *p, thread_memory memory, int64_t k, i
     }
 }
 
+/* W in int8. */
+static void pack_int8(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
+                      int columns) {
+    plsh_int8_pack(p->int8, p->layer, &memory.int8, k, depth, n, columns);
+}
+
+static void multiply_int8(const product *p, thread_memory memory, int64_t k, int depth, int64_t m,
+                          int64_t rows, int64_t n, int columns) {
+    const int width = p->int8->plain->width;
+    for (int c = 0; c < columns; c += width) {
+        float *y = p->y.data + m * p->y.stride + n + c;
+        const ptrdiff_t at = (ptrdiff_t)c * DEPTH;
+        plsh_int8_product block = {
+            .x = p->a_int8,
+            .first = m,
+            .rows = rows,
+            .k = k,
+            .depth = depth,
+            .panel = memory.int8.bytes + at,
+            .scale = memory.int8.scale + at / 16,
+            .offset = memory.int8.offset + at / 32,
+            .columns = columns - c < width ? columns - c : width,
+            .y = y,
+            .y_stride = p->y.stride,
+        };
+        if (k > 0 || p->add) {
+            block.start = y;
+            block.start_stride = p->y.stride;
+        } else if (p->bias) {
+            block.start = p->bias + n + c;
+        }
+        p->int8->multiply[p->layer->type](&block);
+    }
+}
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void run_tile(const product *p, thread_memory memory, int64_t tile) {
@@ -196,8 +241,13 @@ static void run_tile(const product *p, thread_memory memory, int64_t tile) {
     for (int64_t k = 0; k == 0 || k < p->depth; k += DEPTH) {
         const int depth = (int)least(DEPTH, p->depth - k);
         p->pack(p, memory, k, depth, n, columns);
-        for (int64_t m = top; m < end; m += ROW_BLOCK)
-            multiply_panels(p, memory, k, depth, m, least(ROW_BLOCK, end - m), n, columns);
+        for (int64_t m = top; m < end; m += ROW_BLOCK) {
+            const int64_t rows = least(ROW_BLOCK, end - m);
+            if (p->int8)
+                multiply_int8(p, memory, k, depth, m, rows, n, columns);
+            else
+                multiply_panels(p, memory, k, depth, m, rows, n, columns);
+        }
     }
 }
 
@@ -264,8 +314,41 @@ typedef struct few_rows {
     const float *sums;
     int64_t rows;
     plsh_const_matrix x;
+    plsh_int8_rows x_int8; /* where a layer is computed in int8 */
     bool add;
 } few_rows;
+
+bool plsh_linear_in_int8(const plsh_linear *layer) {
+    return layer->type > PLSH_WEIGHT_BF16 &&
+           plsh_int8_rows_fit(ROWS_BYTES, layer->in) >= ROWS_LEAST;
+}
+
+static bool is_int8(const plsh_linear_engine *engine, const plsh_linear *layer) {
+    return engine->int8 && plsh_linear_in_int8(layer);
+}
+
+/* Run number `run` of layer number i, in int8. */
+static void run_int8_dots(const few_rows *few, int i, int64_t run) {
+    const plsh_linear *layer = &few->layers[i];
+    const plsh_matrix y = few->y[i];
+    const int64_t first = run * DOT_RUN;
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
+    float *to = y.data + first;
+    plsh_int8_dot dot = {
+        .weight = (const char *)layer->weight + (size_t)first * row_bytes,
+        .row_bytes = row_bytes,
+        .outs = least(DOT_RUN, layer->out - first),
+        .x = few->x_int8,
+        .rows = (int)few->rows,
+        .start = few->add      ? to
+                 : layer->bias ? layer->bias + first
+                               : NULL,
+        .start_stride = few->add ? y.stride : 0,
+        .y = to,
+        .y_stride = y.stride,
+    };
+    few->engine->int8->dot[layer->type](&dot);
+}
 
 /* Run number `run` of layer number i. */
 static void run_dots(const few_rows *few, int i, int64_t run) {
@@ -273,7 +356,7 @@ static void run_dots(const few_rows *few, int i, int64_t run) {
     const plsh_matrix y = few->y[i];
     const bool add = few->add;
     const int64_t first = run * DOT_RUN;
-    const size_t row_bytes = bytes_of(layer->type, layer->in);
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
     float *to = y.data + first;
     plsh_linear_dot dot = {
         .weight = (const char *)layer->weight + (size_t)first * row_bytes,
@@ -304,8 +387,17 @@ static void run_runs(void *context, int64_t first, int64_t end, int slot) {
     (void)slot;
     for (int64_t left = end - first; left > 0; left--, run++) {
         for (; run >= runs_of(&few->layers[i]); i++) run -= runs_of(&few->layers[i]);
-        run_dots(few, i, run);
+        if (is_int8(few->engine, &few->layers[i]))
+            run_int8_dots(few, i, run);
+        else
+            run_dots(few, i, run);
     }
+}
+
+static int count_int8(const plsh_linear_engine *engine, const plsh_linear *layers, int count) {
+    int found = 0;
+    for (int i = 0; i < count; i++) found += is_int8(engine, &layers[i]);
+    return found;
 }
 
 static void forward_few(const plsh_linear_engine *engine, const plsh_linear *layers,
@@ -314,8 +406,13 @@ static void forward_few(const plsh_linear_engine *engine, const plsh_linear *lay
     int64_t total = 0;
     for (int i = 0; i < count; i++) total += runs_of(&layers[i]);
     float *sums = engine->workspace;
-    sum_groups(sums, rows, layers[0].in, x);
-    few_rows few = {engine, layers, y, sums, rows, x, add};
+    const int in_int8 = count_int8(engine, layers, count);
+    few_rows few = {engine, layers, y, sums, rows, x, {0}, add};
+    if (in_int8 < count) sum_groups(sums, rows, layers[0].in, x);
+    if (in_int8 > 0) {
+        few.x_int8 = int8_rows(engine, rows, layers[0].in);
+        plsh_int8_quantise(&few.x_int8, rows, x, engine->threads);
+    }
     plsh_thread_rows(engine->threads, total, 1, run_runs, &few);
 }
 
@@ -324,8 +421,9 @@ static void forward_few(const plsh_linear_engine *engine, const plsh_linear *lay
 static product forward_product(const plsh_linear_engine *engine, const plsh_linear *layer,
                                int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add) {
     product p = {.kernels = engine->kernels,
+                 .int8 = is_int8(engine, layer) ? engine->int8 : NULL,
                  .a = x,
-                 .pack = pack_turned,
+                 .pack = is_int8(engine, layer) ? pack_int8 : pack_turned,
                  .layer = layer,
                  .y = y,
                  .bias = layer->bias,
@@ -335,6 +433,37 @@ static product forward_product(const plsh_linear_engine *engine, const plsh_line
                  .depth = layer->in};
     cut(&p, engine->threads, PLSH_LINEAR_GROUP);
     return p;
+}
+
+static plsh_const_matrix rows_from(plsh_const_matrix x, int64_t first) {
+    return (plsh_const_matrix){x.data + first * x.stride, x.stride};
+}
+
+/* Layers of one input and many rows. Where some are in int8, as many rows at a time as fit there.
+ */
+static void forward_products(const plsh_linear_engine *engine, const plsh_linear *layers,
+                             const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x,
+                             bool add) {
+    const int64_t in = layers[0].in;
+    const bool any = count_int8(engine, layers, count) > 0;
+    const int64_t fit = any ? plsh_int8_rows_fit(ROWS_BYTES, in) : rows;
+    const int64_t step = any && fit > ROW_BLOCK ? fit / ROW_BLOCK * ROW_BLOCK : fit;
+    for (int64_t first = 0; first < rows; first += step) {
+        const int64_t some = least(step, rows - first);
+        product products[MOST_LAYERS];
+        const plsh_const_matrix from = rows_from(x, first);
+        plsh_int8_rows quantised = {0};
+        if (any) {
+            quantised = int8_rows(engine, some, in);
+            plsh_int8_quantise(&quantised, some, from, engine->threads);
+        }
+        for (int i = 0; i < count; i++) {
+            const plsh_matrix to = {y[i].data + first * y[i].stride, y[i].stride};
+            products[i] = forward_product(engine, &layers[i], some, from, to, add);
+            products[i].a_int8 = quantised;
+        }
+        run_products(engine, products, count);
+    }
 }
 
 /* The sums of the groups of x have to fit into the memory of one thread, for as many rows as are
@@ -353,10 +482,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
             forward_few(engine, layers + from, y + from, some, rows, x, false);
             continue;
         }
-        product products[MOST_LAYERS];
-        for (int i = 0; i < some; i++)
-            products[i] = forward_product(engine, &layers[from + i], rows, x, y[from + i], false);
-        run_products(engine, products, some);
+        forward_products(engine, layers + from, y + from, some, rows, x, false);
     }
 }
 
@@ -367,8 +493,7 @@ void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *la
         forward_few(engine, layer, &y, 1, rows, x, add);
         return;
     }
-    product p = forward_product(engine, layer, rows, x, y, add);
-    run_products(engine, &p, 1);
+    forward_products(engine, layer, &y, 1, rows, x, add);
 }
 
 void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_linear *layer,

@@ -4,10 +4,12 @@
  *     dx[rows][in] = dy[rows][out] W
  *     dW[out][in] += dy[rows][out]^T x[rows][in]     dW float32
  *
- * Activations are float32. Few rows (up to PLSH_LINEAR_FEW): dot products on the stored type, exact
- * to rounding, W read once. More rows: panels of W are dequantised to float32 in a tile that stays
- * in cache. The bits of a result depend on the instruction set, never on the number of threads;
- * those of few rows are the same in any batch of few rows. */
+ * Activations are float32; an engine with int8 quantises them for the forward products of q types
+ * (linear/int8.h), where the bits are also the same for all instruction sets. Few rows (up to
+ * PLSH_LINEAR_FEW): dot products on the stored type, exact to rounding, W read once. More rows:
+ * panels of W are dequantised to float32 in a tile that stays in cache. The bits of a result depend
+ * on the instruction set, never on the number of threads; those of few rows are the same in any
+ * batch of few rows. */
 #ifndef PLSH_LINEAR_LINEAR_H
 #define PLSH_LINEAR_LINEAR_H
 
@@ -25,6 +27,7 @@ typedef struct plsh_linear {
  * PLSH_ALIGNMENT boundary; it may be shared by all layers, one call at a time. */
 typedef struct plsh_linear_engine {
     const struct plsh_linear_kernels *kernels;
+    const struct plsh_int8_kernels *int8; /* NULL: all products in float32 */
     int threads;
     void *workspace;
 } plsh_linear_engine;
@@ -32,6 +35,10 @@ typedef struct plsh_linear_engine {
 /* The kernels of an instruction set by name; NULL: PLSH_ISA, or else the best. */
 plsh_status plsh_linear_kernels_choose(const struct plsh_linear_kernels **out, const char *isa,
                                        plsh_error *error);
+
+/* Those of products in int8: of this instruction set, with VNNI where the machine has it. */
+plsh_status plsh_int8_kernels_choose(const struct plsh_int8_kernels **out, const char *isa,
+                                     plsh_error *error);
 
 size_t plsh_linear_workspace(int threads);
 
@@ -41,6 +48,9 @@ plsh_status plsh_linear_make(plsh_linear *layer, const plsh_tensor *weight, cons
 
 /* The layer of `count` outputs from `first` on: a part of a fused one. */
 plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t count);
+
+/* Is the forward product of this layer in int8, in an engine that has int8? */
+bool plsh_linear_in_int8(const plsh_linear *layer);
 
 /* y = x W^T + bias, or with `add` y += x W^T (and no bias). */
 void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,

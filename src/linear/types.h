@@ -20,6 +20,25 @@ typedef struct plsh_weight_kind {
 
 extern const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES];
 
+/* Bytes of a block: a constant where `type` is one. */
+static inline int plsh_weight_block_bytes(const plsh_weight_type type) {
+    return type == PLSH_WEIGHT_Q8_0   ? 34
+           : type == PLSH_WEIGHT_Q4_0 ? 18
+           : type == PLSH_WEIGHT_Q4_1 ? 20
+           : type == PLSH_WEIGHT_Q5_0 ? 22
+           : type == PLSH_WEIGHT_Q5_1 ? 24
+           : type == PLSH_WEIGHT_Q4_K ? 144
+           : type == PLSH_WEIGHT_Q5_K ? 176
+           : type == PLSH_WEIGHT_Q6_K ? 210
+                                      : plsh_weight_kinds[type].bytes;
+}
+
+/* Bytes of `count` values, a whole number of blocks. */
+static inline size_t plsh_weight_bytes_of(plsh_weight_type type, int64_t count) {
+    const plsh_weight_kind *kind = &plsh_weight_kinds[type];
+    return (size_t)(count / kind->block) * (size_t)kind->bytes;
+}
+
 /* By their names in files; false: there is no such type. */
 bool plsh_weight_type_of_gguf(uint32_t number, plsh_weight_type *type);
 

@@ -417,6 +417,41 @@ static plsh_status read_config(plsh_model *model, plsh_error *error) {
     return status;
 }
 
+static void count_matrix(plsh_model_facts *facts, const plsh_model *model,
+                         const plsh_model_linear *linear) {
+    facts->matrices++;
+    if (model->int8 && plsh_linear_in_int8(&linear->base)) facts->int8_matrices++;
+}
+
+static void count_matrices(plsh_model_facts *facts, const plsh_model *model) {
+    for (int64_t l = 0; l < model->config.layers; l++) {
+        const plsh_layer *layer = &model->layer[l];
+        for (int i = 0; i < layer->qkv_count; i++) count_matrix(facts, model, &layer->qkv[i]);
+        for (int i = 0; i < layer->up_count; i++) count_matrix(facts, model, &layer->up[i]);
+        count_matrix(facts, model, &layer->attention_out);
+        count_matrix(facts, model, &layer->down);
+    }
+    if (model->config.family->causal) count_matrix(facts, model, &model->head);
+}
+
+static plsh_status choose_compute(plsh_model *model, const plsh_model_options *options,
+                                  plsh_error *error) {
+    if (options->compute == PLSH_COMPUTE_FLOAT32) return PLSH_STATUS_OK;
+    if (options->compute != PLSH_COMPUTE_AUTO && options->compute != PLSH_COMPUTE_INT8)
+        return plsh_fail(error, PLSH_STATUS_INVALID, "compute is %d; it must be a plsh_compute",
+                         (int)options->compute);
+    plsh_status status = plsh_int8_kernels_choose(&model->int8, options->isa, error);
+    plsh_model_facts facts = {0};
+    if (!status) count_matrices(&facts, model);
+    if (!status && options->compute == PLSH_COMPUTE_INT8 && facts.int8_matrices == 0)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: compute int8 needs quantised weights (q8_0, q4_0, ..); its linear "
+                         "layers are of type %s: compute float32 or auto",
+                         plsh_weights_path(model->weights),
+                         plsh_weight_type_name(model->layer[0].attention_out.base.type));
+    return status;
+}
+
 static plsh_status build(plsh_model *model, const char *path, const plsh_model_options *options,
                          plsh_error *error) {
     plsh_status status = plsh_weights_open(&model->weights, path, error);
@@ -435,6 +470,7 @@ static plsh_status build(plsh_model *model, const char *path, const plsh_model_o
     }
     if (!status) status = plsh_slopes_make(model, options->adapter, error);
     if (!status) status = bind(model, error);
+    if (!status) status = choose_compute(model, options, error);
     return status;
 }
 
@@ -494,6 +530,7 @@ plsh_model_facts plsh_model_describe(const plsh_model *model) {
         const plsh_tensor *tensor = plsh_weights_at(model->weights, i);
         facts.parameters += plsh_tensor_rows(tensor) * plsh_tensor_columns(tensor);
     }
+    count_matrices(&facts, model);
     return facts;
 }
 

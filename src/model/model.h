@@ -40,7 +40,8 @@ struct plsh_model {
     plsh_weights *weights; /* NULL where they are in memory */
     plsh_adapter *adapter;
     const struct plsh_linear_kernels *kernels;
-    char *isa; /* NULL: not asked for */
+    const struct plsh_int8_kernels *int8; /* NULL: products in float32 */
+    char *isa;                            /* NULL: not asked for */
     int threads;
     const plsh_tensor *tokens; /* embeddings */
     const plsh_tensor *positions;

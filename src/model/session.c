@@ -109,7 +109,8 @@ static plsh_status begin(plsh_session **out, const plsh_model *model,
     session->chunk = options->chunk ? options->chunk : DEFAULT_CHUNK;
     session->undo = options->undo;
     session->tap = options->tap;
-    session->engine = (plsh_linear_engine){.kernels = model->kernels, .threads = model->threads};
+    session->engine = (plsh_linear_engine){
+        .kernels = model->kernels, .int8 = model->int8, .threads = model->threads};
     status = plsh_allocate((void **)&session->cache, (size_t)model->config.layers,
                            sizeof(plsh_cache *), "caches", error);
     if (!status) status = copy_attention(session, options, error);

@@ -223,8 +223,10 @@ static plsh_status check_dropout(const plsh_model_config *c, const plsh_train_op
 
 static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_options *options,
                          plsh_error *error) {
-    plsh_model_options open = {
-        .adapter = options->adapter, .threads = options->threads, .isa = options->isa};
+    plsh_model_options open = {.adapter = options->adapter,
+                               .threads = options->threads,
+                               .isa = options->isa,
+                               .compute = PLSH_COMPUTE_FLOAT32};
     plsh_status status = check_options(options, error);
     if (!status) status = plsh_model_open(&t->model, path, &open, error);
     if (status) return status;

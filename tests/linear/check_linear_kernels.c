@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "linear/kernels/kernels.h"
+#include "linear/kernels/int8.h"
 #include "linear/types.h"
 
 #if defined(__aarch64__)
 static const plsh_linear_kernels *const tested = &plsh_linear_neon;
+static const plsh_int8_kernels *const tested_int8 = &plsh_int8_neon;
 #else
 static const plsh_linear_kernels *const tested = &plsh_linear_reference;
+static const plsh_int8_kernels *const tested_int8 = &plsh_int8_reference;
 #endif
 static const plsh_linear_kernels *const plain = &plsh_linear_reference;
 
@@ -119,8 +121,85 @@ static void check_multiply(bool turned, int columns) {
     compare(turned ? "multiply turned" : "multiply", 0, y, z, ROWS * columns, 1e-4);
 }
 
+/* ---- Products in int8: the same bits ---- */
+
+static int8_t int8_p[ROWS * IN];
+static float int8_scale[ROWS * IN / 32], int8_sum[ROWS * IN / 32];
+static int32_t int8_whole[ROWS * IN / 32], int8_half[ROWS * IN / 16];
+
+static plsh_int8_rows int8_rows(void) {
+    for (int i = 0; i < ROWS * IN; i++) int8_p[i] = (int8_t)((int)(next_bits() % 255) - 127);
+    for (int i = 0; i < ROWS * IN / 32; i++) {
+        int sum = 0;
+        for (int j = 0; j < 32; j++) {
+            sum += int8_p[32 * i + j];
+            if (j % 16 == 0) int8_half[2 * i + j / 16] = 0;
+            int8_half[2 * i + j / 16] -= int8_p[32 * i + j];
+        }
+        int8_whole[i] = -sum;
+        int8_scale[i] = next_value();
+        int8_sum[i] = int8_scale[i] * (float)sum;
+    }
+    return (plsh_int8_rows){IN, int8_p, int8_scale, int8_sum, int8_whole, int8_half};
+}
+
+/* One panel of `columns` outputs, in the kernels' own layout. */
+static void int8_product(const plsh_int8_kernels *kernels, int type, const uint8_t *rows,
+                         size_t row_bytes, const plsh_int8_rows *x, int columns, float *y) {
+    static float panel[WIDTH_MOST * IN / 4], scale[WIDTH_MOST * IN / 16];
+    static float bytes[WIDTH_MOST * IN / 4], scales[WIDTH_MOST * IN / 16];
+    static float offset[WIDTH_MOST * IN / 32], offsets[WIDTH_MOST * IN / 32];
+    const int width = kernels->plain->width, groups = IN / 32;
+    for (int first = 0; first < columns; first += width) {
+        const int some = columns - first < width ? columns - first : width;
+        for (int r = 0; r < some; r++)
+            kernels->unpack[type](rows + (size_t)(first + r) * row_bytes,
+                                  (uint8_t *)(bytes + r * IN / 4), scales + r * 2 * groups,
+                                  offsets + r * groups, IN);
+        kernels->plain->transpose(panel, bytes, IN / 4, some, IN / 4);
+        kernels->plain->transpose(scale, scales, 2 * groups, some, 2 * groups);
+        kernels->plain->transpose(offset, offsets, groups, some, groups);
+        const plsh_int8_product p = {.x = *x,
+                                     .rows = ROWS,
+                                     .depth = IN,
+                                     .panel = (const uint8_t *)panel,
+                                     .scale = scale,
+                                     .offset = offset,
+                                     .columns = some,
+                                     .y = y + first,
+                                     .y_stride = columns};
+        kernels->multiply[type](&p);
+    }
+}
+
+static void check_int8(int type) {
+    const plsh_weight_kind *kind = &plsh_weight_kinds[type];
+    const size_t row_bytes = (size_t)(IN / kind->block) * (size_t)kind->bytes;
+    static uint8_t bytes[WIDTH_MOST * IN * 2];
+    static float y[ROWS * WIDTH_MOST], z[ROWS * WIDTH_MOST];
+    fill_blocks(type, bytes, WIDTH_MOST * row_bytes);
+    const plsh_int8_rows x = int8_rows();
+    for (int columns = 1; columns <= tested_int8->plain->width; columns += 5) {
+        int8_product(tested_int8, type, bytes, row_bytes, &x, columns, y);
+        int8_product(&plsh_int8_reference, type, bytes, row_bytes, &x, columns, z);
+        compare("int8 multiply", type, y, z, ROWS * columns, 0.0);
+    }
+    plsh_int8_dot dot = {.weight = bytes,
+                         .row_bytes = row_bytes,
+                         .outs = OUTS,
+                         .x = x,
+                         .rows = 3,
+                         .y = y,
+                         .y_stride = OUTS};
+    tested_int8->dot[type](&dot);
+    dot.y = z;
+    plsh_int8_reference.dot[type](&dot);
+    compare("int8 dot", type, y, z, 3 * OUTS, 0.0);
+}
+
 int main(void) {
     for (int type = 0; type < PLSH_WEIGHT_COMPUTED; type++) check_type(type);
+    for (int type = PLSH_WEIGHT_Q8_0; type < PLSH_WEIGHT_COMPUTED; type++) check_int8(type);
     for (int columns = 1; columns <= tested->width; columns++) {
         check_multiply(false, columns);
         check_multiply(true, columns);

@@ -27,10 +27,12 @@ static plsh_npy array_of(const char *format, const char *name) {
     return test_shared_npy(file);
 }
 
-static plsh_model *open_model(const char *path, const plsh_model_options *options) {
+/* References are float32. */
+static plsh_model *open_model(const char *path, const char *adapter) {
     plsh_model *model;
     plsh_error error;
-    assert_ok(plsh_model_open(&model, path, options, &error));
+    const plsh_model_options options = {.adapter = adapter, .compute = PLSH_COMPUTE_FLOAT32};
+    assert_ok(plsh_model_open(&model, path, &options, &error));
     return model;
 }
 
@@ -127,8 +129,8 @@ static void test_lora(void **state) {
     (void)state;
     plsh_npy ids = test_shared_npy("golden/models/mistral/input_ids.npy");
     plsh_npy logits = test_shared_npy("golden/lora/logits.npy");
-    plsh_model_options options = {.adapter = folder_of("golden/%s/adapter_config.json", "lora")};
-    plsh_model *model = open_model(folder_of("golden/models/%s/config.json", "mistral"), &options);
+    const char *adapter = folder_of("golden/%s/adapter_config.json", "lora");
+    plsh_model *model = open_model(folder_of("golden/models/%s/config.json", "mistral"), adapter);
     compare("mistral with LoRA", run_model(model, &ids, NULL, 0, 0, 48), &logits, limit);
     compare("  token by token", run_model(model, &ids, NULL, 0, 0, 1), &logits, limit);
     plsh_model_close(model);

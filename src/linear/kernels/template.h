@@ -104,17 +104,6 @@ INLINE void six_group(weight_group *group, const uint8_t *block, int g) {
 
 INLINE bool is_super(const plsh_weight_type type) { return type >= PLSH_WEIGHT_Q4_K; }
 
-INLINE int block_bytes(const plsh_weight_type type) {
-    return type == PLSH_WEIGHT_Q8_0   ? 34
-           : type == PLSH_WEIGHT_Q4_0 ? 18
-           : type == PLSH_WEIGHT_Q4_1 ? 20
-           : type == PLSH_WEIGHT_Q5_0 ? 22
-           : type == PLSH_WEIGHT_Q5_1 ? 24
-           : type == PLSH_WEIGHT_Q4_K ? 144
-           : type == PLSH_WEIGHT_Q5_K ? 176
-                                      : 210;
-}
-
 /* Group g of a block: 0, or 0..7 in a block of 256. */
 INLINE void read_group(weight_group *group, const plsh_weight_type type, const uint8_t *block,
                        const int g) {
@@ -177,7 +166,7 @@ INLINE void widen(const plsh_weight_type type, const void *from, float *to, int6
     }
     const int groups = is_super(type) ? 8 : 1;
     const uint8_t *block = from;
-    for (int64_t i = 0; i < count; i += groups * GROUP, block += block_bytes(type)) {
+    for (int64_t i = 0; i < count; i += groups * GROUP, block += plsh_weight_block_bytes(type)) {
         UNROLL for (int g = 0; g < groups; g++) widen_group(type, block, g, to + i + g * GROUP);
     }
 }
@@ -227,7 +216,7 @@ INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums, 
 INLINE void dot_groups(const plsh_weight_type type, const int R, dot_sums *sums, const uint8_t *row,
                        int64_t in) {
     const int64_t groups = in / GROUP;
-    const int step = is_super(type) ? 8 : CHAINS, bytes = block_bytes(type);
+    const int step = is_super(type) ? 8 : CHAINS, bytes = plsh_weight_block_bytes(type);
     int64_t at = 0;
     for (; at + step <= groups; at += step) {
         UNROLL for (int i = 0; i < step; i++) {

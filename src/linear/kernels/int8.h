@@ -1,0 +1,93 @@
+/* linear: the kernels of products in int8, one table per instruction set.
+ *
+ * A group of 32 stored values is w_j = scale u_j + offset with whole numbers u_j (Q6_K: two scales,
+ * 16 values each). A group of activations is x_j ~ s p_j, p_j in -127..127. Their product is
+ *
+ *     s scale (sum of u_j p_j) + offset s (sum of p_j),
+ *
+ * whose sums are exact in int32 and in float32 (below 2^24). Each kernel defines the order of its
+ * operations on float32, with fused multiply-adds: all instruction sets give the same bits. */
+#ifndef PLSH_LINEAR_INT8_KERNELS_H
+#define PLSH_LINEAR_INT8_KERNELS_H
+
+#include "linear/kernels/kernels.h"
+
+/* Activations in int8, rows without gaps. */
+typedef struct plsh_int8_rows {
+    int64_t in;
+    int8_t *p;      /* [rows][in] */
+    float *scale;   /* [rows][in / 32]: s */
+    float *sum;     /* [rows][in / 32]: s (sum of p) */
+    int32_t *whole; /* [rows][in / 32]: -(sum of p) */
+    int32_t *half;  /* [rows][in / 16]: the same of each half of a group */
+} plsh_int8_rows;
+
+/* Some rows of W against the first `rows` rows of x: y[r][o] = W_o . x_r (+ start). Of group g,
+ * lane l of 8 sums values 4 l .. 4 l + 3 in int32. Even and odd groups are added in float32 apart,
+ * lane by lane and in order; then the two, then lanes l and l + 4, l + 2, l + 1. */
+typedef struct plsh_int8_dot {
+    const void *weight; /* the first row */
+    size_t row_bytes;
+    int64_t outs;
+    plsh_int8_rows x;
+    int rows;           /* 1 .. PLSH_LINEAR_FEW_ROWS */
+    const float *start; /* initial value of y: start[r * start_stride + o]; NULL: 0 */
+    ptrdiff_t start_stride;
+    float *y;
+    ptrdiff_t y_stride;
+} plsh_int8_dot;
+
+/* y[m][n] = start[m][n] + the groups of k .. k + depth - 1 of row m of x against the panel, in
+ * order, n < columns <= width. */
+typedef struct plsh_int8_product {
+    plsh_int8_rows x;
+    int64_t first, rows;  /* of x; row 0 of y and of start is the first */
+    int64_t k, depth;     /* multiples of 32 */
+    const uint8_t *panel; /* [depth / 4][width][4] */
+    const float *scale;   /* [depth / 32][width]; Q6_K: [depth / 16][width] */
+    const float *offset;  /* [depth / 32][width]; for types that have one */
+    int columns;
+    const float *start; /* may be y itself */
+    ptrdiff_t start_stride;
+    float *y;
+    ptrdiff_t y_stride;
+} plsh_int8_product;
+
+typedef struct plsh_int8_kernels {
+    const char *name;
+    const plsh_linear_kernels *plain; /* its width and `transpose` make the panels */
+    /* bytes[count], scale[count / 32] (Q6_K: / 16) and offset[count / 32] of a row, as `multiply`
+     * wants them; count is a whole number of blocks. */
+    void (*unpack[PLSH_WEIGHT_COMPUTED])(const void *from, uint8_t *bytes, float *scale,
+                                         float *offset, int64_t count);
+    void (*dot[PLSH_WEIGHT_COMPUTED])(const plsh_int8_dot *);
+    void (*multiply[PLSH_WEIGHT_COMPUTED])(const plsh_int8_product *);
+} plsh_int8_kernels; /* q types only: NULL for plain numbers */
+
+extern const plsh_int8_kernels plsh_int8_vnni, plsh_int8_avx2, plsh_int8_neon, plsh_int8_reference;
+
+/* ---- What the types are: constants where `type` is one ---- */
+
+static inline bool plsh_int8_is_super(const plsh_weight_type type) {
+    return type >= PLSH_WEIGHT_Q4_K;
+}
+
+static inline bool plsh_int8_has_offset(const plsh_weight_type type) {
+    return type == PLSH_WEIGHT_Q4_1 || type == PLSH_WEIGHT_Q5_1 || type == PLSH_WEIGHT_Q4_K ||
+           type == PLSH_WEIGHT_Q5_K;
+}
+
+static inline int plsh_int8_bits(const plsh_weight_type type) {
+    if (type == PLSH_WEIGHT_Q8_0) return 8;
+    if (type == PLSH_WEIGHT_Q6_K) return 6;
+    const bool five =
+        type == PLSH_WEIGHT_Q5_0 || type == PLSH_WEIGHT_Q5_1 || type == PLSH_WEIGHT_Q5_K;
+    return five ? 5 : 4;
+}
+
+/* Types without an offset are stored as q + 2^(bits - 1), Q8_0 as q itself. */
+static inline int plsh_int8_less(const plsh_weight_type type) {
+    return plsh_int8_has_offset(type) ? 0 : 1 << (plsh_int8_bits(type) - 1);
+}
+
+#endif
