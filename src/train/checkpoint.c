@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/checksum.h"
 #include "base/folder.h"
@@ -57,7 +58,11 @@ int64_t plsh_checkpoint_last(const char *run, int64_t before) {
     int64_t last = -1;
     for (const struct dirent *entry; list && (entry = readdir(list));) {
         int64_t step = step_of(entry->d_name);
-        if (step > last && (before < 0 || step < before)) last = step;
+        if (step <= last || (before >= 0 && step >= before)) continue;
+        struct stat about; /* a plain file of that name is no checkpoint */
+        if (fstatat(dirfd(list), entry->d_name, &about, 0) == 0 && S_ISDIR(about.st_mode)) {
+            last = step;
+        }
     }
     if (list) closedir(list);
     return last;

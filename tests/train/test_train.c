@@ -346,6 +346,24 @@ static void test_damaged_checkpoint(void **state) {
     plsh_trainer_destroy(trainer);
 }
 
+/* A plain file of a checkpoint's name is passed over, and kept. */
+static void test_plain_file(void **state) {
+    (void)state;
+    plsh_trainer *trainer = make_trainer(0);
+    plsh_checkpoint saved = {.step = 11}, read;
+    plsh_error error;
+    int64_t step, passed;
+    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+    write_text("checkpoint-00000012", "notes");
+    assert_ok(plsh_checkpoint_newest(folder, &step, &read, &passed, &error));
+    assert_int_equal(step, 11);
+    assert_int_equal(passed, 0);
+    assert_ok(plsh_checkpoint_prune(folder, 11, 1, &error));
+    assert_int_equal(access(path_of("checkpoint-00000012"), R_OK), 0);
+    assert_int_equal(plsh_checkpoint_last(folder, -1), 11);
+    plsh_trainer_destroy(trainer);
+}
+
 static int make_folder(void **state) {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
@@ -369,6 +387,7 @@ int main(void) {
                                        cmocka_unit_test(test_refused_pass),
                                        cmocka_unit_test(test_refused_options),
                                        cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_damaged_checkpoint)};
+                                       cmocka_unit_test(test_damaged_checkpoint),
+                                       cmocka_unit_test(test_plain_file)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
