@@ -94,9 +94,8 @@ struct cli_command {
 
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* All commands, NULL at the end; and the one of a name (NULL: none). */
+/* All commands, NULL at the end. */
 extern const cli_command *const cli_commands[];
-const cli_command *cli_command_find(const char *name);
 
 /* Fills `settings` (zeroed, of the command's size) from the arguments after the command's name.
  * CLI_DONE, or CLI_USAGE after a message. --help is for the caller to look for first. */

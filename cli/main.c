@@ -31,7 +31,7 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
 #endif
                                            NULL};
 
-const cli_command *cli_command_find(const char *name) {
+static const cli_command *find_command(const char *name) {
     for (size_t i = 0; cli_commands[i] != NULL; i++)
         if (strcmp(cli_commands[i]->name, name) == 0) return cli_commands[i];
     return NULL;
@@ -60,7 +60,7 @@ static int run_help(int argc, char **argv) {
         if (argc != 2) return cli_usage("--man needs a value: the folder for the pages");
         return cli_manual_write(argv[1]);
     }
-    const cli_command *command = cli_command_find(argv[0]);
+    const cli_command *command = find_command(argv[0]);
     if (command == NULL) return unknown_command(argv[0]);
     return cli_help_command(command), CLI_DONE;
 }
@@ -96,7 +96,7 @@ static int run_command_line(int argc, char **argv) {
         cli_message_begin("help", false);
         return run_help(argc - 2, argv + 2);
     }
-    const cli_command *command = cli_command_find(argv[1]);
+    const cli_command *command = find_command(argv[1]);
     if (command == NULL) return unknown_command(argv[1]);
     cli_message_begin(command->name, false);
     return run_command(command, argc - 2, argv + 2);

@@ -9,7 +9,8 @@ static size_t control_length(const unsigned char *bytes, size_t length) {
     return length > 1 && bytes[0] == 0xc2 && bytes[1] >= 0x80 && bytes[1] <= 0x9f ? 2 : 0;
 }
 
-bool cli_write_visible(FILE *out, const char *text, size_t length, bool lines) {
+/* To a terminal. */
+static bool write_visible(FILE *out, const char *text, size_t length, bool lines) {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t from = 0; /* bytes before this are written */
     for (size_t at = 0; at < length;) {
@@ -27,6 +28,6 @@ bool cli_write_visible(FILE *out, const char *text, size_t length, bool lines) {
 }
 
 bool cli_write_text(FILE *out, const char *bytes, size_t length, bool lines) {
-    if (isatty(fileno(out))) return cli_write_visible(out, bytes, length, lines);
+    if (isatty(fileno(out))) return write_visible(out, bytes, length, lines);
     return fwrite(bytes, 1, length, out) == length;
 }

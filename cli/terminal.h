@@ -12,7 +12,4 @@
  * newlines do not. Returns whether all was written. */
 bool cli_write_text(FILE *out, const char *bytes, size_t length, bool lines);
 
-/* The same for a file that is known to be a terminal. */
-bool cli_write_visible(FILE *out, const char *bytes, size_t length, bool lines);
-
 #endif

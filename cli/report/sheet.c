@@ -98,10 +98,6 @@ static size_t column_of(const cli_sheet *sheet, const char *name) {
     return c;
 }
 
-bool cli_sheet_has(const cli_sheet *sheet, const char *column) {
-    return column_of(sheet, column) < sheet->columns;
-}
-
 const char *cli_sheet_text(cli_sheet *sheet, size_t row, const char *column) {
     const size_t c = column_of(sheet, column);
     if (c < sheet->columns) return sheet->cells[(row + 1) * sheet->columns + c];

@@ -24,7 +24,6 @@ void cli_sheet_free(cli_sheet *sheet);
  * number in the cell ("-", "nan" and nothing at all are NAN without a problem). */
 const char *cli_sheet_text(cli_sheet *sheet, size_t row, const char *column);
 double cli_sheet_number(cli_sheet *sheet, size_t row, const char *column);
-bool cli_sheet_has(const cli_sheet *sheet, const char *column);
 
 /* CLI_FAILED after a message where there was a problem. */
 int cli_sheet_check(const cli_sheet *sheet);

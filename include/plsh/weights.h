@@ -234,10 +234,8 @@ PLSH_API plsh_status plsh_weights_writer_bytes(plsh_weights_writer *writer, cons
 PLSH_API plsh_status plsh_weights_writer_commit(plsh_weights_writer *writer, plsh_error *error);
 PLSH_API void plsh_weights_writer_abandon(plsh_weights_writer *writer);
 
-/* Bytes of the tensors declared so far; the temporary file that holds them until the commit, or
- * NULL (plsh/io.h). */
+/* Bytes of the tensors declared so far. */
 PLSH_API size_t plsh_weights_writer_size(const plsh_weights_writer *writer);
-PLSH_API const char *plsh_weights_writer_temporary(const plsh_weights_writer *writer);
 
 /* A safetensors file of tensors in memory, at once. */
 PLSH_API plsh_status plsh_safetensors_save(const char *path, const plsh_tensor *tensors,

@@ -270,10 +270,6 @@ size_t plsh_weights_writer_size(const plsh_weights_writer *writer) {
     return size;
 }
 
-const char *plsh_weights_writer_temporary(const plsh_weights_writer *writer) {
-    return plsh_file_temporary(writer->file);
-}
-
 plsh_status plsh_safetensors_save(const char *path, const plsh_tensor *tensors, size_t count,
                                   plsh_error *error) {
     plsh_weights_writer *writer;

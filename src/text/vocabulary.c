@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-uint64_t plsh_hash_bytes(const char *bytes, size_t length) {
+static uint64_t hash_bytes(const char *bytes, size_t length) {
     uint64_t hash = 0x9E3779B97F4A7C15u ^ length;
     for (; length >= 8; bytes += 8, length -= 8) {
         uint64_t eight;
@@ -20,7 +20,7 @@ uint64_t plsh_hash_bytes(const char *bytes, size_t length) {
 }
 
 static size_t slot_of_string(const plsh_vocabulary *v, const char *bytes, size_t length) {
-    size_t slot = plsh_hash_bytes(bytes, length) & (v->slots - 1);
+    size_t slot = hash_bytes(bytes, length) & (v->slots - 1);
     for (; v->by_string[slot] != 0; slot = (slot + 1) & (v->slots - 1)) {
         const struct plsh_vocabulary_entry *entry = &v->entries[v->by_string[slot] - 1];
         if (entry->length == length && memcmp(v->strings.bytes + entry->begin, bytes, length) == 0)

@@ -35,8 +35,6 @@ int32_t plsh_vocabulary_find(const plsh_vocabulary *vocabulary, const char *byte
 /* The string, zero-terminated only by chance; NULL: there is none. */
 const char *plsh_vocabulary_token(const plsh_vocabulary *vocabulary, int64_t id, size_t *length);
 
-uint64_t plsh_hash_bytes(const char *bytes, size_t length);
-
 /* A bijection of 64 bits that mixes them (the finalizer of splitmix64). */
 static inline uint64_t plsh_hash_number(uint64_t x) {
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;

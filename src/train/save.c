@@ -86,6 +86,19 @@ static void name_module(char out[160], const char *parameter) {
     snprintf(out, 160, "%.*s", (int)(end - begin), begin);
 }
 
+/* One parameter's part of `numbers` (values, gradients), as it is stored. */
+static void store_parameter(const plsh_trainer *t, const plsh_parameter *p, const float *numbers,
+                            float *out) {
+    const plsh_model_config *config = &t->model->config;
+    const int64_t rows = p->rows ? p->rows : 1;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(out + r * p->columns,
+               numbers + p->first +
+                   (size_t)(plsh_model_row_in_gguf(config, p->order, r) * p->columns),
+               (size_t)p->columns * sizeof(float));
+    }
+}
+
 static plsh_status make_parts(const plsh_trainer *t, adapter_parts *a, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
     const plsh_parameter *list = p->list + apart_of(p);
@@ -100,7 +113,7 @@ static plsh_status make_parts(const plsh_trainer *t, adapter_parts *a, plsh_erro
     if (status) return status;
     for (size_t i = 0; i < count; i++) {
         const plsh_parameter *one = &list[i];
-        plsh_parameter_store(t, one, p->value, a->rows + one->first);
+        store_parameter(t, one, p->value, a->rows + one->first);
         a->tensors[i] = tensor_of(one, one->name, a->rows + one->first);
     }
     for (size_t l = 0; l < layers; l++) {
@@ -131,18 +144,6 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
     }
     release_parts(&a);
     return status;
-}
-
-void plsh_parameter_store(const plsh_trainer *t, const plsh_parameter *p, const float *numbers,
-                          float *out) {
-    const plsh_model_config *config = &t->model->config;
-    const int64_t rows = p->rows ? p->rows : 1;
-    for (int64_t r = 0; r < rows; r++) {
-        memcpy(out + r * p->columns,
-               numbers + p->first +
-                   (size_t)(plsh_model_row_in_gguf(config, p->order, r) * p->columns),
-               (size_t)p->columns * sizeof(float));
-    }
 }
 
 void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const float *in,
@@ -192,7 +193,7 @@ static plsh_status store_gradients(const plsh_trainer *t, const char *path, plsh
     const plsh_parameters *p = &t->parameters;
     for (size_t i = 0; i < p->count; i++) {
         const plsh_parameter *one = &p->list[i];
-        plsh_parameter_store(t, one, p->gradient, rows + one->first);
+        store_parameter(t, one, p->gradient, rows + one->first);
         tensors[i] = tensor_of(one, one->name, rows + one->first);
     }
     return plsh_safetensors_save(path, tensors, p->count, error);

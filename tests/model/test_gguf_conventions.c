@@ -162,13 +162,7 @@ static void write_tokenizer(const char *path, const edit *edits, size_t count) {
     assert_ok(plsh_weights_writer_values(writer, "tokenizer.ggml.token_type", PLSH_METADATA_I32,
                                          types, VOCABULARY, &error));
     for (size_t i = 0; i < count; i++) put(writer, &edits[i]);
-    for (size_t i = 0; i < plsh_weights_count(weights); i++)
-        assert_ok(plsh_weights_writer_declare(writer, plsh_weights_at(weights, i), &error));
-    for (size_t i = 0; i < plsh_weights_count(weights); i++) {
-        const plsh_tensor *tensor = plsh_weights_at(weights, i);
-        assert_ok(plsh_weights_writer_bytes(writer, tensor->data, tensor->size, &error));
-    }
-    assert_ok(plsh_weights_writer_commit(writer, &error));
+    tiny_model_copy_tensors(writer, weights);
     plsh_weights_close(weights);
 }
 

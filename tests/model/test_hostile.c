@@ -245,13 +245,7 @@ static void rewrite(const char *from, const char *to, const char *ending, uint32
             assert_ok(plsh_weights_writer_copy(writer, m, &error));
         }
     }
-    for (size_t i = 0; i < plsh_weights_count(weights); i++)
-        assert_ok(plsh_weights_writer_declare(writer, plsh_weights_at(weights, i), &error));
-    for (size_t i = 0; i < plsh_weights_count(weights); i++) {
-        const plsh_tensor *tensor = plsh_weights_at(weights, i);
-        assert_ok(plsh_weights_writer_bytes(writer, tensor->data, tensor->size, &error));
-    }
-    assert_ok(plsh_weights_writer_commit(writer, &error));
+    tiny_model_copy_tensors(writer, weights);
     plsh_weights_close(weights);
 }
 

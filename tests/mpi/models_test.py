@@ -304,9 +304,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    folder = tempfile.mkdtemp()
-    try:
+    with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         main()
-    finally:
-        shutil.rmtree(folder)

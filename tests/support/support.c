@@ -64,3 +64,30 @@ void test_every_allocation(plsh_status (*call)(void *context, plsh_error *error)
     }
     if (failed < least) fail_msg("only %d allocations, not %d", failed, least);
 }
+
+char test_folder[] = "train-test-XXXXXX";
+
+int test_folder_make(void **state) {
+    (void)state;
+    return mkdtemp(test_folder) ? 0 : -1;
+}
+
+int test_folder_remove(void **state) {
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof(command), "rm -r '%s'", test_folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+const char *test_path(const char *name) {
+    static char paths[256][256];
+    static int next;
+    char *path = paths[next++ % 256];
+    snprintf(path, sizeof(paths[0]), "%s/%s", test_folder, name);
+    return path;
+}
+
+void test_write(const char *name, const char *text) {
+    plsh_error error;
+    assert_ok(plsh_file_save(test_path(name), text, strlen(text), &error));
+}

@@ -61,4 +61,13 @@ plsh_npy test_shared_npy(const char *file);
 void test_every_allocation(plsh_status (*call)(void *context, plsh_error *error), void *context,
                            int least);
 
+/* A folder of the test program's own: made and removed as set-up and tear-down of a group. */
+extern char test_folder[];
+int test_folder_make(void **state);
+int test_folder_remove(void **state);
+
+/* "folder/name", in a buffer that is reused after 256 calls; a text in the file of that name. */
+const char *test_path(const char *name);
+void test_write(const char *name, const char *text);
+
 #endif

@@ -137,3 +137,14 @@ void tiny_model_remove(const char *folder) {
     closedir(directory);
     rmdir(folder);
 }
+
+void tiny_model_copy_tensors(plsh_weights_writer *writer, const plsh_weights *weights) {
+    plsh_error error;
+    for (size_t i = 0; i < plsh_weights_count(weights); i++)
+        assert_ok(plsh_weights_writer_declare(writer, plsh_weights_at(weights, i), &error));
+    for (size_t i = 0; i < plsh_weights_count(weights); i++) {
+        const plsh_tensor *tensor = plsh_weights_at(weights, i);
+        assert_ok(plsh_weights_writer_bytes(writer, tensor->data, tensor->size, &error));
+    }
+    assert_ok(plsh_weights_writer_commit(writer, &error));
+}

@@ -21,6 +21,9 @@ extern const char tiny_llama_config[];
 extern const tiny_tensor tiny_llama_tensors[];
 extern const size_t tiny_llama_count;
 
+/* Writes the tensors of a file after the metadata of another, and commits it. */
+void tiny_model_copy_tensors(plsh_weights_writer *writer, const plsh_weights *weights);
+
 /* Removes such a folder. */
 void tiny_model_remove(const char *folder);
 

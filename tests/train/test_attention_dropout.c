@@ -14,7 +14,6 @@
 enum { CONTEXT = 40, BATCH = 2 };
 
 static const char *model_path;
-static char folder[] = "dropout-test-XXXXXX";
 
 static plsh_trainer *open_trainer(plsh_train_options options) {
     plsh_trainer *t;
@@ -122,8 +121,8 @@ static void test_resumed(void **state) {
     plsh_trainer *other = open_trainer(options), *resumed = open_trainer(options);
     take_steps(whole, 0, 4);
     take_steps(other, 0, 2);
-    assert_ok(plsh_checkpoint_save(other, &at, folder, &error));
-    assert_ok(plsh_checkpoint_folder(folder, 2, place, sizeof(place), &error));
+    assert_ok(plsh_checkpoint_save(other, &at, test_folder, &error));
+    assert_ok(plsh_checkpoint_folder(test_folder, 2, place, sizeof(place), &error));
     assert_ok(plsh_checkpoint_load(resumed, place, &at, &error));
     take_steps(other, 2, 4);
     take_steps(resumed, 2, 4);
@@ -154,17 +153,13 @@ static void test_refused(void **state) {
 }
 
 static int make_model(void **state) {
-    (void)state;
     model_path = tiny_llama_dropping(0.1);
-    return mkdtemp(folder) == NULL;
+    return test_folder_make(state);
 }
 
 static int remove_model(void **state) {
-    (void)state;
-    char command[64];
     tiny_model_remove(model_path);
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command);
+    return test_folder_remove(state);
 }
 
 int main(void) {

@@ -14,7 +14,6 @@
 enum { CONTEXT = 40, HEADS = 4, LAYERS = 2 };
 
 static const char *model_path;
-static char folder[] = "slopes-test-XXXXXX";
 
 /* Exact heads, a sigma for each layer and head. */
 typedef struct choice {
@@ -115,8 +114,8 @@ static void check_resumed(plsh_method method, int64_t rank) {
     plsh_trainer *other = open_trainer(&c[1], sigmas, method, learn);
     take_steps(whole, 0, 6);
     take_steps(other, 0, 3);
-    assert_ok(plsh_checkpoint_save(other, &at, folder, &error));
-    assert_ok(plsh_checkpoint_folder(folder, 3, place, sizeof(place), &error));
+    assert_ok(plsh_checkpoint_save(other, &at, test_folder, &error));
+    assert_ok(plsh_checkpoint_folder(test_folder, 3, place, sizeof(place), &error));
     plsh_trainer *resumed = open_trainer(&c[2], sigmas, method, learn);
     take_steps(resumed, 7, 10); /* as many steps, to other slopes */
     accumulate(resumed, 10);
@@ -167,17 +166,17 @@ static void test_written(void **state) {
     plsh_train_options learn = {.learn_slopes = true};
     plsh_trainer *t = open_trainer(&c, sigmas, PLSH_METHOD_EXACT, learn);
     take_steps(t, 0, 4);
-    assert_ok(plsh_trainer_save(t, folder, &error));
-    check_reopened(folder, NULL, t);
+    assert_ok(plsh_trainer_save(t, test_folder, &error));
+    check_reopened(test_folder, NULL, t);
     plsh_trainer_destroy(t);
     learn.lora_rank = 2;
     t = open_trainer(&c, sigmas, PLSH_METHOD_EXACT, learn);
     take_steps(t, 0, 4);
-    assert_ok(plsh_trainer_save(t, folder, &error));
-    check_reopened(model_path, folder, t);
-    snprintf(merged, sizeof(merged), "%s/merged", folder);
-    snprintf(gguf, sizeof(gguf), "%s/merged.gguf", folder);
-    plsh_convert_options convert = {.model = model_path, .adapter = folder, .out = merged};
+    assert_ok(plsh_trainer_save(t, test_folder, &error));
+    check_reopened(model_path, test_folder, t);
+    snprintf(merged, sizeof(merged), "%s/merged", test_folder);
+    snprintf(gguf, sizeof(gguf), "%s/merged.gguf", test_folder);
+    plsh_convert_options convert = {.model = model_path, .adapter = test_folder, .out = merged};
     assert_ok(plsh_convert(&convert, NULL, &error));
     check_reopened(merged, NULL, t);
     convert.out = gguf;
@@ -203,8 +202,8 @@ static void test_refused(void **state) {
                  "layer 1, head 1");
     const float bad[LAYERS * HEADS] = {1, 1, 1, -1};
     const int64_t shape[2] = {LAYERS, HEADS}, other[2] = {HEADS, LAYERS};
-    plsh_model_options options = {.adapter = folder}; /* that of test_written */
-    snprintf(path, sizeof(path), "%s/slopes.npy", folder);
+    plsh_model_options options = {.adapter = test_folder}; /* that of test_written */
+    snprintf(path, sizeof(path), "%s/slopes.npy", test_folder);
     assert_ok(plsh_npy_write(path, PLSH_DTYPE_FLOAT32, 2, shape, bad, &error));
     assert_fails(plsh_model_open(&model, model_path, &options, &error), PLSH_STATUS_FORMAT,
                  "slope 3 is -1");
@@ -214,17 +213,13 @@ static void test_refused(void **state) {
 }
 
 static int make_model(void **state) {
-    (void)state;
     model_path = tiny_llama();
-    return mkdtemp(folder) == NULL;
+    return test_folder_make(state);
 }
 
 static int remove_model(void **state) {
-    (void)state;
-    char command[64];
     tiny_model_remove(model_path);
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command);
+    return test_folder_remove(state);
 }
 
 int main(void) {

@@ -10,21 +10,6 @@
 #include "support/support.h"
 #include "support/train_cases.h"
 
-static char folder[] = "train-test-XXXXXX";
-
-static const char *path_of(const char *name) {
-    static char paths[8][256];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
-    return path;
-}
-
-static void write_text(const char *name, const char *text) {
-    plsh_error error;
-    assert_ok(plsh_file_save(path_of(name), text, strlen(text), &error));
-}
-
 /* ---- New weights ---- */
 
 static const char qwen[] =
@@ -38,11 +23,11 @@ static void test_initialise(void **state) {
     (void)state;
     plsh_error error;
     plsh_weights *weights, *again;
-    write_text("qwen.json", qwen);
-    assert_ok(plsh_train_initialise(path_of("qwen.json"), 5, path_of("fresh"), &error));
-    assert_ok(plsh_train_initialise(path_of("qwen.json"), 5, path_of("same"), &error));
-    assert_ok(plsh_weights_open(&weights, path_of("fresh"), &error));
-    assert_ok(plsh_weights_open(&again, path_of("same"), &error));
+    test_write("qwen.json", qwen);
+    assert_ok(plsh_train_initialise(test_path("qwen.json"), 5, test_path("fresh"), &error));
+    assert_ok(plsh_train_initialise(test_path("qwen.json"), 5, test_path("same"), &error));
+    assert_ok(plsh_weights_open(&weights, test_path("fresh"), &error));
+    assert_ok(plsh_weights_open(&again, test_path("same"), &error));
     assert_int_equal(plsh_weights_count(weights), 3 + 2 * 11);
     double sum = 0, squares = 0;
     int64_t numbers = 0;
@@ -68,7 +53,7 @@ static void test_initialise(void **state) {
     plsh_weights_close(weights);
     plsh_weights_close(again);
     plsh_model *model;
-    assert_ok(plsh_model_open(&model, path_of("fresh"), NULL, &error));
+    assert_ok(plsh_model_open(&model, test_path("fresh"), NULL, &error));
     plsh_model_close(model);
 }
 
@@ -84,9 +69,9 @@ static const char tokenizer[] =
 static plsh_corpus *open_corpus(const char *text, bool shuffled, uint64_t seed) {
     plsh_corpus *corpus;
     plsh_error error;
-    plsh_corpus_options options = {.text = path_of(text),
-                                   .tokenizer = path_of("tokenizer.json"),
-                                   .tokens = path_of("tokens"),
+    plsh_corpus_options options = {.text = test_path(text),
+                                   .tokenizer = test_path("tokenizer.json"),
+                                   .tokens = test_path("tokens"),
                                    .shuffle_rows = shuffled,
                                    .seed = seed};
     assert_ok(plsh_corpus_open(&corpus, &options, &error));
@@ -97,8 +82,8 @@ static void test_corpus(void **state) {
     (void)state;
     static const int32_t expected[] = {0, 1, 4, 2, 2, 2};
     int32_t ids[6];
-    write_text("tokenizer.json", tokenizer);
-    write_text("text", "ab\nccc");
+    test_write("tokenizer.json", tokenizer);
+    test_write("text", "ab\nccc");
     plsh_corpus *corpus = open_corpus("text", false, 0);
     assert_int_equal(plsh_corpus_count(corpus), 6);
     assert_int_equal(plsh_corpus_largest(corpus), 4);
@@ -113,7 +98,7 @@ static void test_corpus(void **state) {
     corpus = open_corpus("tokens", false, 0); /* instead of the text */
     assert_int_equal(plsh_corpus_count(corpus), 6);
     plsh_corpus_close(corpus);
-    write_text("text", "ab\nccb");
+    test_write("text", "ab\nccb");
     corpus = open_corpus("text", false, 0);
     assert_false(plsh_corpus_reused(corpus));
     plsh_corpus_close(corpus);
@@ -124,7 +109,7 @@ static void test_rows(void **state) {
     char text[400] = "";
     int seen[3] = {0};
     for (int i = 0; i < 30; i++) strcat(text, i % 3 == 0 ? "a\n" : i % 3 == 1 ? "bb\n \n" : "c\n");
-    write_text("rows", text);
+    test_write("rows", text);
     plsh_corpus *one = open_corpus("rows", true, 42);
     int32_t *first = calloc((size_t)plsh_corpus_count(one), sizeof(int32_t));
     memcpy(first, plsh_corpus_ids(one), (size_t)plsh_corpus_count(one) * sizeof(int32_t));
@@ -146,8 +131,9 @@ static void test_refused_tokens(void **state) {
     (void)state;
     plsh_corpus *corpus;
     plsh_error error;
-    plsh_corpus_options options = {
-        .text = path_of("text"), .tokenizer = path_of("tokenizer.json"), .tokens = path_of("rows")};
+    plsh_corpus_options options = {.text = test_path("text"),
+                                   .tokenizer = test_path("tokenizer.json"),
+                                   .tokens = test_path("rows")};
     assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
     assert_non_null(strstr(error.message, "not overwritten"));
     options.tokens = options.text;
@@ -156,11 +142,12 @@ static void test_refused_tokens(void **state) {
     corpus = open_corpus("rows", true, UINT64_MAX);
     assert_false(plsh_corpus_reused(corpus));
     plsh_corpus_close(corpus);
-    assert_true(plsh_corpus_is_tokens(path_of("tokens")));
-    assert_false(plsh_corpus_is_tokens(path_of("rows")));
-    options = (plsh_corpus_options){.text = path_of("tokens"), .shuffle_rows = true};
+    assert_true(plsh_corpus_is_tokens(test_path("tokens")));
+    assert_false(plsh_corpus_is_tokens(test_path("rows")));
+    options = (plsh_corpus_options){.text = test_path("tokens"), .shuffle_rows = true};
     assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
-    options = (plsh_corpus_options){.text = path_of("tokens"), .tokenizer = path_of("qwen.json")};
+    options =
+        (plsh_corpus_options){.text = test_path("tokens"), .tokenizer = test_path("qwen.json")};
     assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_INVALID);
     assert_non_null(strstr(error.message, "not made by"));
 }
@@ -169,16 +156,16 @@ static void test_damaged_tokens(void **state) {
     (void)state;
     plsh_corpus *corpus;
     plsh_error error;
-    plsh_corpus_options options = {.text = path_of("tokens")};
-    FILE *file = fopen(path_of("tokens"), "r+b");
+    plsh_corpus_options options = {.text = test_path("tokens")};
+    FILE *file = fopen(test_path("tokens"), "r+b");
     assert_int_equal(fseek(file, 70, SEEK_SET), 0);
     fputc(1, file);
     fclose(file);
     assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_FORMAT);
     assert_non_null(strstr(error.message, "damaged"));
-    assert_int_equal(truncate(path_of("tokens"), 71), 0);
+    assert_int_equal(truncate(test_path("tokens"), 71), 0);
     assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_FORMAT);
-    assert_int_equal(truncate(path_of("tokens"), 20), 0);
+    assert_int_equal(truncate(test_path("tokens"), 20), 0);
     assert_int_equal(plsh_corpus_open(&corpus, &options, &error), PLSH_STATUS_FORMAT);
 }
 
@@ -206,7 +193,7 @@ static plsh_trainer *make_trainer(int64_t rank) {
     plsh_error error;
     plsh_train_options options = {
         .context = 16, .batch = 1, .seed = 3, .dropout = 0.1, .lora_rank = rank};
-    assert_ok(plsh_trainer_create(&trainer, path_of("fresh"), &options, &error));
+    assert_ok(plsh_trainer_create(&trainer, test_path("fresh"), &options, &error));
     return trainer;
 }
 
@@ -238,10 +225,10 @@ static void check_resumed(int64_t rank) {
     strcpy(saved.settings, "lr=1");
     train_steps(whole, 0, 6);
     train_steps(first, 0, 3);
-    assert_ok(plsh_checkpoint_save(first, &saved, folder, &error));
+    assert_ok(plsh_checkpoint_save(first, &saved, test_folder, &error));
     train_steps(second, 7, 9);
     accumulate(second, 9); /* what it had learned, and was about to, is gone */
-    assert_ok(plsh_checkpoint_load(second, path_of("checkpoint-00000003"), &read, &error));
+    assert_ok(plsh_checkpoint_load(second, test_path("checkpoint-00000003"), &read, &error));
     assert_true(read.step == 3 && read.window == 6 && read.skipped == 1 && read.in_a_row == 1);
     assert_true(read.log_bytes == 99);
     assert_string_equal(read.settings, "lr=1");
@@ -266,10 +253,10 @@ static void test_refused_options(void **state) {
     plsh_error error;
     plsh_train_options options = {
         .context = 16, .batch = 1, .lora_rank = 4, .lora_target_count = 2};
-    assert_fails(plsh_trainer_create(&trainer, path_of("fresh"), &options, &error),
+    assert_fails(plsh_trainer_create(&trainer, test_path("fresh"), &options, &error),
                  PLSH_STATUS_INVALID, "lora_target_count is 2, and lora_targets is NULL");
     options.lora_targets = names;
-    assert_fails(plsh_trainer_create(&trainer, path_of("fresh"), &options, &error),
+    assert_fails(plsh_trainer_create(&trainer, test_path("fresh"), &options, &error),
                  PLSH_STATUS_INVALID, "one of them is NULL");
 }
 
@@ -295,17 +282,19 @@ static void test_lost(void **state) {
     plsh_error error;
     double loss, norm;
     const int32_t ids[16] = {1, 2, 3};
-    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+    assert_ok(plsh_checkpoint_save(trainer, &saved, test_folder, &error));
     assert_ok(plsh_trainer_accumulate(trainer, ids, 16, 1, &loss, &error));
     assert_int_equal(
         plsh_trainer_update(trainer, &(plsh_update){.learning_rate = 1e39}, &norm, &error),
         PLSH_STATUS_NOT_FINITE);
     assert_true(plsh_trainer_lost(trainer));
     saved.step = 4;
-    assert_int_equal(plsh_checkpoint_save(trainer, &saved, folder, &error), PLSH_STATUS_NOT_FINITE);
-    assert_int_equal(plsh_trainer_save(trainer, path_of("fresh"), &error), PLSH_STATUS_NOT_FINITE);
-    assert_int_equal(plsh_checkpoint_last(folder, -1), 3);
-    assert_ok(plsh_checkpoint_load(trainer, path_of("checkpoint-00000003"), &read, &error));
+    assert_int_equal(plsh_checkpoint_save(trainer, &saved, test_folder, &error),
+                     PLSH_STATUS_NOT_FINITE);
+    assert_int_equal(plsh_trainer_save(trainer, test_path("fresh"), &error),
+                     PLSH_STATUS_NOT_FINITE);
+    assert_int_equal(plsh_checkpoint_last(test_folder, -1), 3);
+    assert_ok(plsh_checkpoint_load(trainer, test_path("checkpoint-00000003"), &read, &error));
     assert_false(plsh_trainer_lost(trainer));
     train_steps(trainer, 0, 1);
     plsh_trainer_destroy(trainer);
@@ -321,28 +310,28 @@ static void test_damaged_checkpoint(void **state) {
     plsh_error error;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         char name[64];
-        assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
+        assert_ok(plsh_checkpoint_save(trainer, &saved, test_folder, &error));
         snprintf(name, sizeof(name), "checkpoint-00000008/%s", names[i]);
-        FILE *file = fopen(path_of(name), "r+b");
+        FILE *file = fopen(test_path(name), "r+b");
         assert_int_equal(fseek(file, -5, SEEK_END), 0);
         fputc('#', file);
         fclose(file);
-        assert_int_equal(plsh_checkpoint_check(path_of("checkpoint-00000008"), &read, &error),
+        assert_int_equal(plsh_checkpoint_check(test_path("checkpoint-00000008"), &read, &error),
                          PLSH_STATUS_FORMAT);
         assert_non_null(strstr(error.message, names[i]));
-        unlink(path_of(name));
-        assert_true(plsh_checkpoint_check(path_of("checkpoint-00000008"), &read, &error) != 0);
+        unlink(test_path(name));
+        assert_true(plsh_checkpoint_check(test_path("checkpoint-00000008"), &read, &error) != 0);
         assert_non_null(strstr(error.message, names[i]));
     }
-    assert_int_equal(plsh_checkpoint_last(folder, -1), 8);
-    assert_int_equal(plsh_checkpoint_last(folder, 8), 3);
-    assert_int_equal(plsh_checkpoint_last(folder, 3), -1);
-    assert_ok(plsh_checkpoint_prune(folder, 8, 1, &error));
-    assert_int_equal(plsh_checkpoint_last(folder, 8), -1);
+    assert_int_equal(plsh_checkpoint_last(test_folder, -1), 8);
+    assert_int_equal(plsh_checkpoint_last(test_folder, 8), 3);
+    assert_int_equal(plsh_checkpoint_last(test_folder, 3), -1);
+    assert_ok(plsh_checkpoint_prune(test_folder, 8, 1, &error));
+    assert_int_equal(plsh_checkpoint_last(test_folder, 8), -1);
     saved.step = 5; /* gone on from an earlier one: what was later is no more */
-    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
-    assert_ok(plsh_checkpoint_prune(folder, 5, 1, &error));
-    assert_int_equal(plsh_checkpoint_last(folder, -1), 5);
+    assert_ok(plsh_checkpoint_save(trainer, &saved, test_folder, &error));
+    assert_ok(plsh_checkpoint_prune(test_folder, 5, 1, &error));
+    assert_int_equal(plsh_checkpoint_last(test_folder, -1), 5);
     plsh_trainer_destroy(trainer);
 }
 
@@ -353,27 +342,15 @@ static void test_plain_file(void **state) {
     plsh_checkpoint saved = {.step = 11}, read;
     plsh_error error;
     int64_t step, passed;
-    assert_ok(plsh_checkpoint_save(trainer, &saved, folder, &error));
-    write_text("checkpoint-00000012", "notes");
-    assert_ok(plsh_checkpoint_newest(folder, &step, &read, &passed, &error));
+    assert_ok(plsh_checkpoint_save(trainer, &saved, test_folder, &error));
+    test_write("checkpoint-00000012", "notes");
+    assert_ok(plsh_checkpoint_newest(test_folder, &step, &read, &passed, &error));
     assert_int_equal(step, 11);
     assert_int_equal(passed, 0);
-    assert_ok(plsh_checkpoint_prune(folder, 11, 1, &error));
-    assert_int_equal(access(path_of("checkpoint-00000012"), R_OK), 0);
-    assert_int_equal(plsh_checkpoint_last(folder, -1), 11);
+    assert_ok(plsh_checkpoint_prune(test_folder, 11, 1, &error));
+    assert_int_equal(access(test_path("checkpoint-00000012"), R_OK), 0);
+    assert_int_equal(plsh_checkpoint_last(test_folder, -1), 11);
     plsh_trainer_destroy(trainer);
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command) == 0 ? 0 : -1;
 }
 
 int main(void) {
@@ -389,5 +366,5 @@ int main(void) {
                                        cmocka_unit_test(test_lost),
                                        cmocka_unit_test(test_damaged_checkpoint),
                                        cmocka_unit_test(test_plain_file)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -12,23 +12,8 @@
 
 enum { CONTEXT = 8, BATCH = 2, MICRO_BATCHES = 2, STEPS = 8 };
 
-static char folder[] = "run-test-XXXXXX";
 static const char *model;
 static plsh_corpus *corpus;
-
-/* In a buffer that is reused after 256 calls. */
-static const char *path_of(const char *name) {
-    static char paths[256][256];
-    static int next;
-    char *path = paths[next++ % 256];
-    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
-    return path;
-}
-
-static void write_text(const char *name, const char *text) {
-    plsh_error error;
-    assert_ok(plsh_file_save(path_of(name), text, strlen(text), &error));
-}
 
 static const char tokenizer[] =
     "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null, \"pre_tokenizer\": "
@@ -46,10 +31,11 @@ static plsh_corpus *make_corpus(const char *name, unsigned seed, size_t length) 
         seed = seed * 1103515245u + 12345u;
         text[i] = "abc "[seed >> 16 & 3];
     }
-    write_text(name, text);
+    test_write(name, text);
     snprintf(tokens, sizeof(tokens), "%s.tokens", name);
-    plsh_corpus_options options = {
-        .text = path_of(name), .tokenizer = path_of("tokenizer.json"), .tokens = path_of(tokens)};
+    plsh_corpus_options options = {.text = test_path(name),
+                                   .tokenizer = test_path("tokenizer.json"),
+                                   .tokens = test_path(tokens)};
     assert_ok(plsh_corpus_open(&made, &options, &error));
     return made;
 }
@@ -69,7 +55,7 @@ static plsh_trainer *make_trainer(const plsh_ranks *ranks) {
 
 static const char *run_folder(const char *name) {
     plsh_error error;
-    const char *path = path_of(name);
+    const char *path = test_path(name);
     assert_ok(plsh_folder_make(path, NULL, &error));
     return path;
 }
@@ -113,7 +99,7 @@ static plsh_status poisoned_step(plsh_train_run *run, plsh_trainer *trainer, pls
 }
 
 static bool has_checkpoint(const char *name, int64_t step) {
-    return plsh_checkpoint_last(path_of(name), step + 1) == step;
+    return plsh_checkpoint_last(test_path(name), step + 1) == step;
 }
 
 /* ---- Steps ---- */
@@ -156,7 +142,7 @@ static void test_same_as_by_hand(void **state) {
     assert_int_equal(plsh_train_run_saved(run), 6);
     assert_ok(plsh_train_run_save(run, 99, &error));
     assert_true(has_checkpoint("whole", 8) && has_checkpoint("whole", 6));
-    assert_int_equal(plsh_checkpoint_last(path_of("whole"), 6), -1); /* two are kept */
+    assert_int_equal(plsh_checkpoint_last(test_path("whole"), 6), -1); /* two are kept */
     plsh_train_run_close(run);
     plsh_trainer_destroy(trainer);
     plsh_trainer_destroy(hand);
@@ -191,8 +177,8 @@ static void test_resume(void **state) {
     for (int64_t s = 0; s < 5; s++) take_step(run, PLSH_TRAIN_DONE);
     plsh_train_run_close(run); /* the fifth step is in no checkpoint */
     plsh_trainer_destroy(trainer);
-    const char *first = path_of("parts/checkpoint-00000002");
-    const char *expected[] = {path_of("parts/checkpoint-00000004"), first, ""};
+    const char *first = test_path("parts/checkpoint-00000002");
+    const char *expected[] = {test_path("parts/checkpoint-00000004"), first, ""};
     options.keep = 9;
     for (int i = 0; i < 3; i++) { /* the newest one, one that is asked for, and none is there */
         trainer = make_trainer(NULL);
@@ -213,7 +199,7 @@ static void test_damaged_is_passed_over(void **state) {
     plsh_error error;
     for (int64_t s = 0; s < 5; s++) take_step(run, PLSH_TRAIN_DONE);
     plsh_train_run_close(run);
-    write_text("damaged/checkpoint-00000004/config.json", "{}");
+    test_write("damaged/checkpoint-00000004/config.json", "{}");
     run = open_run(trainer, &options);
     assert_ok(plsh_train_run_resume(run, NULL, &found, &error));
     test_message_holds(found.damage.message, "config.json: damaged");
@@ -244,32 +230,32 @@ static void check_refused(const plsh_train_run_options *options, const plsh_corp
 static void test_other_settings(void **state) {
     (void)state;
     plsh_trainer *trainer = make_trainer(NULL);
-    plsh_train_setting settings[] = {{.name = "labels", .file = path_of("labels"), .shown = "L"},
+    plsh_train_setting settings[] = {{.name = "labels", .file = test_path("labels"), .shown = "L"},
                                      {.name = "unused"},
                                      {.name = "lr", .value = "0.1"},
                                      {.name = "order", .value = "a b=c"}};
     plsh_train_run_options options = options_in("settings");
     options.settings = settings;
     options.setting_count = sizeof(settings) / sizeof(*settings);
-    write_text("labels", "one");
-    write_text("copy", "one");
-    write_text("other", "two");
+    test_write("labels", "one");
+    test_write("copy", "one");
+    test_write("other", "two");
     plsh_train_run *run = open_run(trainer, &options);
     for (int64_t s = 0; s < 3; s++) take_step(run, PLSH_TRAIN_DONE);
     plsh_train_run_close(run);
     settings[2].value = "0.2";
     check_refused(&options, corpus, true, "was made with lr=0.1, which is now lr=0.2");
     settings[2].value = "0.1";
-    settings[0].file = path_of("other");
+    settings[0].file = test_path("other");
     check_refused(&options, corpus, false, "was made with another L: its content has changed");
-    settings[0].file = path_of("copy"); /* by its content, not by its name */
+    settings[0].file = test_path("copy"); /* by its content, not by its name */
     options.schedule.steps = 1;
     check_refused(&options, corpus, false, "damaged: step 2 and window 8; this run has 1 steps");
     options.schedule.steps = STEPS;
     plsh_corpus *text = make_corpus("another", 5, 400);
     check_refused(&options, text, false, "was made with another text: its content has changed");
     plsh_corpus_close(text);
-    finish_by_run(trainer, &options, NULL, path_of("settings/checkpoint-00000002"));
+    finish_by_run(trainer, &options, NULL, test_path("settings/checkpoint-00000002"));
     plsh_trainer_destroy(trainer);
 }
 
@@ -309,9 +295,9 @@ static void test_refused_options(void **state) {
 }
 
 static plsh_status open_and_close(void *context, plsh_error *error) {
-    const plsh_train_setting setting = {.name = "labels", .file = path_of("tokenizer.json")};
+    const plsh_train_setting setting = {.name = "labels", .file = test_path("tokenizer.json")};
     plsh_train_run_options options = {
-        .folder = folder, .schedule = schedule, .settings = &setting, .setting_count = 1};
+        .folder = test_folder, .schedule = schedule, .settings = &setting, .setting_count = 1};
     plsh_train_run *run;
     plsh_status status = plsh_train_run_open(&run, context, corpus, &options, error);
     plsh_train_run_close(run);
@@ -355,7 +341,7 @@ static void test_skipped(void **state) {
     take_step(run, PLSH_TRAIN_FINISHED);
     train_case_check_same(hand, trainer);
     assert_true(has_checkpoint("skipped", 2) && has_checkpoint("skipped", 6));
-    assert_int_equal(plsh_checkpoint_last(path_of("skipped"), 6), 2);
+    assert_int_equal(plsh_checkpoint_last(test_path("skipped"), 6), 2);
     plsh_train_run_close(run);
     plsh_trainer_destroy(trainer);
     plsh_trainer_destroy(hand);
@@ -403,7 +389,7 @@ static void test_nothing_learned(void **state) {
     run = open_run(trainer, &options);
     assert_fails(plsh_train_run_next(run, &step, &error), PLSH_STATUS_NOT_FINITE, "step 1: ");
     assert_int_equal(step.kind, PLSH_TRAIN_SKIPPED);
-    assert_int_equal(plsh_checkpoint_last(path_of("nothing"), -1), -1);
+    assert_int_equal(plsh_checkpoint_last(test_path("nothing"), -1), -1);
     plsh_train_run_close(run);
     plsh_trainer_destroy(trainer);
 }
@@ -470,21 +456,17 @@ static void test_ranks(void **state) {
 }
 
 static int make_folder(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) return -1;
+    if (test_folder_make(state) != 0) return -1;
     model = tiny_llama();
-    write_text("tokenizer.json", tokenizer);
+    test_write("tokenizer.json", tokenizer);
     corpus = make_corpus("text", 1, 400);
     return 0;
 }
 
 static int remove_folder(void **state) {
-    (void)state;
-    char command[64];
     plsh_corpus_close(corpus);
     tiny_model_remove(model);
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command) == 0 ? 0 : -1;
+    return test_folder_remove(state);
 }
 
 int main(void) {
