@@ -61,6 +61,9 @@ typedef struct cli_option {
     cli_range range;
     bool required;
     cli_varies varies;
+    /* CLI_TEXT, CLI_FILE: what the value stands for, kept until the program ends; NULL after a
+     * message. Without it the value stands for itself. */
+    const char *(*resolve)(const char *value);
 } cli_option;
 
 /* Options that belong together and fill one struct, `offset` bytes into the command's settings. */

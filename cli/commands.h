@@ -14,11 +14,13 @@ extern const cli_command cli_command_plan;
 extern const cli_command cli_command_report;
 
 #if PLSH_WITH_LM
+extern const cli_command cli_command_classify;
 extern const cli_command cli_command_convert;
 extern const cli_command cli_command_embed;
 extern const cli_command cli_command_forward;
 extern const cli_command cli_command_generate;
 extern const cli_command cli_command_perplexity;
+extern const cli_command cli_command_rerank;
 extern const cli_command cli_command_tokenize;
 extern const cli_command cli_command_train;
 #endif

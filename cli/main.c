@@ -21,11 +21,13 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
                                            &cli_command_plan,
                                            &cli_command_report,
 #if PLSH_WITH_LM
+                                           &cli_command_classify,
                                            &cli_command_convert,
                                            &cli_command_embed,
                                            &cli_command_forward,
                                            &cli_command_generate,
                                            &cli_command_perplexity,
+                                           &cli_command_rerank,
                                            &cli_command_tokenize,
                                            &cli_command_train,
 #endif

@@ -208,8 +208,9 @@ int cli_parse_value(const cli_option *option, const char *text, void *member) {
     case CLI_TEXT:
     case CLI_FILE:
         if (text[0] == '\0') return cli_usage("--%s: its value is empty", option->name);
+        if (option->resolve != NULL) text = option->resolve(text);
         *(const char **)member = text;
-        return CLI_DONE;
+        return text != NULL ? CLI_DONE : CLI_FAILED;
     case CLI_INTEGERS:
     case CLI_REALS:
     case CLI_WORDS: return parse_list(option, text, member);

@@ -2,6 +2,7 @@
 #include "cli/lm/capture.h"
 
 #include "cli/lm/describe.h"
+#include "cli/lm/hub.h"
 #include "cli/message.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ const cli_option cli_capture_table[CLI_CAPTURE_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_capture_options, model),
      .value = "PATH",
+     .resolve = cli_hub_resolve,
      .help = "q, k and v of this model's layers instead of arrays"},
     {.name = "adapter",
      .kind = CLI_FILE,

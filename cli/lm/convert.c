@@ -1,5 +1,6 @@
 /* cli: plsh convert: weights from one form to another. */
 #include "cli/commands.h"
+#include "cli/lm/hub.h"
 #include "cli/message.h"
 #include "cli/options.h"
 
@@ -30,7 +31,8 @@ static const cli_option convert_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(convert_options, model),
      .value = "PATH",
-     .help = "a folder (config.json, safetensors) or a .gguf file",
+     .resolve = cli_hub_resolve,
+     .help = "a folder (config.json, safetensors or pytorch_model.bin) or a .gguf file",
      .required = true},
     {.name = "adapter",
      .kind = CLI_FILE,

@@ -2,6 +2,9 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
+#include "cli/lm/lists.h"
+#include "cli/lm/scores.h"
+#include "cli/lm/texts.h"
 #include "cli/message.h"
 #include "cli/output.h"
 #include "plsh/sentence.h"
@@ -12,24 +15,20 @@
 #include <string.h>
 
 typedef struct embed_options {
-    const char *text, *ids, *out;
+    const char *ids, *out;
     int pooling;
-    bool plain, normalise, truncate;
+    bool plain, normalise, truncate, per_base;
     const char *prompt;
     int64_t batch;
 } embed_options;
 
 typedef struct settings {
+    cli_texts_options texts;
     embed_options embed;
     cli_lm lm;
 } settings;
 
 static const cli_option embed_table[] = {
-    {.name = "text",
-     .kind = CLI_FILE,
-     CLI_MEMBER(embed_options, text),
-     .value = "FILE",
-     .help = "texts, one per line; - is stdin, the default"},
     {.name = "ids",
      .kind = CLI_FILE,
      CLI_MEMBER(embed_options, ids),
@@ -54,6 +53,10 @@ static const cli_option embed_table[] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, truncate),
      .help = "cut texts that are longer than the model takes; without it, such a text is an error"},
+    {.name = "per-base",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(embed_options, per_base),
+     .help = "with --fasta: a row for every letter of a sequence, that of its token"},
     {.name = "prompt-name",
      .kind = CLI_TEXT,
      CLI_MEMBER(embed_options, prompt),
@@ -72,87 +75,68 @@ static const cli_option embed_table[] = {
      CLI_MEMBER(embed_options, out),
      .value = "FILE",
      .help =
-         "the embeddings: .npy (float32 [texts, columns]), .json (rows) or .tsv (a row a line); "
-         "without it they are printed, as in .tsv, or in the document with --json"},
+         "the embeddings: .npy (float32 [texts, columns]), .json (rows), .jsonl (an object a line) "
+         "or .tsv (a row a line, after its name with --fasta); without it they are printed, as in "
+         ".tsv, or in the document with --json"},
 };
 
-static const cli_group groups[] = {CLI_GROUP("Options", embed_table, settings, embed),
+static const cli_group groups[] = {CLI_GROUP("Texts", cli_texts_table, settings, texts),
+                                   CLI_GROUP("Options", embed_table, settings, embed),
                                    CLI_LM_GROUPS(settings)};
 
 typedef struct work {
     cli_model model;
     plsh_sentence *sentence;
     plsh_sentence_facts facts;
-    cli_ids ids;      /* of all texts */
-    int64_t *offsets; /* texts + 1 */
-    int64_t texts, capacity;
-    float *hidden; /* of a batch */
-    float *rows;   /* [texts or tokens][hidden] */
+    cli_texts texts; /* empty with --ids */
+    cli_lists lists;
+    int64_t *spans; /* --per-base: the letters of every token */
+    int64_t *first; /* [texts + 1]: the first row of every text */
+    float *rows;    /* [texts, tokens or bases][columns] */
     int64_t row_count;
     cli_output output;
     double seconds;
 } work;
 
-static int end_text(work *w) {
-    if (w->texts + 1 >= w->capacity) {
-        w->capacity = 2 * w->capacity + 64;
-        int64_t *grown = realloc(w->offsets, (size_t)w->capacity * sizeof *grown);
-        if (grown == NULL) return cli_fail("out of memory for %lld texts", (long long)w->texts);
-        w->offsets = grown;
-    }
-    w->offsets[0] = 0;
-    w->offsets[++w->texts] = w->ids.count;
-    return CLI_DONE;
-}
-
-/* Appends the tokens of one line. */
-static int add_line(const settings *given, work *w, const char *path, const char *line,
-                    size_t length) {
+/* Appends the tokens of a text. */
+static int add_text(const settings *given, work *w, int64_t i) {
     plsh_token_ids ids = {0};
     plsh_error error;
+    char place[CLI_PLACE_SIZE];
     int code = CLI_DONE;
-    if (plsh_sentence_ids(w->sentence, w->model.tokenizer, line, length, given->embed.truncate,
-                          &ids, &error) != PLSH_STATUS_OK)
-        code = cli_fail("%s: line %lld: %s", path, (long long)w->texts + 1, error.message);
-    size_t have = (size_t)w->ids.count;
-    int32_t *grown = realloc(w->ids.values, (have + ids.count + 1) * sizeof *grown);
-    if (code == CLI_DONE && grown == NULL) code = cli_fail("%s: out of memory", path);
-    if (grown != NULL) w->ids.values = grown;
-    if (code == CLI_DONE && ids.count > 0) memcpy(grown + have, ids.ids, ids.count * sizeof *grown);
-    if (code == CLI_DONE) w->ids.count += (int64_t)ids.count;
+    if (plsh_sentence_ids(w->sentence, w->model.tokenizer, w->texts.items[i].bytes,
+                          w->texts.items[i].length, given->embed.truncate, &ids,
+                          &error) != PLSH_STATUS_OK) {
+        cli_texts_place(&w->texts, i, place);
+        code = cli_fail("%s: %s", place, error.message);
+    }
+    if (code == CLI_DONE) code = cli_lists_add(&w->lists, w->texts.path, ids.ids, NULL, ids.count);
     plsh_token_ids_free(&ids);
-    return code == CLI_DONE ? end_text(w) : code;
+    return code;
 }
 
-/* Every line is a text; the last one needs no newline. */
-static int read_lines(const settings *given, work *w) {
-    char *bytes;
-    size_t length;
-    const char *path = given->embed.text != NULL ? given->embed.text : "-";
+static int read_texts(const settings *given, work *w) {
     int code = cli_model_tokenizer(&given->lm, &w->model);
-    if (code == CLI_DONE) code = cli_text_read(path, &bytes, &length);
-    if (code != CLI_DONE) return code;
-    for (size_t at = 0; code == CLI_DONE && at < length;) {
-        const char *end = memchr(bytes + at, '\n', length - at);
-        size_t stop = end != NULL ? (size_t)(end - bytes) : length;
-        size_t line = stop > at && bytes[stop - 1] == '\r' ? stop - at - 1 : stop - at;
-        code = add_line(given, w, path, bytes + at, line);
-        at = stop + 1;
-    }
-    free(bytes);
+    if (code == CLI_DONE) code = cli_texts_read(&given->texts, &w->texts);
+    for (int64_t i = 0; code == CLI_DONE && i < w->texts.count; i++) code = add_text(given, w, i);
     return code;
 }
 
 static int read_given_ids(const settings *given, work *w) {
-    int code = cli_ids_read(&given->lm, &w->model, given->embed.ids, NULL, false, &w->ids);
-    return code == CLI_DONE ? end_text(w) : code;
+    cli_ids ids = {0};
+    int code = cli_ids_read(&given->lm, &w->model, given->embed.ids, NULL, false, &ids);
+    if (code == CLI_DONE)
+        code = cli_lists_add(&w->lists, given->embed.ids, ids.values, NULL, (size_t)ids.count);
+    free(ids.values);
+    return code;
 }
 
 /* The modules after the encoder: as given by options, or by the model's files. */
 static int open_sentence(const settings *given, work *w) {
     const embed_options *options = &given->embed;
-    const plsh_pooling pooling =
-        options->pooling >= 0 ? (plsh_pooling)options->pooling : PLSH_POOLING_COUNT;
+    const plsh_pooling pooling = options->per_base       ? PLSH_POOLING_NONE
+                                 : options->pooling >= 0 ? (plsh_pooling)options->pooling
+                                                         : PLSH_POOLING_COUNT;
     plsh_error error;
     const char *prompt = options->prompt;
     if (prompt != NULL && strcmp(prompt, "none") == 0) prompt = "";
@@ -166,50 +150,74 @@ static int open_sentence(const settings *given, work *w) {
 }
 
 static int check_length(const settings *given, const work *w, int64_t text) {
-    const int64_t tokens = w->offsets[text + 1] - w->offsets[text], most = w->facts.longest;
-    const char *path = given->embed.text != NULL ? given->embed.text : "stdin";
+    const int64_t tokens = w->lists.offsets[text + 1] - w->lists.offsets[text];
+    const int64_t most = w->facts.longest;
+    char place[CLI_PLACE_SIZE];
     if (most == 0 || tokens <= most) return cli_model_fits(&given->lm, &w->model, tokens);
     if (given->embed.ids != NULL)
         return cli_fail("%s: %lld tokens; this model takes %lld", given->embed.ids,
                         (long long)tokens, (long long)most);
-    return cli_fail("%s: line %lld has %lld tokens; this model takes %lld: --truncate leaves the "
-                    "others out",
-                    path, (long long)text + 1, (long long)tokens, (long long)most);
+    cli_texts_place(&w->texts, text, place);
+    return cli_fail("%s has %lld tokens; this model takes %lld: --truncate leaves the others out",
+                    place, (long long)tokens, (long long)most);
 }
 
-static bool ends_in(const char *path, const char *ending) {
-    const size_t length = strlen(path), size = strlen(ending);
-    return length >= size && strcmp(path + length - size, ending) == 0;
-}
-
-static int check_usage(const embed_options *options) {
-    if (options->ids != NULL && options->text != NULL)
-        return cli_usage("--ids and --text: give one of them");
+static int check_usage(const settings *given) {
+    const embed_options *options = &given->embed;
+    const bool texts = given->texts.text != NULL || given->texts.fasta != NULL ||
+                       given->texts.column != NULL || given->texts.format >= 0;
+    if (options->ids != NULL && texts) return cli_usage("--ids and --text: give one of them");
+    if (options->per_base && given->texts.fasta == NULL)
+        return cli_usage("--per-base goes with --fasta");
+    if (options->per_base && options->truncate)
+        return cli_usage("--per-base: every letter has a row; --truncate would leave some out");
+    if (options->per_base && options->pooling >= 0 && options->pooling != PLSH_POOLING_NONE)
+        return cli_usage("--per-base: rows of tokens are not pooled; leave --pooling out");
     if (options->plain && options->normalise)
         return cli_usage("--normalize and --no-normalize: give one of them");
     if (options->ids != NULL && (options->truncate || options->prompt != NULL))
         return cli_usage("--ids: --truncate and --prompt-name are for texts");
-    if (options->out != NULL && !ends_in(options->out, ".npy") && !ends_in(options->out, ".json") &&
-        !ends_in(options->out, ".tsv"))
-        return cli_usage("--out %s: the name has to end in .npy, .json or .tsv", options->out);
-    return CLI_DONE;
+    if (options->out != NULL && cli_scores_ends(options->out, ".json")) return CLI_DONE;
+    return cli_scores_check(options->out);
+}
+
+/* Which rows are whose: one per text, per token, or per base. */
+static int number_rows(const settings *given, work *w) {
+    const int64_t *at = w->lists.offsets, texts = w->lists.texts;
+    const bool pooled = w->facts.pooling != PLSH_POOLING_NONE, bases = given->embed.per_base;
+    w->first = malloc((size_t)(texts + 1) * sizeof *w->first);
+    if (bases) w->spans = malloc((size_t)(at[texts] + 1) * sizeof *w->spans);
+    if (w->first == NULL || (bases && w->spans == NULL)) return cli_fail("out of memory");
+    int code = CLI_DONE;
+    w->first[0] = 0;
+    for (int64_t i = 0; code == CLI_DONE && i < texts; i++) {
+        if (bases)
+            code = cli_texts_align(&w->texts, i, w->model.tokenizer, w->lists.ids + at[i],
+                                   (size_t)(at[i + 1] - at[i]), w->spans + at[i]);
+        w->first[i + 1] = w->first[i] + (pooled  ? 1
+                                         : bases ? (int64_t)w->texts.items[i].length
+                                                 : at[i + 1] - at[i]);
+    }
+    w->row_count = w->first[code == CLI_DONE ? texts : 0];
+    return code;
 }
 
 static int prepare_embed(const settings *given, work *w) {
     const embed_options *options = &given->embed;
-    int code = check_usage(options);
+    int code = check_usage(given);
     if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && w->model.facts.causal)
         code = cli_fail("%s: %s is not an encoder", given->lm.model.model, w->model.facts.family);
     if (code == CLI_DONE) code = open_sentence(given, w);
     if (code == CLI_DONE)
-        code = options->ids != NULL ? read_given_ids(given, w) : read_lines(given, w);
-    if (code == CLI_DONE && w->ids.count == 0) code = cli_fail("there is no text");
-    for (int64_t i = 0; code == CLI_DONE && i < w->texts; i++) code = check_length(given, w, i);
+        code = options->ids != NULL ? read_given_ids(given, w) : read_texts(given, w);
+    if (code == CLI_DONE && cli_lists_tokens(&w->lists) == 0) code = cli_fail("there is no text");
+    for (int64_t i = 0; code == CLI_DONE && i < w->lists.texts; i++)
+        code = check_length(given, w, i);
+    if (code == CLI_DONE) code = number_rows(given, w);
     w->output.path = options->out;
     if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
     if (code != CLI_DONE) return code;
-    w->row_count = w->facts.pooling == PLSH_POOLING_NONE ? w->ids.count : w->texts;
     w->rows = malloc((size_t)w->row_count * (size_t)w->facts.columns * sizeof(float));
     return w->rows == NULL ? cli_fail("out of memory for %lld rows", (long long)w->row_count)
                            : CLI_DONE;
@@ -228,55 +236,36 @@ static plsh_normalisation normalisation(const settings *given) {
                                     : PLSH_NORMALISE_AS_ASKED;
 }
 
-/* The texts first .. last - 1, computed together. */
-static int embed_batch(const settings *given, work *w, int64_t first, int64_t last) {
-    const int64_t width = w->model.facts.hidden, begin = w->offsets[first];
-    const int64_t count = w->offsets[last] - begin;
-    int64_t *offsets = malloc((size_t)(last - first + 1) * sizeof *offsets);
-    float *hidden = malloc((size_t)(count + 1) * (size_t)width * sizeof *hidden);
+typedef struct embedding {
+    const settings *given;
+    work *w;
+} embedding;
+
+/* The rows of one text. */
+static int embed_text(void *context, int64_t text, const float *hidden, int64_t tokens) {
+    const embedding *e = context;
+    work *w = e->w;
+    const int64_t width = w->facts.columns;
+    float *row = w->rows + w->first[text] * width;
     plsh_error error;
-    int code = offsets == NULL || hidden == NULL
-                   ? cli_fail("out of memory for %lld tokens", (long long)count)
-                   : CLI_DONE;
-    for (int64_t i = 0; code == CLI_DONE && i <= last - first; i++)
-        offsets[i] = w->offsets[first + i] - begin;
-    plsh_encoding encoding = {.ids = w->ids.values + begin,
-                              .offsets = offsets,
-                              .sequences = last - first,
-                              .count = count,
-                              .attention = w->model.attention,
-                              .attention_count = w->model.attention_count,
-                              .hidden = hidden};
-    if (code == CLI_DONE && count > 0 &&
-        plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
-    const bool pooled = w->facts.pooling != PLSH_POOLING_NONE;
-    if (code == CLI_DONE && !pooled)
-        memcpy(w->rows + begin * width, hidden, (size_t)(count * width) * sizeof(float));
-    for (int64_t i = 0; code == CLI_DONE && pooled && i < last - first; i++)
-        if (plsh_sentence_row(w->sentence, hidden + offsets[i] * width, offsets[i + 1] - offsets[i],
-                              normalisation(given), w->rows + (first + i) * w->facts.columns,
-                              &error) != PLSH_STATUS_OK)
-            code = cli_fail_error(&error);
-    free(offsets);
-    free(hidden);
-    return code;
+    if (w->facts.pooling != PLSH_POOLING_NONE)
+        return plsh_sentence_row(w->sentence, hidden, tokens, normalisation(e->given), row,
+                                 &error) == PLSH_STATUS_OK
+                   ? CLI_DONE
+                   : cli_fail_error(&error);
+    for (int64_t t = 0; t < tokens; t++) {
+        const int64_t span = w->spans != NULL ? w->spans[w->lists.offsets[text] + t] : 1;
+        for (int64_t s = 0; s < span; s++, row += width)
+            memcpy(row, hidden + t * width, (size_t)width * sizeof *row);
+    }
+    return CLI_DONE;
 }
 
 static int compute(const settings *given, work *w) {
     double start = plsh_clock_seconds();
-    int code = CLI_DONE;
+    embedding e = {given, w};
     cli_model_announce(&w->model);
-    cli_progress_begin((double)w->ids.count, "tokens");
-    for (int64_t first = 0; code == CLI_DONE && first < w->texts;) {
-        int64_t last = first + 1;
-        while (last < w->texts && w->offsets[last + 1] - w->offsets[first] <= given->embed.batch)
-            last++;
-        code = embed_batch(given, w, first, last);
-        first = last;
-        cli_progress((double)w->offsets[first]);
-    }
-    cli_progress_end();
+    int code = cli_lists_encode(&w->model, &w->lists, given->embed.batch, embed_text, &e);
     const bool per_token = w->facts.pooling == PLSH_POOLING_NONE && !given->embed.plain &&
                            (given->embed.normalise || w->facts.normalises);
     for (int64_t i = 0; code == CLI_DONE && per_token && i < w->row_count; i++)
@@ -285,28 +274,65 @@ static int compute(const settings *given, work *w) {
     return code;
 }
 
-/* A row a line, in numbers that read back as the same float32: to the file, or to stdout. */
+/* The text of which this row is: the last one whose rows begin at it or before. */
+static int64_t text_of(const work *w, int64_t row) {
+    int64_t low = 0, high = w->lists.texts;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (w->first[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A row a line, in numbers that read back as the same float32, after the name of its sequence and,
+ * with --per-base, the number of the base from 1: to the file, or to stdout. */
 static int write_lines(const work *w) {
     int code = CLI_DONE;
     const int64_t columns = w->facts.columns;
-    for (int64_t i = 0; code == CLI_DONE && i < w->row_count * columns; i++) {
-        const char end = (i + 1) % columns == 0 ? '\n' : '\t';
-        if (w->output.path == NULL)
-            printf("%.9g%c", (double)w->rows[i], end);
-        else
-            code = cli_output_print(&w->output, "%.9g%c", (double)w->rows[i], end);
+    for (int64_t i = 0; code == CLI_DONE && i < w->row_count; i++) {
+        const int64_t text = text_of(w, i);
+        const char *name = w->texts.count > 0 ? w->texts.items[text].name : NULL;
+        if (name != NULL) code = cli_scores_print(&w->output, "%s\t", name);
+        if (code == CLI_DONE && w->spans != NULL)
+            code = cli_scores_print(&w->output, "%lld\t", (long long)(i - w->first[text] + 1));
+        for (int64_t c = 0; code == CLI_DONE && c < columns; c++)
+            code = cli_scores_print(&w->output, "%.9g%c", (double)w->rows[i * columns + c],
+                                    c + 1 == columns ? '\n' : '\t');
     }
     return code;
 }
 
+static void put_numbers(const work *w, cli_json *json, const char *key, int64_t row) {
+    cli_json_begin_array(json, key);
+    for (int64_t c = 0; c < w->facts.columns; c++)
+        cli_json_number(json, NULL, (double)w->rows[row * w->facts.columns + c]);
+    cli_json_end(json);
+}
+
+/* {"name": "chr1", "position": 7, "embedding": [..]}: the line of the text where it has no name. */
+static void put_object(const void *context, cli_json *json, int64_t row) {
+    const work *w = context;
+    const int64_t text = text_of(w, row);
+    cli_json_begin_object(json, NULL);
+    if (w->texts.count > 0) {
+        const cli_text *t = &w->texts.items[text];
+        if (t->name != NULL)
+            cli_json_text(json, "name", t->name);
+        else
+            cli_json_integer(json, "line", t->line);
+    }
+    if (w->facts.pooling == PLSH_POOLING_NONE)
+        cli_json_integer(json, "position", row - w->first[text] + 1);
+    put_numbers(w, json, "embedding", row);
+    cli_json_end(json);
+}
+
 static void put_rows(const work *w, cli_json *json, const char *key) {
     cli_json_begin_array(json, key);
-    for (int64_t i = 0; i < w->row_count; i++) {
-        cli_json_begin_array(json, NULL);
-        for (int64_t c = 0; c < w->facts.columns; c++)
-            cli_json_number(json, NULL, (double)w->rows[i * w->facts.columns + c]);
-        cli_json_end(json);
-    }
+    for (int64_t i = 0; i < w->row_count; i++) put_numbers(w, json, NULL, i);
     cli_json_end(json);
 }
 
@@ -327,9 +353,24 @@ static int write_json(const work *w) {
 static int write_rows(work *w) {
     const int64_t shape[] = {w->row_count, w->facts.columns};
     if (w->output.path == NULL) return CLI_DONE;
-    if (ends_in(w->output.path, ".json")) return write_json(w);
-    if (ends_in(w->output.path, ".tsv")) return write_lines(w);
+    if (cli_scores_ends(w->output.path, ".json")) return write_json(w);
+    if (cli_scores_ends(w->output.path, ".tsv")) return write_lines(w);
+    if (cli_scores_ends(w->output.path, ".jsonl"))
+        return cli_scores_lines(&w->output, w->row_count, put_object, w);
     return cli_output_array(&w->output, PLSH_DTYPE_FLOAT32, 2, shape, w->rows);
+}
+
+/* The sequences, and where the rows of each begin. */
+static void put_names(const work *w, cli_json *json) {
+    cli_json_begin_array(json, "sequences");
+    for (int64_t i = 0; i < w->texts.count; i++) {
+        cli_json_begin_object(json, NULL);
+        cli_json_text(json, "name", w->texts.items[i].name);
+        cli_json_integer(json, "length", (int64_t)w->texts.items[i].length);
+        cli_json_integer(json, "first_row", w->first[i]);
+        cli_json_end(json);
+    }
+    cli_json_end(json);
 }
 
 static int save(const settings *given, work *w) {
@@ -337,11 +378,12 @@ static int save(const settings *given, work *w) {
     if (code == CLI_DONE) code = cli_outputs_commit(&w->output, 1);
     if (code != CLI_DONE) return code;
     const bool printed = w->output.path == NULL;
+    const int64_t tokens = cli_lists_tokens(&w->lists);
     if (!given->lm.common.json) {
         if (printed) return write_lines(w);
         printf("%lld row%s of %lld from %lld token%s in %.4g s\n", (long long)w->row_count,
-               w->row_count == 1 ? "" : "s", (long long)w->facts.columns, (long long)w->ids.count,
-               w->ids.count == 1 ? "" : "s", w->seconds);
+               w->row_count == 1 ? "" : "s", (long long)w->facts.columns, (long long)tokens,
+               tokens == 1 ? "" : "s", w->seconds);
         return CLI_DONE;
     }
     cli_json *json = cli_document_begin();
@@ -353,8 +395,9 @@ static int save(const settings *given, work *w) {
     cli_json_text(json, "prompt", w->facts.prompt);
     cli_json_integer(json, "rows", w->row_count);
     cli_json_integer(json, "columns", w->facts.columns);
+    if (given->texts.fasta != NULL) put_names(w, json);
     if (printed) put_rows(w, json, "embeddings");
-    cli_json_integer(json, "tokens", w->ids.count);
+    cli_json_integer(json, "tokens", tokens);
     cli_json_number(json, "seconds", w->seconds);
     cli_json_integer(json, "peak_bytes", cli_peak_bytes());
     return cli_document_end(json);
@@ -367,10 +410,11 @@ static int run_embed(const void *given) {
     if (code == CLI_DONE) code = compute(options, &w);
     if (code == CLI_DONE) code = save(options, &w);
     cli_outputs_abandon(&w.output, 1);
-    free(w.ids.values);
-    free(w.offsets);
-    free(w.hidden);
     free(w.rows);
+    free(w.first);
+    free(w.spans);
+    cli_lists_free(&w.lists);
+    cli_texts_free(&w.texts);
     plsh_sentence_close(w.sentence);
     cli_model_close(&w.model);
     return code;
@@ -379,11 +423,12 @@ static int run_embed(const void *given) {
 const cli_command cli_command_embed = {
     .name = "embed",
     .summary = "embeddings of texts from an encoder",
-    .text = "Reads texts, one per line, and computes an embedding of each: the mean of the "
+    .text = "Reads texts (lines, JSON lines, CSV or FASTA) and computes an embedding of each: the "
+            "mean of the "
             "encoder's last hidden states divided by its Euclidean norm, or what the model's files "
             "ask for. Of a folder of sentence-transformers it applies the pooling, Dense, "
-            "LayerNorm and Normalize modules, max_seq_length, prompts and truncate_dim. JinaBERT "
-            "takes texts of any length in near-linear time.",
+            "LayerNorm and Normalize modules, max_seq_length, prompts and truncate_dim. JinaBERT, "
+            "MosaicBERT and DNABERT-2 take texts of any length in near-linear time.",
     .example = "plsh embed --model encoder --text text.txt --out rows.npy",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

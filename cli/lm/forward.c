@@ -41,7 +41,8 @@ static const cli_option forward_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(forward_options, logits),
      .value = "FILE",
-     .help = "all logits, float32 .npy [n, vocabulary]"},
+     .help = "all logits, float32 .npy [n, vocabulary]; of an encoder those of its masked-LM head, "
+             "or of its classifier, [1, labels]"},
     {.name = "hidden",
      .kind = CLI_FILE,
      CLI_MEMBER(forward_options, hidden),
@@ -64,6 +65,7 @@ typedef struct work {
     cli_model model;
     cli_ids ids;
     float *logits, *hidden;
+    bool classifies; /* logits are those of the text, not of tokens */
     cli_scores scores;
     double seconds;
     cli_output outputs[OUTPUTS];
@@ -86,7 +88,9 @@ static int make_outputs(const forward_options *options, work *w) {
         w->outputs[HIDDEN].path = options->hidden;
     }
     int code = cli_outputs_open(w->outputs, OUTPUTS);
-    if (options->logits != NULL) w->logits = make_rows(own.end - own.begin, facts->vocabulary);
+    if (options->logits != NULL)
+        w->logits = w->classifies ? make_rows(1, facts->labels)
+                                  : make_rows(own.end - own.begin, facts->vocabulary);
     if (options->hidden != NULL || !facts->causal)
         w->hidden = make_rows(own.end - own.begin, facts->hidden);
     bool missing = (options->logits != NULL && w->logits == NULL) ||
@@ -106,8 +110,14 @@ static int prepare_forward(const settings *given, work *w) {
     if (code == CLI_DONE)
         code = cli_ids_read(&given->lm, &w->model, options->ids, options->text, options->special,
                             &w->ids);
-    if (code == CLI_DONE && !facts->causal && options->logits != NULL)
-        code = cli_fail("--logits: %s is an encoder, which has hidden states only", facts->family);
+    w->classifies = !facts->causal && !facts->masked && facts->labels > 0;
+    if (code == CLI_DONE && !facts->causal && options->logits != NULL && !facts->masked &&
+        facts->labels == 0)
+        code = cli_fail("--logits: %s is an encoder, which has hidden states only (no masked-LM "
+                        "head, no classifier)",
+                        facts->family);
+    if (code == CLI_DONE && w->classifies && w->model.ranks != NULL && options->logits != NULL)
+        code = cli_fail("--logits of a classifier: run it in one process");
     if (code == CLI_DONE && options->gradients != NULL && w->ids.count < 2)
         code = cli_fail("--gradients: the loss of the next token takes at least 2 tokens; there is "
                         "1");
@@ -130,9 +140,13 @@ static int encode(work *w) {
                               .attention_count = w->model.attention_count,
                               .hidden = w->hidden,
                               .ranks = w->model.ranks};
-    if (plsh_model_encode(w->model.model, &encoding, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return CLI_DONE;
+    const plsh_range own = plsh_ranks_rows(w->model.ranks, w->ids.count);
+    plsh_status status = plsh_model_encode(w->model.model, &encoding, &error);
+    if (status == PLSH_STATUS_OK && w->logits != NULL)
+        status = w->classifies ? plsh_model_classify(w->model.model, w->hidden, w->logits, &error)
+                               : plsh_model_token_logits(w->model.model, w->hidden,
+                                                         own.end - own.begin, w->logits, &error);
+    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }
 
 static int compute(const settings *given, work *w) {
@@ -185,7 +199,10 @@ static int differentiate(const settings *given, work *w) {
 static int save(const settings *given, work *w) {
     const plsh_model_facts *facts = &w->model.facts;
     const int64_t rows = w->ids.count;
-    int code = cli_mesh_rows(&w->model, &w->outputs[LOGITS], rows, facts->vocabulary, w->logits);
+    int code =
+        w->classifies
+            ? cli_mesh_rows(&w->model, &w->outputs[LOGITS], 1, facts->labels, w->logits)
+            : cli_mesh_rows(&w->model, &w->outputs[LOGITS], rows, facts->vocabulary, w->logits);
     if (code == CLI_DONE)
         code = cli_mesh_rows(&w->model, &w->outputs[HIDDEN], rows, facts->hidden,
                              given->forward.hidden != NULL ? w->hidden : NULL);
@@ -237,7 +254,8 @@ const cli_command cli_command_forward = {
     .name = "forward",
     .summary = "a forward pass of a model over given tokens",
     .text = "Runs a model over tokens and writes the logits of every token, the last hidden "
-            "states, and the mean loss of the next token. Encoders give hidden states. Under "
+            "states, and the mean loss of the next token. Encoders give hidden states, and "
+            "the logits of their masked-LM head or classifier. Under "
             "mpirun, plsh-mpi shares the tokens among its ranks.",
     .example = "plsh forward --model model --text text.txt --hidden hidden.npy",
     .groups = groups,

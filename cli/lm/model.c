@@ -2,6 +2,7 @@
 #include "cli/lm/model.h"
 
 #include "cli/lm/describe.h"
+#include "cli/lm/hub.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -34,7 +35,10 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_model_options, model),
      .value = "PATH",
-     .help = "a folder (config.json, safetensors, tokenizer.json) or a .gguf file",
+     .resolve = cli_hub_resolve,
+     .help = "a folder (config.json, safetensors or pytorch_model.bin, tokenizer.json), a .gguf "
+             "file, or "
+             "owner/name of a model in the local Hugging Face cache",
      .required = true,
      .varies = CLI_BY_RANK},
     {.name = "adapter",

@@ -1,5 +1,6 @@
 /* cli: plsh tokenize: text to ids and back. */
 #include "cli/commands.h"
+#include "cli/lm/hub.h"
 #include "cli/message.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -31,6 +32,7 @@ static const cli_option tokenize_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(tokenize_options, tokenizer),
      .value = "PATH",
+     .resolve = cli_hub_resolve,
      .help = "a tokenizer.json, the folder of one, or a .gguf",
      .required = true},
     {.name = "special",

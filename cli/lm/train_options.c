@@ -1,6 +1,7 @@
 /* cli: the options of plsh train. */
 #include "cli/lm/train_options.h"
 
+#include "cli/lm/hub.h"
 #include "cli/message.h"
 
 static const char *const *order_choices(void) {
@@ -29,6 +30,7 @@ const cli_option cli_train_data_table[CLI_TRAIN_DATA_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, base),
      .value = "PATH",
+     .resolve = cli_hub_resolve,
      .help = "start from these weights: a folder, or a .gguf file for LoRA",
      .varies = CLI_BY_RANK},
     {.name = "adapter",
@@ -41,6 +43,7 @@ const cli_option cli_train_data_table[CLI_TRAIN_DATA_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_train_data, tokenizer),
      .value = "PATH",
+     .resolve = cli_hub_resolve,
      .help = "a tokenizer.json, or a folder or .gguf with one; else that of --base",
      .varies = CLI_BY_RANK},
     {.name = "text",

@@ -186,6 +186,7 @@ PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *mod
 
 typedef struct plsh_encoding {
     const int32_t *ids;     /* of all sequences, one after the other */
+    const int32_t *types;   /* of all ids, 0 or 1 in pairs of texts; NULL: all 0 */
     const int64_t *offsets; /* sequences + 1 entries; NULL for one sequence of `count` ids */
     int64_t sequences;
     int64_t count; /* of all ids */

@@ -62,6 +62,15 @@ PLSH_API plsh_status plsh_tokenizer_encode(const plsh_tokenizer *tokenizer, cons
                                            size_t length, bool special, plsh_token_ids *out,
                                            plsh_error *error);
 
+/* Appends the ids of two texts as the file's template for pairs joins them, and to `types`, unless
+ * it is NULL, the type of each token: <s> first </s></s> second </s>. `most`, where it is not 0, is
+ * the largest number of tokens: the end of the second text is left out. A tokenizer of a GGUF, or
+ * without a template for pairs, is refused. */
+PLSH_API plsh_status plsh_tokenizer_encode_pair(const plsh_tokenizer *tokenizer, plsh_string first,
+                                                plsh_string second, size_t most,
+                                                plsh_token_ids *out, plsh_token_ids *types,
+                                                plsh_error *error);
+
 /* Appends the tokens that the file's post-processor puts before a text (<s>), and not those after
  * it: the beginning of a prompt, as in llama.cpp and transformers. */
 PLSH_API plsh_status plsh_tokenizer_begin(const plsh_tokenizer *tokenizer, plsh_token_ids *out,

@@ -126,6 +126,20 @@ PLSH_API const plsh_tensor *plsh_weights_find(const plsh_weights *weights, const
 /* Bytes of all tensors as stored. */
 PLSH_API size_t plsh_weights_bytes(const plsh_weights *weights);
 
+/* ---- Models by their hub names ----
+ *
+ * Files that others have fetched into the local cache of the Hugging Face hub (HF_HUB_CACHE,
+ * HF_HOME/hub, or ~/.cache/huggingface/hub). Nothing is fetched here. */
+
+enum { PLSH_HUB_PATH = 4096 };
+
+/* Does it have the form owner/name? */
+PLSH_API bool plsh_hub_is_name(const char *name);
+
+/* The folder of the revision that the cache has as "main". If there is none, the message has the
+ * command that fetches it. */
+PLSH_API plsh_status plsh_hub_find(const char *name, char out[PLSH_HUB_PATH], plsh_error *error);
+
 /* ---- Metadata: what a GGUF file says besides its tensors ----
  *
  * A safetensors file has none. */

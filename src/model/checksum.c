@@ -42,6 +42,7 @@ static uint64_t add_layer(uint64_t h, const plsh_layer *layer) {
     const plsh_norm *const norms[] = {&layer->attention_norm, &layer->mlp_norm, &layer->q_norm,
                                       &layer->k_norm};
     for (size_t i = 0; i < sizeof(norms) / sizeof(*norms); i++) h = add_norm(h, norms[i]);
+    if (layer->attention_norm_2.weight) h = add_norm(h, &layer->attention_norm_2);
     for (int i = 0; i < layer->qkv_count; i++) h = add_linear(h, &layer->qkv[i]);
     for (int i = 0; i < layer->up_count; i++) h = add_linear(h, &layer->up[i]);
     return add_linear(add_linear(h, &layer->attention_out), &layer->down);
@@ -51,7 +52,7 @@ uint64_t plsh_model_checksum(const plsh_model *model) {
     const plsh_model_config *c = &model->config;
     uint64_t h = add_tensor(0, model->tokens);
     if (model->positions) h = add_tensor(h, model->positions);
-    h = add_floats(h, model->types, c->hidden);
+    h = add_floats(h, model->types, c->types * c->hidden);
     h = add_norm(add_norm(h, &model->tokens_norm), &model->final_norm);
     const bool tied = model->head.base.weight == model->tokens->data && model->head.rank == 0;
     if (!tied && model->head.base.weight) h = add_linear(h, &model->head);

@@ -44,6 +44,12 @@ static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_e
                              (long long)x, (long long)(end - begin), (long long)c->context);
         }
     }
+    for (int64_t i = 0; e->types && i < e->count; i++) {
+        if (e->types[i] == 0 || (e->types[i] > 0 && e->types[i] < c->types)) continue;
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "token %lld is of type %d; this model has %lld types", (long long)i,
+                         (int)e->types[i], (long long)c->types);
+    }
     plsh_status status = plsh_layer_check_ids(model, e->ids, e->count, error);
     return status ? status
                   : plsh_model_attention_check(model, e->attention, e->attention_count, error);
@@ -109,7 +115,9 @@ static plsh_status run_layers(encoder *e, const plsh_layer_buffers *b,
                             .engine = engine,
                             .rows = e->own.end - e->own.begin,
                             .attend = {.run = attend_all, .context = e}};
-    plsh_layer_embed(model, from->ids + e->own.begin, e->position, pass.rows, b->x, b->n);
+    plsh_layer_embed(model, from->ids + e->own.begin,
+                     from->types ? from->types + e->own.begin : NULL, e->position, pass.rows, b->x,
+                     b->n);
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t l = 0; !status && l < model->config.layers; l++) {
         status = make_attention(e, l, error);

@@ -241,22 +241,23 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const pls
 }
 
 /* Position and type are added to a row before its norm; `scratch` holds a row. */
-static void finish_embedding(const plsh_model *model, int64_t position, float *row,
+static void finish_embedding(const plsh_model *model, int64_t position, int64_t type, float *row,
                              float *scratch) {
     const int64_t hidden = model->config.hidden;
     if (model->positions) {
         plsh_tensor_to_float(model->positions, position, 1, scratch);
         for (int64_t c = 0; c < hidden; c++) row[c] += scratch[c];
     }
-    for (int64_t c = 0; model->types && c < hidden; c++) row[c] += model->types[c];
+    for (int64_t c = 0; model->types && c < hidden; c++) row[c] += model->types[type * hidden + c];
 }
 
-void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int64_t *position,
-                      int64_t rows, float *x, float *scratch) {
+void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int32_t *types,
+                      const int64_t *position, int64_t rows, float *x, float *scratch) {
     const int64_t hidden = model->config.hidden;
     for (int64_t r = 0; r < rows; r++) {
         plsh_tensor_to_float(model->tokens, ids[r], 1, x + r * hidden);
-        finish_embedding(model, position ? position[r] : r, x + r * hidden, scratch);
+        finish_embedding(model, position ? position[r] : r, types ? types[r] : 0, x + r * hidden,
+                         scratch);
     }
     if (model->tokens_norm.weight) normalise(&model->tokens_norm, x, x, rows, model->threads);
 }

@@ -70,8 +70,8 @@ void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk
 
 /* x[r] = the embedding of ids[r], with position (position[r], or r where it is NULL), type and
  * norm. Ids have been checked; scratch holds one row. */
-void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int64_t *position,
-                      int64_t rows, float *x, float *scratch);
+void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int32_t *types,
+                      const int64_t *position, int64_t rows, float *x, float *scratch);
 
 /* Are all ids in the vocabulary? */
 plsh_status plsh_layer_check_ids(const plsh_model *model, const int32_t *ids, int64_t count,

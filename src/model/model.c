@@ -305,8 +305,8 @@ static void bind_embeddings(binder *b) {
     if (c->types) {
         const plsh_tensor *types = find(b, PLSH_ROLE_TYPES, 0, "weight", true);
         if (types && plsh_bind_shape(b, types, c->types, c->hidden)) {
-            model->types = plsh_bind_floats(b, c->hidden);
-            if (model->types) plsh_tensor_to_float(types, 0, 1, model->types);
+            model->types = plsh_bind_floats(b, c->types * c->hidden);
+            if (model->types) plsh_tensor_to_float(types, 0, c->types, model->types);
         }
     }
     if (c->family->tokens_norm)

@@ -45,7 +45,7 @@ struct plsh_model {
     int threads;
     const plsh_tensor *tokens; /* embeddings */
     const plsh_tensor *positions;
-    float *types; /* row 0 */
+    float *types; /* [types][hidden] */
     plsh_norm tokens_norm, final_norm;
     plsh_model_linear head;
     struct plsh_encoder_heads *encoder_heads; /* NULL: none, or not an encoder */

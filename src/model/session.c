@@ -266,7 +266,7 @@ static int64_t fill_rows(const pass *p, const plsh_layer_buffers *b) {
     for (int64_t i = 0; i < p->count; i++) {
         int64_t tokens = pass_tokens(p, i), first = plsh_session_length(p->sessions[i]);
         const int32_t *ids = p->steps[i].ids + (p->done ? p->done[i] : 0);
-        plsh_layer_embed(model, ids, NULL, tokens, b->x + row * c->hidden, b->n);
+        plsh_layer_embed(model, ids, NULL, NULL, tokens, b->x + row * c->hidden, b->n);
         if (b->rope) plsh_rope_fill(&model->rope, first, tokens, b->rope + row * c->head_dim);
         row += tokens;
     }

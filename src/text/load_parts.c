@@ -270,6 +270,12 @@ static plsh_status append_template(plsh_load *load, int64_t id) {
     return plsh_ids_append(&load->tokenizer->template_ids, (int32_t)id, load->error);
 }
 
+static plsh_status append_to_pair(plsh_load *load, int32_t id, int32_t type) {
+    plsh_tokenizer *t = load->tokenizer;
+    plsh_status status = plsh_ids_append(&t->pair_ids, id, load->error);
+    return status == PLSH_STATUS_OK ? plsh_ids_append(&t->pair_types, type, load->error) : status;
+}
+
 static plsh_status refuse_second(plsh_load *load) {
     if (load->tokenizer->template_ids.count == 0) return PLSH_STATUS_OK;
     return plsh_load_fail(load, "post_processor", "two that add tokens are not supported");
@@ -289,6 +295,46 @@ static plsh_status append_special(plsh_load *load, const json_t *object, const j
         const json_t *id = json_array_get(ids, i);
         status = append_template(load, json_is_integer(id) ? json_integer_value(id) : -2);
     }
+    return status;
+}
+
+/* One piece of "pair": a special token, or the sequence A or B. Templates of other pieces are as if
+ * there were none: only pairs need them. */
+static bool append_pair_piece(plsh_load *load, const json_t *object, const json_t *piece,
+                              plsh_status *status) {
+    const json_t *special = json_object_get(piece, "SpecialToken");
+    const json_t *sequence = json_object_get(piece, "Sequence");
+    const json_t *type = json_object_get(special ? special : sequence, "type_id");
+    const char *which = json_string_value(json_object_get(special ? special : sequence, "id"));
+    if (which == NULL || !json_is_integer(type) || json_integer_value(type) < 0 ||
+        json_integer_value(type) > 1)
+        return false;
+    const int32_t kind = (int32_t)json_integer_value(type);
+    if (special == NULL) {
+        if (strcmp(which, "A") != 0 && strcmp(which, "B") != 0) return false;
+        *status =
+            append_to_pair(load, which[0] == 'A' ? PLSH_TEMPLATE_TEXT : PLSH_TEMPLATE_SECOND, kind);
+        return true;
+    }
+    const json_t *ids =
+        json_object_get(json_object_get(json_object_get(object, "special_tokens"), which), "ids");
+    for (size_t i = 0; i < json_array_size(ids) && *status == PLSH_STATUS_OK; i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX)
+            return false;
+        *status = append_to_pair(load, (int32_t)json_integer_value(id), kind);
+    }
+    return json_is_array(ids);
+}
+
+static plsh_status read_pair(plsh_load *load, const json_t *object) {
+    const json_t *pair = json_object_get(object, "pair");
+    plsh_status status = PLSH_STATUS_OK;
+    bool known = json_is_array(pair);
+    for (size_t i = 0; known && i < json_array_size(pair) && status == PLSH_STATUS_OK; i++)
+        known = append_pair_piece(load, object, json_array_get(pair, i), &status);
+    if (!known) load->tokenizer->pair_ids.count = load->tokenizer->pair_types.count = 0;
     return status;
 }
 
@@ -317,7 +363,7 @@ static plsh_status post_template(plsh_load *load, const json_t *object, int kind
     }
     if (status == PLSH_STATUS_OK && !has_text)
         return plsh_load_fail(load, part, "\"single\" lacks the sequence A");
-    return status;
+    return status == PLSH_STATUS_OK ? read_pair(load, object) : status;
 }
 
 /* "cls": ["[CLS]", 101]. */
@@ -328,13 +374,25 @@ static plsh_status append_pair(plsh_load *load, const json_t *object, const char
     return append_template(load, json_integer_value(id) < 0 ? -2 : json_integer_value(id));
 }
 
-static plsh_status post_pair(plsh_load *load, const json_t *object, int kind) {
-    (void)kind;
+/* Two texts: BERT's cls A sep B sep, where B and what follows have type 1; RoBERTa's cls A sep sep
+ * B sep, all of type 0. The template of one text is there already: cls A sep. */
+static plsh_status make_pair(plsh_load *load, bool roberta) {
+    const plsh_token_ids *single = &load->tokenizer->template_ids;
+    const int32_t cls = single->ids[0], sep = single->ids[2];
+    plsh_status status = append_to_pair(load, cls, 0);
+    if (status == PLSH_STATUS_OK) status = append_to_pair(load, PLSH_TEMPLATE_TEXT, 0);
+    if (status == PLSH_STATUS_OK) status = append_to_pair(load, sep, 0);
+    if (status == PLSH_STATUS_OK && roberta) status = append_to_pair(load, sep, 0);
+    if (status == PLSH_STATUS_OK) status = append_to_pair(load, PLSH_TEMPLATE_SECOND, !roberta);
+    return status == PLSH_STATUS_OK ? append_to_pair(load, sep, !roberta) : status;
+}
+
+static plsh_status post_pair(plsh_load *load, const json_t *object, int roberta) {
     plsh_status status = refuse_second(load);
     if (status == PLSH_STATUS_OK) status = append_pair(load, object, "cls");
     if (status == PLSH_STATUS_OK) status = append_template(load, PLSH_TEMPLATE_TEXT);
     if (status == PLSH_STATUS_OK) status = append_pair(load, object, "sep");
-    return status;
+    return status == PLSH_STATUS_OK ? make_pair(load, roberta) : status;
 }
 
 static plsh_status post_nothing(plsh_load *load, const json_t *object, int kind) {
@@ -349,7 +407,7 @@ static plsh_status post_sequence(plsh_load *load, const json_t *object, int kind
 
 static const plsh_load_row post_rows[] = {
     {"TemplateProcessing", post_template, 0}, {"BertProcessing", post_pair, 0},
-    {"RobertaProcessing", post_pair, 0},      {"ByteLevel", post_nothing, 0},
+    {"RobertaProcessing", post_pair, 1},      {"ByteLevel", post_nothing, 0},
     {"Sequence", post_sequence, 0},           {NULL, NULL, 0},
 };
 

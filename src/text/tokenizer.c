@@ -24,6 +24,8 @@ void plsh_tokenizer_free(plsh_tokenizer *t) {
     plsh_normalizers_free(&t->normalizers);
     plsh_splitters_free(&t->splitters);
     plsh_token_ids_free(&t->template_ids);
+    plsh_token_ids_free(&t->pair_ids);
+    plsh_token_ids_free(&t->pair_types);
     plsh_decoders_free(&t->decoders);
     plsh_release(t);
 }
@@ -194,6 +196,73 @@ plsh_status plsh_tokenizer_encode(const plsh_tokenizer *t, const char *text, siz
     return status;
 }
 
+/* ---- pairs of texts ---- */
+
+/* How many tokens of the second text fit beside the first and the special ones. */
+static plsh_status fit_second(const plsh_tokenizer *t, size_t first, size_t second, size_t most,
+                              size_t *kept, plsh_error *error) {
+    size_t others = 0;
+    for (size_t i = 0; i < t->pair_ids.count; i++)
+        others += t->pair_ids.ids[i] >= 0                    ? 1
+                  : t->pair_ids.ids[i] == PLSH_TEMPLATE_TEXT ? first
+                                                             : 0;
+    *kept = second;
+    if (most == 0 || others + second <= most) return PLSH_STATUS_OK;
+    if (others > most)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "the first text of a pair and the special tokens are %zu tokens; at most "
+                         "%zu",
+                         others, most);
+    *kept = most - others;
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status append_run(plsh_token_ids *out, plsh_token_ids *types, const int32_t *ids,
+                              size_t count, int32_t type, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < count && status == PLSH_STATUS_OK; i++) {
+        status = plsh_ids_append(out, ids[i], error);
+        if (status == PLSH_STATUS_OK && types != NULL) status = plsh_ids_append(types, type, error);
+    }
+    return status;
+}
+
+static plsh_status join_pair(const plsh_tokenizer *t, const plsh_token_ids text[2], size_t most,
+                             plsh_token_ids *out, plsh_token_ids *types, plsh_error *error) {
+    size_t kept;
+    plsh_status status = fit_second(t, text[0].count, text[1].count, most, &kept, error);
+    for (size_t i = 0; i < t->pair_ids.count && status == PLSH_STATUS_OK; i++) {
+        const int32_t id = t->pair_ids.ids[i], type = t->pair_types.ids[i];
+        if (id == PLSH_TEMPLATE_TEXT)
+            status = append_run(out, types, text[0].ids, text[0].count, type, error);
+        else if (id == PLSH_TEMPLATE_SECOND)
+            status = append_run(out, types, text[1].ids, kept, type, error);
+        else
+            status = append_run(out, types, &id, 1, type, error);
+    }
+    return status;
+}
+
+plsh_status plsh_tokenizer_encode_pair(const plsh_tokenizer *t, plsh_string first,
+                                       plsh_string second, size_t most, plsh_token_ids *out,
+                                       plsh_token_ids *types, plsh_error *error) {
+    const size_t before = out->count, types_before = types != NULL ? types->count : 0;
+    plsh_token_ids text[2] = {{0}};
+    if (t->pair_ids.count == 0)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "this tokenizer has no template for pairs of texts (post_processor)");
+    plsh_status status = encode_text(t, first.bytes, first.length, &text[0], error);
+    if (status == PLSH_STATUS_OK)
+        status = encode_text(t, second.bytes, second.length, &text[1], error);
+    if (status == PLSH_STATUS_OK) status = join_pair(t, text, most, out, types, error);
+    plsh_token_ids_free(&text[0]);
+    plsh_token_ids_free(&text[1]);
+    if (status == PLSH_STATUS_OK) return status;
+    out->count = before;
+    if (types != NULL) types->count = types_before;
+    return status;
+}
+
 /* ---- ids to text ---- */
 
 static plsh_status decode_text(const plsh_tokenizer *t, const int32_t *ids, size_t count,
@@ -230,6 +299,8 @@ int64_t plsh_tokenizer_size(const plsh_tokenizer *t) {
     int64_t size = t->vocabulary.count > 0 ? (int64_t)t->vocabulary.largest + 1 : 0;
     for (size_t i = 0; i < t->added.count; i++)
         if (t->added.tokens[i].id >= size) size = (int64_t)t->added.tokens[i].id + 1;
+    for (size_t i = 0; i < t->pair_ids.count; i++)
+        if (t->pair_ids.ids[i] >= size) size = (int64_t)t->pair_ids.ids[i] + 1;
     for (size_t i = 0; i < t->template_ids.count; i++) /* a file may name ids without a token */
         if (t->template_ids.ids[i] >= size) size = (int64_t)t->template_ids.ids[i] + 1;
     return size;

@@ -11,7 +11,8 @@
 #include "text/split.h"
 #include "text/wordpiece.h"
 
-enum { PLSH_TEMPLATE_TEXT = -1 }; /* where the text stands in a template */
+/* Where the text stands in a template; and where the second one of a pair does. */
+enum { PLSH_TEMPLATE_TEXT = -1, PLSH_TEMPLATE_SECOND = -2 };
 
 struct plsh_tokenizer {
     plsh_vocabulary vocabulary; /* of the model */
@@ -22,6 +23,8 @@ struct plsh_tokenizer {
     plsh_normalizers normalizers;
     plsh_splitters splitters;
     plsh_token_ids template_ids; /* ids and PLSH_TEMPLATE_TEXT; empty: the text alone */
+    plsh_token_ids pair_ids;     /* the same for two texts; empty: the file has no such template */
+    plsh_token_ids pair_types;   /* of each */
     plsh_decoders decoders;
     plsh_token_roles roles;
 };

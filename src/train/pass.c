@@ -134,7 +134,7 @@ static plsh_status forward(plsh_trainer *t, plsh_layer_pass *pass, const int32_t
                            plsh_error *error) {
     const plsh_model *model = t->model;
     const plsh_trainer_buffers *b = &t->buffers;
-    plsh_layer_embed(model, ids, NULL, pass->rows, b->layer[0].x, b->scratch);
+    plsh_layer_embed(model, ids, NULL, NULL, pass->rows, b->layer[0].x, b->scratch);
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t l = 0; !status && l < model->config.layers; l++) {
         status = forward_layer(t, pass, l, error);

@@ -1,6 +1,6 @@
 """Writes a tiny language model with random weights as people have them: a folder with config.json,
 model.safetensors and tokenizer.json (bytes as tokens), for transcripts of the command line.
-Usage: write_model.py FOLDER [llama|bert]"""
+Usage: write_model.py FOLDER [llama|bert|classifier|reranker|dna]"""
 import json
 import random
 import struct
@@ -65,6 +65,60 @@ def bert() -> tuple[dict, dict]:
     return config, tensors
 
 
+def with_classifier(labels: list[str]) -> tuple[dict, dict]:
+    config, tensors = bert()
+    config |= {"id2label": {str(i): label for i, label in enumerate(labels)}}
+    tensors = {"bert." + name: shape for name, shape in tensors.items()}
+    tensors |= {"bert.pooler.dense.weight": (HIDDEN, HIDDEN), "bert.pooler.dense.bias": (HIDDEN,),
+                "classifier.weight": (len(labels), HIDDEN), "classifier.bias": (len(labels),)}
+    return config, tensors
+
+
+def dna() -> tuple[dict, dict]:
+    """As DNABERT-2: no model_type, one Wqkv, a masked-LM head."""
+    config, tensors = bert()
+    for key in ("model_type", "position_embedding_type", "feed_forward_type"):
+        del config[key]
+    config |= {"alibi_starting_size": 512}
+    tensors = {"bert." + name: shape for name, shape in tensors.items()
+               if not any(part in name for part in (".query.", ".key.", ".value."))}
+    for layer in range(LAYERS):
+        at = f"bert.encoder.layer.{layer}.attention.self.Wqkv."
+        tensors |= {at + "weight": (3 * HIDDEN, HIDDEN), at + "bias": (3 * HIDDEN,)}
+    at = "cls.predictions.transform."
+    tensors |= {at + "dense.weight": (HIDDEN, HIDDEN), at + "dense.bias": (HIDDEN,),
+                at + "LayerNorm.weight": (HIDDEN,), at + "LayerNorm.bias": (HIDDEN,),
+                "cls.predictions.decoder.bias": (VOCABULARY,)}
+    return config, tensors
+
+
+def write_tokenizer(folder: Path, kind: str) -> None:
+    """Pairs as RoBERTa has them; pieces of DNA as DNABERT-2 has them."""
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    if kind == "reranker":
+        tokenizer["post_processor"] = {"type": "RobertaProcessing", "sep": ["<end>", 256],
+                                       "cls": ["<end>", 256], "trim_offsets": True,
+                                       "add_prefix_space": False}
+    if kind == "dna":
+        names = ["[UNK]", "[CLS]", "[SEP]"]
+        pieces = ["A", "C", "G", "T", "AC", "GT", "ACGT"]
+        tokenizer["model"] = {"type": "BPE", "unk_token": "[UNK]",
+                              "vocab": {t: i for i, t in enumerate(names + pieces)},
+                              "merges": [["A", "C"], ["G", "T"], ["AC", "GT"]]}
+        tokenizer["pre_tokenizer"], tokenizer["decoder"] = {"type": "Whitespace"}, None
+        tokenizer["added_tokens"] = [tokenizer["added_tokens"][0] | {"id": i, "content": name}
+                                     for i, name in enumerate(names)]
+        around = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                  {"Sequence": {"id": "A", "type_id": 0}},
+                  {"SpecialToken": {"id": "[SEP]", "type_id": 0}}]
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing", "single": around, "pair": [],
+            "special_tokens": {t: {"id": t, "ids": [i], "tokens": [t]}
+                               for i, t in enumerate(names)}}
+    path.write_text(json.dumps(tokenizer))
+
+
 def write(folder: Path, config: dict, tensors: dict) -> None:
     draw = random.Random(7)
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,4 +152,9 @@ def write(folder: Path, config: dict, tensors: dict) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), *{"llama": llama, "bert": bert}[(sys.argv + ["llama"])[2]]())
+    KIND = (sys.argv + ["llama"])[2]
+    MAKE = {"llama": llama, "bert": bert, "dna": dna,
+            "classifier": lambda: with_classifier(["bad", "fair", "good"]),
+            "reranker": lambda: with_classifier(["score"])}
+    write(Path(sys.argv[1]), *MAKE[KIND]())
+    write_tokenizer(Path(sys.argv[1]), KIND)
