@@ -177,8 +177,12 @@ static int check_usage(const settings *given) {
         return cli_usage("--normalize and --no-normalize: give one of them");
     if (options->ids != NULL && (options->truncate || options->prompt != NULL))
         return cli_usage("--ids: --truncate and --prompt-name are for texts");
-    if (options->out != NULL && cli_scores_ends(options->out, ".json")) return CLI_DONE;
-    return cli_scores_check(options->out);
+    if (options->out != NULL && !cli_scores_ends(options->out, ".json") &&
+        !cli_scores_ends(options->out, ".npy") && !cli_scores_ends(options->out, ".jsonl") &&
+        !cli_scores_ends(options->out, ".tsv"))
+        return cli_usage("--out %s: the name has to end in .npy, .json, .jsonl or .tsv",
+                         options->out);
+    return CLI_DONE;
 }
 
 /* Which rows are whose: one per text, per token, or per base. */

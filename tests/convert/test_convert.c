@@ -119,6 +119,68 @@ static void encoder_there_and_back(const char *name, int hidden) {
     assert_memory_equal(first, third, (size_t)(8 * hidden) * sizeof *first);
 }
 
+/* A GGUF of JinaBERT for code as converters of 2024 wrote it: the fused layer of the MLP in two,
+ * ffn_up its first half, ffn_gate the second one. */
+static void split_mlp(const char *from, const char *to) {
+    plsh_weights *weights;
+    plsh_weights_writer *writer;
+    plsh_error error;
+    assert_ok(plsh_weights_open(&weights, from, &error));
+    assert_ok(plsh_weights_writer_create(&writer, to, PLSH_WEIGHTS_GGUF, &error));
+    for (size_t i = 0; i < plsh_metadata_count(weights); i++)
+        assert_ok(plsh_weights_writer_copy(writer, plsh_metadata_at(weights, i), &error));
+    for (int write = 0; write < 2; write++) {
+        for (size_t i = 0; i < plsh_weights_count(weights); i++) {
+            plsh_tensor tensor = *plsh_weights_at(weights, i);
+            const char *up = strstr(tensor.name, "ffn_up.weight");
+            for (int half = 0; half < (up ? 2 : 1); half++) {
+                char name[64];
+                const size_t size = up ? tensor.size / 2 : tensor.size;
+                snprintf(name, sizeof name, "%.*s%s", up ? (int)(up - tensor.name) : 60,
+                         tensor.name,
+                         !up    ? ""
+                         : half ? "ffn_gate.weight"
+                                : "ffn_up.weight");
+                plsh_tensor part = tensor;
+                part.name = name;
+                if (up) part.shape[0] /= 2;
+                if (!write)
+                    assert_ok(plsh_weights_writer_declare(writer, &part, &error));
+                else
+                    assert_ok(plsh_weights_writer_bytes(
+                        writer, (const char *)tensor.data + (size_t)half * size, size, &error));
+            }
+        }
+    }
+    assert_ok(plsh_weights_writer_commit(writer, &error));
+    plsh_weights_close(weights);
+}
+
+static void test_jina_code(void **unused) {
+    (void)unused;
+    const char *gguf = in_folder("m.gguf"), *old = in_folder("t.gguf");
+    const char *model = test_shared("golden/families/jina_code");
+    static const int32_t ids[] = {0, 17, 200, 45, 33, 7, 150, 2};
+    float first[8 * 54], second[8 * 54];
+    convert(model, NULL, PLSH_WEIGHT_F32, gguf);
+    split_mlp(gguf, old);
+    encode(model, ids, 8, first);
+    encode(old, ids, 8, second);
+    assert_memory_equal(first, second, sizeof first);
+    plsh_weights *weights;
+    plsh_error error;
+    assert_ok(plsh_weights_open(&weights, gguf, &error));
+    static const char *const names[] = {
+        "attn_q_norm.bias",        "attn_norm_2.weight", "layer_output_norm.weight",
+        "attn_output_norm.weight", "ffn_up.weight",      "ffn_down.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.1.%s", names[i]);
+        assert_non_null(plsh_weights_find(weights, name));
+    }
+    plsh_weights_close(weights);
+}
+
 static void test_encoders(void **unused) {
     (void)unused;
     encoder_there_and_back("golden/models/bert", 64);
@@ -311,9 +373,10 @@ static int remove_folder(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_window),
-        cmocka_unit_test(test_encoders),       cmocka_unit_test(test_word_pieces),
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_adapter),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_encoders),       cmocka_unit_test(test_jina_code),
+        cmocka_unit_test(test_word_pieces),    cmocka_unit_test(test_types),
+        cmocka_unit_test(test_adapter),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

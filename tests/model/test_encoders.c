@@ -181,6 +181,29 @@ static void test_jina_reranker(void **unused) {
     plsh_model_close(model);
 }
 
+/* Types of tokens: 0 is what there is without them; every token has its own. */
+static void test_types(void **unused) {
+    (void)unused;
+    plsh_error error;
+    plsh_model *model = open_file("jina_reranker", "model.safetensors");
+    const int64_t width = plsh_model_describe(model).hidden;
+    const int32_t ids[3] = {0, 7, 2}, none[3] = {0}, last[3] = {0, 0, 1}, wrong[3] = {0, 2, 0};
+    float *rows[3];
+    const int32_t *const types[3] = {NULL, none, last};
+    for (int i = 0; i < 3; i++) {
+        rows[i] = make_floats(3 * width);
+        plsh_encoding e = {.ids = ids, .types = types[i], .count = 3, .hidden = rows[i]};
+        assert_ok(plsh_model_encode(model, &e, &error));
+    }
+    assert_memory_equal(rows[0], rows[1], (size_t)(3 * width) * sizeof(float));
+    assert_memory_not_equal(rows[0], rows[2], (size_t)(3 * width) * sizeof(float));
+    plsh_encoding refused = {.ids = ids, .types = wrong, .count = 3, .hidden = rows[0]};
+    assert_fails(plsh_model_encode(model, &refused, &error), PLSH_STATUS_INVALID,
+                 "token 1 is of type 2; this model has 2 types");
+    for (int i = 0; i < 3; i++) free(rows[i]);
+    plsh_model_close(model);
+}
+
 /* The same bits for any number of threads. */
 static void test_threads(void **unused) {
     (void)unused;
@@ -208,6 +231,7 @@ static void test_threads(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mosaic), cmocka_unit_test(test_jina_code),
-        cmocka_unit_test(test_jina_reranker), cmocka_unit_test(test_threads)};
+        cmocka_unit_test(test_jina_reranker), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_threads)};
     return cmocka_run_group_tests_name("encoders", tests, NULL, NULL);
 }

@@ -382,6 +382,67 @@ static void test_threads(void **state) {
     plsh_tokenizer_free(tokenizer);
 }
 
+/* ---- pairs ---- */
+
+#define LETTERS                                                                                    \
+    "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"<s>\": 2, \"</s>\": 3}, "    \
+    "\"merges\": []}"
+
+static void check_pair(const char *post, const int32_t *ids, const int32_t *types, size_t count,
+                       size_t most) {
+    char json[1024];
+    plsh_error error;
+    plsh_token_ids got = {0}, kinds = {0};
+    snprintf(json, sizeof json, "{\"post_processor\": %s, " LETTERS "}", post);
+    plsh_tokenizer *tokenizer = parse(json);
+    const plsh_string first = {"ab", 2}, second = {"bba", 3};
+    assert_ok(plsh_tokenizer_encode_pair(tokenizer, first, second, most, &got, &kinds, &error));
+    assert_int_equal(got.count, count);
+    assert_int_equal(kinds.count, count);
+    assert_memory_equal(got.ids, ids, count * sizeof *ids);
+    assert_memory_equal(kinds.ids, types, count * sizeof *types);
+    assert_ok(plsh_tokenizer_encode_pair(tokenizer, first, second, most, &got, NULL, &error));
+    assert_int_equal(got.count, 2 * count);
+    plsh_token_ids_free(&got);
+    plsh_token_ids_free(&kinds);
+    plsh_tokenizer_free(tokenizer);
+}
+
+/* The templates of RoBERTa, of BERT, and one in full; the end of the second text is cut. */
+static void test_pairs(void **unused) {
+    (void)unused;
+    static const char roberta[] = "{\"type\": \"RobertaProcessing\", \"sep\": [\"</s>\", 3], "
+                                  "\"cls\": [\"<s>\", 2]}";
+    static const char bert[] = "{\"type\": \"BertProcessing\", \"sep\": [\"</s>\", 3], "
+                               "\"cls\": [\"<s>\", 2]}";
+    static const char template[] =
+        "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"A\", "
+        "\"type_id\": 0}}], \"pair\": [{\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}, "
+        "{\"SpecialToken\": {\"id\": \"x\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+        "\"type_id\": 0}}], \"special_tokens\": {\"x\": {\"id\": \"x\", \"ids\": [3, 2], "
+        "\"tokens\": [\"</s>\", \"<s>\"]}}}";
+    check_pair(roberta, (int32_t[]){2, 0, 1, 3, 3, 1, 1, 0, 3}, (int32_t[9]){0}, 9, 0);
+    check_pair(roberta, (int32_t[]){2, 0, 1, 3, 3, 1, 3}, (int32_t[7]){0}, 7, 7);
+    check_pair(bert, (int32_t[]){2, 0, 1, 3, 1, 1, 0, 3}, (int32_t[]){0, 0, 0, 0, 1, 1, 1, 1}, 8,
+               9);
+    check_pair(template, (int32_t[]){1, 1, 0, 3, 2, 0, 1}, (int32_t[]){1, 1, 1, 0, 0, 0, 0}, 7, 0);
+    plsh_tokenizer *none = parse("{" LETTERS "}");
+    plsh_error error;
+    plsh_token_ids ids = {0};
+    const plsh_string text = {"ab", 2};
+    assert_fails(plsh_tokenizer_encode_pair(none, text, text, 0, &ids, NULL, &error),
+                 PLSH_STATUS_UNSUPPORTED, "no template for pairs");
+    plsh_tokenizer_free(none);
+    char json[512];
+    snprintf(json, sizeof json, "{\"post_processor\": %s, " LETTERS "}", roberta);
+    none = parse(json);
+    assert_fails(plsh_tokenizer_encode_pair(none, text, text, 5, &ids, NULL, &error),
+                 PLSH_STATUS_INVALID, "are 6 tokens; at most 5");
+    assert_int_equal(ids.count, 0);
+    plsh_token_ids_free(&ids);
+    plsh_tokenizer_free(none);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),          cmocka_unit_test(test_qwen3),
@@ -391,7 +452,7 @@ int main(void) {
         cmocka_unit_test(test_broken_utf8),   cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_follow), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_unknown),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
