@@ -105,8 +105,7 @@ static float log2_at(const plsh_decay *decay, int64_t t) {
     return (float)(plsh_decay_log(decay, t) * LOG2_E);
 }
 
-/* k(t) >= k(t+1) for all t? Only a table may rise. */
-static bool is_decreasing(const plsh_decay *decay) {
+bool plsh_decay_is_decreasing(const plsh_decay *decay) {
     if (decay->kind != PLSH_DECAY_TABLE) return true;
     for (size_t t = 1; t < decay->table_size; t++)
         if (decay->table[t] > decay->table[t - 1]) return false;
@@ -120,7 +119,7 @@ int64_t plsh_decay_sums_size(const plsh_decay *decay, int64_t longest) {
 
 void plsh_decay_sums_fill(plsh_decay_sums *sums, const plsh_decay *decay, int64_t longest,
                           float *table) {
-    *sums = (plsh_decay_sums){.decreasing = is_decreasing(decay)};
+    *sums = (plsh_decay_sums){.decreasing = plsh_decay_is_decreasing(decay)};
     if (plsh_decay_is_linear(decay)) {
         sums->slope = LOG2_E / decay->a;
         sums->log_total = (float)-log2(-expm1(-1.0 / decay->a)) + 1e-3f;

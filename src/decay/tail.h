@@ -19,6 +19,9 @@ static inline bool plsh_decay_is_linear(const plsh_decay *decay) {
     return decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0.0;
 }
 
+/* k(t) >= k(t+1) for all t? Only a table may rise. */
+bool plsh_decay_is_decreasing(const plsh_decay *decay);
+
 /* ---- Sums for every distance ----------------------------------------------------------------- */
 
 enum { PLSH_TAIL_OCTAVES = 34 }; /* of distances up to 2^41 */

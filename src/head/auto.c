@@ -127,3 +127,17 @@ const char *plsh_auto_choose_any_length(plsh_head *head) {
                ? "exact: it meets any eps and reads only what its bounds cannot rule out"
                : "dense: the decay does not fade to zero, so every key matters";
 }
+
+const char *plsh_auto_choose_points(plsh_head *head) {
+    const plsh_decay *decay = &head->partition.decay;
+    if (head->method != PLSH_METHOD_AUTO) return "";
+    if (end_of(decay) < INT64_MAX) {
+        head->method = PLSH_METHOD_WINDOW;
+        head->radius = (double)end_of(decay);
+        return "window: the decay is 0 from that radius on";
+    }
+    head->method = plsh_decay_infinity(decay) == 0 ? PLSH_METHOD_EXACT : PLSH_METHOD_DENSE;
+    return head->method == PLSH_METHOD_EXACT
+               ? "exact: it leaves out the keys whose distance makes them negligible"
+               : "dense: the decay ends above 0, so no key is far enough to be left out";
+}

@@ -24,6 +24,9 @@ double plsh_auto_keys(const plsh_auto_setting *setting, const plsh_head *head, p
 void plsh_auto_choose(const plsh_auto_setting *setting, plsh_head *head, char *reason,
                       size_t reason_size);
 
+/* The same where positions are points; any other method is left as it is. Returns the reason. */
+const char *plsh_auto_choose_points(plsh_head *head);
+
 /* The same where the length is not known, as in decoding; other methods stay. Returns the reason,
  * "" if the method was not `auto`. */
 const char *plsh_auto_choose_any_length(plsh_head *head);

@@ -134,7 +134,7 @@ plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error) {
     return status;
 }
 
-static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *error) {
+static plsh_status check_method(const plsh_head *head, int64_t h, bool points, plsh_error *error) {
     if ((unsigned)head->method > PLSH_METHOD_AUTO) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: method %d is unknown",
                          (long long)h, (int)head->method);
@@ -143,7 +143,7 @@ static plsh_status check_method(const plsh_head *head, int64_t h, plsh_error *er
         return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: eps is %g; 0 (2^-24) to below 1",
                          (long long)h, head->eps);
     }
-    if (head->method == PLSH_METHOD_WINDOW && head->window < 1) {
+    if (head->method == PLSH_METHOD_WINDOW && head->window < 1 && !(points && head->radius > 0.0)) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: window is %lld; at least 1",
                          (long long)h, (long long)head->window);
     }
@@ -163,7 +163,7 @@ static plsh_status check_partition(const plsh_partition *set, bool points, plsh_
 }
 
 static plsh_status check_head(const plsh_head *head, int64_t h, bool points, plsh_error *error) {
-    plsh_status status = check_method(head, h, error);
+    plsh_status status = check_method(head, h, points, error);
     if (status) return status;
     plsh_error inner = {0};
     if (plsh_head_has_decay(head)) status = plsh_decay_check(&head->partition.decay, &inner);
@@ -224,11 +224,10 @@ static plsh_status check_points(const plsh_positions *p, const char *name, const
 }
 
 static plsh_status check_positioned_head(const plsh_head *head, int64_t h, plsh_error *error) {
-    if (head->method != PLSH_METHOD_DENSE && head->method != PLSH_METHOD_NONE &&
-        !plsh_method_is_sampled(head->method))
+    if (head->method == PLSH_METHOD_FIXED)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "head %lld: %s does not take positions; dense, none, plsh, masks or mean",
-                         (long long)h, plsh_method_names()[head->method]);
+                         "head %lld: fixed does not take positions; every other method does",
+                         (long long)h);
     if (head->radius >= 0.0 && head->radius < INFINITY) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: radius is %g; 0 (window) or more",
                      (long long)h, head->radius);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "attention/forward/plane_walk.h"
 #include "attention/forward/summary.h"
 #include "attention/forward/tile.h"
 #include "attention/plan/extent.h"
@@ -36,8 +37,7 @@ static size_t lay_out(areas *at, const plsh_plan *plan, void *workspace) {
     plsh_arena_take(&slot, 1, sizeof(slot_tile));
     plsh_backward_layout(&unused, plan, &slot);
     *at = (areas){.tiles = plan->first_item[plan->shape.heads], .slot = slot.used};
-    at->summaries =
-        plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plsh_extent_most_bounds(plan));
+    at->summaries = plsh_arena_take(&arena, (size_t)plan->summaries, plsh_extent_most_bounds(plan));
     plsh_turns_layout(&at->turns, plan->shape.kv_heads * plan->most_sequences, plan->most_tiles,
                       &arena);
     at->decays = plsh_arena_take(&arena, (size_t)plan->most_tiles, 2 * sizeof(double));
@@ -80,7 +80,7 @@ static void select_tile(plsh_backward_tile *b, const plsh_backward *arrays, char
     plsh_forward inputs = {
         .q = arrays->q, .k = arrays->k, .v = arrays->v, .dropout = arrays->dropout};
     plsh_tile_select(tile, &inputs, summaries, h, x, tiles_of(plan, h, x) - 1 - index);
-    int64_t row = plan->query_offset[x] + tile->at.row, first = plan->key_offset[x];
+    int64_t row = plan->query_offset[x] + plsh_tile_first_row(tile), first = plan->key_offset[x];
     ptrdiff_t q = h * shape->q.head_stride + row * shape->q.row_stride;
     ptrdiff_t o = h * shape->o.head_stride + row * shape->o.row_stride;
     ptrdiff_t k = kv * shape->k.head_stride + first * shape->k.row_stride;
@@ -147,6 +147,8 @@ static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *s
     b->sums.d_decay[0] = b->sums.d_decay[1] = 0.0;
     if (b->tile.at.rows > 0 && plsh_method_is_sampled(b->tile.at.head->head.method)) {
         plsh_backward_sample(b);
+    } else if (b->tile.at.rows > 0 && plsh_head_is_arranged(b->tile.plan, b->tile.at.head)) {
+        plsh_plane_walk(&b->tile);
     } else if (b->tile.at.rows > 0) {
         plsh_walk_tile(&b->tile);
     }

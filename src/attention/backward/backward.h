@@ -19,7 +19,7 @@
 #include "attention/sampled/sampled.h"
 
 /* The user's arrays: d_k and d_v from the first row of the sequence on, all others from the first
- * row of the tile on. */
+ * row of the tile on, or of the sequence where the tile has a query_order. */
 typedef struct plsh_backward_arrays {
     const float *o, *lse, *d_o;
     float *d_q, *d_k, *d_v; /* NULL where not asked for */
@@ -30,10 +30,11 @@ typedef struct plsh_backward_arrays {
 /* The tile's rows: packed arrays, lse and delta. */
 typedef struct plsh_backward_rows {
     plsh_const_matrix q; /* the queries as float32 */
-    float *packed_do;    /* [groups][dv][group], times the scale */
-    float *log2_lse;     /* [groups][group], +inf for rows that do not exist */
-    float *lse_low;      /* [groups][group], the rounding error of log2_lse */
-    float *delta;        /* [groups][group], times the scale */
+    plsh_const_matrix o, d_o;
+    float *packed_do; /* [groups][dv][group], times the scale */
+    float *log2_lse;  /* [groups][group], +inf for rows that do not exist */
+    float *lse_low;   /* [groups][group], the rounding error of log2_lse */
+    float *delta;     /* [groups][group], times the scale */
 } plsh_backward_rows;
 
 /* Sums over the keys visited so far. */
@@ -54,13 +55,14 @@ typedef struct plsh_backward_step {
 
 /* Buffers that hold nothing from one visit to the next (q_wide: from one tile). */
 typedef struct plsh_backward_scratch {
-    float *packed_o; /* [dv][group] */
-    float *one;      /* [group], 1 everywhere */
-    float *rest;     /* [group], 2^(m - lse) */
-    float *k_row;    /* [d] */
-    float *centre;   /* [d], the mean of some keys */
-    float *q_wide;   /* [rows][d], for halves */
-    float *gathered; /* [PLSH_TILE_KEYS][d or dv], sums for keys that are not contiguous */
+    float *packed_o;         /* [dv][group] */
+    float *one;              /* [group], 1 everywhere */
+    float *rest;             /* [group], 2^(m - lse) */
+    float *k_row;            /* [d] */
+    float *centre;           /* [d], the mean of some keys */
+    float *q_wide;           /* [rows][d], for halves */
+    float *gathered;         /* [PLSH_TILE_KEYS][d or dv], sums for keys that are not contiguous */
+    float *o_rows, *do_rows; /* [rows][dv], of queries that are not contiguous */
 } plsh_backward_scratch;
 
 typedef struct plsh_backward_tile {

@@ -31,11 +31,14 @@ void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_are
     b->scratch.rest = plsh_arena_floats(arena, group);
     b->scratch.k_row = plsh_arena_floats(arena, d);
     b->scratch.centre = plsh_arena_floats(arena, d);
+    bool placed = plan->points.key_order != NULL;
     b->scratch.q_wide = plsh_arena_floats(arena, halves ? rows * d : 0);
+    b->scratch.o_rows = plsh_arena_floats(arena, placed ? rows * dv : 0);
+    b->scratch.do_rows = plsh_arena_floats(arena, placed ? rows * dv : 0);
     for (int i = 0; i < 2; i++) {
         b->step.slope[i] = plsh_arena_floats(arena, rows + PLSH_TILE_KEYS);
     }
-    bool gathers = false;
+    bool gathers = placed;
     for (int64_t h = 0; h < plan->shape.heads; h++) gathers |= plan->head[h].gathering != NULL;
     b->scratch.gathered =
         plsh_arena_floats(arena, gathers ? PLSH_TILE_KEYS * (d > dv ? d : dv) : 0);
@@ -49,8 +52,9 @@ static bool needs_ds(const plsh_backward_tile *b) {
 static void pack_gradient(plsh_backward_tile *b, int g) {
     const plsh_attention *shape = &b->tile.plan->shape;
     int group = b->tile.kernel->group, dv = (int)shape->value_dim;
-    ptrdiff_t first = (ptrdiff_t)g * group, stride = shape->o.row_stride;
-    const plsh_stored_rows from = {b->arrays.d_o + first * stride, PLSH_DTYPE_FLOAT32, stride};
+    const plsh_const_matrix d_o = b->rows.d_o;
+    ptrdiff_t first = (ptrdiff_t)g * group;
+    const plsh_stored_rows from = {d_o.data + first * d_o.stride, PLSH_DTYPE_FLOAT32, d_o.stride};
     b->tile.kernel->pack(b->rows.packed_do + first * dv, from, plsh_tile_group_rows(&b->tile, g),
                          dv, (float)shape->scale);
 }
@@ -74,14 +78,23 @@ void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse) {
 static void load_queries(plsh_backward_tile *b) {
     const plsh_attention *shape = &b->tile.plan->shape;
     int d = (int)shape->head_dim;
+    const plsh_stored_rows from = plsh_tile_queries(&b->tile);
     if (shape->dtype == PLSH_DTYPE_FLOAT32) {
-        b->rows.q =
-            (plsh_const_matrix){(const float *)(const void *)b->tile.arrays.q, shape->q.row_stride};
+        b->rows.q = (plsh_const_matrix){from.data, from.stride};
         return;
     }
-    const plsh_stored_rows from = {b->tile.arrays.q, shape->dtype, shape->q.row_stride};
     b->tile.kernel->widen((plsh_matrix){b->scratch.q_wide, d}, from, b->tile.at.rows, d);
     b->rows.q = (plsh_const_matrix){b->scratch.q_wide, d};
+}
+
+/* Rows of o or d_o: as they lie, or gathered to `rows`. */
+static plsh_const_matrix load_outputs(const plsh_backward_tile *b, const float *from, float *rows) {
+    const ptrdiff_t stride = b->tile.plan->shape.o.row_stride, dv = b->tile.plan->shape.value_dim;
+    const int32_t *order = b->tile.at.query_order;
+    if (!order) return (plsh_const_matrix){from, stride};
+    for (int r = 0; r < b->tile.at.rows; r++)
+        memcpy(rows + r * dv, from + order[r] * stride, sizeof(float) * (size_t)dv);
+    return (plsh_const_matrix){rows, dv};
 }
 
 static void begin(plsh_tile *tile) {
@@ -90,20 +103,24 @@ static void begin(plsh_tile *tile) {
     int group = tile->kernel->group, columns = plsh_kernels_columns((int)shape->head_dim);
     plsh_tile_pack(tile);
     load_queries(b);
+    b->rows.o = load_outputs(b, b->arrays.o, b->scratch.o_rows);
+    b->rows.d_o = load_outputs(b, b->arrays.d_o, b->scratch.do_rows);
     for (int r = 0; r < tile->at.groups * group; r++) {
-        plsh_backward_set_lse(
-            b, r, r < tile->at.rows ? (double)b->arrays.lse[r] * 1.4426950408889634 : 0.0);
+        const double lse =
+            r < tile->at.rows ? (double)b->arrays.lse[plsh_tile_array_row(tile, r)] : 0.0;
+        plsh_backward_set_lse(b, r, lse * 1.4426950408889634);
     }
     for (int g = 0; g < tile->at.groups; g++) {
         pack_gradient(b, g);
-        plsh_backward_set_delta(b, g, b->arrays.o + g * group * shape->o.row_stride,
-                                shape->o.row_stride);
+        plsh_backward_set_delta(b, g, b->rows.o.data + g * group * b->rows.o.stride,
+                                b->rows.o.stride);
     }
     for (int r = 0; r < group; r++) b->scratch.one[r] = 1.0f;
     memset(b->sums.q, 0, sizeof(float) * (size_t)(tile->at.groups * group * columns));
     plsh_stretches_begin(&b->sums.stretches);
     memset(b->step.visited, 0, sizeof(b->step.visited));
-    b->step.sloped = b->scattered = b->returns = false;
+    b->step.sloped = false;
+    b->scattered = b->returns = tile->at.key_order != NULL;
     for (int r = 0; r < tile->at.groups * group; r++) {
         tile->sums.m[r] = PLSH_SOFTMAX_START;
         tile->sums.l[r] = tile->sums.l_low[r] = 0.0f;
@@ -309,7 +326,7 @@ static void add_product(plsh_backward_tile *b, const key_product *p, int key, in
     kernel->key_gradient((plsh_matrix){b->scratch.gathered, p->d}, a, p->b, count, p->queries,
                          p->d);
     for (int j = 0; j < count; j++) {
-        float *to = p->out.data + tile->sampled->key_gathered[key + j] * p->out.stride;
+        float *to = p->out.data + tile->step.gathered[key + j] * p->out.stride;
         for (int x = 0; x < p->d; x++) to[x] += b->scratch.gathered[(ptrdiff_t)j * p->d + x];
     }
 }
@@ -322,10 +339,10 @@ static void add_keys(plsh_backward_tile *b, int g, int end, int key, int count) 
     int queries = end * group < tile->at.rows ? end * group - first : tile->at.rows - first;
     ptrdiff_t from = (ptrdiff_t)first * PLSH_TILE_KEYS + (ptrdiff_t)key * group;
     if (b->arrays.d_v) {
-        const ptrdiff_t stride = shape->o.row_stride;
+        const plsh_const_matrix d_o = b->rows.d_o;
         const key_product product = {.out = {b->arrays.d_v, shape->v.row_stride},
                                      .a = b->step.p + from,
-                                     .b = {b->arrays.d_o + first * stride, stride},
+                                     .b = {d_o.data + first * d_o.stride, d_o.stride},
                                      .queries = queries,
                                      .d = (int)shape->value_dim};
         add_product(b, &product, key, count);
@@ -406,6 +423,21 @@ static void settle(plsh_backward_tile *b, int g, int rows) {
     }
 }
 
+/* dQ of `rows` rows of the tile from `first` on. */
+static void write_query_gradients(plsh_backward_tile *b, ptrdiff_t first, int rows) {
+    const plsh_attention *shape = &b->tile.plan->shape;
+    const int d = (int)shape->head_dim, columns = plsh_kernels_columns(d);
+    const float *sum = b->sums.q + first * columns;
+    if (!b->tile.at.query_order) {
+        const plsh_matrix out = {b->arrays.d_q + first * shape->q.row_stride, shape->q.row_stride};
+        b->tile.kernel->finish(out, sum, b->scratch.one, rows, d);
+        return;
+    }
+    for (int r = 0; r < rows; r++)
+        memcpy(b->arrays.d_q + b->tile.at.query_order[first + r] * shape->q.row_stride,
+               sum + (ptrdiff_t)r * columns, sizeof(float) * (size_t)d);
+}
+
 static void finish(plsh_tile *tile) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     const plsh_attention *shape = &tile->plan->shape;
@@ -416,9 +448,7 @@ static void finish(plsh_tile *tile) {
         plsh_stretches_end(&b->sums.stretches, g, b->sums.q + first * plsh_kernels_columns(d),
                            NULL);
         if (!b->arrays.some_keys) settle(b, g, rows);
-        const plsh_matrix out = {b->arrays.d_q + first * shape->q.row_stride, shape->q.row_stride};
-        tile->kernel->finish(out, b->sums.q + first * plsh_kernels_columns(d), b->scratch.one, rows,
-                             d);
+        write_query_gradients(b, first, rows);
     }
     for (int i = 0; i < 2; i++) b->sums.d_decay[i] /= shape->scale;
 }

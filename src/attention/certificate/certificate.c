@@ -306,6 +306,22 @@ static void add_window(plsh_tile *tile, int g) {
     add_outside(tile, g, some);
 }
 
+/* The same over points: what is beyond the radius, of all keys. */
+static void add_far(plsh_tile *tile, int g) {
+    const int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
+    const ptrdiff_t lane = (ptrdiff_t)g * group;
+    for (int64_t first = 0; first < tile->at.keys; first += PLSH_TILE_KEYS) {
+        const int64_t left = tile->at.keys - first;
+        const int count = left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS;
+        plsh_tile_load(tile, first, count, false);
+        tile->kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
+                             plsh_tile_keys(tile, first, count), (plsh_score_bias){0});
+        plsh_plane_mask_near(tile, g, first, count, tile->scratch.s);
+        plsh_plane_bias(tile, g, first, count, tile->scratch.s);
+        tile->kernel->softmax(tile->scratch.s, count, tile->scratch.top, under_state(tile, lane));
+    }
+}
+
 /* Sums up A |L - M|. */
 static void measure(plsh_tile *tile) {
     const plsh_head_plan *head = tile->at.head;
@@ -326,6 +342,8 @@ static void measure(plsh_tile *tile) {
             add_labels(tile, g);
         else if (head->head.method == PLSH_METHOD_FIXED)
             add_fixed(tile, g);
+        else if (tile->at.dim > 0)
+            add_far(tile, g);
         else
             add_window(tile, g);
     }
@@ -381,11 +399,14 @@ void plsh_certificate_fill(plsh_tile *tile) {
     if (tile->at.head->decay_known && method != PLSH_METHOD_DENSE && method != PLSH_METHOD_EXACT)
         measure(tile);
     for (int r = 0; r < tile->at.rows; r++) {
-        const int64_t last = tile->plan->shape.causal ? tile->at.position + r : tile->at.keys - 1;
+        const int64_t last = tile->plan->shape.causal
+                                 ? tile->at.position - tile->at.row + plsh_tile_row(tile, r)
+                                 : tile->at.keys - 1;
         const double half =
             (double)tile->at.summary.v_half_range[*first_piece + last / tile->plan->bound_keys];
         const double share = share_of(tile, r);
         const float bound = (float)(2 * half * (share > 1 ? 1 : share));
-        tile->arrays.certificate[r] = bound > 0 ? nextafterf(bound, INFINITY) : bound;
+        tile->arrays.certificate[plsh_tile_array_row(tile, r)] =
+            bound > 0 ? nextafterf(bound, INFINITY) : bound;
     }
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attention/forward/bounds.h"
+#include "attention/forward/plane.h"
 #include "base/memory.h"
 #include "head/bound.h"
 
@@ -62,7 +63,7 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
     int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     row_state state = {(int)(end - begin), INFINITY, 0.0f};
-    float slope = (float)tile->at.head->sums.slope * (1.0f - 0x1p-20f);
+    float slope = tile->at.dim > 0 ? 0.0f : (float)tile->at.head->sums.slope * (1.0f - 0x1p-20f);
     float first = where == LEFT ? 0.0f : slope * (float)(state.rows - 1);
     float step = where == LEFT ? slope : -slope;
     for (int r = 0; r < state.rows; r++) {
@@ -87,7 +88,8 @@ static float worst_row(const plsh_tile *tile, int g, int rows, float norm) {
 
 /* log2 of a share of eps, for one side. */
 static float log_share(const plsh_tile *tile, plsh_bound_share share) {
-    return plsh_bound_log2_of(tile->at.head->log_eps, share, tile->plan->shape.causal ? 1 : 2);
+    return plsh_bound_log2_of(tile->at.head->log_eps, share,
+                              tile->plan->shape.causal || tile->at.dim > 0 ? 1 : 2);
 }
 
 /* Charges 2^log to every row of group g, for keys left out by their norms. Only certificates need
@@ -96,10 +98,10 @@ static void charge_group(plsh_tile *tile, int g, float log) {
     if (tile->arrays.certificate) tile->exact.left_out_by_norm[g] += exp2f(log);
 }
 
-static bool can_stop(plsh_tile *tile, int g, side where, int64_t distance, float norm) {
+/* rest: log2 of the sum of k over all that is left, norm: the largest of its keys. */
+static bool can_stop(plsh_tile *tile, int g, side where, float rest, float norm) {
     row_state state = fill_shift(tile, g, where);
-    float rest = plsh_decay_sums_rest(&tile->at.head->sums, distance),
-          limit = log_share(tile, PLSH_BOUND_REST) - rest;
+    float limit = log_share(tile, PLSH_BOUND_REST) - rest;
     float worst = state.most_norm * norm - state.least_shift;
     if (!(worst <= limit)) worst = worst_row(tile, g, state.rows, norm);
     if (!(worst <= limit)) return false;
@@ -111,14 +113,16 @@ bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end) {
     if (end <= 0) return true;
     int64_t piece = tile->plan->first_piece[tile->at.sequence] + (end - 1) / tile->plan->bound_keys;
     int64_t distance = plsh_tile_group_begin(tile, g) - (end - 1);
-    return can_stop(tile, g, LEFT, distance, tile->at.summary.norm_before[piece]);
+    return can_stop(tile, g, LEFT, plsh_decay_sums_rest(&tile->at.head->sums, distance),
+                    tile->at.summary.norm_before[piece]);
 }
 
 bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin) {
     if (begin >= tile->at.keys) return true;
     int64_t piece = tile->plan->first_piece[tile->at.sequence] + begin / tile->plan->bound_keys;
     int64_t distance = begin - (plsh_tile_group_end(tile, g) - 1);
-    return can_stop(tile, g, RIGHT, distance, tile->at.summary.norm_after[piece]);
+    return can_stop(tile, g, RIGHT, plsh_decay_sums_rest(&tile->at.head->sums, distance),
+                    tile->at.summary.norm_after[piece]);
 }
 
 /* Charges the bound of piece i of those last bounded; false if it exceeds the budget. */
@@ -133,21 +137,37 @@ static bool charge(plsh_tile *tile, int g, int rows, int i) {
     return fits;
 }
 
+/* How many times as much as these keys all of them and those beyond weigh, by the decay alone;
+ * infinite where they are the nearest. */
+static float beyond_keys(const plsh_tile *tile, int g, int64_t first, int count) {
+    const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
+    const int64_t before = begin - (first + count - 1), behind = first - (end - 1);
+    const int64_t t = before > behind ? before : behind;
+    if (t < 1) return INFINITY; /* the diagonal */
+    return exp2f(plsh_decay_sums_rest(&tile->at.head->sums, t) -
+                 plsh_decay_sums_some(&tile->at.head->sums, t, count));
+}
+
+/* The same over points: rest of this step against that of the next, for these of its keys. */
+static float beyond_points(const plsh_tile *tile, int count) {
+    const plsh_tile_plane *plane = &tile->plane;
+    const float ratio = exp2f(plane->rest[plane->at + 1] - plane->rest[plane->at]);
+    if (plane->at == 0 || !(ratio < 1.0f)) return INFINITY;
+    return (float)PLSH_TILE_KEYS / (float)count / (1.0f - ratio);
+}
+
 /* Group g has the keys first .. first + count - 1 in its sums, which were l and l_low before: does
  * their weight fit into the budget? Then it is charged. Keys farther out are usually lighter, so
  * the test is whether it fits if all keys from there on weighed as much. */
 static bool can_leave_out(plsh_tile *tile, int g, int64_t first, int count, const float *l,
                           const float *l_low) {
-    const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
-    const int64_t before = begin - (first + count - 1), behind = first - (end - 1);
-    const int64_t t = before > behind ? before : behind;
-    const int rows = (int)(end - begin);
+    const int rows = plsh_tile_group_rows(tile, g);
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const float *now = tile->sums.l + lane, *now_low = tile->sums.l_low + lane;
     float *left_out = tile->exact.left_out + lane, e[PLSH_GROUP_MAX];
-    if (t < 1) return false; /* the diagonal */
-    const float beyond = exp2f(plsh_decay_sums_rest(&tile->at.head->sums, t) -
-                               plsh_decay_sums_some(&tile->at.head->sums, t, count));
+    const float beyond =
+        tile->at.dim > 0 ? beyond_points(tile, count) : beyond_keys(tile, g, first, count);
+    if (beyond == INFINITY) return false;
     const float budget = (float)plsh_bound_of(tile->at.head->head.eps, PLSH_BOUND_PIECES, 1);
     for (int r = 0; r < rows; r++) {
         e[r] = ((now[r] - l[r]) + (now_low[r] - l_low[r])) * (1.0f + 0x1p-20f) / l[r];
@@ -249,4 +269,71 @@ int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_
         runs[count++] = (plsh_range){from < first ? first : from, to > end ? end : to};
     }
     return count;
+}
+
+/* ---- Points --------------------------------------------------------------------------------- */
+
+/* Is a piece of `keys` keys negligible for group g? It is charged then. Its least distances lower
+ * the bound row by row, or where log k is not linear all rows by the least of them. */
+static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t keys) {
+    const plsh_plan *plan = tile->plan;
+    const plsh_summary *summary = &tile->at.summary;
+    const int64_t at = plan->first_piece[tile->at.sequence] + piece, d = plan->shape.head_dim;
+    const int group = tile->kernel->group;
+    row_state state = fill_shift(tile, g, LEFT);
+    float t[PLSH_GROUP_MAX], none = 0.0f;
+    const float least = plsh_plane_to_piece(tile, g, piece, t);
+    const bool linear = plsh_decay_is_linear(&tile->at.head->head.partition.decay);
+    const float each = log2f((float)keys) + 1e-3f;
+    const float all = linear ? 0.0f : plsh_plane_log_most(tile->at.head, least);
+    const float slope = linear ? (float)tile->at.head->sums.slope * (1.0f - 0x1p-20f) : 0.0f;
+    state.least_shift = INFINITY;
+    for (int r = 0; r < state.rows; r++) {
+        tile->exact.shift[r] -= each + all - slope * t[r];
+        state.least_shift = -larger(-state.least_shift, -tile->exact.shift[r]);
+    }
+    verdict found = judge(tile, g, state, 0.0f, summary->norm[at]);
+    if (found != LOOK) return found == LEAVE_OUT;
+    const plsh_piece_boxes boxes = {.box = summary->box + at * 2 * d,
+                                    .norm = summary->norm + at,
+                                    .radius = summary->radius + at,
+                                    .bias = &none,
+                                    .count = 1,
+                                    .d = (int)d};
+    const plsh_bounded_queries queries = {.packed = tile->packed + (ptrdiff_t)g * group * d,
+                                          .norm = tile->exact.q_norm + (ptrdiff_t)g * group,
+                                          .shift = tile->exact.shift};
+    tile->kernel->bounds(tile->exact.piece, boxes, queries);
+    return charge(tile, g, state.rows, 0);
+}
+
+/* Does a query of group g come after the first row of a piece? */
+static bool is_piece_seen(const plsh_tile *tile, int g, int64_t piece) {
+    const int first = g * tile->kernel->group, end = first + plsh_tile_group_rows(tile, g);
+    if (!tile->plan->shape.causal) return true;
+    for (int r = first; r < end; r++)
+        if (plsh_plane_position(tile, r) >= tile->at.least_row[piece]) return true;
+    return false;
+}
+
+int plsh_bounds_select_points(plsh_tile *tile, int g, plsh_range keys, plsh_range *runs) {
+    const int64_t size = tile->plan->bound_keys;
+    int count = 0;
+    for (int64_t begin = keys.begin; begin < keys.end; begin += size) {
+        const int64_t end = begin + size < keys.end ? begin + size : keys.end;
+        if (!is_piece_seen(tile, g, begin / size) ||
+            can_leave_out_piece(tile, g, begin / size, end - begin))
+            continue;
+        if (count > 0 && runs[count - 1].end == begin)
+            runs[count - 1].end = end;
+        else
+            runs[count++] = (plsh_range){begin, end};
+    }
+    return count;
+}
+
+bool plsh_bounds_stop_points(plsh_tile *tile, int g) {
+    const plsh_tile_plane *plane = &tile->plane;
+    if (plane->at + 1 == plane->count) return true;
+    return can_stop(tile, g, LEFT, plane->rest[plane->at + 1], plane->norm[plane->at + 1]);
 }

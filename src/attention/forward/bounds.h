@@ -21,4 +21,9 @@ bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *
 bool plsh_bounds_stop_left(plsh_tile *tile, int g, int64_t end);
 bool plsh_bounds_stop_right(plsh_tile *tile, int g, int64_t begin);
 
+/* The same two over points (plane_walk.h). keys: those of step plane.at of the walk, about whose
+ * pieces is decided; and can group g stop after this step? */
+int plsh_bounds_select_points(plsh_tile *tile, int g, plsh_range keys, plsh_range *runs);
+bool plsh_bounds_stop_points(plsh_tile *tile, int g);
+
 #endif

@@ -11,7 +11,8 @@ static void begin(plsh_tile *tile) {
 /* Are the values finite of those keys, among the given ones, that are masked for some query? */
 static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count) {
     int64_t begin = first, end = first + count;
-    if (tile->at.head->head.method != PLSH_METHOD_WINDOW) { /* causality alone masks */
+    if (tile->at.head->head.method != PLSH_METHOD_WINDOW && !tile->at.key_order) {
+        /* causality alone masks */
         begin =
             plsh_tile_group_begin(tile, g) + 1 > begin ? plsh_tile_group_begin(tile, g) + 1 : begin;
     }

@@ -1,9 +1,12 @@
-/* attention: the bias of positions that are points. */
+/* attention: the bias of positions that are points, and how far points are. */
 #include "attention/forward/plane.h"
 
 #include <math.h>
 
 static const double LOG2_E = 1.4426950408889634;
+
+/* Distances to boxes are computed as those to points: the same roundings, but in another order. */
+static const float DISTANCE_SLACK = 1.0f - 0x1p-20f;
 
 /* Rows beyond the tile's last are at the origin. */
 void plsh_plane_pack(plsh_tile *tile) {
@@ -35,6 +38,53 @@ double plsh_plane_distance(const plsh_tile *tile, int64_t row, int64_t key) {
 /* The larger, and NaN once there is one. */
 static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
+/* ---- Masks ---------------------------------------------------------------------------------- */
+
+bool plsh_plane_masks(const plsh_tile *tile) {
+    return tile->at.head->head.method == PLSH_METHOD_WINDOW ||
+           (tile->plan->shape.causal && tile->at.key_order);
+}
+
+/* Keys that query r may see by its row. */
+static bool is_seen(const plsh_tile *tile, int r, int64_t key) {
+    return !tile->plan->shape.causal ||
+           plsh_tile_key_row(tile, key) <= plsh_plane_position(tile, r);
+}
+
+int64_t plsh_plane_mask(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+    const int group = tile->kernel->group, rows = plsh_tile_group_rows(tile, g);
+    const bool window = tile->at.head->head.method == PLSH_METHOD_WINDOW;
+    const double radius = tile->at.head->head.radius;
+    int64_t pairs = 0;
+    if (window) tile->kernel->distances(tile->scratch.t, plsh_plane_points(tile, g, first), count);
+    for (int r = 0; r < rows; r++) {
+        for (int j = 0; j < count; j++) {
+            const ptrdiff_t at = (ptrdiff_t)j * group + r;
+            const bool far = window && (double)tile->scratch.t[at] >= radius;
+            if (!far && is_seen(tile, g * group + r, first + j))
+                pairs++;
+            else
+                s[at] = -INFINITY;
+        }
+    }
+    return pairs;
+}
+
+void plsh_plane_mask_near(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+    const int group = tile->kernel->group, rows = plsh_tile_group_rows(tile, g);
+    const double radius = tile->at.head->head.radius;
+    tile->kernel->distances(tile->scratch.t, plsh_plane_points(tile, g, first), count);
+    for (int r = 0; r < rows; r++) {
+        for (int j = 0; j < count; j++) {
+            const ptrdiff_t at = (ptrdiff_t)j * group + r;
+            if ((double)tile->scratch.t[at] < radius || !is_seen(tile, g * group + r, first + j))
+                s[at] = -INFINITY;
+        }
+    }
+}
+
+/* ---- Bias ----------------------------------------------------------------------------------- */
+
 void plsh_plane_bias(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const int group = tile->kernel->group;
     const plsh_decay *decay = &tile->at.head->head.partition.decay;
@@ -54,4 +104,37 @@ void plsh_plane_bias(plsh_tile *tile, int g, int64_t first, int count, float *s)
             top[r] = larger(top[r], s[at]);
         }
     }
+}
+
+/* ---- Far points ----------------------------------------------------------------------------- */
+
+float plsh_plane_log_most(const plsh_head_plan *head, float t) {
+    const plsh_decay *decay = &head->head.partition.decay;
+    if (plsh_decay_is_linear(decay)) return -(float)(head->sums.slope * (double)t) * DISTANCE_SLACK;
+    if (!head->sums.decreasing) return 0.0f; /* k is at most 1 */
+    const double log = plsh_decay_log_at(decay, (double)t) * LOG2_E;
+    return (float)(log + 1e-6 + 1e-6 * fabs(log));
+}
+
+float plsh_plane_to_piece(const plsh_tile *tile, int g, int64_t piece, float *t) {
+    const int group = tile->kernel->group, rows = plsh_tile_group_rows(tile, g), dim = tile->at.dim;
+    const float *x = tile->points + (ptrdiff_t)g * dim * group;
+    const float *low = tile->at.box + piece * 2 * dim, *high = low + dim;
+    float least = INFINITY;
+    for (int r = 0; r < rows; r++) t[r] = 0.0f;
+    for (int i = 0; i < dim; i++) {
+        for (int r = 0; r < rows; r++) {
+            const float before = low[i] - x[i * group + r], behind = x[i * group + r] - high[i];
+            const float gap = before > behind ? before : behind; /* NaN: no position, 0 */
+            t[r] += gap > 0.0f ? gap * gap : 0.0f;
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        /* No position in one coordinate is none at all. */
+        for (int i = 0; i < dim; i++)
+            if (isnan(x[i * group + r])) t[r] = 0.0f;
+        t[r] = sqrtf(t[r]) * DISTANCE_SLACK;
+        least = t[r] < least ? t[r] : least;
+    }
+    return least;
 }

@@ -25,16 +25,41 @@ static void select_rows(plsh_tile *tile, int64_t index, int64_t queries) {
     tile->at.rows = end > begin ? (int)(end - begin) : 0;
 }
 
+/* Where its queries and keys are, if these are points. */
+static void select_points(plsh_tile *tile, int64_t h) {
+    const plsh_plan *plan = tile->plan;
+    const plsh_plan_points *p = &plan->points;
+    const bool placed = plsh_head_is_arranged(plan, tile->at.head) && p->key_order;
+    const int64_t x = tile->at.sequence, set = p->dim > 0 ? plsh_points_set(p, h) : 0;
+    const int64_t query = set * p->queries + plan->query_offset[x] + tile->at.row;
+    const int64_t key = set * p->keys + plan->key_offset[x];
+    const int64_t piece = set * p->pieces + plan->first_piece[x];
+    tile->at.dim = plsh_head_has_decay(&tile->at.head->head) ? p->dim : 0;
+    tile->at.query_order = tile->at.key_order = NULL;
+    if (tile->at.dim == 0) return;
+    tile->at.x = (placed ? p->query_placed : p->query) + query * p->dim;
+    tile->at.y = (placed ? p->key_placed : p->key) + key * p->dim;
+    if (placed) {
+        tile->at.query_order = p->query_order + query;
+        tile->at.key_order = p->key_order + key;
+    }
+    if (!plsh_head_is_arranged(plan, tile->at.head)) return;
+    tile->at.box = p->box + piece * 2 * p->dim;
+    tile->at.least_row = p->least_row + piece;
+}
+
 void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summaries, int64_t h,
                       int64_t x, int64_t index) {
     const plsh_plan *plan = tile->plan;
     const plsh_attention *shape = &plan->shape;
     int64_t kv = h / (shape->heads / shape->kv_heads);
+    int64_t summary = plan->summaries == shape->heads ? h : kv;
     tile->at.head = &plan->head[h];
     tile->at.sequence = x;
     tile->at.keys = plan->key_offset[x + 1] - plan->key_offset[x];
     select_rows(tile, index, plan->query_offset[x + 1] - plan->query_offset[x]);
-    int64_t row = plan->query_offset[x] + tile->at.row, first = plan->key_offset[x];
+    select_points(tile, h);
+    int64_t row = plan->query_offset[x] + plsh_tile_first_row(tile), first = plan->key_offset[x];
     int64_t size = (int64_t)plsh_dtype_size(shape->dtype);
     tile->arrays.q =
         (const char *)arrays->q + (h * shape->q.head_stride + row * shape->q.row_stride) * size;
@@ -44,11 +69,6 @@ void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summari
         tile->arrays.k.base += first * shape->k.row_stride * size;
         tile->arrays.v.base += first * shape->v.row_stride * size;
     }
-    tile->at.dim = plsh_head_has_decay(&tile->at.head->head) ? plan->points.dim : 0;
-    if (tile->at.dim > 0) {
-        tile->at.x = plsh_points_of_queries(&plan->points, h) + row * plan->points.dim;
-        tile->at.y = plsh_points_of_keys(&plan->points, h) + first * plan->points.dim;
-    }
     tile->at.drop = plsh_drop_make(&arrays->dropout, h, row, first);
-    tile->at.summary = plsh_summary_at(plan, summaries + (size_t)kv * plan->summary_bytes);
+    tile->at.summary = plsh_summary_at(plan, summaries + (size_t)summary * plan->summary_bytes);
 }

@@ -40,15 +40,25 @@ static void summarise_mean(const plsh_plan *plan, const plsh_summary *summary,
     if (!finite) memset(mean, 0, (size_t)d * sizeof(float));
 }
 
-/* Box, norm and radius of one piece. */
+/* Rows first + order[0], first + order[1], .. */
+static plsh_key_rows gather(const plsh_plan *plan, const plsh_row_source *k, int64_t first,
+                            const int32_t *order, int rows, float *wide) {
+    for (int r = 0; r < rows; r++)
+        plsh_row_source_copy(k, plan->kernel, first + order[r], 1, wide + (ptrdiff_t)r * k->dim);
+    return (plsh_key_rows){wide, k->dim, rows, k->dim};
+}
+
+/* Box, norm and radius of one piece. order: of the keys of all sequences, or NULL. */
 static void summarise_piece(const plsh_plan *plan, const plsh_summary *summary,
                             const plsh_row_source *k, int64_t sequence, int64_t piece,
-                            float *wide) {
+                            const int32_t *order, float *wide) {
     int64_t d = plan->shape.head_dim, place = piece - plan->first_piece[sequence];
     int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
     int64_t left = plan->key_offset[sequence + 1] - first;
     int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
-    const plsh_key_rows keys = plsh_row_source_take(k, plan->kernel, first, rows, wide);
+    const plsh_key_rows keys =
+        order ? gather(plan, k, plan->key_offset[sequence], order + first, rows, wide)
+              : plsh_row_source_take(k, plan->kernel, first, rows, wide);
     float unused[2 * PLSH_DIM_MAX], square[2];
     float *box = summary->box ? summary->box + piece * 2 * d : unused;
     plan->kernel->box(box, square, keys, summary->mean + sequence * d);
@@ -115,17 +125,28 @@ typedef struct summaries {
     void *context;
 } summaries;
 
-static plsh_summary summary_of(const summaries *all, int64_t kv) {
-    return plsh_summary_at(all->plan, all->memory + (size_t)kv * all->plan->summary_bytes);
+static plsh_summary summary_of(const summaries *all, int64_t number) {
+    return plsh_summary_at(all->plan, all->memory + (size_t)number * all->plan->summary_bytes);
+}
+
+/* The kv head of summary `number`, and the order of its keys. */
+static int64_t kv_of(const plsh_plan *plan, int64_t number) {
+    return number / (plan->summaries / plan->shape.kv_heads);
+}
+
+static const int32_t *order_of(const plsh_plan *plan, int64_t number) {
+    const plsh_plan_points *p = &plan->points;
+    return p->key_order ? p->key_order + (p->sets == 1 ? 0 : number) * p->keys : NULL;
 }
 
 /* Mean of the keys, and ranges of the values, of one kv head and sequence. */
 static void summarise_sequence(void *context, int64_t i, int slot) {
     const summaries *all = context;
     const plsh_plan *plan = all->plan;
-    const int64_t kv = i / plan->sequences, sequence = i % plan->sequences;
+    const int64_t number = i / plan->sequences, sequence = i % plan->sequences;
+    const int64_t kv = kv_of(plan, number);
     const plsh_summary_buffers wide = all->buffers_of(all->context, slot);
-    const plsh_summary summary = summary_of(all, kv);
+    const plsh_summary summary = summary_of(all, number);
     const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv),
                           v = plsh_row_source_values(plan, all->arrays, all->pages, kv);
     if (is_whole(&k)) summarise_mean(plan, &summary, &k, sequence, wide.k);
@@ -138,12 +159,12 @@ static void summarise_pieces(void *context, int64_t first, int64_t end, int slot
     const int64_t pieces = plan->first_piece[plan->sequences];
     const plsh_summary_buffers wide = all->buffers_of(all->context, slot);
     for (int64_t i = first; i < end; i++) {
-        const int64_t kv = i / pieces, piece = i % pieces;
-        const plsh_summary summary = summary_of(all, kv);
+        const int64_t number = i / pieces, piece = i % pieces, kv = kv_of(plan, number);
+        const plsh_summary summary = summary_of(all, number);
         const int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
         const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv);
         if (summary.norm && is_whole(&k))
-            summarise_piece(plan, &summary, &k, sequence, piece, wide.k);
+            summarise_piece(plan, &summary, &k, sequence, piece, order_of(plan, number), wide.k);
     }
 }
 
@@ -153,11 +174,11 @@ void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const 
     enum { LEAST = 4 }; /* pieces of a chunk: their keys are read once */
     if (!plan->boxes && !arrays->certificate) return;
     summaries all = {plan, arrays, pages, memory, buffers_of, context};
-    const int64_t pieces = plan->first_piece[plan->sequences], kv_heads = plan->shape.kv_heads;
-    plsh_thread_run(plan->threads, kv_heads * plan->sequences, summarise_sequence, &all);
-    plsh_thread_rows(plan->threads, kv_heads * pieces, LEAST, summarise_pieces, &all);
-    for (int64_t kv = 0; kv < kv_heads; kv++) {
-        const plsh_summary summary = summary_of(&all, kv);
+    const int64_t pieces = plan->first_piece[plan->sequences], count = plan->summaries;
+    plsh_thread_run(plan->threads, count * plan->sequences, summarise_sequence, &all);
+    plsh_thread_rows(plan->threads, count * pieces, LEAST, summarise_pieces, &all);
+    for (int64_t number = 0; number < count; number++) {
+        const plsh_summary summary = summary_of(&all, number);
         summarise_maxima(plan, &summary);
     }
 }

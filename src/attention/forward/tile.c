@@ -11,7 +11,9 @@
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
     size_t group = (size_t)plan->kernel->group, rows = PLSH_TILE_QUERIES;
-    bool wide = plan->paged || plan->shape.dtype != PLSH_DTYPE_FLOAT32;
+    bool placed = plan->points.key_order != NULL;
+    bool wide = plan->paged || plan->shape.dtype != PLSH_DTYPE_FLOAT32 || placed;
+    size_t steps = plan->points.box ? (size_t)plan->longest / PLSH_TILE_KEYS + 2 : 0;
     tile->plan = plan;
     tile->kernel = plan->kernel;
     tile->packed = plsh_arena_floats(arena, rows * d);
@@ -34,8 +36,25 @@ void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena)
     tile->exact.piece = plsh_arena_floats(arena, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
     tile->scratch.k_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * d : 0);
     tile->scratch.v_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * dv : 0);
+    tile->scratch.q_rows =
+        plsh_arena_take(arena, placed ? rows * d : 0, plsh_dtype_size(plan->shape.dtype));
+    tile->plane.steps = plsh_arena_take(arena, steps, sizeof(uint64_t));
+    tile->plane.rest = plsh_arena_floats(arena, steps);
+    tile->plane.norm = plsh_arena_floats(arena, steps);
     tile->pairs = 0;
     tile->prefetch = (plsh_prefetch){0};
+}
+
+plsh_stored_rows plsh_tile_queries(const plsh_tile *tile) {
+    const plsh_attention *shape = &tile->plan->shape;
+    const ptrdiff_t size = (ptrdiff_t)plsh_dtype_size(shape->dtype), d = shape->head_dim;
+    if (!tile->at.query_order)
+        return (plsh_stored_rows){tile->arrays.q, shape->dtype, shape->q.row_stride};
+    for (int r = 0; r < tile->at.rows; r++)
+        memcpy(tile->scratch.q_rows + r * d * size,
+               tile->arrays.q + tile->at.query_order[r] * shape->q.row_stride * size,
+               (size_t)(d * size));
+    return (plsh_stored_rows){tile->scratch.q_rows, shape->dtype, d};
 }
 
 void plsh_tile_pack(plsh_tile *tile) {
@@ -44,13 +63,14 @@ void plsh_tile_pack(plsh_tile *tile) {
     int group = kernel->group, d = (int)shape->head_dim;
     tile->at.groups = (tile->at.rows + group - 1) / group;
     const float factor = (float)(shape->scale * 1.4426950408889634); /* log2 e */
+    const plsh_stored_rows rows = plsh_tile_queries(tile);
+    const ptrdiff_t bytes = rows.stride * (ptrdiff_t)plsh_dtype_size(rows.dtype);
     for (int g = 0; g < tile->at.groups; g++) {
         int left = tile->at.rows - g * group;
-        const char *from = tile->arrays.q + (ptrdiff_t)g * group * shape->q.row_stride *
-                                                (ptrdiff_t)plsh_dtype_size(shape->dtype);
+        const char *from = (const char *)rows.data + (ptrdiff_t)g * group * bytes;
         kernel->pack(tile->packed + (ptrdiff_t)g * group * d,
-                     (plsh_stored_rows){from, shape->dtype, shape->q.row_stride},
-                     left < group ? left : group, d, factor);
+                     (plsh_stored_rows){from, rows.dtype, rows.stride}, left < group ? left : group,
+                     d, factor);
     }
     if (tile->at.dim > 0) plsh_plane_pack(tile);
 }
@@ -121,15 +141,27 @@ static void fill_bias(plsh_tile *tile) {
     }
 }
 
+/* The rows of places first .. first + count - 1, gathered into `wide`. */
+static plsh_key_rows gather(const plsh_tile *tile, const plsh_row_source *from, int64_t first,
+                            int count, float *wide) {
+    for (int j = 0; j < count; j++)
+        plsh_row_source_copy(from, tile->kernel, tile->at.key_order[first + j], 1,
+                             wide + (ptrdiff_t)j * from->dim);
+    return (plsh_key_rows){wide, from->dim, count, from->dim};
+}
+
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
+    const plsh_row_source *k = &tile->arrays.k, *v = &tile->arrays.v;
+    float *k_wide = tile->scratch.k_wide, *v_wide = tile->scratch.v_wide;
+    const bool placed = tile->at.key_order != NULL;
     tile->step.first = first;
     tile->step.count = count;
-    tile->step.gathered = NULL;
-    tile->step.k =
-        plsh_row_source_take(&tile->arrays.k, tile->kernel, first, count, tile->scratch.k_wide);
-    tile->step.v =
-        plsh_row_source_take(&tile->arrays.v, tile->kernel, first, count, tile->scratch.v_wide);
-    if (with_bias) fill_bias(tile);
+    tile->step.gathered = placed ? tile->at.key_order + first : NULL;
+    tile->step.k = placed ? gather(tile, k, first, count, k_wide)
+                          : plsh_row_source_take(k, tile->kernel, first, count, k_wide);
+    tile->step.v = placed ? gather(tile, v, first, count, v_wide)
+                          : plsh_row_source_take(v, tile->kernel, first, count, v_wide);
+    if (with_bias && !placed) fill_bias(tile);
 }
 
 /* Pairs of group g and some keys that neither causality nor window masks. */
@@ -154,7 +186,8 @@ static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
     int64_t most = plsh_tile_group_end(tile, g) - 1 - first;
     if (tile->plan->shape.causal && least < 0) return true;
     int64_t window = tile->at.head->head.window;
-    if (tile->at.head->head.method == PLSH_METHOD_WINDOW && tile->at.dim == 0) return most >= window || -least >= window;
+    if (tile->at.head->head.method == PLSH_METHOD_WINDOW && tile->at.dim == 0)
+        return most >= window || -least >= window;
     return false;
 }
 
@@ -165,7 +198,7 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
                          .first = first,
                          .k = plsh_tile_keys(tile, first, count),
                          .v = plsh_tile_values(tile, first, count),
-                         .masked = is_masked(tile, g, first, count),
+                         .masked = !tile->at.key_order && is_masked(tile, g, first, count),
                          .rows = plsh_tile_group_rows(tile, g)};
     plsh_score_bias bias = {.masks = run.masked};
     if (run.masked || (plsh_head_has_decay(&tile->at.head->head) && tile->at.dim == 0)) {
@@ -173,8 +206,14 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
         bias.at = tile->step.bias + tile->step.count - 1 - (first - tile->step.first) + lane;
     }
     kernel->scores(s, tile->scratch.top, tile->packed + lane * run.k.dim, run.k, bias);
-    tile->pairs += run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
-    if (tile->at.dim > 0) plsh_plane_bias(tile, g, first, count, s);
+    int64_t pairs = run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
+    if (tile->at.dim > 0) {
+        const int64_t all = (int64_t)run.rows * count;
+        if (plsh_plane_masks(tile)) pairs = plsh_plane_mask(tile, g, first, count, s);
+        run.masked |= pairs < all;
+        plsh_plane_bias(tile, g, first, count, s);
+    }
+    tile->pairs += pairs;
     return run;
 }
 
@@ -190,12 +229,21 @@ void plsh_tile_weigh(plsh_tile *tile, int g, int count, float *s) {
 
 void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a) {
     const int32_t *keys = tile->step.gathered;
-    const plsh_drop_pairs pairs = {.query = (int64_t)g * tile->kernel->group,
-                                   .rows = plsh_tile_group_rows(tile, g),
-                                   .keys = keys ? keys + (first - tile->step.first) : NULL,
-                                   .first = first,
-                                   .count = count};
-    plsh_drop_multiply(&tile->at.drop, tile->kernel, a, pairs);
+    plsh_drop_pairs pairs = {.query = (int64_t)g * tile->kernel->group,
+                             .rows = plsh_tile_group_rows(tile, g),
+                             .keys = keys ? keys + (first - tile->step.first) : NULL,
+                             .first = first,
+                             .count = count};
+    if (!tile->at.query_order) {
+        plsh_drop_multiply(&tile->at.drop, tile->kernel, a, pairs);
+        return;
+    }
+    const int rows = pairs.rows;
+    for (int r = 0; r < rows; r++) {
+        pairs.query = tile->at.query_order[g * tile->kernel->group + r];
+        pairs.rows = 1;
+        plsh_drop_multiply(&tile->at.drop, tile->kernel, a + r, pairs);
+    }
 }
 
 void plsh_tile_join(plsh_tile *tile) {
@@ -209,7 +257,7 @@ void plsh_tile_join(plsh_tile *tile) {
 
 plsh_matrix plsh_tile_output_of(const plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
-    if (shape->o_dtype == PLSH_DTYPE_FLOAT32)
+    if (shape->o_dtype == PLSH_DTYPE_FLOAT32 && !tile->at.query_order)
         return (plsh_matrix){(float *)(void *)tile->arrays.o, shape->o.row_stride};
     return (plsh_matrix){tile->sums.o, plsh_kernels_columns((int)shape->value_dim)};
 }
@@ -218,7 +266,8 @@ static void narrow_output(const plsh_tile *tile, plsh_matrix from) {
     const plsh_attention *shape = &tile->plan->shape;
     const ptrdiff_t bytes = shape->o.row_stride * (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
     for (int r = 0; r < tile->at.rows; r++)
-        plsh_kernels_narrow(tile->kernel, shape->o_dtype, tile->arrays.o + r * bytes,
+        plsh_kernels_narrow(tile->kernel, shape->o_dtype,
+                            tile->arrays.o + plsh_tile_array_row(tile, r) * bytes,
                             from.data + r * from.stride, shape->value_dim);
 }
 
@@ -240,9 +289,9 @@ static void mend_output(const plsh_tile *tile) {
     const ptrdiff_t bytes = shape->o.row_stride * (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
     for (int r = 0; r < tile->at.rows; r++) {
         if (tile->sums.l[r] == 0.0f) continue;
-        plsh_headroom_mend(shape->o_dtype, tile->arrays.o + r * bytes, tile->sums.o + r * columns,
-                           1.0 / (double)tile->sums.l[r], tile->at.drop.below == 0,
-                           shape->value_dim);
+        plsh_headroom_mend(shape->o_dtype, tile->arrays.o + plsh_tile_array_row(tile, r) * bytes,
+                           tile->sums.o + r * columns, 1.0 / (double)tile->sums.l[r],
+                           tile->at.drop.below == 0, shape->value_dim);
     }
 }
 
@@ -261,9 +310,10 @@ void plsh_tile_finish(plsh_tile *tile) {
                              tile->sums.o + first * plsh_kernels_columns(dv), tile->sums.l + first,
                              plsh_tile_group_rows(tile, g), dv);
     }
-    if (shape->o_dtype != PLSH_DTYPE_FLOAT32) narrow_output(tile, output);
+    if (shape->o_dtype != PLSH_DTYPE_FLOAT32 || tile->at.query_order) narrow_output(tile, output);
     for (int r = 0; tile->arrays.lse && r < tile->at.rows; r++) {
-        tile->arrays.lse[r] = (float)((double)tile->sums.m[r] * 0.6931471805599453 +
-                                      log((double)tile->sums.l[r] + (double)tile->sums.l_low[r]));
+        tile->arrays.lse[plsh_tile_array_row(tile, r)] =
+            (float)((double)tile->sums.m[r] * 0.6931471805599453 +
+                    log((double)tile->sums.l[r] + (double)tile->sums.l_low[r]));
     }
 }

@@ -57,11 +57,16 @@ typedef struct plsh_tile_place {
     plsh_summary summary; /* of its kv head; made for `exact` and certificates only */
     plsh_drop drop;       /* its dropout mask */
     int dim;              /* of positions that are points, if the head uses them; otherwise 0 */
-    const float *x, *y;   /* points of its queries, and of the keys of the sequence */
+    const float *x, *y;   /* points of its queries, and of the keys of the sequence, by place */
+    /* The rows of its queries and of the keys of the sequence, by place; NULL: they are the same.
+     * See plan/points.h. What this header calls the key `first` is a place. */
+    const int32_t *query_order, *key_order;
+    const float *box;         /* of every piece of the sequence, [2 dim] each */
+    const int32_t *least_row; /* of every piece */
 } plsh_tile_place;
 
 /* The user's arrays: k and v from the first row of the sequence on, all others from the first row
- * of the tile on. */
+ * of the tile on, or of the sequence where the tile has a query_order. */
 typedef struct plsh_tile_arrays {
     const char *q;
     plsh_row_source k, v;
@@ -92,8 +97,18 @@ typedef struct plsh_tile_scratch {
     float *s;               /* [PLSH_TILE_KEYS][group], scores, then weights */
     float *top, *alpha;     /* [group] */
     float *t;               /* [PLSH_TILE_KEYS][group], distances of points */
-    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves and pages */
+    float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves, pages and gathered keys */
+    char *q_rows;           /* [PLSH_TILE_QUERIES][d], queries that are not contiguous */
 } plsh_tile_scratch;
+
+/* The walk of a tile over points: the steps that may matter, from near to far. */
+typedef struct plsh_tile_plane {
+    uint64_t *steps; /* [steps of the longest sequence]: distance, as its representation, and number
+                      */
+    float *rest;     /* [steps + 1]: log2 of the sum of k over the keys of this step and the rest */
+    float *norm;     /* [steps + 1]: the largest |k - mean| among them */
+    int64_t count, at; /* of steps, and the one at hand */
+} plsh_tile_plane;
 
 struct plsh_tile {
     const plsh_tile_pass *pass;
@@ -108,6 +123,7 @@ struct plsh_tile {
     plsh_tile_step step;
     plsh_tile_scratch scratch;
     plsh_tile_exact exact;                /* what `exact` and certificates know of the queries */
+    plsh_tile_plane plane;                /* of `exact` and `window` over points */
     struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
     struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
     plsh_prefetch prefetch;               /* see plsh_tile_prefetch */
@@ -118,6 +134,9 @@ struct plsh_tile {
 
 /* Takes the buffers, all but those of the sampled methods and of certificates. */
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena);
+
+/* The rows of the tile's queries, gathered where they are not contiguous. */
+plsh_stored_rows plsh_tile_queries(const plsh_tile *tile);
 
 void plsh_tile_pack(plsh_tile *tile);
 void plsh_tile_reset(plsh_tile *tile);
@@ -192,6 +211,24 @@ static inline int64_t plsh_tile_group_begin(const plsh_tile *tile, int g) {
 static inline int64_t plsh_tile_group_end(const plsh_tile *tile, int g) {
     int64_t end = plsh_tile_group_begin(tile, g + 1), last = tile->at.position + tile->at.rows;
     return end < last ? end : last;
+}
+
+/* The row of query r in its sequence, and that in the arrays of the tile. */
+static inline int64_t plsh_tile_row(const plsh_tile *tile, int r) {
+    return tile->at.query_order ? tile->at.query_order[r] : tile->at.row + r;
+}
+static inline int64_t plsh_tile_array_row(const plsh_tile *tile, int r) {
+    return tile->at.query_order ? tile->at.query_order[r] : r;
+}
+
+/* The row of the sequence with which the arrays of the tile begin. */
+static inline int64_t plsh_tile_first_row(const plsh_tile *tile) {
+    return tile->at.query_order ? 0 : tile->at.row;
+}
+
+/* The row of a key. */
+static inline int64_t plsh_tile_key_row(const plsh_tile *tile, int64_t key) {
+    return tile->at.key_order ? tile->at.key_order[key] : key;
 }
 
 /* Queries of group g. */

@@ -224,8 +224,9 @@ plsh_status plsh_extent_take(const plsh_plan *plan, const plsh_extent *extent, p
     *call = *plan;
     if (!extent) return PLSH_STATUS_OK;
     if (plan->points.dim > 0)
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "a plan with positions serves calls of its own lengths, without an extent");
+        return plsh_fail(
+            error, PLSH_STATUS_UNSUPPORTED,
+            "a plan with positions serves calls of its own lengths, without an extent");
     plsh_status status = plsh_check_rows(extent, error);
     if (!status) status = check_fits(plan, extent, error);
     if (status) return status;

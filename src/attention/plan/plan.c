@@ -48,7 +48,10 @@ static plsh_status set_decay(plsh_plan *plan, int64_t h, plsh_error *error) {
     plsh_head_plan *head = &plan->head[h];
     const plsh_decay *decay = &head->head.partition.decay;
     if (!head->decay_known) return PLSH_STATUS_OK;
-    if (plan->points.dim > 0 && !plsh_decay_is_linear(decay)) return PLSH_STATUS_OK;
+    if (plan->points.dim > 0 && !plsh_decay_is_linear(decay)) {
+        head->sums.decreasing = plsh_decay_is_decreasing(decay);
+        return PLSH_STATUS_OK;
+    }
     for (int64_t i = 0; i < h; i++) {
         const plsh_head_plan *other = &plan->head[i];
         if (!other->decay_known || !same_decay(&other->head.partition.decay, decay)) continue;
@@ -85,6 +88,10 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     head->reason = "as asked";
     const plsh_auto_setting setting = {plan->longest, shape->head_dim,     shape->scale,
                                        shape->causal, plan->kernel->group, PLSH_BOUND_KEYS};
+    if (plan->points.dim > 0 && head->head.radius == 0.0)
+        head->head.radius = (double)head->head.window;
+    if (head->head.method == PLSH_METHOD_AUTO && plan->points.dim > 0)
+        head->reason = plsh_auto_choose_points(&head->head);
     if (head->head.method == PLSH_METHOD_AUTO) {
         plsh_auto_choose(&setting, &head->head, head->reason_text, sizeof head->reason_text);
         head->reason = head->reason_text;
@@ -97,7 +104,9 @@ static plsh_status set_head(plsh_plan *plan, int64_t h, plsh_error *error) {
     if (!status && plsh_method_is_sampled(method)) {
         status = plsh_draws_prepare(plan, head, error);
     }
-    head->cost = plsh_auto_keys(&setting, &head->head, method);
+    /* With points, the number of near keys is not known beforehand. */
+    head->cost =
+        plsh_auto_keys(&setting, &head->head, plan->points.dim > 0 ? PLSH_METHOD_DENSE : method);
     return status;
 }
 
@@ -130,6 +139,20 @@ static plsh_status set_heads(plsh_plan *plan, plsh_error *error) {
 
 /* ---- Lengths -------------------------------------------------------------------------------- */
 
+/* The order of points, where a head wants it. */
+static plsh_status arrange_points(plsh_plan *plan, plsh_error *error) {
+    bool wanted = false;
+    for (int64_t h = 0; h < plan->shape.heads; h++)
+        wanted |= plsh_head_is_arranged(plan, &plan->head[h]);
+    plan->summaries = plan->shape.kv_heads;
+    if (!wanted) return PLSH_STATUS_OK;
+    const plsh_points_cut cut = {plan->sequences, plan->query_offset, plan->key_offset,
+                                 plan->first_piece, plan->bound_keys};
+    plsh_status status = plsh_points_arrange(&plan->points, &cut, error);
+    if (plan->points.key_order && plan->points.sets > 1) plan->summaries = plan->shape.heads;
+    return status;
+}
+
 static plsh_status cut(plsh_plan *plan, plsh_error *error) {
     plsh_status status = plsh_extent_check_places(plan, error);
     if (!status)
@@ -139,7 +162,7 @@ static plsh_status cut(plsh_plan *plan, plsh_error *error) {
     plsh_extent_cut(plan);
     plan->most_tiles = plsh_extent_most_tiles(plan);
     plan->most_sequences = plan->sequences;
-    return PLSH_STATUS_OK;
+    return arrange_points(plan, error);
 }
 
 static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_error *error) {
@@ -152,12 +175,11 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     plan->asked[3] = attention->o;
     if (!status) plan->shape.isa = plan->kernel->name;
     if (!status) status = copy_offsets(plan, error);
-    if (!status)
-        status = plsh_points_make(&plan->points, attention, plan->sequences, plan->query_offset,
-                                  plan->key_offset, error);
-    plan->shape.positions = (plsh_positions){0}; /* the copies in plan->points are the truth */
+    const plsh_points_cut points = {plan->sequences, plan->query_offset, plan->key_offset, NULL, 0};
+    if (!status) status = plsh_points_make(&plan->points, attention, &points, error);
     if (!status) status = set_heads(plan, error);
     if (!status) status = cut(plan, error);
+    plan->shape.positions = (plsh_positions){0}; /* the copies in plan->points are the truth */
     return status;
 }
 

@@ -62,6 +62,7 @@ struct plsh_plan {
     int bound_keys;
     int64_t *first_piece; /* of each sequence, sequences + 1 entries */
     size_t summary_bytes; /* of one kv head */
+    int64_t summaries;    /* kv_heads; or heads, where each has its own order of keys */
     size_t workspace_bytes;
     int64_t most_tiles, most_sequences; /* of any call: for the workspace of the backward pass */
 };
@@ -97,6 +98,12 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
     int64_t rows = plsh_head_tile_rows(plan, head);
     int64_t block = head->head.block < keys ? head->head.block : keys;
     return (block + rows - 1) / rows;
+}
+
+/* Does the head take queries and keys in the order of their points? */
+static inline bool plsh_head_is_arranged(const plsh_plan *plan, const plsh_head_plan *head) {
+    return plan->points.dim > 0 &&
+           (head->head.method == PLSH_METHOD_EXACT || head->head.method == PLSH_METHOD_WINDOW);
 }
 
 /* What a plan is made for. */

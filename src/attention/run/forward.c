@@ -5,6 +5,7 @@
 
 #include "attention/certificate/certificate.h"
 #include "attention/forward/headroom.h"
+#include "attention/forward/plane_walk.h"
 #include "attention/forward/summary.h"
 #include "attention/forward/tile.h"
 #include "attention/plan/extent.h"
@@ -47,7 +48,7 @@ static size_t worker_bytes(const plsh_plan *plan) {
 
 bool plsh_forward_size(const plsh_plan *plan, size_t *bytes) {
     plsh_arena arena = {.used = plsh_extent_bytes(plan)};
-    plsh_arena_take(&arena, (size_t)plan->shape.kv_heads, plsh_extent_most_bounds(plan));
+    plsh_arena_take(&arena, (size_t)plan->summaries, plsh_extent_most_bounds(plan));
     plsh_arena_take(&arena, (size_t)plan->threads, worker_bytes(plan));
     *bytes = arena.used;
     return !arena.overflow;
@@ -63,7 +64,7 @@ static void select_item(worker *w, const plsh_forward *arrays, char *summaries, 
     int64_t index = plan->first_item[i + 1] - 1 - item;
     int64_t x = plsh_plan_find(plan->head[h].first_tile, plan->sequences, index);
     plsh_tile_select(tile, arrays, summaries, h, x, index - plan->head[h].first_tile[x]);
-    int64_t row = plan->query_offset[x] + tile->at.row;
+    int64_t row = plan->query_offset[x] + plsh_tile_first_row(tile);
     tile->arrays.o = (char *)arrays->o + (h * shape->o.head_stride + row * shape->o.row_stride) *
                                              (ptrdiff_t)plsh_dtype_size(shape->o_dtype);
     tile->arrays.lse = arrays->lse ? arrays->lse + h * shape->queries + row : NULL;
@@ -74,6 +75,8 @@ static void select_item(worker *w, const plsh_forward *arrays, char *summaries, 
 static void run_method(plsh_tile *tile) {
     if (plsh_method_is_sampled(tile->at.head->head.method)) {
         plsh_sampled_tile(tile);
+    } else if (plsh_head_is_arranged(tile->plan, tile->at.head)) {
+        plsh_plane_walk(tile);
     } else {
         plsh_walk_tile(tile);
     }
@@ -141,7 +144,7 @@ static int64_t run_forward(const plsh_plan *plan, const plsh_forward *arrays,
                          .arrays = arrays,
                          .pages = pages,
                          .summaries = workspace,
-                         .workers = workspace + plan->summary_bytes * (size_t)plan->shape.kv_heads,
+                         .workers = workspace + plan->summary_bytes * (size_t)plan->summaries,
                          .bytes = worker_bytes(plan),
                          .items = plan->first_item[plan->shape.heads]};
     /* Consecutive tiles share keys and prefetch for each other; 64 chunks a thread balance. */
