@@ -5,6 +5,7 @@
 #include "cli/grid.h"
 #include "cli/message.h"
 #include "cli/output.h"
+#include "cli/positions.h"
 #include "cli/ranks.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@
 typedef struct attend_options {
     int method;
     int64_t samples, reps;
-    const char *out, *lse, *certify, *grid;
+    const char *out, *lse, *certify, *grid, *positions, *query_positions;
+    double radius;
     bool check;
 } attend_options;
 
@@ -61,6 +63,25 @@ static const cli_option attend_table[] = {
      .value = "HxW",
      .help = "plsh, masks, mean: the tokens lie on a grid, row by row, at L1 distances; any "
              "number of sides up to 8"},
+    {.name = "positions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(attend_options, positions),
+     .value = "FILE",
+     .help = "dense, exact, window, none, auto: where the keys are, .npy [n], [n, D] or [heads, n, "
+             "D], D = 1 to 3: Euclidean distances instead of row numbers; NaN is no position"},
+    {.name = "query-positions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(attend_options, query_positions),
+     .value = "FILE",
+     .help = "the same of the queries; without it they are the last keys"},
+    {.name = "radius",
+     .kind = CLI_REAL,
+     CLI_MEMBER(attend_options, radius),
+     .value = "R",
+     .help = "window with --positions: a query sees keys nearer than this, a real number; 0 is "
+             "--window",
+     .fallback = "0",
+     .range = CLI_AT_LEAST(0)},
     {.name = "check",
      .kind = CLI_FLAG,
      CLI_MEMBER(attend_options, check),
@@ -88,6 +109,7 @@ typedef struct work {
     cli_arrays arrays;
     cli_decay_list decays;
     cli_labels labels;
+    cli_positions positions;
     plsh_head *heads;
     cli_attention *attention;
     const plsh_plan *plan; /* its own */
@@ -101,12 +123,17 @@ static int make_head(const settings *given, work *w, size_t h) {
     const attend_options *options = &given->attend;
     const plsh_decay *decay = &w->decays.values[h];
     w->heads[h] = cli_head_make(options->method, decay, &given->knobs);
+    w->heads[h].radius = options->radius;
     if (!plsh_method_is_sampled((plsh_method)options->method)) return CLI_DONE;
     return cli_partition_make(&given->problem.partitions, &w->labels, decay, options->samples,
                               given->problem.common.seed, h, &w->heads[h].partition);
 }
 
 static int check_usage(const settings *given) {
+    if (given->attend.radius > 0 && given->attend.positions == NULL)
+        return cli_usage("--radius needs --positions; on the line it is --window");
+    if (given->attend.grid != NULL && given->attend.positions != NULL)
+        return cli_usage("--grid and --positions exclude each other");
     if (given->attend.grid == NULL) return CLI_DONE;
     if (!plsh_method_is_sampled((plsh_method)given->attend.method) ||
         given->problem.partitions.labels != NULL)
@@ -143,6 +170,9 @@ static int read_inputs(const settings *given, work *w) {
     const plsh_attention *a = &w->arrays.attention;
     int code = check_usage(given);
     if (code == CLI_DONE) code = cli_arrays_read(&problem->inputs, &problem->common, &w->arrays);
+    if (code == CLI_DONE)
+        code = cli_positions_read(given->attend.positions, given->attend.query_positions,
+                                  &w->arrays.attention, &w->positions);
     if (code == CLI_DONE) code = cli_gradients_read(&given->gradients, a, &w->d_o);
     if (code == CLI_DONE) code = cli_decays_make(&problem->decays, (size_t)a->heads, &w->decays);
     return code == CLI_DONE ? read_labels(given, w) : code;
@@ -319,6 +349,7 @@ static int run_attend(const void *given) {
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);
     cli_labels_free(&w.labels);
+    cli_positions_free(&w.positions);
     float *arrays[] = {w.o, w.lse, w.certificate};
     for (int i = 0; i < 3; i++) free(arrays[i]);
     free(w.heads);
