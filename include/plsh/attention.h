@@ -113,12 +113,19 @@ PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward
  * d_decay: [heads, 2], the gradients by the decay's a and b, so that sigma can be learned. A
  * sampled mask is not differentiable in them: for plsh, masks and mean this is the straight-through
  * estimate, which replaces the derivative of log M~ by that of log k(|p_i - j|). 0 for tables, and
- * for methods without a decay. */
+ * for methods without a decay.
+ *
+ * d_key_positions, d_query_positions: the gradients by positions that are points, in the shapes of
+ * plsh_positions. If that has no positions of the queries, they are the last keys: d_key_positions
+ * has both parts, and there is no d_query_positions. For forget gates, d c_j = sum_i dS_ij. Two
+ * points at distance 0 have no direction and add nothing, except on the line if causal, where the
+ * query counts as the later one. 0 for points without a position. */
 typedef struct plsh_backward {
     const void *q, *k, *v;
     const float *o, *lse, *d_o;
     float *d_q, *d_k, *d_v;
     double *d_decay;
+    float *d_key_positions, *d_query_positions;
     const plsh_extent *extent; /* NULL: the plan's own lengths */
     /* Set this if o and lse are sums over more keys than this call has (other calls have the rest).
      * It disables a rounding correction that assumes that each row of dS sums to 0. */

@@ -65,6 +65,40 @@ static plane_case case_of(const problem *p) {
     return (plane_case){.a = &p->a, .head = p->head, .dropout = p->dropout};
 }
 
+/* The gradients by positions; where the queries are the last keys, both parts in one. */
+static void compare_positions(problem *p, const char *what, double_plane_result *exact,
+                              float_plane_result *plain) {
+    plsh_error error;
+    const plsh_positions *at = &p->a.positions;
+    const plsh_attention *a = &p->a;
+    const int64_t whole_q[] = {0, a->queries}, whole_k[] = {0, a->keys};
+    const int64_t *q_at = a->sequences ? a->query_offsets : whole_q;
+    const int64_t *k_at = a->sequences ? a->key_offsets : whole_k;
+    const size_t keys = (size_t)(at->sets * a->keys * at->dim);
+    const size_t queries = (size_t)(at->sets * a->queries * at->dim);
+    float *d_y = calloc(keys + 1, sizeof *d_y), *d_x = calloc(queries + 1, sizeof *d_x);
+    plsh_backward arrays = problem_arrays(p);
+    arrays.d_q = arrays.d_k = arrays.d_v = NULL;
+    arrays.d_decay = NULL;
+    arrays.d_key_positions = d_y;
+    if (at->query) arrays.d_query_positions = d_x;
+    assert_ok(problem_run_backward(&p->a, &arrays, NULL, &error));
+    for (int64_t i = 0; !at->query && i < at->sets * (a->sequences ? a->sequences : 1); i++) {
+        const int64_t x = a->sequences ? i % a->sequences : 0;
+        const int64_t set = a->sequences ? i / a->sequences : i, count = q_at[x + 1] - q_at[x];
+        const int64_t to = (set * a->keys + k_at[x + 1] - count) * at->dim;
+        const int64_t from = (set * a->queries + q_at[x]) * at->dim;
+        for (int64_t c = 0; c < count * at->dim; c++) {
+            exact->d_y[to + c] += exact->d_x[from + c];
+            plain->d_y[to + c] += plain->d_x[from + c];
+        }
+    }
+    compare(what, "d_key_positions", d_y, plain->d_y, exact->d_y, keys);
+    if (at->query) compare(what, "d_query_positions", d_x, plain->d_x, exact->d_x, queries);
+    free(d_x);
+    free(d_y);
+}
+
 /* Runs both passes and compares everything. */
 static void check_problem(problem *p, const char *what) {
     plsh_error error;
@@ -72,6 +106,7 @@ static void check_problem(problem *p, const char *what) {
     double_plane_result exact = double_plane_attend(&c, p->q, p->k, p->v, p->d_o);
     float_plane_result plain = float_plane_attend(&c, p->q, p->k, p->v, p->d_o);
     assert_ok(problem_forward(p, &error));
+    compare_positions(p, what, &exact, &plain);
     assert_ok(problem_backward(p, &error));
     compare(what, "o", p->o, plain.o, exact.o, p->o_count);
     compare(what, "lse", p->lse, plain.lse, exact.lse, p->rows);
@@ -319,8 +354,8 @@ static float *make_picture(int64_t n, int64_t width) {
     return points;
 }
 
-/* Distant keys are not scored: of 3600 tiles of a picture, with sigma 0.4, most; with rows in a good
- * order already, as with a time that grows, too. */
+/* Distant keys are not scored: of 3600 tiles of a picture, with sigma 0.4, most; with rows in a
+ * good order already, as with a time that grows, too. */
 static void test_pairs(void **state) {
     (void)state;
     const int64_t n = 3600;

@@ -1,5 +1,5 @@
 /* attention: the backward pass. */
-#include "attention/backward/backward.h"
+#include "attention/backward/points.h"
 
 #include <string.h>
 
@@ -26,6 +26,7 @@ typedef struct slot_tile {
 typedef struct areas {
     char *summaries, *slots;
     double *decays; /* [tiles][2] */
+    double *points; /* sums of the gradients by positions, see points.h */
     plsh_turns turns;
     size_t slot; /* bytes */
     int64_t tiles;
@@ -41,6 +42,7 @@ static size_t lay_out(areas *at, const plsh_plan *plan, void *workspace) {
     plsh_turns_layout(&at->turns, plan->shape.kv_heads * plan->most_sequences, plan->most_tiles,
                       &arena);
     at->decays = plsh_arena_take(&arena, (size_t)plan->most_tiles, 2 * sizeof(double));
+    at->points = plsh_arena_take(&arena, plsh_backward_points_size(plan), sizeof(double));
     at->slots = plsh_arena_take(&arena, (size_t)plan->threads, at->slot);
     return arena.used;
 }
@@ -141,9 +143,11 @@ static void sum_decays(const plsh_plan *plan, const plsh_turns *turns, const dou
     }
 }
 
-static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, char *summaries,
+static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, const areas *at,
                      double *part) {
-    select_tile(b, arrays, summaries);
+    const bool moves = arrays->d_key_positions || arrays->d_query_positions;
+    select_tile(b, arrays, at->summaries);
+    plsh_backward_points_select(b, moves ? at->points : NULL, b->tile.at.head - b->tile.plan->head);
     b->sums.d_decay[0] = b->sums.d_decay[1] = 0.0;
     if (b->tile.at.rows > 0 && plsh_method_is_sampled(b->tile.at.head->head.method)) {
         plsh_backward_sample(b);
@@ -190,7 +194,7 @@ static void run_turn(void *context, int64_t chunk, int slot) {
     (void)chunk;
     if (!plsh_turns_take(&call->at.turns, &b->turn)) return;
     int64_t number = call->at.turns.chain[b->turn.chain].first + b->turn.tile;
-    run_tile(b, call->arrays, call->at.summaries, call->at.decays + 2 * number);
+    run_tile(b, call->arrays, &call->at, call->at.decays + 2 * number);
     plsh_turns_end(&call->at.turns, &b->turn);
 }
 
@@ -202,11 +206,15 @@ static int64_t run_backward(const plsh_plan *plan, const plsh_backward *arrays, 
     make_chains(plan, &call.at.turns);
     for (int slot = 0; slot < plan->threads; slot++) slot_at(&call, slot)->ready = false;
     clear_keys(plan, arrays);
+    if (arrays->d_key_positions || arrays->d_query_positions)
+        memset(call.at.points, 0, sizeof(double) * plsh_backward_points_size(plan));
     plsh_summary_make(plan, &inputs, NULL, call.at.summaries, buffers_of, &call);
     plsh_thread_run(plan->threads, call.at.tiles, run_turn, &call);
     int64_t pairs = 0;
     for (int slot = 0; slot < plan->threads; slot++)
         if (slot_at(&call, slot)->ready) pairs += slot_at(&call, slot)->b.tile.pairs;
+    if (arrays->d_key_positions || arrays->d_query_positions)
+        plsh_backward_points_write(plan, call.at.points, arrays);
     if (arrays->d_decay) sum_decays(plan, &call.at.turns, call.at.decays, arrays->d_decay);
     return pairs;
 }
@@ -214,6 +222,9 @@ static int64_t run_backward(const plsh_plan *plan, const plsh_backward *arrays, 
 /* Without queries, all gradients of keys, values and decays are 0. */
 static void run_empty(const plsh_plan *plan, const plsh_backward *arrays) {
     clear_keys(plan, arrays);
+    const plsh_plan_points *p = &plan->points;
+    if (arrays->d_key_positions)
+        memset(arrays->d_key_positions, 0, sizeof(float) * (size_t)(p->sets * p->keys * p->dim));
     if (arrays->d_decay) memset(arrays->d_decay, 0, sizeof(double) * 2 * (size_t)plan->shape.heads);
 }
 

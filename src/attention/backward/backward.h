@@ -65,6 +65,13 @@ typedef struct plsh_backward_scratch {
     float *o_rows, *do_rows; /* [rows][dv], of queries that are not contiguous */
 } plsh_backward_scratch;
 
+/* Gradients by points, see points.h. */
+typedef struct plsh_backward_points {
+    double *key, *query; /* sums of the head, from the first row of the sequence on; NULL: none */
+    double *d_x;         /* [PLSH_TILE_QUERIES][dim], of the tile's queries */
+    double *d_y;         /* [PLSH_TILE_KEYS][dim], of the step's keys */
+} plsh_backward_points;
+
 typedef struct plsh_backward_tile {
     plsh_tile tile; /* first member: walks get a pointer to it */
     plsh_sampled_buffers sampled;
@@ -75,6 +82,7 @@ typedef struct plsh_backward_tile {
     plsh_backward_sums sums;
     plsh_backward_step step;
     plsh_backward_scratch scratch;
+    plsh_backward_points points;
     bool scattered; /* the steps are of gathered keys */
     bool returns;   /* more walks will follow, which may visit any key */
 } plsh_backward_tile;

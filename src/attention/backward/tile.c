@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/backward/points.h"
 #include "attention/forward/bounds.h"
 #include "attention/forward/plane.h"
 
@@ -38,6 +39,9 @@ void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_are
     for (int i = 0; i < 2; i++) {
         b->step.slope[i] = plsh_arena_floats(arena, rows + PLSH_TILE_KEYS);
     }
+    size_t dim = (size_t)plan->points.dim;
+    b->points.d_x = plsh_arena_take(arena, rows * dim, sizeof(double));
+    b->points.d_y = plsh_arena_take(arena, PLSH_TILE_KEYS * dim, sizeof(double));
     bool gathers = placed;
     for (int64_t h = 0; h < plan->shape.heads; h++) gathers |= plan->head[h].gathering != NULL;
     b->scratch.gathered =
@@ -46,7 +50,7 @@ void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_are
 
 /* Are dP and dS asked for, or P alone? */
 static bool needs_ds(const plsh_backward_tile *b) {
-    return b->arrays.d_q || b->arrays.d_k || b->arrays.learns;
+    return b->arrays.d_q || b->arrays.d_k || b->arrays.learns || b->points.key;
 }
 
 static void pack_gradient(plsh_backward_tile *b, int g) {
@@ -270,6 +274,7 @@ static void differentiate(plsh_backward_tile *b, const plsh_tile_run *run, weigh
     multiply(p, z, count * group); /* for dV */
     if (b->arrays.d_q) add_query_gradient(b, run, ds);
     if (b->arrays.learns) add_slopes(b, g, run->first, count, ds);
+    if (b->points.key) plsh_backward_points_add(b, g, run->first, count, ds);
     for (int j = 0; j < count; j++) b->step.visited[key + j] |= UINT32_C(1) << g;
 }
 
@@ -378,10 +383,11 @@ static void step(plsh_tile *tile, int64_t left, int64_t right) {
     int begin = 0, end = tile->step.count;
     while (begin < end && !b->step.visited[begin]) begin++;
     while (end > begin && !b->step.visited[end - 1]) end--;
-    if (begin < end && (b->arrays.d_k || b->arrays.d_v)) {
+    if (begin < end && (b->arrays.d_k || b->arrays.d_v || b->points.key)) {
         plsh_turns_wait(b->turns, &b->turn, b->scattered ? 0 : tile->step.first + begin,
                         b->scattered ? tile->at.keys : tile->step.first + end);
         add_step(b);
+        if (b->points.key) plsh_backward_points_end_step(b);
     }
     if (!b->returns) plsh_turns_pass(b->turns, &b->turn, left, right);
     memset(b->step.visited, 0, sizeof(b->step.visited));
@@ -450,6 +456,7 @@ static void finish(plsh_tile *tile) {
         if (!b->arrays.some_keys) settle(b, g, rows);
         write_query_gradients(b, first, rows);
     }
+    if (b->points.key) plsh_backward_points_finish(b);
     for (int i = 0; i < 2; i++) b->sums.d_decay[i] /= shape->scale;
 }
 

@@ -46,6 +46,25 @@ static plsh_check_array rows_of(const plsh_plan *plan, const char *name, const v
     return (plsh_check_array){name, data, size, {each, 1}, heads, each, 1, written};
 }
 
+/* Gradients by positions: `rows` points of every set. */
+static plsh_check_array points_of(const plsh_plan *plan, const char *name, const float *data,
+                                  int64_t rows) {
+    const int64_t each = rows * plan->points.dim;
+    return (plsh_check_array){name, data, sizeof(float), {each, 1}, plan->points.sets,
+                              each, 1,    true};
+}
+
+static plsh_status check_points(const plsh_plan *plan, const plsh_backward *a, plsh_error *error) {
+    if ((a->d_key_positions || a->d_query_positions) && plan->points.dim == 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "gradients of positions, but the plan has no positions");
+    if (a->d_query_positions && !plan->points.query_given)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "d_query_positions without positions of the queries: d_key_positions has "
+                         "their gradients");
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status check_dropout(const plsh_plan *plan, const plsh_attention_dropout *dropout,
                                  plsh_error *error) {
     if (!(dropout->p >= 0.0 && dropout->p < 1.0)) {
@@ -109,10 +128,13 @@ plsh_status plsh_backward_check(const plsh_plan *plan, const plsh_backward *a,
         keys_of(plan, "d_k", a->d_k, wide, true),
         values_of(plan, "d_v", a->d_v, wide, true),
         rows_of(plan, "d_decay", a->d_decay, sizeof(double), 2, true),
+        points_of(plan, "d_key_positions", a->d_key_positions, plan->shape.keys),
+        points_of(plan, "d_query_positions", a->d_query_positions, plan->shape.queries),
     };
     plsh_status status = check_workspace(workspace, error);
     if (!status) status = check_dropout(plan, &a->dropout, error);
-    if (!status) status = plsh_check_overlap(arrays, 10, error);
+    if (!status) status = check_points(plan, a, error);
+    if (!status) status = plsh_check_overlap(arrays, 12, error);
     if (status || !plan->shape.check_finite) return status;
     const plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v};
     return plsh_check_finite(plan, &inputs, a->d_o, error);

@@ -30,8 +30,11 @@ plsh_status plsh_points_make(plsh_plan_points *points, const plsh_attention *a,
                              const plsh_points_cut *cut, plsh_error *error) {
     const plsh_positions *p = &a->positions;
     if (p->dim == 0) return PLSH_STATUS_OK;
-    *points =
-        (plsh_plan_points){.dim = p->dim, .sets = p->sets, .queries = a->queries, .keys = a->keys};
+    *points = (plsh_plan_points){.dim = p->dim,
+                                 .sets = p->sets,
+                                 .queries = a->queries,
+                                 .keys = a->keys,
+                                 .query_given = p->query != NULL};
     const size_t point = sizeof(float) * (size_t)p->dim;
     plsh_status status = allocate(&points->key, p->sets * a->keys, point, error);
     if (!status) status = allocate(&points->query, p->sets * a->queries, point, error);

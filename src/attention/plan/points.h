@@ -14,6 +14,7 @@
 typedef struct plsh_plan_points {
     int dim;
     int64_t sets, queries, keys;
+    bool query_given;                 /* the queries are not simply the last keys */
     float *query, *key;               /* [sets][rows][dim] */
     int32_t *query_order, *key_order; /* [sets][rows]: the row of a place */
     float *query_placed, *key_placed; /* [sets][rows][dim]: points by place */
