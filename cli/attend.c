@@ -67,7 +67,7 @@ static const cli_option attend_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(attend_options, positions),
      .value = "FILE",
-     .help = "dense, exact, window, none, auto: where the keys are, .npy [n], [n, D] or [heads, n, "
+     .help = "where the keys are, .npy [n], [n, D] or [heads, n, "
              "D], D = 1 to 3: Euclidean distances instead of row numbers; NaN is no position"},
     {.name = "query-positions",
      .kind = CLI_FILE,

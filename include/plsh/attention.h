@@ -119,7 +119,7 @@ PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward
  * plsh_positions. If that has no positions of the queries, they are the last keys: d_key_positions
  * has both parts, and there is no d_query_positions. For forget gates, d c_j = sum_i dS_ij. Two
  * points at distance 0 have no direction and add nothing, except on the line if causal, where the
- * query counts as the later one. 0 for points without a position. */
+ * query counts as the later one. 0 for points without a position. Refused for sampled heads. */
 typedef struct plsh_backward {
     const void *q, *k, *v;
     const float *o, *lse, *d_o;

@@ -190,7 +190,7 @@ static void add_plane_slopes(plsh_backward_tile *b, int g, int64_t first, int co
 
 static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, const float *ds) {
     const plsh_tile *tile = &b->tile;
-    if (b->scattered) {
+    if (b->scattered && !tile->at.key_order) {
         add_scattered_slopes(b, g, count, ds);
         return;
     }

@@ -58,6 +58,11 @@ static plsh_status check_points(const plsh_plan *plan, const plsh_backward *a, p
     if ((a->d_key_positions || a->d_query_positions) && plan->points.dim == 0)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "gradients of positions, but the plan has no positions");
+    for (int64_t h = 0; (a->d_key_positions || a->d_query_positions) && h < plan->shape.heads; h++)
+        if (plsh_method_is_sampled(plan->head[h].head.method))
+            return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                             "head %lld: a sampled mask has no gradients by positions",
+                             (long long)h);
     if (a->d_query_positions && !plan->points.query_given)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "d_query_positions without positions of the queries: d_key_positions has "

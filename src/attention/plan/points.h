@@ -44,4 +44,12 @@ static inline int64_t plsh_points_set(const plsh_plan_points *points, int64_t h)
     return points->sets == 1 ? 0 : h;
 }
 
+/* Its first points, in the order of the rows. */
+static inline const float *plsh_points_of_queries(const plsh_plan_points *points, int64_t h) {
+    return points->query + plsh_points_set(points, h) * points->queries * points->dim;
+}
+static inline const float *plsh_points_of_keys(const plsh_plan_points *points, int64_t h) {
+    return points->key + plsh_points_set(points, h) * points->keys * points->dim;
+}
+
 #endif
