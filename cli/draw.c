@@ -1,4 +1,5 @@
 /* cli: plsh draw: draws partitions, and prints, writes or paints them. */
+#include "cli/cells.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
@@ -14,6 +15,7 @@ typedef struct draw_options {
     int64_t samples;
     const char *out;
     const char *svg;
+    const char *positions;
 } draw_options;
 
 typedef struct settings {
@@ -28,7 +30,7 @@ static const cli_option draw_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(draw_options, n),
      .value = "N",
-     .help = "positions 0 to N - 1 (with --labels: all of theirs)",
+     .help = "positions 0 to N - 1 (with --labels and --positions: all of theirs)",
      .fallback = "64",
      .range = CLI_BETWEEN(0, 0x1p62)},
     {.name = "heads",
@@ -45,6 +47,12 @@ static const cli_option draw_table[] = {
      .help = "partitions per head (with --labels: theirs)",
      .fallback = "20",
      .range = CLI_AT_LEAST(1)},
+    {.name = "positions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(draw_options, positions),
+     .value = "FILE",
+     .help = "cells of points instead of blocks of row numbers: .npy [n], [n, D] or [heads, n, D], "
+             "D = 1 to 3; NaN is no position (label -1: it shares every cell)"},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(draw_options, out),
@@ -54,13 +62,46 @@ static const cli_option draw_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(draw_options, svg),
      .value = "FILE",
-     .help = "paint masks, their mean and the decay (256 positions and 8 heads at most)"},
+     .help = "paint masks, their mean and the decay (256 positions and 8 heads at most); with "
+             "--positions the cells of three draws of the first head, in the plane"},
+};
+
+/* The schemes of row numbers, and last the one of points. */
+enum { DRAW_HYPERPLANES = PLSH_SCHEME_LABELS };
+
+static const char *const *draw_schemes(void) {
+    static const char *names[DRAW_HYPERPLANES + 2];
+    for (int i = 0; i < DRAW_HYPERPLANES; i++) names[i] = plsh_scheme_names()[i];
+    names[DRAW_HYPERPLANES] = plsh_scheme_names()[PLSH_SCHEME_HYPERPLANES];
+    return (const char *const *)names;
+}
+
+static const cli_option draw_partitions_table[] = {
+    {.name = "scheme",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_partitions, scheme),
+     .value = "NAME",
+     .choices = draw_schemes,
+     .help = "how positions are cut; without it integer, with --positions hyperplanes"},
+    {.name = "design",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_partitions, design),
+     .value = "NAME",
+     .choices = plsh_design_names,
+     .help = "how the draws of a head are placed",
+     .fallback = "stratified"},
+    {.name = "labels",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_partitions, labels),
+     .value = "FILE",
+     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those of one "
+             "head serve all"},
 };
 
 static const cli_group groups[] = {
     CLI_GROUP("Options", draw_table, settings, draw),
     CLI_GROUP("Bias", cli_decays_options, settings, decays),
-    CLI_GROUP("Partitions", cli_partitions_options, settings, partitions),
+    CLI_GROUP("Partitions", draw_partitions_table, settings, partitions),
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
@@ -74,10 +115,74 @@ typedef struct draw_work {
     plsh_partition *sets;
     cli_decay_list decays;
     cli_labels labels;
+    cli_points points; /* of --positions */
     cli_output outputs[OUTPUTS];
 } draw_work;
 
+/* The scheme that was not given, and those that do not go with what is cut. */
+static int settle_scheme(settings *given) {
+    const int scheme = given->partitions.scheme;
+    if (given->draw.positions == NULL) {
+        if (scheme == DRAW_HYPERPLANES) return cli_usage("--scheme hyperplanes needs --positions");
+        if (scheme < 0) given->partitions.scheme = PLSH_SCHEME_INTEGER;
+        return CLI_DONE;
+    }
+    if (given->partitions.labels != NULL)
+        return cli_usage("--labels and --positions: give one of them");
+    if (scheme >= 0 && scheme != DRAW_HYPERPLANES)
+        return cli_usage("--scheme %s cuts row numbers; --positions takes hyperplanes",
+                         draw_schemes()[scheme]);
+    given->partitions.scheme = PLSH_SCHEME_HYPERPLANES;
+    return CLI_DONE;
+}
+
+/* Draws the cells of all heads, as labels. */
+static int draw_cells(const settings *given, draw_work *out) {
+    plsh_error error;
+    int64_t count;
+    if (__builtin_mul_overflow(given->draw.samples, out->n * (int64_t)out->heads, &count) ||
+        count > INT64_C(1) << 40)
+        return cli_fail("%lld labels of %lld partitions do not fit in memory", (long long)out->n,
+                        (long long)given->draw.samples);
+    out->labels = (cli_labels){(int64_t)out->heads, given->draw.samples, out->n, NULL, {0}, NULL};
+    out->labels.values = out->labels.made = calloc((size_t)count + 1, sizeof(int32_t));
+    if (out->labels.made == NULL)
+        return cli_fail("out of memory for %lld labels", (long long)count);
+    for (size_t h = 0; h < out->heads; h++) {
+        out->sets[h] = (plsh_partition){.scheme = PLSH_SCHEME_HYPERPLANES,
+                                        .design = (plsh_design)given->partitions.design,
+                                        .decay = out->decays.values[h],
+                                        .samples = given->draw.samples,
+                                        .seed = given->common.seed,
+                                        .head = (uint32_t)h};
+        if (plsh_cells_label(&out->sets[h], 0, given->draw.samples, cli_points_of(&out->points, h),
+                             out->labels.made + (int64_t)h * given->draw.samples * out->n,
+                             (int)given->common.threads, &error) != PLSH_STATUS_OK)
+            return cli_fail("%s: %s", given->draw.positions, error.message);
+    }
+    out->samples = given->draw.samples;
+    return CLI_DONE;
+}
+
+static int prepare_cells(const settings *given, draw_work *out) {
+    int code = cli_points_read(given->draw.positions, &out->points);
+    if (code != CLI_DONE) return code;
+    const int64_t sets = out->points.sets;
+    if (sets != 1 && given->draw.heads != 0 && given->draw.heads != sets)
+        return cli_fail("%s: positions of %lld heads; there are %lld", given->draw.positions,
+                        (long long)sets, (long long)given->draw.heads);
+    code = cli_decays_make(&given->decays, (size_t)(sets != 1 ? sets : given->draw.heads),
+                           &out->decays);
+    if (code != CLI_DONE) return code;
+    out->heads = out->decays.count;
+    out->n = out->points.n;
+    out->sets = calloc(out->heads + 1, sizeof *out->sets);
+    if (out->sets == NULL) return cli_fail("out of memory for %zu heads", out->heads);
+    return draw_cells(given, out);
+}
+
 static int prepare_draw(const settings *given, draw_work *out) {
+    if (given->draw.positions != NULL) return prepare_cells(given, out);
     int code = cli_labels_read(&given->partitions, &out->labels);
     size_t heads = (size_t)given->draw.heads;
     if (code == CLI_DONE && given->partitions.labels != NULL) heads = (size_t)out->labels.heads;
@@ -99,6 +204,13 @@ static void release(draw_work *drawing) {
     free(drawing->sets);
     cli_decays_free(&drawing->decays);
     cli_labels_free(&drawing->labels);
+    cli_points_free(&drawing->points);
+}
+
+static bool has_points(const draw_work *drawing) { return drawing->points.dim > 0; }
+
+static const int32_t *cells_at(const draw_work *drawing, size_t head, int64_t sample) {
+    return drawing->labels.made + ((int64_t)head * drawing->samples + sample) * drawing->n;
 }
 
 /* The block at `position`, cut to 0..n-1. */
@@ -148,6 +260,10 @@ static int check_contiguous(const draw_work *drawing, const char *path) {
 static int write_labels(const draw_work *drawing) {
     const char *path = drawing->outputs[OUT].path;
     if (path == NULL) return CLI_DONE;
+    const int64_t shape[3] = {(int64_t)drawing->heads, drawing->samples, drawing->n};
+    if (has_points(drawing))
+        return cli_output_array(&drawing->outputs[OUT], PLSH_DTYPE_INT32, 3, shape,
+                                drawing->labels.made);
     size_t count;
     if (__builtin_mul_overflow(drawing->heads, (size_t)drawing->samples, &count) ||
         __builtin_mul_overflow(count, (size_t)drawing->n, &count) || count > SIZE_MAX / 8)
@@ -163,7 +279,6 @@ static int write_labels(const draw_work *drawing) {
             if (plsh_partition_labels(&drawing->sets[h], m, drawing->n, next, &error) !=
                 PLSH_STATUS_OK)
                 code = cli_fail_error(&error);
-    const int64_t shape[3] = {(int64_t)drawing->heads, drawing->samples, drawing->n};
     if (code == CLI_DONE)
         code = cli_output_array(&drawing->outputs[OUT], PLSH_DTYPE_INT32, 3, shape, labels);
     free(labels);
@@ -183,6 +298,13 @@ static int paint(const draw_work *drawing) {
     if (output->path == NULL) return CLI_DONE;
     if (drawing->n == 0 || drawing->heads == 0)
         return cli_fail("--svg: there is nothing to paint with --n 0");
+    if (has_points(drawing)) {
+        if (drawing->points.dim != 2)
+            return cli_fail("--svg paints points in the plane; these have %d coordinate%s",
+                            drawing->points.dim, drawing->points.dim == 1 ? "" : "s");
+        return cli_cells_paint(output, &drawing->sets[0], cli_points_of(&drawing->points, 0),
+                               drawing->labels.made);
+    }
     return cli_picture_write(output, drawing->sets, painted_heads(drawing),
                              painted_positions(drawing));
 }
@@ -199,7 +321,9 @@ static int write_files(draw_work *drawing) {
         cli_note("%s: labels of %zu head%s, %lld partitions, %lld positions", out, drawing->heads,
                  drawing->heads == 1 ? "" : "s", (long long)drawing->samples,
                  (long long)drawing->n);
-    if (svg != NULL)
+    if (svg != NULL && has_points(drawing))
+        cli_note("%s: the cells of %lld points", svg, (long long)drawing->n);
+    else if (svg != NULL)
         cli_note("%s: the first %lld positions of %zu head%s", svg,
                  (long long)painted_positions(drawing), heads, heads == 1 ? "" : "s");
     return CLI_DONE;
@@ -213,12 +337,14 @@ static int print_json(const draw_work *drawing, const settings *given) {
     cli_json_integer(json, "samples", drawing->samples);
     cli_partitions_json(&given->partitions, json);
     cli_json_unsigned(json, "seed", given->common.seed);
-    cli_json_begin_array(json, "blocks");
+    cli_json_begin_array(json, has_points(drawing) ? "labels" : "blocks");
     for (size_t h = 0; h < drawing->heads; h++) {
         cli_json_begin_array(json, NULL);
         for (int64_t m = 0; m < drawing->samples; m++) {
             cli_json_begin_array(json, NULL);
-            for (int64_t i = 0; i < drawing->n;) {
+            for (int64_t i = 0; i < drawing->n && has_points(drawing); i++)
+                cli_json_integer(json, NULL, cells_at(drawing, h, m)[i]);
+            for (int64_t i = 0; i < drawing->n && !has_points(drawing);) {
                 plsh_range block = block_at(drawing, h, m, i);
                 cli_json_begin_array(json, NULL);
                 cli_json_integer(json, NULL, block.begin);
@@ -266,25 +392,66 @@ static void add_row(const draw_work *drawing, size_t head, int64_t sample, cli_t
                                       {.text = begins}});
 }
 
+static const cli_column cell_columns[] = {
+    {"head", CLI_CELL_INTEGER, NULL, 0},    {"sigma", CLI_CELL_NUMBER, NULL, 0},
+    {"sample", CLI_CELL_INTEGER, NULL, 0},  {"cells", CLI_CELL_INTEGER, NULL, 0},
+    {"largest", CLI_CELL_INTEGER, NULL, 0}, {"mean", CLI_CELL_NUMBER, "points per cell", 4},
+};
+
+/* size: [n + 1] of scratch. */
+static void add_cells_row(const draw_work *drawing, size_t head, int64_t sample, int64_t *size,
+                          cli_table *table) {
+    const int32_t *labels = cells_at(drawing, head, sample);
+    int64_t cells = 0, largest = 0, placed = 0;
+    for (int64_t i = 0; i < drawing->n; i++) size[i] = 0;
+    for (int64_t i = 0; i < drawing->n; i++) {
+        if (labels[i] == PLSH_CELL_EVERY) continue;
+        placed++;
+        cells += size[labels[i]]++ == 0;
+        if (size[labels[i]] > largest) largest = size[labels[i]];
+    }
+    const plsh_decay *decay = &drawing->sets[head].decay;
+    cli_table_add(table, (cli_cell[]){{.integer = (int64_t)head},
+                                      {.number = decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN},
+                                      {.integer = sample},
+                                      {.integer = cells},
+                                      {.integer = largest},
+                                      {.number = (double)placed / (double)(cells ? cells : 1)}});
+}
+
 static int print_table(const draw_work *drawing) {
     cli_table *table;
     plsh_error error;
-    if (cli_table_create(&table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+    const bool points = has_points(drawing);
+    int64_t *size = calloc((size_t)(points ? drawing->n : 0) + 1, sizeof *size);
+    if (size == NULL) return cli_fail("out of memory for %lld points", (long long)drawing->n);
+    if (cli_table_create(&table, points ? cell_columns : columns, CLI_COUNT(columns), &error) !=
+        PLSH_STATUS_OK) {
+        free(size);
         return cli_fail_error(&error);
+    }
     for (size_t h = 0; h < drawing->heads; h++)
-        for (int64_t m = 0; m < drawing->samples; m++) add_row(drawing, h, m, table);
+        for (int64_t m = 0; m < drawing->samples; m++)
+            if (points)
+                add_cells_row(drawing, h, m, size, table);
+            else
+                add_row(drawing, h, m, table);
+    free(size);
     int code = cli_print_table(table);
     cli_table_free(table);
     return code;
 }
 
 static int run_draw(const void *given) {
-    const settings *options = given;
+    settings settled = *(const settings *)given;
+    const settings *options = &settled;
+    int code = settle_scheme(&settled);
+    if (code != CLI_DONE) return code;
     const char *labels = options->partitions.labels;
     draw_work drawing = {.outputs = {{.path = options->draw.out}, {.path = options->draw.svg}}};
     const bool prints =
         options->common.json || (options->draw.out == NULL && options->draw.svg == NULL);
-    int code = prepare_draw(options, &drawing);
+    code = prepare_draw(options, &drawing);
     if (code == CLI_DONE && prints && labels != NULL) code = check_contiguous(&drawing, labels);
     if (code == CLI_DONE) code = cli_outputs_open(drawing.outputs, OUTPUTS);
     if (code == CLI_DONE) code = write_files(&drawing);
@@ -297,8 +464,11 @@ static int run_draw(const void *given) {
 const cli_command cli_command_draw = {
     .name = "draw",
     .summary = "draws partitions; prints their blocks, writes labels, or paints the masks",
-    .text = "Draws random partitions of the positions into contiguous blocks whose masks have the "
-            "decay as their mean. Without --out and --svg it prints the blocks.",
+    .text =
+        "Draws random partitions of the positions into contiguous blocks whose masks have the "
+        "decay as their mean. Without --out and --svg it prints the blocks. With --positions it "
+        "draws cells of points by random hyperplanes: two points share a cell with the "
+        "probability that the decay has at their Euclidean distance.",
     .example = "plsh draw --n 32 --sigma 4,8 --samples 3\n"
                "plsh draw --n 1000 --sigma 16 --out labels.npy\n"
                "plsh draw --n 48 --sigma 4,16 --samples 64 --design iid --svg masks.svg",
