@@ -70,11 +70,25 @@ static void fill_normal(float *to, int64_t count, double deviation, plsh_stream 
     }
 }
 
+/* The random stream of each matrix, of STREAMS per layer. The numbers stay as they are when roles
+ * are added: a seed gives the same weights in every version. */
+enum { STREAMS = 18 };
+static const uint32_t stream_of[PLSH_ROLE_COUNT] = {[PLSH_ROLE_TOKENS] = 0,
+                                                    [PLSH_ROLE_HEAD] = 5,
+                                                    [PLSH_ROLE_QKV] = 7,
+                                                    [PLSH_ROLE_Q] = 8,
+                                                    [PLSH_ROLE_K] = 9,
+                                                    [PLSH_ROLE_V] = 10,
+                                                    [PLSH_ROLE_ATTENTION_OUT] = 13,
+                                                    [PLSH_ROLE_GATE] = 15,
+                                                    [PLSH_ROLE_UP] = 16,
+                                                    [PLSH_ROLE_DOWN] = 17};
+
 static plsh_status write_matrix(const initialiser *n, plsh_role role, int64_t layer,
                                 role_shape shape, plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
     const plsh_stream stream = {.seed = n->seed,
-                                .head = (uint32_t)(layer * PLSH_ROLE_COUNT + (int64_t)role),
+                                .head = (uint32_t)(layer * STREAMS) + stream_of[role],
                                 .purpose = PURPOSE_INITIAL};
     for (int64_t first = 0; !status && first < shape.out; first += ROWS) {
         int64_t rows = shape.out - first < ROWS ? shape.out - first : ROWS;
