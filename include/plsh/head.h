@@ -56,10 +56,10 @@ typedef struct plsh_layout {
  * 0. Coordinates are at most 1e18 in size, infinite ones are refused; squares of differences below
  * 1e-19 may vanish (dim 2 and 3).
  *
- * dense, exact, window (a radius), none and auto take positions, and so do plsh, masks and mean with
- * scheme hyperplanes (plsh/cells.h). fixed does not, nor do calls on a part of a sequence (places,
- * plsh_extent, MPI). `exact` and `window` order the rows along a Hilbert curve when the plan is
- * made, unless they are in a good order already. Rows: at most 2^31 - 1. */
+ * dense, exact, window (a radius), none and auto take positions, and so do plsh, masks and mean
+ * with scheme hyperplanes (plsh/cells.h). fixed does not, nor do calls on a part of a sequence
+ * (places, plsh_extent, MPI). `exact` and `window` order the rows along a Hilbert curve when the
+ * plan is made, unless they are in a good order already. Rows: at most 2^31 - 1. */
 typedef struct plsh_positions {
     int dim;            /* 1 to 3; 0: none, positions are row numbers */
     int64_t sets;       /* 1: shared by all heads; heads: one set per head */
