@@ -27,7 +27,7 @@ typedef struct box_node {
     int32_t begin, end, second;
 } box_node;
 
-/* Points of a box that is not divided. Of 4, 8, 16 and 32, 8 and 16 were fastest. */
+/* Points of a box that is not divided. */
 enum { FEW = 8 };
 
 typedef struct point_tree {
