@@ -210,7 +210,8 @@ static const float COORDINATE_MAX = 1e18f;
 /* Points of the queries or the keys: `rows` of them per set. */
 static plsh_status check_points(const plsh_positions *p, const char *name, const float *points,
                                 int64_t rows, plsh_error *error) {
-    if (!points && rows > 0)
+    if (rows == 0) return PLSH_STATUS_OK;
+    if (!points)
         return plsh_fail(error, PLSH_STATUS_INVALID, "positions of the %s must not be NULL", name);
     for (int64_t i = 0; i < p->sets * rows * p->dim; i++) {
         if (fabsf(points[i]) <= COORDINATE_MAX || isnan(points[i])) continue;

@@ -26,8 +26,8 @@ enum {
         96,        /* rows multiplied with all panels of a tile before the next rows: 96 KiB of a */
     WIDENED = 256, /* the most values of a row that are dequantised at a time */
     DOT_RUN = 32,  /* rows of W that a thread takes at a time */
-    MOST_LAYERS = 8, /* of forward_many in one go */
-    ROWS_LEAST = 8,  /* of x in int8 that have to fit, or else the product is in float32 */
+    MOST_LAYERS = 8,      /* of forward_many in one go */
+    ROWS_LEAST = 8,       /* of x in int8 that have to fit, or else the product is in float32 */
     ROWS_BYTES = 1 << 22, /* of x in int8: 1,680 rows of 1,536 values; more go in parts */
 };
 

@@ -211,7 +211,7 @@ static void find_open_keys(const plsh_tile *tile, int64_t at, int64_t *left, int
 }
 
 void plsh_plane_walk(plsh_tile *tile) {
-    bool open[PLSH_TILE_QUERIES];
+    bool open[PLSH_TILE_QUERIES] = {false};
     tile->pass->begin(tile);
     const outline out = find_outline(tile);
     const bool exact = tile->at.head->head.method == PLSH_METHOD_EXACT;

@@ -126,17 +126,15 @@ typedef struct dot_sums {
     float rest[TOGETHER][2];
 } dot_sums;
 
-/* Group `at` of a row of W, whose number in its block is g, against rows r .. r + R - 1 of x. */
+/* Group `at` of a row of W against rows r .. r + R - 1 of x. */
 INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums,
-                      const plsh_int8_rows *x, int r, const uint8_t *block, const int g,
-                      const int odd, int64_t at) {
+                      const plsh_int8_rows *x, int r, const int8_group *group, const int odd,
+                      int64_t at) {
     const int64_t groups = x->in / 32;
-    int8_group group;
-    read_group(&group, type, block, g);
-    __m256 scale = _mm256_set1_ps(group.scale[0]);
+    __m256 scale = _mm256_set1_ps(group->scale[0]);
     if (type == PLSH_WEIGHT_Q6_K)
-        scale = _mm256_set_m128(_mm_set1_ps(group.scale[1]), _mm_set1_ps(group.scale[0]));
-    __m256i w = group.u;
+        scale = _mm256_set_m128(_mm_set1_ps(group->scale[1]), _mm_set1_ps(group->scale[0]));
+    __m256i w = group->u;
     if (!plsh_int8_has_offset(type) && type != PLSH_WEIGHT_Q8_0)
         w = _mm256_sub_epi8(w, _mm256_set1_epi8((char)plsh_int8_less(type)));
     const __m256i size = plsh_int8_has_offset(type) ? w : _mm256_abs_epi8(w);
@@ -149,7 +147,7 @@ INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums,
             _mm256_fmadd_ps(_mm256_cvtepi32_ps(i_quads(size, p)), both, sums->lanes[i][odd]);
         if (plsh_int8_has_offset(type))
             sums->rest[i][odd] =
-                __builtin_fmaf(group.offset, x->sum[row * groups + at], sums->rest[i][odd]);
+                __builtin_fmaf(group->offset, x->sum[row * groups + at], sums->rest[i][odd]);
     }
 }
 
@@ -166,6 +164,7 @@ INLINE void dot_one(const plsh_weight_type type, const int R, const plsh_int8_do
     const uint8_t *row = (const uint8_t *)dot->weight + (size_t)o * dot->row_bytes;
     const int step = plsh_int8_is_super(type) ? 8 : 2, bytes = plsh_weight_block_bytes(type);
     const int64_t groups = dot->x.in / 32;
+    int8_group group;
     dot_sums sums;
     UNROLL for (int i = 0; i < R; i++) {
         sums.lanes[i][0] = sums.lanes[i][1] = _mm256_setzero_ps();
@@ -176,12 +175,15 @@ INLINE void dot_one(const plsh_weight_type type, const int R, const plsh_int8_do
         UNROLL for (int i = 0; i < step; i++) {
             const uint8_t *block = plsh_int8_is_super(type) ? row : row + i * bytes;
             if (i % 2 == 0) __builtin_prefetch(block + AHEAD + i * 16);
-            dot_group(type, R, &sums, &dot->x, r, block, plsh_int8_is_super(type) ? i : 0, i % 2,
-                      at + i);
+            read_group(&group, type, block, plsh_int8_is_super(type) ? i : 0);
+            dot_group(type, R, &sums, &dot->x, r, &group, i % 2, at + i);
         }
         row += plsh_int8_is_super(type) ? bytes : step * bytes;
     }
-    if (at < groups) dot_group(type, R, &sums, &dot->x, r, row, 0, 0, at);
+    if (at < groups) {
+        read_group(&group, type, row, 0);
+        dot_group(type, R, &sums, &dot->x, r, &group, 0, at);
+    }
     UNROLL for (int i = 0; i < R; i++) {
         const float start = dot->start ? dot->start[(r + i) * dot->start_stride + o] : 0.0f;
         const float rest = sums.rest[i][0] + sums.rest[i][1];
