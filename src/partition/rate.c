@@ -38,7 +38,8 @@ plsh_status plsh_rate_check(const plsh_decay *decay, plsh_error *error) {
 /* Pr[Gamma(a) <= x] for ln x = y: below a + 1 the series x^a e^-x / Gamma(a + 1) sum x^n / ((a + 1)
  * .. (a + n)), above it one minus Legendre's continued fraction by Lentz's method. */
 static double gamma_below(double a, double y) {
-    const double x = exp(y), front = exp(a * y - x - lgamma(a + 1));
+    int sign; /* lgamma writes the sign to a variable that all threads share */
+    const double x = exp(y), front = exp(a * y - x - lgamma_r(a + 1, &sign));
     if (x < a + 1) {
         double term = 1, sum = 1;
         for (int n = 1; term > 0x1p-54 * sum; n++) sum += term *= x / (a + n);

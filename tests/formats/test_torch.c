@@ -20,7 +20,10 @@ static void add(bytes *to, const void *from, size_t size) {
 }
 
 static void add_number(bytes *to, uint64_t number, int width) {
-    for (int i = 0; i < width; i++) add(to, &(unsigned char){(unsigned char)(number >> 8 * i)}, 1);
+    for (int i = 0; i < width; i++) {
+        const unsigned char byte = i < 8 ? (unsigned char)(number >> 8 * i) : 0;
+        add(to, &byte, 1);
+    }
 }
 
 typedef struct entry {
