@@ -274,13 +274,14 @@ int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_
 /* ---- Points --------------------------------------------------------------------------------- */
 
 /* Is a piece of `keys` keys negligible for group g? It is charged then. Its least distances lower
- * the bound row by row, or where log k is not linear all rows by the least of them. */
-static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t keys) {
+ * the bound row by row, or where log k is not linear all rows by the least of them. sum: what
+ * fill_shift found. */
+static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t keys,
+                                row_state state, const float *sum) {
     const plsh_plan *plan = tile->plan;
     const plsh_summary *summary = &tile->at.summary;
     const int64_t at = plan->first_piece[tile->at.sequence] + piece, d = plan->shape.head_dim;
     const int group = tile->kernel->group;
-    row_state state = fill_shift(tile, g, LEFT);
     float t[PLSH_GROUP_MAX], none = 0.0f;
     const float least = plsh_plane_to_piece(tile, g, piece, t);
     const bool linear = plsh_decay_is_linear(&tile->at.head->head.partition.decay);
@@ -289,7 +290,7 @@ static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t k
     const float slope = linear ? (float)tile->at.head->sums.slope * (1.0f - 0x1p-20f) : 0.0f;
     state.least_shift = INFINITY;
     for (int r = 0; r < state.rows; r++) {
-        tile->exact.shift[r] -= each + all - slope * t[r];
+        tile->exact.shift[r] = sum[r] - (each + all - slope * t[r]);
         state.least_shift = -larger(-state.least_shift, -tile->exact.shift[r]);
     }
     verdict found = judge(tile, g, state, 0.0f, summary->norm[at]);
@@ -318,11 +319,14 @@ static bool is_piece_seen(const plsh_tile *tile, int g, int64_t piece) {
 
 int plsh_bounds_select_points(plsh_tile *tile, int g, plsh_range keys, plsh_range *runs) {
     const int64_t size = tile->plan->bound_keys;
+    const row_state state = fill_shift(tile, g, LEFT);
+    float sum[PLSH_GROUP_MAX];
     int count = 0;
+    memcpy(sum, tile->exact.shift, sizeof(float) * (size_t)state.rows);
     for (int64_t begin = keys.begin; begin < keys.end; begin += size) {
         const int64_t end = begin + size < keys.end ? begin + size : keys.end;
         if (!is_piece_seen(tile, g, begin / size) ||
-            can_leave_out_piece(tile, g, begin / size, end - begin))
+            can_leave_out_piece(tile, g, begin / size, end - begin, state, sum))
             continue;
         if (count > 0 && runs[count - 1].end == begin)
             runs[count - 1].end = end;

@@ -11,8 +11,12 @@ static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory) {
     size_t pieces = (size_t)plan->first_piece[plan->sequences];
-    float *at = (float *)(void *)memory;
+    const size_t placed = plsh_plan_placed_bytes(plan);
+    float *rows = placed ? (float *)(void *)memory : NULL;
+    float *at = (float *)(void *)(memory + placed);
     return (plsh_summary){
+        .k_placed = rows,
+        .v_placed = rows ? rows + plan->shape.keys * plan->shape.head_dim : NULL,
         .norm = at,
         .norm_before = at + pieces,
         .norm_after = at + pieces * 2,
@@ -40,25 +44,17 @@ static void summarise_mean(const plsh_plan *plan, const plsh_summary *summary,
     if (!finite) memset(mean, 0, (size_t)d * sizeof(float));
 }
 
-/* Rows first + order[0], first + order[1], .. */
-static plsh_key_rows gather(const plsh_plan *plan, const plsh_row_source *k, int64_t first,
-                            const int32_t *order, int rows, float *wide) {
-    for (int r = 0; r < rows; r++)
-        plsh_row_source_copy(k, plan->kernel, first + order[r], 1, wide + (ptrdiff_t)r * k->dim);
-    return (plsh_key_rows){wide, k->dim, rows, k->dim};
-}
-
-/* Box, norm and radius of one piece. order: of the keys of all sequences, or NULL. */
+/* Box, norm and radius of one piece. */
 static void summarise_piece(const plsh_plan *plan, const plsh_summary *summary,
                             const plsh_row_source *k, int64_t sequence, int64_t piece,
-                            const int32_t *order, float *wide) {
+                            float *wide) {
     int64_t d = plan->shape.head_dim, place = piece - plan->first_piece[sequence];
     int64_t first = plan->key_offset[sequence] + place * plan->bound_keys;
     int64_t left = plan->key_offset[sequence + 1] - first;
     int rows = left < plan->bound_keys ? (int)left : plan->bound_keys;
-    const plsh_key_rows keys =
-        order ? gather(plan, k, plan->key_offset[sequence], order + first, rows, wide)
-              : plsh_row_source_take(k, plan->kernel, first, rows, wide);
+    const plsh_key_rows keys = summary->k_placed
+                                   ? (plsh_key_rows){summary->k_placed + first * d, d, rows, (int)d}
+                                   : plsh_row_source_take(k, plan->kernel, first, rows, wide);
     float unused[2 * PLSH_DIM_MAX], square[2];
     float *box = summary->box ? summary->box + piece * 2 * d : unused;
     plan->kernel->box(box, square, keys, summary->mean + sequence * d);
@@ -153,6 +149,25 @@ static void summarise_sequence(void *context, int64_t i, int slot) {
     if (all->arrays->certificate) summarise_values(plan, &summary, &v, sequence, wide.v);
 }
 
+/* Copies of some rows of K and V, by their place. */
+static void place_rows(void *context, int64_t first, int64_t end, int slot) {
+    const summaries *all = context;
+    const plsh_plan *plan = all->plan;
+    (void)slot;
+    for (int64_t i = first; i < end; i++) {
+        const int64_t number = i / plan->shape.keys, place = i % plan->shape.keys;
+        const plsh_summary summary = summary_of(all, number);
+        const int64_t x = plsh_plan_find(plan->key_offset, plan->sequences, place);
+        const int64_t row = plan->key_offset[x] + order_of(plan, number)[place];
+        const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages,
+                                                       kv_of(plan, number)),
+                              v = plsh_row_source_values(plan, all->arrays, all->pages,
+                                                         kv_of(plan, number));
+        plsh_row_source_copy(&k, plan->kernel, row, 1, summary.k_placed + place * k.dim);
+        plsh_row_source_copy(&v, plan->kernel, row, 1, summary.v_placed + place * v.dim);
+    }
+}
+
 static void summarise_pieces(void *context, int64_t first, int64_t end, int slot) {
     const summaries *all = context;
     const plsh_plan *plan = all->plan;
@@ -164,17 +179,19 @@ static void summarise_pieces(void *context, int64_t first, int64_t end, int slot
         const int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
         const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv);
         if (summary.norm && is_whole(&k))
-            summarise_piece(plan, &summary, &k, sequence, piece, order_of(plan, number), wide.k);
+            summarise_piece(plan, &summary, &k, sequence, piece, wide.k);
     }
 }
 
 void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const plsh_pages *pages,
                        char *memory, plsh_summary_buffers (*buffers_of)(void *context, int slot),
                        void *context) {
-    enum { LEAST = 4 }; /* pieces of a chunk: their keys are read once */
-    if (!plan->boxes && !arrays->certificate) return;
+    enum { LEAST = 4, LEAST_ROWS = 256 }; /* pieces of a chunk: their keys are read once */
     summaries all = {plan, arrays, pages, memory, buffers_of, context};
     const int64_t pieces = plan->first_piece[plan->sequences], count = plan->summaries;
+    if (plan->points.key_order)
+        plsh_thread_rows(plan->threads, count * plan->shape.keys, LEAST_ROWS, place_rows, &all);
+    if (!plan->boxes && !arrays->certificate) return;
     plsh_thread_run(plan->threads, count * plan->sequences, summarise_sequence, &all);
     plsh_thread_rows(plan->threads, count * pieces, LEAST, summarise_pieces, &all);
     for (int64_t number = 0; number < count; number++) {

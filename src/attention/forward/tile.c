@@ -141,13 +141,11 @@ static void fill_bias(plsh_tile *tile) {
     }
 }
 
-/* The rows of places first .. first + count - 1, gathered into `wide`. */
-static plsh_key_rows gather(const plsh_tile *tile, const plsh_row_source *from, int64_t first,
-                            int count, float *wide) {
-    for (int j = 0; j < count; j++)
-        plsh_row_source_copy(from, tile->kernel, tile->at.key_order[first + j], 1,
-                             wide + (ptrdiff_t)j * from->dim);
-    return (plsh_key_rows){wide, from->dim, count, from->dim};
+/* The rows of places first .. first + count - 1 of the sequence, from copies by place. */
+static plsh_key_rows placed_rows(const plsh_tile *tile, const float *copies, int dim, int64_t first,
+                                 int count) {
+    const int64_t at = tile->plan->key_offset[tile->at.sequence] + first;
+    return (plsh_key_rows){copies + at * dim, dim, count, dim};
 }
 
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
@@ -157,9 +155,9 @@ void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
     tile->step.first = first;
     tile->step.count = count;
     tile->step.gathered = placed ? tile->at.key_order + first : NULL;
-    tile->step.k = placed ? gather(tile, k, first, count, k_wide)
+    tile->step.k = placed ? placed_rows(tile, tile->at.summary.k_placed, k->dim, first, count)
                           : plsh_row_source_take(k, tile->kernel, first, count, k_wide);
-    tile->step.v = placed ? gather(tile, v, first, count, v_wide)
+    tile->step.v = placed ? placed_rows(tile, tile->at.summary.v_placed, v->dim, first, count)
                           : plsh_row_source_take(v, tile->kernel, first, count, v_wide);
     if (with_bias && !placed) fill_bias(tile);
 }

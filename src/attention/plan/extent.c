@@ -45,7 +45,7 @@ static int64_t piece_bytes(const plsh_plan *plan) {
 static size_t bounds_bytes(const plsh_plan *plan, int64_t pieces, int64_t sequences) {
     int64_t means = sequences * plan->shape.head_dim * (int64_t)sizeof(float);
     int64_t bytes = pieces * piece_bytes(plan) + means + PLSH_ALIGNMENT - 1;
-    return (size_t)bytes / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
+    return (size_t)bytes / PLSH_ALIGNMENT * PLSH_ALIGNMENT + plsh_plan_placed_bytes(plan);
 }
 
 static int64_t count_pieces(plsh_plan *plan) {

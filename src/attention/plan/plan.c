@@ -150,6 +150,7 @@ static plsh_status arrange_points(plsh_plan *plan, plsh_error *error) {
                                  plan->first_piece, plan->bound_keys};
     plsh_status status = plsh_points_arrange(&plan->points, &cut, error);
     if (plan->points.key_order && plan->points.sets > 1) plan->summaries = plan->shape.heads;
+    plan->summary_bytes += plsh_plan_placed_bytes(plan);
     return status;
 }
 

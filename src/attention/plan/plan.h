@@ -9,6 +9,7 @@
 #include "attention/counting/gathering.h"
 #include "attention/kernels/kernels.h"
 #include "attention/plan/points.h"
+#include "base/memory.h"
 #include "decay/tail.h"
 #include "head/check.h"
 #include "plsh/attention.h"
@@ -104,6 +105,15 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
 static inline bool plsh_head_is_arranged(const plsh_plan *plan, const plsh_head_plan *head) {
     return plan->points.dim > 0 &&
            (head->head.method == PLSH_METHOD_EXACT || head->head.method == PLSH_METHOD_WINDOW);
+}
+
+/* Bytes of a copy of K and V of one kv head by place, a multiple of PLSH_ALIGNMENT; 0 where rows
+ * and places are the same. */
+static inline size_t plsh_plan_placed_bytes(const plsh_plan *plan) {
+    if (!plan->points.key_order) return 0;
+    const int64_t columns = plan->shape.head_dim + plan->shape.value_dim;
+    const size_t bytes = (size_t)(plan->shape.keys * columns) * sizeof(float);
+    return (bytes + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
 }
 
 /* What a plan is made for. */

@@ -237,7 +237,7 @@ static void drop_order(plsh_plan_points *p) {
 plsh_status plsh_points_arrange(plsh_plan_points *p, const plsh_points_cut *cut,
                                 plsh_error *error) {
     /* The rows as they are serve if their boxes are at most this much wider: then nothing has to
-     * be gathered, which costs about a tenth of the time. */
+     * be copied. */
     const double good = 1.25;
     p->pieces = cut->first_piece[cut->sequences];
     plsh_status status =
