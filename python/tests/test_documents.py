@@ -10,6 +10,7 @@ import pytest
 
 EXAMPLES = sorted((pathlib.Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
 NEEDS = {"plsh.torch": ("torch",), "plsh.torch._attention": ("torch",),
+         "plsh.torch._positions": ("torch",), "positions": ("torch",),
          "plsh.torch.nn": ("torch",), "plsh.flex": ("torch",), "plsh._torch_cache": ("torch",),
          "plsh._context_parallel": ("torch",), "plsh._ranks": ("torch",),
          "plsh.hf._cache": ("torch", "transformers"), "plsh.hf": ("torch", "transformers"),
@@ -20,7 +21,7 @@ NEEDS = {"plsh.torch": ("torch",), "plsh.torch._attention": ("torch",),
 @pytest.mark.parametrize("name", [
     "plsh", "plsh._attention", "plsh._cache", "plsh._decay", "plsh._partition", "plsh._theory",
     "plsh._torch_cache", "plsh._context_parallel", "plsh._ranks", "plsh.torch",
-    "plsh.torch._attention", "plsh.torch.nn", "plsh.flex", "plsh.hf._cache", "plsh.hf",
+    "plsh.torch._attention", "plsh.torch._positions", "plsh.torch.nn", "plsh.flex", "plsh.hf._cache", "plsh.hf",
 ])
 def test_docstrings(name):
     for needed in NEEDS.get(name, ()):

@@ -62,11 +62,11 @@ def _shown(name: str, value: Any) -> str:
 def heads_of(method: tuple[str, ...], decay: Union[tuple[float, ...], tuple[Decay, ...]],
              eps: Optional[float], window: tuple[int, ...], block: tuple[int, ...],
              scheme: Optional[str], design: Optional[str], samples: Optional[int],
-             seed: Optional[int]) -> Options:
+             seed: Optional[int], radius: tuple[float, ...] = ()) -> Options:
     """What the heads do; defaults for what is None."""
     default = Options((), ())
     return Options(method, decay, default.eps if eps is None else float(eps), window, block,
                    default.scheme if scheme is None else scheme,
                    default.design if design is None else design,
                    default.samples if samples is None else int(samples),
-                   default.seed if seed is None else int(seed))
+                   default.seed if seed is None else int(seed), radius=radius)

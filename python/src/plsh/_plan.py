@@ -48,6 +48,7 @@ class Options(NamedTuple):
     samples: int = 20
     seed: int = 1
     first_head: int = 0  # the number of the first head, by which partitions differ
+    radius: tuple[float, ...] = ()  # of "window" under positions
 
 
 class Settings(NamedTuple):
@@ -75,6 +76,15 @@ class Sequences(NamedTuple):
     query_offsets: tuple[int, ...] = ()
     key_offsets: tuple[int, ...] = ()
     places: tuple[tuple[int, ...], ...] = ()
+
+
+class Points(NamedTuple):
+    """Positions that are points: addresses of float32 [sets, rows, dim], which a plan copies."""
+
+    dim: int
+    sets: int
+    key: int
+    query: int  # 0: the queries are the last keys
 
 
 class Outcome(NamedTuple):
@@ -109,6 +119,7 @@ def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.N
                    options.decay, heads)
     windows = _each("window", options.window or (0,), heads)
     blocks = _each("block", options.block or (0,), heads)
+    radii = _each("window", options.radius or (0.0,), heads)
     array, keep = ffi.new("plsh_head[]", heads * copies), []
     scheme, design = word("scheme", options.scheme, SCHEMES), word("design", options.design, DESIGNS)
     for h in range(heads):
@@ -119,6 +130,7 @@ def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.N
         head = array[h]
         head.eps = options.eps
         head.window, head.block = windows[h] or head.window, blocks[h] or head.block
+        head.radius = radii[h]
         partition = head.partition
         partition.scheme, partition.design = scheme, design
         partition.samples, partition.seed = options.samples, options.seed
@@ -147,7 +159,7 @@ class Plan:
 
     def __init__(self, arrays: tuple[Array, Array, Array, Array], copies: int, settings: Settings,
                  options: Options, labels: Optional[npt.NDArray[np.int32]],
-                 sequences: Sequences) -> None:
+                 sequences: Sequences, points: Optional[Points] = None) -> None:
         q, k, v, o = arrays
         head, self._keep = head_array(options, q.heads // copies, copies, labels)
         offsets = [ffi.new("int64_t[]", x) if x else ffi.NULL
@@ -165,6 +177,10 @@ class Plan:
             "dtype": settings.dtype, "o_dtype": settings.o_dtype, "head": head, "head_count": q.heads,
             "threads": settings.threads, "isa": isa, **layouts,
         })
+        if points is not None:
+            attention.positions.dim, attention.positions.sets = points.dim, points.sets
+            attention.positions.key = pointer(points.key)
+            attention.positions.query = pointer(points.query)
         error, plan = ffi.new("plsh_error *"), ffi.new("plsh_plan **")
         check(lib.plsh_plan_create(attention, plan, error), error)
         self.pointer = ffi.gc(plan[0], lib.plsh_plan_destroy)
@@ -184,12 +200,16 @@ class Plan:
         return Outcome(stats.pairs, stats.error_bound)
 
     def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
-                 d_v: int, d_decay: int) -> Outcome:
-        """Gradients of sum(o * d_o), on addresses; 0 for the gradients that are not asked for."""
+                 d_v: int, d_decay: int, d_keys_at: int = 0, d_queries_at: int = 0) -> Outcome:
+        """Gradients of sum(o * d_o), on addresses; 0 for the gradients that are not asked for.
+
+        d_keys_at and d_queries_at: those of positions that are points.
+        """
         arrays = ffi.new(_BACKWARD, {
             "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
             "lse": pointer(lse), "d_o": pointer(d_o), "d_q": pointer(d_q), "d_k": pointer(d_k),
-            "d_v": pointer(d_v), "d_decay": pointer(d_decay), "some_keys": self.some_keys})
+            "d_v": pointer(d_v), "d_decay": pointer(d_decay), "some_keys": self.some_keys,
+            "d_key_positions": pointer(d_keys_at), "d_query_positions": pointer(d_queries_at)})
         stats, error = ffi.new(_STATS), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
         status = lib.plsh_plan_backward(self.pointer, arrays, scratch, stats, error)

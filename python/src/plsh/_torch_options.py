@@ -37,7 +37,7 @@ class TorchOptions(TypedDict, total=False):
     scale: Optional[float]
     method: Union[str, Sequence[str], None]
     eps: Optional[float]
-    window: Optional[Integers]
+    window: Union[Integers, Numbers, None]  # under positions a radius
     block: Optional[Integers]
     scheme: Optional[str]
     design: Optional[str]
@@ -47,6 +47,8 @@ class TorchOptions(TypedDict, total=False):
     query_offsets: Optional[Offsets]
     key_offsets: Optional[Offsets]
     threads: Optional[int]
+    positions: Optional[Tensor]
+    query_positions: Optional[Tensor]
 
 
 def head_decays(word: str, heads: int, numbers: tuple[float, ...], constant: bool,
@@ -179,7 +181,7 @@ def as_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def as_integers(name: str, values: Optional[Integers]) -> list[int]:
+def as_integers(name: str, values: Union[Integers, Numbers, None]) -> list[int]:
     """One integer, or one per head; none where it is not given."""
     if values is None:
         return []

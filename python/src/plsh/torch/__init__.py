@@ -15,7 +15,8 @@ from plsh._context_parallel import Traffic, context_parallel
 from plsh._torch_cache import Cache
 from plsh.torch import nn
 from plsh.torch._attention import attention, merge, padding_spans, segment_spans
+from plsh.torch._positions import forgetting_attention
 from plsh.torch.nn import AlibiAttention as ALiBiAttention
 
-__all__ = ["ALiBiAttention", "Cache", "Traffic", "attention", "context_parallel", "merge", "nn",
-           "padding_spans", "segment_spans"]
+__all__ = ["ALiBiAttention", "Cache", "Traffic", "attention", "context_parallel",
+           "forgetting_attention", "merge", "nn", "padding_spans", "segment_spans"]

@@ -18,6 +18,7 @@ from plsh._fused import nothing_watches
 from plsh._options import as_truth, check_used
 from plsh._plan import Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
+from plsh.torch._positions import PointOptions, attend_points
 from plsh._torch_options import (
     TORCH_DTYPES, Form, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
     as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
@@ -390,13 +391,20 @@ def attention(
     slopes: Optional[Numbers] = None, decay: Optional[DecayLike] = None,
     parameters: Optional[Tensor] = None, causal: bool = True, scale: Optional[float] = None,
     method: Union[str, Sequence[str], None] = None, eps: Optional[float] = None,
-    window: Optional[Integers] = None, block: Optional[Integers] = None,
+    window: Union[Integers, Numbers, None] = None, block: Optional[Integers] = None,
     scheme: Optional[str] = None, design: Optional[str] = None, samples: Optional[int] = None,
     seed: Optional[int] = None, spans: Optional[Tensor] = None,
     query_offsets: Optional[Offsets] = None, key_offsets: Optional[Offsets] = None,
-    threads: Optional[int] = None, return_lse: bool = False, cache: Optional[Cache] = None,
+    threads: Optional[int] = None, positions: Optional[Tensor] = None,
+    query_positions: Optional[Tensor] = None, return_lse: bool = False, cache: Optional[Cache] = None,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """softmax(scale q k^T + log k(|i - j|)) v, with gradients.
+
+    `positions` of the keys, a float tensor [n], [n, D], [heads, n, D] or [batch, heads, n, D] with D =
+    1 to 3, makes the bias log k(|x_i - y_j|) of the Euclidean distance; `query_positions` are those of
+    the queries, otherwise the last keys'. NaN is no position: bias 0 to and from everything. `window` is
+    then a radius, a real number. Causality remains a matter of the row. Gradients by positions too, but
+    for the sampled methods, whose outputs are constant in them almost everywhere.
 
     The library's kernels are for CPU tensors; others go through :mod:`plsh.flex`.
 
@@ -426,7 +434,8 @@ def attention(
     if cache is not None:
         given = {**given, "sigma": sigma, "slopes": slopes, "decay": decay, "scale": scale,
                  "parameters": parameters, "method": method, "spans": spans, "threads": threads,
-                 "query_offsets": query_offsets, "key_offsets": key_offsets}
+                 "query_offsets": query_offsets, "key_offsets": key_offsets,
+                 "positions": positions, "query_positions": query_positions}
         _refuse_beside_cache([name for name, x in given.items() if x is not None], causal, return_lse)
         return cache.step(q, k, v)
     words = method_words("exact" if method is None else method)
@@ -441,7 +450,7 @@ def attention(
     if not (q.is_cpu or q.is_meta):
         for name, x in (("spans", spans), ("query_offsets", query_offsets), ("eps", eps),
                         ("key_offsets", key_offsets), ("parameters", parameters),
-                        ("threads", threads)):
+                        ("threads", threads), ("positions", positions)):
             if x is not None:
                 raise NotImplementedError(f"{name}: is not served on {q.device}, where q is; move it "
                                           "with q.cpu(), or leave it out")
@@ -455,6 +464,18 @@ def attention(
         return (o, lse) if return_lse else o
     check_spans(spans)
     decays = decays_of(q.shape[1], sigma, slopes, decay, parameters)
+    if positions is not None:
+        if block is not None:
+            raise ValueError("block: goes with method fixed, which has no positions")
+        o, lse = attend_points(q, k, v, positions, query_positions, decays, PointOptions(
+            words, causal, scale, eps, window, scheme, design, samples, seed, spans, query_offsets,
+            key_offsets, threads))
+        o = o.to(q.dtype)
+        if squeeze:
+            o, lse = o.squeeze(0), lse.squeeze(0)
+        return (o, lse) if return_lse else o
+    if query_positions is not None:
+        raise ValueError("query_positions: needs positions, of the keys")
     run = _directly if nothing_watches(q, k, v) else _operator
     o, lse = run(q, k, v, decays.parameters, spans, as_offsets("query_offsets", query_offsets),
                  as_offsets("key_offsets", key_offsets), decays.constants,

@@ -27,7 +27,9 @@ class AlibiAttention(nn.Module):
     """Multi-head self-attention with ALiBi in near-linear time, [batch, n, embed_dim] to the same.
 
     `learn_slopes` makes the slopes parameters (kept positive by their logarithm); the other
-    options are those of :func:`attention`, and checked when the layer is made.
+    options are those of :func:`plsh.torch.attention`, and checked when the layer is made. With
+    `positions` in the call, points in R^1 to R^3 (tiles of an image, times), the bias is of their
+    Euclidean distances; a NaN is no position (a class token).
 
     >>> layer = AlibiAttention(64, heads=4, kv_heads=2)
     >>> layer(torch.randn(3, 50, 64)).shape
@@ -76,11 +78,13 @@ class AlibiAttention(nn.Module):
     def _sigma(self) -> Numbers:
         return self.sigma if self.log_slopes is None else (-self.log_slopes.double()).exp()
 
-    def forward(self, x: Tensor, spans: Optional[Tensor] = None) -> Tensor:
-        """x is [batch, n, embed_dim]; `spans` as in :func:`attention`."""
+    def forward(self, x: Tensor, spans: Optional[Tensor] = None,
+                positions: Optional[Tensor] = None) -> Tensor:
+        """x is [batch, n, embed_dim]; `spans` and `positions` as in :func:`plsh.torch.attention`."""
         batch, rows, _ = x.shape
         q, k, v = _fused.split(self.qkv(x), self._parts)
-        o = attention(q, k, v, sigma=self._sigma(), causal=self.causal, spans=spans, **self.options)
+        o = attention(q, k, v, sigma=self._sigma(), causal=self.causal, spans=spans,
+                      positions=positions, **self.options)
         out: Tensor = self.out(o.transpose(1, 2).reshape(batch, rows, -1))
         return out
 
