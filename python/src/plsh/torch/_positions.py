@@ -96,18 +96,18 @@ class _Points(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         q, k, v, o, lse = ctx.saved_tensors
         d_o = torch.empty_strided(o.shape, o.stride(), dtype=torch.float32).copy_(gradients[0])
-        made = [floats_as(x) for x in (q, k, v)]
+        d_inputs = [floats_as(x) for x in (q, k, v)]
         decays = np.zeros((q.shape[1], 2)) if ctx.needs_input_grad[3] else None
         points = ctx.needs_input_grad[4] or ctx.needs_input_grad[5]
         found = ctx.call.backward(
             (q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), d_o.data_ptr()),
-            (made[0].data_ptr(), made[1].data_ptr(), made[2].data_ptr()), decays, points,
+            (d_inputs[0].data_ptr(), d_inputs[1].data_ptr(), d_inputs[2].data_ptr()), decays, points,
             q.element_size())
         d_parameters = None if decays is None else torch.from_numpy(
             decays[:, 0].copy() if ctx.kind == 1 else decays)
         d_points = [None if d is None or x is None else _fold(torch.from_numpy(d), x)
                     for d, x in zip(found[:2], ctx.shapes)]
-        return (*(d.to(x.dtype) for d, x in zip(made, (q, k, v))), d_parameters, *d_points, None, None)
+        return (*(d.to(x.dtype) for d, x in zip(d_inputs, (q, k, v))), d_parameters, *d_points, None, None)
 
 
 def _fold(gradient: Tensor, x: Tensor) -> Tensor:
