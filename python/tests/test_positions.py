@@ -177,3 +177,26 @@ def test_no_rows():
     for n in (0, 1):
         q, k, v = (torch.randn(1, 4, n, 16) for _ in range(3))
         assert plsh.torch.attention(q, k, v, positions=torch.zeros(n, 2)).shape == (1, 4, n, 16)
+
+
+def test_numpy():
+    """The same outputs and gradients; certificates hold."""
+    inputs, p = arrays(), some(130, (130, 2), "plain").requires_grad_()
+    slopes = torch.tensor(SLOPES)
+    wanted = gradients(lambda: oracle(*inputs, slopes, p, False), [*inputs, p])
+    q, k, v = (x.detach().numpy() for x in inputs)
+    done = plsh.attend(q, k, v, slopes=SLOPES, positions=p.detach().numpy(), causal=False, return_lse=True,
+                       certificate=True, eps=1e-3)
+    assert (abs(done.o - wanted[0].numpy()).max(-1) <= done.certificate + 1e-5).all()
+    done = plsh.attend(q, k, v, slopes=SLOPES, positions=p.detach().numpy(), causal=False, return_lse=True)
+    d_o = torch.randn(done.o.shape, generator=torch.Generator().manual_seed(3)).numpy()
+    found = done.backward(d_o)
+    check([torch.from_numpy(x).double() for x in (done.o, found.dq, found.dk, found.dv, found.dpositions)], wanted)
+    assert found.dquery_positions is None
+    again = plsh.attention(q, k, v, slopes=SLOPES, positions=p.detach().numpy(), causal=False,
+                           query_positions=p.detach().numpy())
+    assert abs(again - done.o).max() < 1e-6
+    for wrong, message in ((np.zeros((129, 2), np.float32), "there are 130 keys"), (np.zeros((130, 4)), "4 coordinates"),
+                           (np.full((130, 2), np.inf), "inf|finite"), ([1.0], "numpy array")):
+        with pytest.raises((ValueError, TypeError), match=message):
+            plsh.attention(q, k, v, positions=wrong)

@@ -17,6 +17,7 @@ from plsh._partition import check_labels
 from plsh._plan import (
     DTYPES, Array, Call, Settings, cached_call, method_words, refuse_unaligned,
 )
+from plsh._positions import PointsCall, point_shape, radius_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,7 +39,7 @@ class AttentionOptions(TypedDict, total=False):
     scale: Optional[float]
     method: Union[str, Sequence[str]]
     eps: Optional[float]
-    window: Optional[Integers]
+    window: Union[Integers, Numbers, None]
     block: Optional[Integers]
     scheme: Optional[str]
     design: Optional[str]
@@ -51,6 +52,8 @@ class AttentionOptions(TypedDict, total=False):
     isa: str
     check_finite: bool
     out: Optional[npt.NDArray[Any]]
+    positions: Optional[npt.NDArray[np.floating[Any]]]
+    query_positions: Optional[npt.NDArray[np.floating[Any]]]
 
 
 _ADDRESS = ffi.typeof("uintptr_t")
@@ -95,7 +98,7 @@ def _floats(name: str, values: Numbers) -> tuple[float, ...]:
     return tuple(flat.ravel().tolist())
 
 
-def integers(name: str, values: Optional[Integers]) -> tuple[int, ...]:
+def integers(name: str, values: Union[Integers, Numbers, None]) -> tuple[int, ...]:
     if values is None:
         return ()
     flat = np.asarray(values)
@@ -144,8 +147,9 @@ class Attended:
     methods: tuple[str, ...]  #: the method of each head, "auto" resolved
     reasons: tuple[str, ...]  #: for "auto": why
     isa: str  #: the instruction set used
-    _call: Call
+    _call: Union[Call, PointsCall]
     _inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+    _points: tuple[Optional[tuple[int, ...]], Optional[tuple[int, ...]]] = (None, None)  # their shapes
 
     def backward(self, do: Float32) -> Gradients:
         """Gradients of sum(o * do) by q, k, v and the parameters of the decays.
@@ -171,8 +175,14 @@ class Attended:
         ddecay = np.zeros((self._call.heads, 2))
         q, k, v = map(address, self._inputs)
         dq, dk, dv = map(address, made)
-        outcome = self._call.backward(q, k, v, address(self.o), address(self.lse), address(do), dq, dk,
-                                      dv, ddecay, self._inputs[0].itemsize)
+        o, lse, size = address(self.o), address(self.lse), self._inputs[0].itemsize
+        if isinstance(self._call, PointsCall):
+            wanted = not any(x in ("plsh", "masks", "mean") for x in self.methods)
+            keys, queries, pairs = self._call.backward((q, k, v, o, lse, address(do)), (dq, dk, dv), ddecay,
+                                                       wanted, size)
+            return Gradients(made[0], made[1], made[2], ddecay, pairs, _folded(keys, self._points[0]),
+                             _folded(queries, self._points[1]))
+        outcome = self._call.backward(q, k, v, o, lse, address(do), dq, dk, dv, ddecay, size)
         return Gradients(made[0], made[1], made[2], ddecay, outcome.pairs)
 
 
@@ -185,11 +195,25 @@ class Gradients:
     dv: Float32
     ddecay: npt.NDArray[np.float64]  #: [heads, 2]: by the decay's two parameters
     pairs: int  #: (query, key) pairs scored
+    #: by positions and query_positions, of their shapes; None without them, and for sampled methods,
+    #: whose outputs are constant in them almost everywhere
+    dpositions: Optional[Float32] = None
+    dquery_positions: Optional[Float32] = None
 
     @property
     def dsigma(self) -> npt.NDArray[np.float64]:
         """By ALiBi's sigma: the first parameter of the decay."""
         return self.ddecay[:, 0]
+
+
+def _folded(gradient: Optional[Float32], shape: Optional[tuple[int, ...]]) -> Optional[Float32]:
+    """Of positions of this shape, which were repeated for batch entries or heads that share them."""
+    if gradient is None or shape is None:
+        return None
+    full = (*shape, 1) if len(shape) == 1 else shape
+    full = (1,) * (4 - len(full)) + full
+    axes = tuple(i for i in (0, 1) if full[i] == 1 and gradient.shape[i] > 1)
+    return np.asarray(gradient.sum(axis=axes, keepdims=True) if axes else gradient).reshape(shape)
 
 
 def address(array: npt.NDArray[Any]) -> int:
@@ -212,13 +236,15 @@ def attend(
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
     decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
     scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact",
-    eps: Optional[float] = None, window: Optional[Integers] = None,
+    eps: Optional[float] = None, window: Union[Integers, Numbers, None] = None,
     block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
     samples: Optional[int] = None, seed: Optional[int] = None,
     labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
     key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
     check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
     out: Optional[npt.NDArray[Any]] = None,
+    positions: Optional[npt.NDArray[np.floating[Any]]] = None,
+    query_positions: Optional[npt.NDArray[np.floating[Any]]] = None,
 ) -> Attended:
     """Attention with everything that can be known about it; :func:`attention` is the short form.
 
@@ -232,6 +258,16 @@ def attend(
     >>> done.methods[0]
     'exact'
     """
+    if positions is None and query_positions is not None:
+        raise ValueError("query_positions: needs positions, of the keys")
+    if positions is not None:
+        return _attend_points(
+            (q, k, v), positions, query_positions, out, return_lse, certificate, {
+                "sigma": sigma, "slopes": slopes, "decay": decay, "causal": causal, "scale": scale,
+                "method": method, "eps": eps, "window": window, "block": block, "scheme": scheme,
+                "design": design, "samples": samples, "seed": seed, "labels": labels,
+                "query_offsets": query_offsets, "key_offsets": key_offsets, "threads": threads, "isa": isa,
+                "check_finite": check_finite})
     call, o = _prepare(q, k, v, sigma, slopes, decay, causal, scale, method, eps, window, block,
                        scheme, design, samples, seed, labels, query_offsets, key_offsets, threads,
                        isa, check_finite, out)
@@ -243,6 +279,53 @@ def attend(
     return Attended(o, lse, bound, outcome.pairs, outcome.error_bound,
                     tuple(x for x, _ in heads), tuple(x for _, x in heads), call.plans[0].isa,
                     call, (q, k, v))
+
+
+def _points(name: str, x: Any, rows: int, what: str, q: Array) -> Float32:
+    """Positions as contiguous float32 [batch or 1, heads or 1, rows, dim]."""
+    if not isinstance(x, np.ndarray) or not np.issubdtype(x.dtype, np.floating):
+        raise TypeError(f"{name}: must be a numpy array of floats")
+    return np.ascontiguousarray(x, dtype=np.float32).reshape(
+        point_shape(name, x.shape, rows, what, q.batch, q.heads))
+
+
+def _attend_points(inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], positions: Any,
+                   query_positions: Any, out: Optional[npt.NDArray[Any]], return_lse: bool,
+                   certificate: bool, given: dict[str, Any]) -> Attended:
+    """attend with positions; a plan is made in each call, because it is ordered by them."""
+    (q, k, v), use = inputs, given
+    check_numbers(use["causal"], use["scale"], use["eps"], use["samples"], use["seed"], use["threads"])
+    qa, ka, va = describe("q", q), describe("k", k), describe("v", v)
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"q, k, v: dtypes {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
+    words, shape = method_words(use["method"]), (*q.shape[:-1], v.shape[-1])
+    for name in ("labels", "block"):
+        if use[name] is not None:
+            raise ValueError(f"{name}: are of row numbers, not of positions; give one or the other")
+    check_used(words, {name: use[name] for name in ("eps", "window", "scheme", "design", "samples", "seed")})
+    if out is None:
+        out = _output(shape, qa)
+    else:
+        _check_out(out, shape, inputs)
+    keys_at = _points("positions", positions, ka.rows, "keys", qa)
+    queries_at = None if query_positions is None else \
+        _points("query_positions", query_positions, qa.rows, "queries", qa)
+    options = heads_of(words, decays_of(qa.heads, use["sigma"], use["slopes"], use["decay"]), use["eps"], (), (),
+                       use["scheme"] or "hyperplanes", use["design"], use["samples"], use["seed"],
+                       radius_of(use["window"]))
+    settings = Settings(use["causal"], 0.0 if use["scale"] is None else float(use["scale"]),
+                        DTYPES[q.dtype.name], use["threads"], use["isa"], use["check_finite"],
+                        integers("query_offsets", use["query_offsets"]),
+                        integers("key_offsets", use["key_offsets"]), o_dtype=DTYPES[out.dtype.name])
+    call = PointsCall((qa, ka, va, describe("out", out)), settings, options, keys_at, queries_at)
+    lse = np.empty(shape[:-1], dtype=np.float32) if return_lse else None
+    bound = np.empty(shape[:-1], dtype=np.float32) if certificate else None
+    done = call.forward(address(q), address(k), address(v), address(out), 0 if lse is None else address(lse),
+                        0 if bound is None else address(bound), q.itemsize, out.itemsize)
+    heads = [call.plans[0].head(h) for h in range(call.heads)]
+    return Attended(out, lse, bound, done.pairs, done.error_bound, tuple(x for x, _ in heads),
+                    tuple(x for _, x in heads), call.plans[0].isa, call, inputs,
+                    (positions.shape, None if query_positions is None else query_positions.shape))
 
 
 def _hashable(option: Any) -> Any:
@@ -384,13 +467,15 @@ def attention(
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
     decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
     scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact",
-    eps: Optional[float] = None, window: Optional[Integers] = None,
+    eps: Optional[float] = None, window: Union[Integers, Numbers, None] = None,
     block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
     samples: Optional[int] = None, seed: Optional[int] = None,
     labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
     key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
     check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
     out: Optional[npt.NDArray[Any]] = None,
+    positions: Optional[npt.NDArray[np.floating[Any]]] = None,
+    query_positions: Optional[npt.NDArray[np.floating[Any]]] = None,
 ) -> Union[Float32, tuple[Float32, ...]]:
     """softmax(scale q k^T + log k(|i - j|)) v, near-linear in the context length.
 
@@ -413,6 +498,10 @@ def attention(
     - `labels`: int32 [heads, samples, n], partitions of your own for the sampled methods.
     - `query_offsets`, `key_offsets`: packed sequences; x has rows offsets[x]..offsets[x+1]-1.
     - `check_finite`: refuse NaN and Inf, naming the first one.
+    - `positions` of the keys, [n], [n, D], [heads, n, D] or [batch, heads, n, D] with D = 1 to 3: the bias
+      is log k(|x_i - y_j|) of the Euclidean distance; `query_positions` are those of the queries,
+      otherwise the last keys'. NaN is no position: bias 0. `window` is then a radius, a real number, and
+      the scheme "hyperplanes". Causality remains a matter of the row.
 
     Returns o, or (o, lse), (o, certificate), (o, lse, certificate) as asked for. The certificate
     of a row is a proven bound on the largest entry of its error, max |o - exact| over the row, but
@@ -428,6 +517,15 @@ def attention(
     >>> bool((abs(sampled - o).max(axis=-1) <= bound + 1e-6).all())
     True
     """
+    if positions is not None or query_positions is not None:
+        done = attend(q, k, v, sigma=sigma, slopes=slopes, decay=decay, causal=causal, scale=scale,
+                      method=method, eps=eps, window=window, block=block, scheme=scheme, design=design,
+                      samples=samples, seed=seed, labels=labels, query_offsets=query_offsets,
+                      key_offsets=key_offsets, threads=threads, isa=isa, check_finite=check_finite,
+                      return_lse=return_lse, certificate=certificate, out=out, positions=positions,
+                      query_positions=query_positions)
+        parts = tuple(x for x in (done.o, done.lse, done.certificate) if x is not None)
+        return parts if len(parts) > 1 else done.o
     call, o = _prepare(q, k, v, sigma, slopes, decay, causal, scale, method, eps, window, block,
                        scheme, design, samples, seed, labels, query_offsets, key_offsets, threads,
                        isa, check_finite, out)
