@@ -18,6 +18,8 @@ QUESTIONS = {
     "backward": "What does the backward pass cost?",
     "decode": "What does one more token cost after 4k and after 131k?",
     "grid": "Tokens on a square, up to a million of them",
+    "plane": "Tiles of a slide, biased by Euclidean distances, beside torch with the bias as a mask",
+    "gates": "Forget gates (FoX) beside torch with the bias as a mask",
     "busy": "How much speed is left when other programs use the processor?",
     "peers-forward": "Dense ALiBi beside torch",
     "peers-long": "Near-linear methods beside torch",
