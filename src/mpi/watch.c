@@ -26,6 +26,8 @@ enum {
     TAG = 0
 };
 static const double PAUSE_MOST = 5; /* seconds between messages, at most */
+static const double GRACE = 2; /* pauses between the loss of a rank and the end: the last messages
+                                * of ranks that are cut off together are up to a pause apart */
 
 /* The kinds of messages. */
 enum { BEAT, FAREWELL };
@@ -93,7 +95,14 @@ static void end_now(int number) {
     _exit(1);
 }
 
-/* Writes "ranks 2, 3" of the ranks that are lost at `time`; returns their number. */
+/* Is a rank lost, for long enough that those lost with it can be named? */
+static bool is_one_lost(const plsh_mpi_watch *w, double time) {
+    for (int i = 0; i < w->peers; i++)
+        if (time - w->peer[i].heard > w->seconds + GRACE * w->pause) return true;
+    return false;
+}
+
+/* Writes "2, 3" for the ranks that are lost at `time`; returns their number. */
 static int name_lost(const plsh_mpi_watch *w, double time, char *text, size_t size) {
     int count = 0;
     size_t used = 0;
@@ -141,8 +150,7 @@ static void check(plsh_mpi_watch *w, double since) {
     char names[100];
     for (int i = 0; i < w->peers && time - since > w->seconds / 2; i++)
         if (w->peer[i].heard < time) w->peer[i].heard = time;
-    const int count = name_lost(w, time, names, sizeof names);
-    if (count > 0) end_all(w, count, names, time);
+    if (is_one_lost(w, time)) end_all(w, name_lost(w, time, names, sizeof names), names, time);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */

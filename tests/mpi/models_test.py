@@ -191,7 +191,7 @@ def test_cut() -> None:
     waits for its daemon on the other host until TCP gives up.)"""
     with open("said", "w+") as said:
         job = subprocess.Popen([mpirun, plsh_mpi, *TRAIN, "--steps", "4000", "--checkpoint-every", "1", "--out", "cut",
-                                "--timeout", "3"], stderr=said, env={**os.environ, "PLSH_TEST_CUT": "cut-now"})
+                                "--timeout", "6"], stderr=said, env={**os.environ, "PLSH_TEST_CUT": "cut-now"})
         while job.poll() is None and not Path("cut", "checkpoint-00000001").exists():
             time.sleep(0.01)
         if job.poll() == 77:
@@ -209,7 +209,7 @@ def test_cut() -> None:
         job.wait(timeout=60)
         said.seek(0)
         message = said.read()
-        assert not left and "plsh train: ranks 2, 3 of 4: no sign of life for 3 s" in message, message
+        assert not left and "plsh train: ranks 2, 3 of 4: no sign of life for 6 s" in message, message
 
 
 def refuse(says: str, good: list[str], bad: list[str], folder: str = ".") -> None:
