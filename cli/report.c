@@ -117,6 +117,7 @@ static const struct {
     {"growth", "Growth with the context", cli_report_growth},
     {"extrapolation", "Longer texts than a model was trained on", cli_report_extrapolation},
     {"scratch", "Trained from scratch: the paper's Table 1", cli_report_scratch},
+    {"protocol", "The same with the paper's own protocol", cli_report_protocol},
     {"lora", "Fine-tuned: the paper's Table 2", cli_report_lora},
     {"streaming", "One text of hundreds of thousands of tokens", cli_report_streaming},
     {"full-scale", "The paper's own sizes on one machine", cli_report_full_scale},
@@ -149,8 +150,8 @@ static int write_page(cli_report *report) {
 static int check_recorded(cli_report *report) {
     static int (*const recorded[])(cli_report *) = {
         cli_report_output_recorded, cli_report_trade_recorded, cli_report_extrapolation,
-        cli_report_scratch,         cli_report_lora,           cli_report_streaming,
-        cli_report_full_scale};
+        cli_report_scratch,         cli_report_protocol,       cli_report_lora,
+        cli_report_streaming,       cli_report_full_scale};
     int code = CLI_DONE;
     for (size_t i = 0; i < CLI_COUNT(recorded) && code == CLI_DONE; i++) code = recorded[i](report);
     return code;

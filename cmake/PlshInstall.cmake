@@ -75,8 +75,8 @@ if(PLSH_BUILD_CLI)
     install(FILES "${PROJECT_BINARY_DIR}/completion/plsh"
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
     # The recorded experiments that plsh report shows.
-    foreach(experiment figure-output error-time extrapolation table-scratch table-lora
-            streaming full-scale)
+    foreach(experiment figure-output error-time extrapolation table-scratch table-protocol
+            table-lora streaming full-scale)
         file(GLOB tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/experiments/${experiment}/*.tsv")
         install(FILES ${tables} DESTINATION ${CMAKE_INSTALL_DATADIR}/plsh/experiments/${experiment}
             COMPONENT program)

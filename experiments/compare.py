@@ -141,9 +141,9 @@ def numbers(ours, theirs):
     unit = (f"Differences are in standard deviations of a difference of two runs: √2 times the root mean square of the attentions' own ({deviations})."
             if ours.deviation(ours.lengths[0]) else
             "Single runs: our differences are in perplexity, the published ones in standard deviations of a difference of two runs.")
-    return [BEGIN, "", "Mean ± standard deviation over the seeds (their number in brackets).", "",
+    return ["Mean ± standard deviation over the seeds (their number in brackets).", "",
             *both(ours, theirs, "ppl", "PPL"), "", *both(ours, theirs, "acc", "Acc, percent"), "",
-            unit, "", *orderings(ours, theirs), *against_exact(ours), "", "![perplexity against the context](plot.svg)", "", END]
+            unit, "", *orderings(ours, theirs), *against_exact(ours), "", "![perplexity against the context](plot.svg)"]
 
 
 def summary(ours):
@@ -169,14 +169,19 @@ def plot(folder, ours):
     data.unlink()
 
 
+def between_marks(path, begin, end, lines):
+    """The text of the file as it is, and as it should be with these lines between its two marks."""
+    text = path.read_text(encoding="utf-8") if path.exists() else f"# {path.resolve().parent.name}\n\n{begin}\n{end}\n"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        sys.exit(f"{path} has not the two marks, once each: {begin} and {end}")
+    return text, text.split(begin)[0] + "\n".join([begin, "", *lines, "", end]) + text.split(end)[1]
+
+
 def main():
     folder = Path(sys.argv[-1])
     ours, theirs = Table(read(folder / "runs.tsv")), Table(read(folder / "published.tsv"))
     result = folder / "RESULT.md"
-    text = result.read_text(encoding="utf-8") if result.exists() else f"# {folder.resolve().name}\n\n{BEGIN}\n{END}\n"
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        sys.exit(f"{result} has not the two marks, once each: {BEGIN} and {END}")
-    wanted = text.split(BEGIN)[0] + "\n".join(numbers(ours, theirs)) + text.split(END)[1]
+    text, wanted = between_marks(result, BEGIN, END, numbers(ours, theirs))
     path = folder / "summary.tsv"
     stale = not path.exists() or path.read_text(encoding="utf-8").split("\n", 1)[1] != summary(ours)
     if sys.argv[1] == "--check":

@@ -47,6 +47,7 @@ int cli_report_output_recorded(cli_report *report);
 int cli_report_trade_recorded(cli_report *report);
 int cli_report_extrapolation(cli_report *report);
 int cli_report_scratch(cli_report *report);
+int cli_report_protocol(cli_report *report);
 int cli_report_lora(cli_report *report);
 int cli_report_streaming(cli_report *report);
 int cli_report_full_scale(cli_report *report);

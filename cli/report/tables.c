@@ -201,6 +201,14 @@ int cli_report_scratch(cli_report *report) {
     return write_experiment(report, "table-scratch");
 }
 
+int cli_report_protocol(cli_report *report) {
+    cli_page_element(report->out, "p",
+                     "The same model and text. As in the paper's code the rows of the text are "
+                     "shuffled, all heads have one sigma, and twice the length is scored on the "
+                     "last half of every window.");
+    return write_experiment(report, "table-protocol");
+}
+
 int cli_report_lora(cli_report *report) {
     cli_page_element(report->out, "p",
                      "SmolLM2-135M in four bits, fine-tuned with LoRA under each attention at a "
