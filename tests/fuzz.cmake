@@ -48,6 +48,7 @@ endif()
 if(PLSH_FUZZ_WORKS AND NOT PLSH_SANITIZE)
     file(GLOB fuzz_sources "${PROJECT_SOURCE_DIR}/src/base/*.c" "${PROJECT_SOURCE_DIR}/src/formats/*.c"
          "${PROJECT_SOURCE_DIR}/src/linear/types.c"
+         "${PROJECT_SOURCE_DIR}/src/linear/quantise.c"
          "${PROJECT_SOURCE_DIR}/src/model/config*.c" "${PROJECT_SOURCE_DIR}/src/model/family.c")
     foreach(name gguf safetensors pickle config)
         set(source "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz_${name}.c")

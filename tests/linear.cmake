@@ -3,8 +3,8 @@
 if(PLSH_CROSS_COMPILER AND PLSH_CROSS_EMULATOR AND NOT PLSH_SANITIZE)
     set(sources linear/check_linear_kernels.c ../src/linear/kernels/neon.c
                 ../src/linear/kernels/reference.c ../src/linear/kernels/int8_neon.c
-                ../src/linear/kernels/int8_reference.c ../src/linear/types.c ../src/base/status.c
-                ../src/base/memory.c)
+                ../src/linear/kernels/int8_reference.c ../src/linear/types.c ../src/linear/quantise.c
+                ../src/base/status.c ../src/base/memory.c)
     list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
     file(GLOB headers "${PROJECT_SOURCE_DIR}/src/linear/kernels/*.h"
          "${PROJECT_SOURCE_DIR}/src/base/simd/*.h")

@@ -22,7 +22,8 @@ typedef struct settings {
     cli_common common;
 } settings;
 
-static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_1", NULL};
+static const char *const types[] = {"f32",  "f16",  "bf16", "q8_0", "q6_k",
+                                    "q5_0", "q4_k", "q4_1", "q4_0", NULL};
 
 static const char *const *list_types(void) { return types; }
 
@@ -43,7 +44,7 @@ static const cli_option convert_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(convert_options, type),
      .value = "TYPE",
-     .help = "type of the weights; q8_0 and q4_1 in a .gguf only",
+     .help = "type of the weights; the q types in a .gguf only",
      .fallback = "f16",
      .choices = list_types},
     {.name = "out",
@@ -87,6 +88,7 @@ static int print_json(const plsh_converted *converted) {
     cli_json_integer(json, "tensors", (int64_t)converted->tensors);
     cli_json_integer(json, "bytes", (int64_t)converted->bytes);
     cli_json_integer(json, "as_f16", (int64_t)converted->as_f16);
+    cli_json_integer(json, "as_blocks_of_32", (int64_t)converted->as_blocks_of_32);
     return cli_document_end(json);
 }
 
@@ -113,6 +115,10 @@ static int run_convert(const void *given) {
     if (converted.as_f16 > 0)
         cli_note("%zu matrices are f16: their rows are not a whole number of blocks of %s",
                  converted.as_f16, types[c->type]);
+    if (converted.as_blocks_of_32 > 0)
+        cli_note("%zu matrices are %s: their rows are not a whole number of blocks of %s",
+                 converted.as_blocks_of_32, type == PLSH_WEIGHT_Q4_K ? "q5_0 or q8_0" : "q8_0",
+                 types[c->type]);
     if (options->common.json) return print_json(&converted);
     cli_note("%s: %zu tensor%s, %.1f MB", c->out, converted.tensors,
              converted.tensors == 1 ? "" : "s", (double)converted.bytes * 1e-6);

@@ -238,7 +238,7 @@ PLSH_API plsh_status plsh_weights_writer_declare(plsh_weights_writer *writer,
                                                  const plsh_tensor *tensor, plsh_error *error);
 
 /* Appends rows to the tensor whose turn it is: float32 that is rounded to its type (F32, F16, BF16,
- * Q8_0, Q4_1), or bytes as they are. */
+ * Q8_0, Q6_K, Q5_0, Q4_K, Q4_1, Q4_0), or bytes as they are. */
 PLSH_API plsh_status plsh_weights_writer_rows(plsh_weights_writer *writer, const float *values,
                                               int64_t rows, plsh_error *error);
 PLSH_API plsh_status plsh_weights_writer_bytes(plsh_weights_writer *writer, const void *bytes,

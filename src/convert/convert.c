@@ -113,6 +113,27 @@ static bool is_head(const conversion *c, const char *name) {
            plsh_weights_find(c->weights, "output_norm.weight");
 }
 
+/* A type of blocks of 256 becomes the next better one of blocks of 32 where a row is no whole
+ * number of blocks, as in llama.cpp; others become f16. */
+static plsh_weight_type fit_columns(plsh_weight_type type, int64_t columns) {
+    if (columns % plsh_weight_type_block(type) == 0) return type;
+    if (columns % 32 == 0 && type == PLSH_WEIGHT_Q4_K) return PLSH_WEIGHT_Q5_0;
+    return columns % 32 == 0 ? PLSH_WEIGHT_Q8_0 : PLSH_WEIGHT_F16;
+}
+
+/* Quantisation errors of the output matrix go straight into the logits: with 4 bits it gets 6 or 8,
+ * as in llama.cpp, unless it already has the type asked for, to which more bits would add
+ * nothing. */
+static plsh_weight_type type_of_matrix(const conversion *c, const plsh_tensor *tensor,
+                                       const char *name) {
+    plsh_weight_type type = c->options->type;
+    if (tensor->type != type && is_head(c, name)) {
+        if (type == PLSH_WEIGHT_Q4_K) type = PLSH_WEIGHT_Q6_K;
+        if (type == PLSH_WEIGHT_Q4_0 || type == PLSH_WEIGHT_Q4_1) type = PLSH_WEIGHT_Q8_0;
+    }
+    return fit_columns(type, plsh_tensor_columns(tensor));
+}
+
 /* Vectors of a GGUF stay float32, and so do position and type embeddings, which llama.cpp adds
  * without conversion. Tensors of integers keep their type. */
 static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, const char *name) {
@@ -121,14 +142,7 @@ static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, 
     if (is_vector(tensor) || strcmp(name, "token_types.weight") == 0 ||
         strcmp(name, "position_embd.weight") == 0)
         return PLSH_WEIGHT_F32;
-    if (plsh_tensor_columns(tensor) % plsh_weight_type_block(c->options->type) != 0)
-        return PLSH_WEIGHT_F16;
-    /* Quantisation errors of the output matrix go straight into the logits: it has 8 bits, as in
-     * llama.cpp, unless it already has 4, to which more bits would add nothing. */
-    if (c->options->type == PLSH_WEIGHT_Q4_1 && tensor->type != PLSH_WEIGHT_Q4_1 &&
-        is_head(c, name))
-        return PLSH_WEIGHT_Q8_0;
-    return c->options->type;
+    return type_of_matrix(c, tensor, name);
 }
 
 static item *add_item(conversion *c, const plsh_tensor *from, const char *name) {
@@ -139,6 +153,9 @@ static item *add_item(conversion *c, const plsh_tensor *from, const char *name) 
     added->to.type = type_of(c, from, name);
     if (added->to.type != c->options->type && from->rank >= 2 && added->to.type == PLSH_WEIGHT_F16)
         c->done.as_f16++;
+    if (plsh_weight_type_block(c->options->type) == 256 &&
+        plsh_weight_type_block(added->to.type) == 32)
+        c->done.as_blocks_of_32++;
     return added;
 }
 
@@ -515,11 +532,14 @@ static plsh_status check_options(const plsh_convert_options *options, bool to_gg
                          "%s is the model itself, which would be overwritten; write it elsewhere",
                          options->out);
     }
-    if (plain || (to_gguf && (type == PLSH_WEIGHT_Q8_0 || type == PLSH_WEIGHT_Q4_1)))
-        return PLSH_STATUS_OK;
+    const bool quantised = type == PLSH_WEIGHT_Q8_0 || type == PLSH_WEIGHT_Q4_0 ||
+                           type == PLSH_WEIGHT_Q4_1 || type == PLSH_WEIGHT_Q5_0 ||
+                           type == PLSH_WEIGHT_Q4_K || type == PLSH_WEIGHT_Q6_K;
+    if (plain || (to_gguf && quantised)) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "type %s: a %s is written in %s",
                      plsh_weight_type_name(type), to_gguf ? "GGUF" : "folder",
-                     to_gguf ? "f32, f16, bf16, q8_0 or q4_1" : "f32, f16 or bf16");
+                     to_gguf ? "f32, f16, bf16, q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0"
+                             : "f32, f16 or bf16");
 }
 
 /* Before anything is written. */

@@ -57,11 +57,10 @@ static const char *name_of(const char *folder, size_t *length) {
 
 plsh_status plsh_convert_type_metadata(plsh_weights_writer *writer, plsh_weight_type type,
                                        plsh_error *error) {
-    static const uint32_t file_types[] = {[PLSH_WEIGHT_F32] = 0,
-                                          [PLSH_WEIGHT_F16] = 1,
-                                          [PLSH_WEIGHT_BF16] = 32,
-                                          [PLSH_WEIGHT_Q8_0] = 7,
-                                          [PLSH_WEIGHT_Q4_1] = 3};
+    static const uint32_t file_types[] = {
+        [PLSH_WEIGHT_F32] = 0,  [PLSH_WEIGHT_F16] = 1,   [PLSH_WEIGHT_BF16] = 32,
+        [PLSH_WEIGHT_Q8_0] = 7, [PLSH_WEIGHT_Q4_0] = 2,  [PLSH_WEIGHT_Q4_1] = 3,
+        [PLSH_WEIGHT_Q5_0] = 8, [PLSH_WEIGHT_Q4_K] = 14, [PLSH_WEIGHT_Q6_K] = 18};
     plsh_status status = plsh_weights_writer_value(writer, "general.file_type", PLSH_METADATA_U32,
                                                    &file_types[type], error);
     if (status || type <= PLSH_WEIGHT_BF16) return status;

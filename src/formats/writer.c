@@ -1,10 +1,12 @@
 /* formats: files of weights written row by row, beside their places. */
 #include "formats/writer.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "formats/file.h"
 #include "formats/path.h"
 #include "linear/types.h"
@@ -212,6 +214,33 @@ static plsh_status reserve(plsh_weights_writer *writer, size_t size, plsh_error 
     return status;
 }
 
+/* Rows of floats as a type. */
+typedef struct narrowing {
+    const plsh_weight_kind *kind;
+    const float *from;
+    uint8_t *to;
+    int64_t columns;
+    atomic_bool failed;
+} narrowing;
+
+static void narrow_some(void *context, int64_t first, int64_t end, int slot) {
+    narrowing *all = context;
+    const size_t row_bytes = (size_t)(all->columns / all->kind->block) * (size_t)all->kind->bytes;
+    int64_t bad;
+    (void)slot;
+    if (!all->kind->narrow(all->from + first * all->columns, all->to + (size_t)first * row_bytes,
+                           (end - first) * all->columns, &bad))
+        all->failed = true;
+}
+
+/* Threads share the rows. After a failure *bad is the index of the first value that failed. */
+static bool narrow_rows(const plsh_weight_kind *kind, const float *values, void *to, int64_t rows,
+                        int64_t columns, int64_t *bad) {
+    narrowing all = {kind, values, to, columns, false};
+    plsh_thread_rows(0, rows, 1, narrow_some, &all);
+    return !all.failed || kind->narrow(values, to, rows * columns, bad);
+}
+
 plsh_status plsh_weights_writer_rows(plsh_weights_writer *writer, const float *values, int64_t rows,
                                      plsh_error *error) {
     plsh_status status = begin_data(writer, error);
@@ -222,14 +251,16 @@ plsh_status plsh_weights_writer_rows(plsh_weights_writer *writer, const float *v
     const plsh_tensor *tensor = &writer->tensors[writer->turn];
     const plsh_weight_kind *kind = &plsh_weight_kinds[tensor->type];
     if (!kind->narrow)
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "tensor '%.60s': %s is not written; f32, f16, bf16, q8_0 and q4_1 are",
-                         tensor->name, kind->name);
+        return plsh_fail(
+            error, PLSH_STATUS_UNSUPPORTED,
+            "tensor '%.60s': %s is not written; f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, "
+            "q4_k and q6_k are",
+            tensor->name, kind->name);
     int64_t count = rows * plsh_tensor_columns(tensor), bad = 0;
     size_t size = (size_t)(count / kind->block) * (size_t)kind->bytes;
     status = reserve(writer, size, error);
     if (status != PLSH_STATUS_OK) return status;
-    if (!kind->narrow(values, writer->narrowed, count, &bad))
+    if (!narrow_rows(kind, values, writer->narrowed, rows, plsh_tensor_columns(tensor), &bad))
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE,
                          "tensor '%.60s': the value %g has no place in %s", tensor->name,
                          (double)values[bad], kind->name);

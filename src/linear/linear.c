@@ -496,9 +496,8 @@ void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *la
     forward_products(engine, layer, &y, 1, rows, x, add);
 }
 
-void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_linear *layer,
-                                int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add) {
-    if (rows == 0) return;
+static product input_product(const plsh_linear_engine *engine, const plsh_linear *layer,
+                             int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add) {
     product p = {.kernels = engine->kernels,
                  .a = dy,
                  .pack = pack_straight,
@@ -509,24 +508,34 @@ void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_lin
                  .columns = layer->in,
                  .depth = layer->out};
     cut(&p, engine->threads, unit_of(layer->type));
-    run_products(engine, &p, 1);
+    return p;
 }
 
-void plsh_linear_backward_weight(const plsh_linear_engine *engine, int64_t rows, int64_t out,
-                                 int64_t in, plsh_const_matrix dy, plsh_const_matrix x, float *dw) {
-    if (rows == 0) return;
+static product weight_product(const plsh_linear_engine *engine, const plsh_linear *layer,
+                              int64_t rows, plsh_const_matrix dy, plsh_const_matrix x, float *dw) {
     product p = {.kernels = engine->kernels,
                  .a = dy,
                  .a_turned = true,
                  .pack = pack_floats,
                  .x = x,
-                 .y = {dw, in},
+                 .y = {dw, layer->in},
                  .add = true,
-                 .rows = out,
-                 .columns = in,
+                 .rows = layer->out,
+                 .columns = layer->in,
                  .depth = rows};
     cut(&p, engine->threads, PLSH_LINEAR_GROUP);
-    run_products(engine, &p, 1);
+    return p;
+}
+
+void plsh_linear_backward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
+                          plsh_const_matrix dy, plsh_const_matrix x, float *dw, plsh_matrix dx,
+                          bool add) {
+    product products[2];
+    int count = 0;
+    if (rows == 0) return;
+    if (dw) products[count++] = weight_product(engine, layer, rows, dy, x, dw);
+    if (dx.data) products[count++] = input_product(engine, layer, rows, dy, dx, add);
+    if (count > 0) run_products(engine, products, count);
 }
 
 void plsh_linear_backward_bias(int64_t rows, int64_t out, plsh_const_matrix dy, float *db) {

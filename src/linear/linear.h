@@ -61,13 +61,12 @@ void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *la
 void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linear *layers,
                               const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x);
 
-/* dx = dy W, or with `add` dx += dy W. */
-void plsh_linear_backward_input(const plsh_linear_engine *engine, const plsh_linear *layer,
-                                int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add);
-
-/* dW += dy^T x, dW [out][in] without gaps. */
-void plsh_linear_backward_weight(const plsh_linear_engine *engine, int64_t rows, int64_t out,
-                                 int64_t in, plsh_const_matrix dy, plsh_const_matrix x, float *dw);
+/* The gradients of y = x W^T in one parallel section: dW += dy^T x, with dW [out][in] without gaps,
+ * and dx = dy W, or with `add` dx += dy W. A gradient whose pointer is NULL is not computed. dx
+ * must not overlap x or dy. */
+void plsh_linear_backward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
+                          plsh_const_matrix dy, plsh_const_matrix x, float *dw, plsh_matrix dx,
+                          bool add);
 
 /* db[o] += sum over the rows of dy[.][o]. */
 void plsh_linear_backward_bias(int64_t rows, int64_t out, plsh_const_matrix dy, float *db);

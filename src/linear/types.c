@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "linear/quantise.h"
 
 /* ---- To float. Every product below is exact in float32: a half has 11 bits, a scale 8 at most,
  * a q 8. ---- */
@@ -145,76 +146,20 @@ static bool narrow_bf16(const float *from, void *to, int64_t count, int64_t *bad
     return true;
 }
 
-static float put_half(float value, uint8_t *bytes) {
-    uint16_t half = plsh_float_to_half(value);
-    bytes[0] = (uint8_t)half;
-    bytes[1] = (uint8_t)(half >> 8);
-    return plsh_half_to_float(half);
-}
-
-/* The index of the first value beyond float16's range; count: there is none. */
-static int out_of_half(const float *x, int count) {
-    int i = 0;
-    while (i < count && fabsf(x[i]) <= 65504.0f) i++;
-    return i;
-}
-
-/* The nearest whole number to x / d in least..most; d = 0: 0. */
-static int nearest(float x, float d, int least, int most) {
-    if (d == 0.0f) return 0;
-    long q = lrintf(x / d);
-    return q < least ? least : q > most ? most : (int)q;
-}
-
-static bool narrow_q8_0(const float *from, void *to, int64_t count, int64_t *bad) {
-    uint8_t *block = to;
-    for (int64_t i = 0; i < count; i += 32, block += 34) {
-        const float *x = from + i;
-        int out = out_of_half(x, 32);
-        if (out < 32) return *bad = i + out, false;
-        float top = 0.0f;
-        for (int j = 0; j < 32; j++) top = fmaxf(top, fabsf(x[j]));
-        float d = put_half(top / 127.0f, block);
-        for (int j = 0; j < 32; j++) block[2 + j] = (uint8_t)nearest(x[j], d, -127, 127);
-    }
-    return true;
-}
-
-/* Rounded with the stored d and m, which are themselves rounded to float16. */
-static bool narrow_q4_1(const float *from, void *to, int64_t count, int64_t *bad) {
-    uint8_t *block = to;
-    for (int64_t i = 0; i < count; i += 32, block += 20) {
-        const float *x = from + i;
-        int out = out_of_half(x, 32);
-        if (out < 32) return *bad = i + out, false;
-        float least = x[0], most = x[0];
-        for (int j = 1; j < 32; j++) {
-            least = fminf(least, x[j]);
-            most = fmaxf(most, x[j]);
-        }
-        float m = put_half(least, block + 2);
-        float d = put_half((most - m) / 15.0f, block);
-        for (int j = 0; j < 16; j++)
-            block[4 + j] =
-                (uint8_t)(nearest(x[j] - m, d, 0, 15) | nearest(x[j + 16] - m, d, 0, 15) << 4);
-    }
-    return true;
-}
-
 /* ---- The table ---- */
 
 const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES] = {
     [PLSH_WEIGHT_F32] = {"f32", 1, 4, 0, "F32", widen_f32, narrow_f32},
     [PLSH_WEIGHT_F16] = {"f16", 1, 2, 1, "F16", widen_f16, narrow_f16},
     [PLSH_WEIGHT_BF16] = {"bf16", 1, 2, 30, "BF16", widen_bf16, narrow_bf16},
-    [PLSH_WEIGHT_Q8_0] = {"q8_0", 32, 34, 8, NULL, widen_q8_0, narrow_q8_0},
-    [PLSH_WEIGHT_Q4_0] = {"q4_0", 32, 18, 2, NULL, widen_q4_0, NULL},
-    [PLSH_WEIGHT_Q4_1] = {"q4_1", 32, 20, 3, NULL, widen_q4_1, narrow_q4_1},
-    [PLSH_WEIGHT_Q5_0] = {"q5_0", 32, 22, 6, NULL, widen_q5_0, NULL},
+    [PLSH_WEIGHT_Q8_0] = {"q8_0", 32, 34, 8, NULL, widen_q8_0, plsh_quantise_q8_0},
+    [PLSH_WEIGHT_Q4_0] = {"q4_0", 32, 18, 2, NULL, widen_q4_0, plsh_quantise_q4_0},
+    [PLSH_WEIGHT_Q4_1] = {"q4_1", 32, 20, 3, NULL, widen_q4_1, plsh_quantise_q4_1},
+    [PLSH_WEIGHT_Q5_0] = {"q5_0", 32, 22, 6, NULL, widen_q5_0, plsh_quantise_q5_0},
     [PLSH_WEIGHT_Q5_1] = {"q5_1", 32, 24, 7, NULL, widen_q5_1, NULL},
-    [PLSH_WEIGHT_Q4_K] = {"q4_k", 256, 144, 12, NULL, widen_q4_k, NULL},
+    [PLSH_WEIGHT_Q4_K] = {"q4_k", 256, 144, 12, NULL, widen_q4_k, plsh_quantise_q4_k},
     [PLSH_WEIGHT_Q5_K] = {"q5_k", 256, 176, 13, NULL, widen_q5_k, NULL},
-    [PLSH_WEIGHT_Q6_K] = {"q6_k", 256, 210, 14, NULL, widen_q6_k, NULL},
+    [PLSH_WEIGHT_Q6_K] = {"q6_k", 256, 210, 14, NULL, widen_q6_k, plsh_quantise_q6_k},
     [PLSH_WEIGHT_F64] = {"f64", 1, 8, 28, "F64", NULL, NULL},
     [PLSH_WEIGHT_I8] = {"i8", 1, 1, 24, "I8", NULL, NULL},
     [PLSH_WEIGHT_I16] = {"i16", 1, 2, 25, "I16", NULL, NULL},

@@ -61,15 +61,17 @@ static void adapter_backward(const layer_backward *at, plsh_dropout_place place,
     if (dropout) drop(at, place, in, x, at->b->drop);
     plsh_linear_forward(engine, &linear->a, rows, from, (plsh_matrix){g->rank, rank}, false);
     for (int64_t i = 0; i < rows * rank; i++) g->rank[i] *= linear->scale;
-    plsh_linear_backward_weight(engine, rows, linear->base.out, rank, dy, t, to->b);
-    plsh_linear_backward_input(engine, &linear->b, rows, dy, (plsh_matrix){g->d_rank, rank}, false);
+    plsh_linear_backward(engine, &linear->b, rows, dy, t, to->b, (plsh_matrix){g->d_rank, rank},
+                         false);
     for (int64_t i = 0; i < rows * rank; i++) g->d_rank[i] *= linear->scale;
-    plsh_linear_backward_weight(engine, rows, rank, in, dt, from, to->a);
     if (!dropout) {
-        plsh_linear_backward_input(engine, &linear->a, rows, dt, dx, true);
+        plsh_linear_backward(engine, &linear->a, rows, dt, x, to->a, dx, true);
         return;
     }
-    plsh_linear_backward_input(engine, &linear->a, rows, dt, (plsh_matrix){at->b->drop, in}, false);
+    plsh_linear_backward(engine, &linear->a, rows, dt, dropped, to->a, (plsh_matrix){NULL, 0},
+                         false);
+    plsh_linear_backward(engine, &linear->a, rows, dt, dropped, NULL,
+                         (plsh_matrix){at->b->drop, in}, false);
     drop(at, place, in, dropped, at->b->drop);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < in; i++) dx.data[r * dx.stride + i] += dropped.data[r * in + i];
@@ -92,10 +94,9 @@ static void fan_out_backward(const layer_backward *at, fan_out fan, plsh_const_m
     for (int i = 0; i < fan.count; i++) {
         const plsh_model_linear *linear = &fan.linear[i];
         const plsh_linear_gradient *to = &fan.to[i];
-        const int64_t in = linear->base.in, out = linear->base.out;
-        if (to->weight) plsh_linear_backward_weight(engine, rows, out, in, dy, x, to->weight);
+        const int64_t out = linear->base.out;
+        plsh_linear_backward(engine, &linear->base, rows, dy, x, to->weight, dx, i > 0);
         if (to->bias) plsh_linear_backward_bias(rows, out, dy, to->bias);
-        plsh_linear_backward_input(engine, &linear->base, rows, dy, dx, i > 0);
         if (linear->rank > 0 && to->a) adapter_backward(at, fan.place, linear, to, x, dy, dx);
         dy.data += out;
     }

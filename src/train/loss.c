@@ -95,11 +95,8 @@ double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head,
         loss_rows all = {of->logits, of->targets + first, vocabulary, of->divisor, loss};
         plsh_thread_run(engine->threads, count, run_row, &all);
         for (int64_t r = 0; r < count; r++) total += loss[r];
-        if (of->dh) {
-            plsh_linear_backward_input(engine, head, count, dz,
-                                       (plsh_matrix){of->dh + first * width, width}, false);
-        }
-        if (of->dw) plsh_linear_backward_weight(engine, count, vocabulary, width, dz, from, of->dw);
+        const plsh_matrix dh = {of->dh ? of->dh + first * width : NULL, width};
+        plsh_linear_backward(engine, head, count, dz, from, of->dw, dh, false);
     }
     return total;
 }

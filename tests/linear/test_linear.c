@@ -104,10 +104,8 @@ static void backward_case(const plsh_linear_engine *engine, plsh_weight_type typ
     float *dx = make((size_t)(rows * in), 4), *dw = make((size_t)(out * in), 4);
     float *db = make((size_t)out, 4);
     for (int64_t i = 0; i < out * in; i++) dw[i] = 0.25f;
-    plsh_linear_backward_input(engine, &p.layer, rows, (plsh_const_matrix){dy, out},
-                               (plsh_matrix){dx, in}, false);
-    plsh_linear_backward_weight(engine, rows, out, in, (plsh_const_matrix){dy, out},
-                                (plsh_const_matrix){x, in}, dw);
+    plsh_linear_backward(engine, &p.layer, rows, (plsh_const_matrix){dy, out},
+                         (plsh_const_matrix){x, in}, dw, (plsh_matrix){dx, in}, false);
     plsh_linear_backward_bias(rows, out, (plsh_const_matrix){dy, out}, db);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t k = 0; k < in; k++) {
