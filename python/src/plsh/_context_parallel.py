@@ -220,13 +220,15 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, *, group: Any = ...,
 def context_parallel(
     q: Tensor, k: Tensor, v: Tensor, *, group: Any = None, traffic: Optional[Traffic] = None,
     sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
-    decay: Optional[DecayLike] = None, parameters: Optional[Tensor] = None, causal: bool = True,
-    scale: Optional[float] = None, method: Union[str, Sequence[str], None] = None,
+    decay: Union[DecayLike, Sequence[DecayLike], None] = None, parameters: Optional[Tensor] = None,
+    causal: bool = True, scale: Optional[float] = None,
+    method: Union[str, Sequence[str], None] = None,
     eps: Optional[float] = None, window: Union[Integers, Numbers, None] = None,
     block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
-    samples: Optional[int] = None, seed: Optional[int] = None, spans: Optional[Tensor] = None,
-    query_offsets: Optional[Offsets] = None, key_offsets: Optional[Offsets] = None,
-    threads: Optional[int] = None, positions: Optional[Tensor] = None,
+    samples: Optional[int] = None, seed: Optional[int] = None, labels: Optional[Tensor] = None,
+    spans: Optional[Tensor] = None, query_offsets: Optional[Offsets] = None,
+    key_offsets: Optional[Offsets] = None, dropout: float = 0.0,
+    dropout_seed: Union[int, Tensor, None] = None, threads: Optional[int] = None, positions: Optional[Tensor] = None,
     query_positions: Optional[Tensor] = None, return_lse: bool = False,
 ) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """:func:`plsh.torch.attention` over a sequence whose rows are distributed over ranks.
@@ -235,7 +237,7 @@ def context_parallel(
     the `group` (None: all processes) are the first of the sequence, then come those of rank 1, and
     so on, as many as each has, none at all too. The output is this rank's rows of the result, equal
     to those of one process to rounding. All options are those of attention, and the same on all
-    ranks (`positions` are refused); `spans`, `query_offsets` and `key_offsets` refer to the whole sequence.
+    ranks (`positions`, `labels` and dropout are refused); `spans`, `query_offsets` and `key_offsets` refer to the whole sequence.
 
     Ranks send each other the rows of k and v that their heads reach: a window, a block, the blocks
     of sampled heads, what `exact` cannot rule out by the norms of keys; for dense and none, all. A
@@ -260,6 +262,8 @@ def context_parallel(
         if positions is not None or query_positions is not None:
             raise NotImplementedError("positions: are not served over ranks; attention on one process "
                                       "takes them")
+        if labels is not None or dropout or dropout_seed is not None:
+            raise NotImplementedError("labels, dropout: are not served over ranks")
         asked = _ask(q, k, v, sigma, slopes, decay, parameters, causal, scale, method, eps, window,
                      block, scheme, design, samples, seed, spans, query_offsets, key_offsets, threads)
         header = asked.header()

@@ -187,11 +187,13 @@ class Plan:
         self.heads, self.queries, self.some_keys = q.heads, q.rows, settings.some_keys
         self._workspace = int(lib.plsh_plan_workspace(self.pointer))
 
-    def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int) -> Outcome:
-        """Runs the plan on addresses; lse and certificate are 0 where they are not asked for."""
+    def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
+                dropout: tuple[Any, ...] = ()) -> Outcome:
+        """Runs the plan on addresses; lse and certificate are 0 where they are not asked for;
+        dropout is the beginning of a plsh_attention_dropout."""
         arrays = ffi.new(_FORWARD, {
             "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
-            "lse": pointer(lse), "certificate": pointer(certificate)})
+            "lse": pointer(lse), "certificate": pointer(certificate), "dropout": dropout})
         stats, error = ffi.new(_STATS), ffi.new(_ERROR)
         status = lib.plsh_plan_forward(self.pointer, arrays, workspace(self._workspace), stats,
                                        error)
@@ -200,7 +202,8 @@ class Plan:
         return Outcome(stats.pairs, stats.error_bound)
 
     def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
-                 d_v: int, d_decay: int, d_keys_at: int = 0, d_queries_at: int = 0) -> Outcome:
+                 d_v: int, d_decay: int, dropout: tuple[Any, ...] = (), d_keys_at: int = 0,
+                 d_queries_at: int = 0) -> Outcome:
         """Gradients of sum(o * d_o), on addresses; 0 for the gradients that are not asked for.
 
         d_keys_at and d_queries_at: those of positions that are points.
@@ -209,7 +212,8 @@ class Plan:
             "q": pointer(q), "k": pointer(k), "v": pointer(v), "o": pointer(o),
             "lse": pointer(lse), "d_o": pointer(d_o), "d_q": pointer(d_q), "d_k": pointer(d_k),
             "d_v": pointer(d_v), "d_decay": pointer(d_decay), "some_keys": self.some_keys,
-            "d_key_positions": pointer(d_keys_at), "d_query_positions": pointer(d_queries_at)})
+            "d_key_positions": pointer(d_keys_at), "d_query_positions": pointer(d_queries_at),
+            "dropout": dropout})
         stats, error = ffi.new(_STATS), ffi.new(_ERROR)
         scratch = workspace(int(lib.plsh_plan_backward_workspace(self.pointer)))
         status = lib.plsh_plan_backward(self.pointer, arrays, scratch, stats, error)
@@ -296,33 +300,35 @@ class Call:
             self.plans = [made[x] for x in each] * (1 if edges else q.batch)
 
     def forward(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
-                itemsize: int) -> Outcome:
-        """Runs on addresses. lse and certificate (or 0) are [batch, heads, rows]."""
+                itemsize: int, dropout: tuple[float, int] = (0.0, 0)) -> Outcome:
+        """Runs on addresses. lse and certificate (or 0) are [batch, heads, rows]. `dropout` is its
+        probability and seed: every head of every batch entry drops weights of its own."""
         if (q | k | v) % itemsize or o % self.o_size:
             refuse_unaligned({"q": q, "k": k, "v": v}, itemsize)
             refuse_unaligned({"out": o}, self.o_size)
         if self.batch == 0:
             return Outcome(0, 0.0)
         if self.by_rows:
-            return self._forward_by_rows(q, k, v, o, lse, certificate)
+            return self._forward_by_rows(q, k, v, o, lse, certificate, dropout)
         if len(self.plans) == 1:
-            return self.plans[0].forward(q, k, v, o, lse, certificate)
+            return self.plans[0].forward(q, k, v, o, lse, certificate, dropout)
         pairs, bound, rows = 0, 0.0, 4 * self.heads * self.rows
         sizes = (itemsize, itemsize, itemsize, self.o_size)
         for b, plan in enumerate(self.plans):
             x = [b * step * size for step, size in zip(self.steps, sizes)]
             done = plan.forward(q + x[0], k + x[1], v + x[2], o + x[3], lse and lse + b * rows,
-                                certificate and certificate + b * rows)
+                                certificate and certificate + b * rows,
+                                (*dropout, b * self.heads))
             pairs, bound = pairs + done.pairs, max(bound, done.error_bound)
         return Outcome(pairs, bound)
 
-    def _forward_by_rows(self, q: int, k: int, v: int, o: int, lse: int,
-                         certificate: int) -> Outcome:
+    def _forward_by_rows(self, q: int, k: int, v: int, o: int, lse: int, certificate: int,
+                         dropout: tuple[float, int]) -> Outcome:
         shape = (self.heads, self.batch, self.rows)
         packed = {name: np.empty(shape, dtype=np.float32)
                   for name, wanted in (("lse", lse), ("certificate", certificate)) if wanted}
         done = self.plans[0].forward(q, k, v, o, _address(packed.get("lse")),
-                                     _address(packed.get("certificate")))
+                                     _address(packed.get("certificate")), dropout)
         for name, wanted in (("lse", lse), ("certificate", certificate)):
             if wanted:
                 self._rows(wanted)[...] = packed[name].transpose(1, 0, 2)
@@ -335,7 +341,8 @@ class Call:
         return np.frombuffer(buffer, dtype=np.float32).reshape(shape)
 
     def backward(self, q: int, k: int, v: int, o: int, lse: int, d_o: int, d_q: int, d_k: int,
-                 d_v: int, d_decay: Optional[npt.NDArray[np.float64]], itemsize: int) -> Outcome:
+                 d_v: int, d_decay: Optional[npt.NDArray[np.float64]], itemsize: int,
+                 dropout: tuple[float, int] = (0.0, 0)) -> Outcome:
         """As forward; d_decay is [heads, 2], summed over the batch."""
         refuse_unaligned({"do": d_o}, 4)
         if self.by_rows and lse:
@@ -353,7 +360,7 @@ class Call:
             g = [4 * b * step for step in self.steps]
             done = plan.backward(q + x[0], k + x[1], v + x[2], o + x[3], lse + b * rows, d_o + x[3],
                                  d_q and d_q + g[0], d_k and d_k + g[1], d_v and d_v + g[2],
-                                 _address(per_plan))
+                                 _address(per_plan), (*dropout, b * self.heads))
             pairs += done.pairs
             if d_decay is not None and per_plan is not None:
                 d_decay += per_plan.reshape(-1, self.heads, 2).sum(axis=0)

@@ -127,7 +127,7 @@ class PointsCall:
             d_q, d_k, d_v = (y and y + z for y, z in zip(gradients, g))
             done = self.plans[b].backward(
                 q + x[0], k + x[1], v + x[2], o + x[3], lse + b * rows, d_o + x[3], d_q, d_k, d_v,
-                _at(per_plan), _at(key_at), _at(query_at))
+                _at(per_plan), d_keys_at=_at(key_at), d_queries_at=_at(query_at))
             pairs += done.pairs
             if d_decay is not None and per_plan is not None:
                 d_decay += per_plan

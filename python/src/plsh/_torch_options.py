@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Optional, TypedDict, Union
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plsh._attention import standard_sigmas
-from plsh._decay import Decay, DecayLike, parse_decay
+from plsh._decay import Decay, DecayLike, as_decay, parse_decay
 from plsh._plan import DTYPES, Array
 
 Numbers = Union[float, Sequence[float], Tensor]
@@ -31,7 +31,7 @@ class TorchOptions(TypedDict, total=False):
 
     sigma: Union[Numbers, Literal["alibi"], None]
     slopes: Optional[Numbers]
-    decay: Optional[DecayLike]
+    decay: Union[DecayLike, Sequence[DecayLike], None]
     parameters: Optional[Tensor]
     causal: bool
     scale: Optional[float]
@@ -43,9 +43,12 @@ class TorchOptions(TypedDict, total=False):
     design: Optional[str]
     samples: Optional[int]
     seed: Optional[int]
+    labels: Optional[Tensor]
     spans: Optional[Tensor]
     query_offsets: Optional[Offsets]
     key_offsets: Optional[Offsets]
+    dropout: float
+    dropout_seed: Union[int, Tensor, None]
     threads: Optional[int]
     positions: Optional[Tensor]
     query_positions: Optional[Tensor]
@@ -54,17 +57,29 @@ class TorchOptions(TypedDict, total=False):
 def head_decays(word: str, heads: int, numbers: tuple[float, ...], constant: bool,
                 ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
     """The decays of the heads. If the word is "sigma" or "slopes", the numbers are ALiBi's sigmas;
-    else it is the kind. Numbers that are `constant` are the limit, a, b and the table of one
-    decay; others are the a and b of each head."""
+    else it is the kind, or the kinds of all heads. Numbers that are `constant` are the limit, a, b
+    and the table of one decay, for several kinds each after the number of its entries; others are
+    the a and b of each head."""
     if word in ("sigma", "slopes"):
         if word == "slopes" and not all(0 < x < math.inf for x in numbers):
             slopes = [1.0 / x if x else math.inf for x in numbers]
             raise ValueError(f"slopes={slopes}: are positive (method='none' has no bias)")
         return numbers or standard_sigmas(heads)
+    if "," in word:
+        return tuple(_listed_decays(word, numbers))
     if constant:
         limit, a, b, *table = numbers
         return (Decay(word, a, b, limit, tuple(table)),)
     return tuple(Decay(word, a, b) for a, b in zip(numbers[::2], numbers[1::2]))
+
+
+def _listed_decays(word: str, numbers: tuple[float, ...]) -> Iterator[Decay]:
+    at = 0
+    for kind in word.split(",")[:-1]:
+        entries = int(numbers[at])
+        limit, a, b, *table = numbers[at + 1:at + 4 + entries]
+        at += 4 + entries
+        yield Decay(kind, a, b, limit, tuple(table))
 
 
 def describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Array:
@@ -123,7 +138,8 @@ class Decays(NamedTuple):
 
 
 def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
-               decay: Optional[DecayLike], parameters: Optional[Tensor]) -> Decays:
+              decay: Union[DecayLike, Sequence[DecayLike], None],
+              parameters: Optional[Tensor]) -> Decays:
     if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
         raise ValueError("sigma, slopes, decay: give at most one of the three")
     if parameters is not None:
@@ -137,8 +153,7 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
     if isinstance(decay, Decay):
         return Decays(None, decay.kind, [decay.limit, decay.a, decay.b, *decay.entries])
     if decay is not None and not isinstance(decay, str):
-        raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
-                        "for all heads")
+        return _decays_listed(heads, decay)
     if decay is not None and decay != "alibi":
         kind, a, b = parse_decay(decay)
         return Decays(None, kind, [0.0, a, b])
@@ -157,6 +172,24 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
     if slopes is not None and not all(x > 0 for x in listed):
         raise ValueError(f"slopes={listed}: are positive (method='none' has no bias)")
     return Decays(None, name, listed if slopes is None else [1.0 / x for x in listed])
+
+
+def is_one_decay(decay: Any) -> bool:
+    return decay is None or isinstance(decay, (str, Decay))
+
+
+def _decays_listed(heads: int, decay: Any) -> Decays:
+    """Those of a list, one per head; the word is their kinds, each with a comma after it."""
+    if not isinstance(decay, (list, tuple)) or not all(isinstance(x, (str, Decay)) for x in decay):
+        raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
+                        "for all heads, or a list of one per head")
+    _check_count("decay", len(decay), heads)
+    numbers: list[float] = []
+    kinds = ""
+    for x in map(as_decay, decay if len(decay) == heads else [*decay] * heads):
+        numbers += [len(x.entries), x.limit, x.a, x.b, *x.entries]
+        kinds += f"{x.kind},"
+    return Decays(None, kinds, numbers)
 
 
 def _check_count(name: str, count: int, heads: int) -> None:
@@ -202,6 +235,47 @@ def as_offsets(name: str, values: Optional[Offsets]) -> Optional[Tensor]:
         raise TypeError(f"{name}: {made.dtype} of shape {tuple(made.shape)}, must be the integers "
                         "where each packed sequence begins, and where the last one ends")
     return made.to(torch.int64)
+
+
+def as_labels(labels: Any, heads: int) -> Optional[Tensor]:
+    """Partitions of one's own, checked."""
+    if labels is None:
+        return None
+    if not isinstance(labels, Tensor) or labels.dtype != torch.int32 or labels.dim() != 3:
+        shown = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else \
+            type(labels).__name__
+        raise TypeError(f"labels: {shown}, must be an int32 tensor [heads or 1, samples, n]")
+    if labels.shape[0] not in (1, heads):
+        raise ValueError(f"labels: of {labels.shape[0]} heads, must be of 1 or of all {heads}")
+    return labels.detach()
+
+
+def as_dropout_seed(dropout: Any, seed: Any) -> Optional[Tensor]:
+    """The seed of dropout as a tensor; None where nothing is dropped."""
+    if isinstance(dropout, _SCALAR) and dropout == 0 and seed is None:
+        return None
+    if not isinstance(dropout, _SCALAR) or not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout}: is a probability, 0 or more and less than 1")
+    if seed is None:
+        return torch.randint(2**63 - 1, (1,))
+    if isinstance(seed, Tensor):
+        if seed.numel() != 1 or seed.is_floating_point():
+            raise TypeError("dropout_seed: must be one integer")
+        return seed.detach().reshape(1).to(torch.int64)
+    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        raise ValueError(f"dropout_seed={seed}: must be an integer, 0 or more, of 63 bits")
+    return torch.tensor([int(seed)])
+
+
+def unexpanded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Tensors whose entries are all there. Heads of k and v that are one head stay one, unless a
+    gradient of each is needed."""
+    shared = k.stride(1) == v.stride(1) == 0 and k.shape[1] == v.shape[1] > 1
+    if shared and not (torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)):
+        k, v = k[:, :1], v[:, :1]
+    q, k, v = (x.contiguous() if any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride())) else x
+               for x in (q, k, v))
+    return q, k, v
 
 
 def check_numbers(samples: int, eps: float, window: Sequence[int], block: Sequence[int]) -> None:

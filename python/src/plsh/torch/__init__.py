@@ -16,7 +16,12 @@ from plsh._torch_cache import Cache
 from plsh.torch import nn
 from plsh.torch._attention import attention, merge, padding_spans, segment_spans
 from plsh.torch._positions import forgetting_attention
+from plsh.torch._drop_in import (
+    flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func, scaled_dot_product_attention,
+)
 from plsh.torch.nn import AlibiAttention as ALiBiAttention
 
 __all__ = ["ALiBiAttention", "Cache", "Traffic", "attention", "context_parallel",
-           "forgetting_attention", "merge", "nn", "padding_spans", "segment_spans"]
+           "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "forgetting_attention", "merge", "nn", "padding_spans",
+           "scaled_dot_product_attention", "segment_spans"]

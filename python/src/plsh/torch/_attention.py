@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union, cast, overload
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -20,9 +21,10 @@ from plsh._plan import Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
 from plsh.torch._positions import PointOptions, attend_points
 from plsh._torch_options import (
-    TORCH_DTYPES, Form, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
-    as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
-    decays_of, describe, edges_of, floats_as, head_decays, new_outputs, signed_seed,
+    TORCH_DTYPES, Form, Integers, Numbers, Offsets, TorchOptions, as_dropout_seed, as_integer,
+    as_integers, as_labels, as_number, as_offsets, autocast, check_inputs, check_numbers,
+    check_spans, check_threads, checked_scale, decays_of, describe, edges_of, floats_as, head_decays,
+    is_one_decay, new_outputs, signed_seed, unexpanded,
 )
 
 if TYPE_CHECKING:
@@ -33,20 +35,23 @@ __all__ = ["attention", "merge", "padding_spans", "segment_spans"]
 # What both operators take beside their arrays: the numbers of the decays, as a tensor
 # (`parameters`: ALiBi's sigmas, or the a and b of another decay, of each head) or not (`constants`:
 # sigmas, or limit, a, b and table of one decay; none for the standard series); `spans`: int64
-# [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans; int64 offsets. Every option is
-# an argument, so that torch.compile can follow it when it changes from call to call; `decay` is the
+# [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans; int64 offsets; int32 labels
+# [heads or 1, samples, n]; the seed of dropout, of one element. Every option is an argument, so that torch.compile can follow it when it changes from call to call; `decay` is the
 # word of head_decays.
 _COMMON = ("Tensor? parameters, Tensor? spans, Tensor? query_offsets, Tensor? key_offsets, "
-           "float[] constants, float scale, float eps, SymInt seed, SymInt samples, "
+           "Tensor? labels, Tensor? dropout_seed, float[] constants, float scale, float dropout, "
+           "float eps, SymInt seed, SymInt samples, "
            "SymInt[] window, SymInt[] block, SymInt threads, str[] method, str decay, "
            "bool causal, str scheme, str design")
-_TENSORS, _SCALE = 4, 5  # how many of these are tensors; which one the scale is
+_TENSORS, _SEED, _SCALE, _DROPOUT = 6, 5, 7, 8  # how many of these are tensors; which ones are what
 
 _library: Any = torch.library.Library("plsh", "DEF")  # type: ignore[no-untyped-call]
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_COMMON}) -> (Tensor o, Tensor lse)")
 _library.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, "
                 f"Tensor lse, bool need_parameters, {_COMMON}) "
                 "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_parameters)")
+_library.define(f"certify(Tensor q, Tensor k, Tensor v, {_COMMON}) "
+                "-> (Tensor o, Tensor lse, Tensor certificate)")
 _library.define("padding_spans(Tensor mask, Tensor? length) -> Tensor")
 
 
@@ -73,9 +78,9 @@ class _Common(NamedTuple):
     design: str
 
 
-@lru_cache(maxsize=256)
-def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
-    """The call for arrays of these forms, made once."""
+def _make_call(q: Form, k: Form, v: Form, o: Form, common: _Common,
+               labels: Optional[npt.NDArray[np.int32]] = None) -> Call:
+    """The call for arrays of these forms."""
     qa, ka, va, oa = (describe(name, *x) for name, x in zip("qkvo", (q, k, v, o)))
     if not q[2] == k[2] == v[2]:
         raise TypeError(f"q, k, v: {q[2]}, {k[2]}, {v[2]}; must be equal")
@@ -91,7 +96,10 @@ def _find_call(q: Form, k: Form, v: Form, o: Form, common: _Common) -> Call:
     return Call(qa, ka, va, oa, settings, Options(
         common.method, head_decays(common.decay, qa.heads, common.numbers, common.constant),
         common.eps, common.window, common.block, common.scheme, common.design, common.samples,
-        common.seed % 2**64))
+        common.seed % 2**64), labels)
+
+
+_find_call = lru_cache(maxsize=256)(_make_call)  # made once
 
 
 def _form(x: Tensor) -> Form:
@@ -100,8 +108,9 @@ def _form(x: Tensor) -> Form:
 
 def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Tensor],
              spans: Optional[Tensor], query_offsets: Optional[Tensor],
-             key_offsets: Optional[Tensor], constants: Sequence[float], scale: float, eps: float,
-             seed: int, samples: int, window: Sequence[int], block: Sequence[int], threads: int,
+             key_offsets: Optional[Tensor], labels: Optional[Tensor],
+             dropout_seed: Optional[Tensor], constants: Sequence[float], scale: float,
+             dropout: float, eps: float, seed: int, samples: int, window: Sequence[int], block: Sequence[int], threads: int,
              method: Sequence[str], decay: str, causal: bool, scheme: str, design: str) -> Call:
     """The call for the arguments of the operators."""
     edges, keys = ((), 0) if spans is None else edges_of(spans)
@@ -112,14 +121,38 @@ def _call_of(q: Tensor, k: Tensor, v: Tensor, o: Tensor, parameters: Optional[Te
                      samples, tuple(window), tuple(block),
                      torch.get_num_threads() if threads < 0 else threads, tuple(method), decay,
                      causal, scheme, design)
-    return _find_call(_form(q), _form(k), _form(v), _form(o), common)
+    forms = _form(q), _form(k), _form(v), _form(o)
+    if labels is None:
+        return _find_call(*forms, common)
+    return _make_call(*forms, common, np.ascontiguousarray(labels.numpy()))
+
+
+def _dropout_of(common: Sequence[Any]) -> tuple[float, int]:
+    """Probability and seed."""
+    seed = common[_SEED]
+    return (0.0, 0) if seed is None else (common[_DROPOUT], int(seed))
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor]:
     o, lse = new_outputs(q, k, v)
     _call_of(q, k, v, o, *common).forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
-                                          lse.data_ptr(), 0, q.element_size())
+                                          lse.data_ptr(), 0, q.element_size(),
+                                          _dropout_of(common))
     return o, lse
+
+
+def _certify(q: Tensor, k: Tensor, v: Tensor, *common: Any) -> tuple[Tensor, Tensor, Tensor]:
+    o, lse = new_outputs(q, k, v)
+    bound = torch.empty_like(lse)
+    _call_of(q, k, v, o, *common).forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
+                                          lse.data_ptr(), bound.data_ptr(), q.element_size())
+    return o, lse, bound
+
+
+def _certify_fake(q: Tensor, k: Tensor, v: Tensor,
+                  *common: Any) -> tuple[Tensor, Tensor, Tensor]:
+    o, lse = new_outputs(q, k, v)
+    return o, lse, torch.empty_like(lse)
 
 
 def _gradients_like(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,7 +173,7 @@ def _differentiate(gradients: Sequence[Tensor], d_o: Tensor, q: Tensor, k: Tenso
     d_decay = np.zeros((call.heads, 2)) if need_parameters else None
     call.backward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(),
                   d_o.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), d_decay,
-                  q.element_size())
+                  q.element_size(), _dropout_of(common))
     parameters = common[0]
     return torch.from_numpy(np.empty(0) if d_decay is None else
                             d_decay[:, 0].copy() if parameters.dim() == 1 else d_decay)
@@ -236,9 +269,8 @@ def _autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         _refuse_tangents(inputs)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
         if torch._C._are_functorch_transforms_active():
-            raise NotImplementedError("plsh.torch.attention: has no derivatives by torch.func (grad, vjp, "
-                                      "jacrev, hessian); those of backward(), torch.autograd.grad and "
-                                      "torch.autograd.functional it has")
+            raise NotImplementedError("torch.ops.plsh.attention: has no derivatives by torch.func; "
+                                      "plsh.torch.attention has")
         return _Recorded.apply(keys, *inputs)  # type: ignore[no-any-return, no-untyped-call]
     return _below_autograd(keys, *inputs)
 
@@ -260,7 +292,9 @@ def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_pa
 
     dQ is scale d_lse_i sum_j P_ij k_j: attention to the keys themselves. The rest is a backward
     pass on values 1 with d_o = d_lse, told that o is 0 (the truth is 1, and would cancel it).
+    The log-sum-exp is that of all keys: dropout has no part in it.
     """
+    common = (*common[:_SEED], None, *common[_SEED + 1:])
     scale = common[_SCALE] or q.shape[3] ** -0.5
     weight = d_lse.unsqueeze(3).to(torch.float32)
     mean = torch.ops.plsh.attention(q, k, k, *common)[0]
@@ -313,9 +347,11 @@ def _padding_spans_fake(mask: Tensor, length: Optional[Tensor]) -> Tensor:
 
 _library.impl("attention", _forward, "CPU")
 _library.impl("attention_backward", _backward, "CPU")
+_library.impl("certify", _certify, "CPU")
 _library.impl("padding_spans", _padding_spans, "CPU")
 torch.library.register_fake("plsh::attention", new_outputs, lib=_library)
 torch.library.register_fake("plsh::attention_backward", _backward_fake, lib=_library)
+torch.library.register_fake("plsh::certify", _certify_fake, lib=_library)
 torch.library.register_fake("plsh::padding_spans", _padding_spans_fake, lib=_library)
 _library.impl("attention", _autograd, "Autograd", with_keyset=True)
 _library.impl("attention_backward", _backward_autograd, "Autograd", with_keyset=True)
@@ -381,23 +417,35 @@ def _usual(x: Any) -> bool:
 
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = ...,
-              cache: Optional[Cache] = ..., **options: Unpack[TorchOptions]) -> Tensor: ...
+              certificate: Literal[False] = ..., cache: Optional[Cache] = ...,
+              **options: Unpack[TorchOptions]) -> Tensor: ...
 @overload
 def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
-              cache: Optional[Cache] = ...,
+              certificate: Literal[False] = ..., cache: Optional[Cache] = ...,
               **options: Unpack[TorchOptions]) -> tuple[Tensor, Tensor]: ...
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = ...,
+              certificate: Literal[True], cache: Optional[Cache] = ...,
+              **options: Unpack[TorchOptions]) -> tuple[Tensor, Tensor]: ...
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True],
+              certificate: Literal[True], cache: Optional[Cache] = ...,
+              **options: Unpack[TorchOptions]) -> tuple[Tensor, Tensor, Tensor]: ...
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, sigma: Union[Numbers, Literal["alibi"], None] = None,
-    slopes: Optional[Numbers] = None, decay: Optional[DecayLike] = None,
+    slopes: Optional[Numbers] = None,
+    decay: Union[DecayLike, Sequence[DecayLike], None] = None,
     parameters: Optional[Tensor] = None, causal: bool = True, scale: Optional[float] = None,
     method: Union[str, Sequence[str], None] = None, eps: Optional[float] = None,
     window: Union[Integers, Numbers, None] = None, block: Optional[Integers] = None,
     scheme: Optional[str] = None, design: Optional[str] = None, samples: Optional[int] = None,
-    seed: Optional[int] = None, spans: Optional[Tensor] = None,
+    seed: Optional[int] = None, labels: Optional[Tensor] = None, spans: Optional[Tensor] = None,
     query_offsets: Optional[Offsets] = None, key_offsets: Optional[Offsets] = None,
+    dropout: float = 0.0, dropout_seed: Union[int, Tensor, None] = None,
     threads: Optional[int] = None, positions: Optional[Tensor] = None,
-    query_positions: Optional[Tensor] = None, return_lse: bool = False, cache: Optional[Cache] = None,
-) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    query_positions: Optional[Tensor] = None, return_lse: bool = False, certificate: bool = False,
+    cache: Optional[Cache] = None,
+) -> Union[Tensor, tuple[Tensor, ...]]:
     """softmax(scale q k^T + log k(|i - j|)) v, with gradients.
 
     `positions` of the keys, a float tensor [n], [n, D], [heads, n, D] or [batch, heads, n, D] with D =
@@ -415,7 +463,10 @@ def attention(
 
     Learnable: `sigma` or `slopes` as a tensor, one per head; for another decay its name and
     `parameters`, [heads, 2]. `spans` leaves padding out, or packs sequences: see
-    :func:`padding_spans` and :func:`segment_spans`.
+    :func:`padding_spans` and :func:`segment_spans`. `labels`, int32 [heads or 1, samples, n], are
+    partitions of your own. A `certificate`, [batch, heads, n], bounds the error of each row, and
+    has no gradient. `dropout` is the probability that a weight becomes 0, in training; its seed is
+    drawn from torch's generator unless given (`dropout_seed`), so that torch.manual_seed repeats it.
 
     Few queries after many keys: "exact" reads all of k in each call, for the bounds on what it
     leaves out; nothing tells it that k is what it was in the last call (a tensor's version does not
@@ -430,12 +481,13 @@ def attention(
     torch.Size([4])
     """
     given: dict[str, Any] = {"eps": eps, "window": window, "block": block, "scheme": scheme,
-                             "design": design, "samples": samples, "seed": seed}
+                             "design": design, "samples": samples, "seed": seed, "labels": labels}
     if cache is not None:
         given = {**given, "sigma": sigma, "slopes": slopes, "decay": decay, "scale": scale,
                  "parameters": parameters, "method": method, "spans": spans, "threads": threads,
                  "query_offsets": query_offsets, "key_offsets": key_offsets,
-                 "positions": positions, "query_positions": query_positions}
+                 "positions": positions, "query_positions": query_positions,
+                 "dropout": dropout or None, "certificate": certificate or None}
         _refuse_beside_cache([name for name, x in given.items() if x is not None], causal, return_lse)
         return cache.step(q, k, v)
     words = method_words("exact" if method is None else method)
@@ -447,17 +499,21 @@ def attention(
     if squeeze:
         q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
     q, k, v = autocast(q, k, v)
+    if 0 in k.stride() or 0 in v.stride() or 0 in q.stride():
+        q, k, v = unexpanded(q, k, v)
     if not (q.is_cpu or q.is_meta):
         for name, x in (("spans", spans), ("query_offsets", query_offsets), ("eps", eps),
                         ("key_offsets", key_offsets), ("parameters", parameters),
-                        ("threads", threads), ("positions", positions)):
+                        ("threads", threads), ("labels", labels), ("dropout", dropout or None),
+                        ("certificate", certificate or None), ("positions", positions),
+                        ("decays, one per head", None if is_one_decay(decay) else decay)):
             if x is not None:
                 raise NotImplementedError(f"{name}: is not served on {q.device}, where q is; move it "
                                           "with q.cpu(), or leave it out")
         import plsh.flex
         found = plsh.flex.attention(
-            q, k, v, sigma=sigma, slopes=slopes, decay=decay, causal=causal, scale=scale,
-            method=words, window=window, block=block, scheme=scheme, design=design,
+            q, k, v, sigma=sigma, slopes=slopes, decay=cast(Optional[DecayLike], decay),
+            causal=causal, scale=scale, method=words, window=window, block=block, scheme=scheme, design=design,
             samples=samples, seed=seed, return_lse=return_lse)
         both = found if return_lse else (found, found)
         o, lse = (x.squeeze(0) for x in both) if squeeze else both
@@ -465,8 +521,10 @@ def attention(
     check_spans(spans)
     decays = decays_of(q.shape[1], sigma, slopes, decay, parameters)
     if positions is not None:
-        if block is not None:
-            raise ValueError("block: goes with method fixed, which has no positions")
+        for name, x in (("block", block), ("labels", labels), ("dropout", dropout or None),
+                        ("certificate", certificate or None)):
+            if x is not None:
+                raise ValueError(f"{name}: not served with positions")
         o, lse = attend_points(q, k, v, positions, query_positions, decays, PointOptions(
             words, causal, scale, eps, window, scheme, design, samples, seed, spans, query_offsets,
             key_offsets, threads))
@@ -476,23 +534,46 @@ def attention(
         return (o, lse) if return_lse else o
     if query_positions is not None:
         raise ValueError("query_positions: needs positions, of the keys")
-    run = _directly if nothing_watches(q, k, v) else _operator
-    o, lse = run(q, k, v, decays.parameters, spans, as_offsets("query_offsets", query_offsets),
-                 as_offsets("key_offsets", key_offsets), decays.constants,
-                 0.0 if scale is None else checked_scale(scale),
-                 0.0 if eps is None else as_number("eps", eps),
-                 1 if seed is None else signed_seed(seed),
-                 20 if samples is None else as_integer("samples", samples),
-                 as_integers("window", window), as_integers("block", block),
-                 -1 if threads is None else check_threads(threads),
-                 words, decays.word, as_truth("causal", causal),
-                 "integer" if scheme is None else scheme,
-                 "stratified" if design is None else design)
+    inputs = (q, k, v, decays.parameters, spans, as_offsets("query_offsets", query_offsets),
+              as_offsets("key_offsets", key_offsets), as_labels(labels, q.shape[1]),
+              as_dropout_seed(dropout, dropout_seed), decays.constants,
+              0.0 if scale is None else checked_scale(scale), dropout,
+              0.0 if eps is None else as_number("eps", eps),
+              1 if seed is None else signed_seed(seed),
+              20 if samples is None else as_integer("samples", samples),
+              as_integers("window", window), as_integers("block", block),
+              -1 if threads is None else check_threads(threads),
+              words, decays.word, as_truth("causal", causal),
+              "integer" if scheme is None else scheme,
+              "stratified" if design is None else design)
+    results = _run(inputs, as_truth("certificate", certificate))
     if q.dtype != torch.float32:
-        o = o.to(q.dtype)
+        results = (results[0].to(q.dtype), *results[1:])
     if squeeze:
-        o, lse = o.squeeze(0), lse.squeeze(0)
-    return (o, lse) if return_lse else o
+        results = tuple([x.squeeze(0) for x in results])
+    if not return_lse:
+        results = (results[0], *results[2:])
+    return results if len(results) > 1 else results[0]
+
+
+def _run(inputs: tuple[Any, ...], certificate: bool) -> tuple[Tensor, ...]:
+    """o, its log-sum-exp and, if asked for, the certificate."""
+    if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
+        if certificate:
+            raise NotImplementedError("certificate=True: not under a transform of torch.func")
+        from plsh.torch import _functional
+        return _functional.attend(inputs)
+    if certificate:
+        if inputs[3 + _SEED] is not None:
+            raise ValueError("certificate=True: not together with dropout")
+        with torch.no_grad():
+            certified: tuple[Tensor, ...] = torch.ops.plsh.certify(*inputs)
+        if not (torch.is_grad_enabled() and any(
+                isinstance(x, Tensor) and x.requires_grad for x in inputs)):
+            return certified
+    run = _directly if nothing_watches(*inputs[:3]) else _operator
+    o, lse = run(*inputs)
+    return (o, lse, certified[2]) if certificate else (o, lse)
 
 
 def _refuse_beside_cache(given: Sequence[str], causal: bool, return_lse: bool) -> None:
