@@ -11,14 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+enum { LIKELY_MOST = 100 };
 
 typedef struct generate_options {
-    const char *prompt;
+    const char *prompt, *prompt_file, *system, *session;
     int64_t tokens;
-    double temperature, top_p;
-    int64_t top_k;
+    double temperature, top_p, min_p, penalty;
+    int64_t top_k, logprobs;
     cli_words stop;
-    bool special, ignore_end, no_bos;
+    bool chat, special, ignore_end, no_bos;
     const char *log;
 } generate_options;
 
@@ -33,6 +36,27 @@ static const cli_option generate_table[] = {
      CLI_MEMBER(generate_options, prompt),
      .value = "TEXT",
      .help = "the text to continue; without it stdin"},
+    {.name = "prompt-file",
+     .kind = CLI_FILE,
+     CLI_MEMBER(generate_options, prompt_file),
+     .value = "FILE",
+     .help = "the same from a file, byte for byte"},
+    {.name = "chat",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(generate_options, chat),
+     .help = "the prompt is what a user says under the model's chat template (ChatML, Llama 2 and "
+             "3, Mistral, Zephyr). On a terminal, without a prompt: a conversation"},
+    {.name = "system",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(generate_options, system),
+     .value = "TEXT",
+     .help = "with --chat: the system message"},
+    {.name = "session",
+     .kind = CLI_FILE,
+     CLI_MEMBER(generate_options, session),
+     .value = "FILE",
+     .help = "continue the text in this file, if it is there, and keep the longer text in it: the "
+             "prompt goes behind it. The same model and attention are needed"},
     {.name = "tokens",
      .kind = CLI_INTEGER,
      CLI_MEMBER(generate_options, tokens),
@@ -62,6 +86,27 @@ static const cli_option generate_table[] = {
      .help = "only the most likely tokens that have a probability of P together",
      .fallback = "1",
      .range = {.least = 0, .most = 1, .above = true}},
+    {.name = "min-p",
+     .kind = CLI_REAL,
+     CLI_MEMBER(generate_options, min_p),
+     .value = "P",
+     .help = "only tokens that are at least P times as likely as the most likely one",
+     .fallback = "0",
+     .range = {.least = 0, .most = 1}},
+    {.name = "repetition-penalty",
+     .kind = CLI_REAL,
+     CLI_MEMBER(generate_options, penalty),
+     .value = "R",
+     .help = "tokens of the text so far: positive logits are divided by R, negative multiplied",
+     .fallback = "1",
+     .range = {.least = 0, .most = 1e9, .above = true, .below = true}},
+    {.name = "logprobs",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(generate_options, logprobs),
+     .value = "N",
+     .help = "with --json: the log-probability of every token, and of the N most likely ones",
+     .fallback = "0",
+     .range = {.least = 0, .most = LIKELY_MOST}},
     {.name = "stop",
      .kind = CLI_WORDS,
      CLI_MEMBER(generate_options, stop),
@@ -100,17 +145,28 @@ typedef struct pace {
     size_t count;
 } pace;
 
+typedef struct likely {
+    double own; /* log-probability of the token that was chosen */
+    int64_t count;
+    int32_t ids[LIKELY_MOST];
+    double logprobs[LIKELY_MOST];
+} likely;
+
 typedef struct work {
     cli_model model;
     plsh_session *session;
     plsh_token_stream *stream;
     plsh_model_ends ends;
+    plsh_chat *chat;
     plsh_token_ids prompt, made;
-    plsh_token_text text; /* of what was made */
-    size_t printed;       /* bytes of it */
-    float *logits;
+    plsh_token_ids seen;    /* both, for --repetition-penalty */
+    likely *likely;         /* --logprobs: of every token that was made */
+    plsh_token_text text;   /* of what was made */
+    size_t printed;         /* bytes of it */
+    float *logits, *copy;   /* [vocabulary] */
     double prefill, decode; /* seconds */
     int64_t prefilled;      /* tokens of the prompt that went through: fewer after Ctrl-C */
+    int64_t kept;           /* tokens that the session held before */
     pace pace;
 } work;
 
@@ -129,24 +185,59 @@ static void drop_second_begin(plsh_token_ids *prompt, size_t first) {
     memmove(prompt->ids, prompt->ids + first, prompt->count * sizeof *prompt->ids);
 }
 
-static int read_prompt(const settings *given, work *w) {
-    const char *prompt = given->generate.prompt;
-    char *bytes = NULL;
-    size_t length = prompt != NULL ? strlen(prompt) : 0;
+static int keep_id(plsh_token_ids *list, int32_t id) {
+    if (list->count == list->capacity) {
+        size_t capacity = 2 * list->capacity + 64;
+        int32_t *grown = realloc(list->ids, capacity * sizeof *grown);
+        if (grown == NULL) return cli_fail("out of memory");
+        list->ids = grown;
+        list->capacity = capacity;
+    }
+    list->ids[list->count++] = id;
+    return CLI_DONE;
+}
+
+/* The ids of a text as it stands, after the tokens that begin one. */
+static int encode_prompt(const settings *given, work *w, plsh_string text) {
     plsh_error error;
-    int code = cli_model_tokenizer(&given->lm, &w->model);
-    if (code == CLI_DONE && prompt == NULL) code = cli_text_read("-", &bytes, &length);
-    if (code != CLI_DONE) return code;
-    const bool begins = !given->generate.special && !given->generate.no_bos;
+    /* what a session holds has a beginning already */
+    const bool begins = !given->generate.special && !given->generate.no_bos && w->kept == 0;
     if (begins && plsh_tokenizer_begin(w->model.tokenizer, &w->prompt, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
+        return cli_fail_error(&error);
     const size_t first = w->prompt.count;
-    if (code == CLI_DONE &&
-        plsh_tokenizer_encode(w->model.tokenizer, prompt != NULL ? prompt : bytes, length,
-                              given->generate.special, &w->prompt, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
+    if (plsh_tokenizer_encode(w->model.tokenizer, text.bytes, text.length, given->generate.special,
+                              &w->prompt, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    if (first > 0) drop_second_begin(&w->prompt, first);
+    return CLI_DONE;
+}
+
+/* The ids of what a user says, under the model's template. */
+static int encode_chat(const settings *given, work *w, plsh_string text) {
+    const char *system = given->generate.system;
+    plsh_chat_message messages[2] = {{"system", {system, system != NULL ? strlen(system) : 0}},
+                                     {"user", text}};
+    const int skip = system == NULL;
+    plsh_error error;
+    if (plsh_chat_ids(w->chat, messages + skip, 2 - skip, true, &w->prompt, &error) !=
+        PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static int read_prompt(const settings *given, work *w) {
+    const generate_options *options = &given->generate;
+    char *bytes = NULL;
+    plsh_string text = {options->prompt, options->prompt != NULL ? strlen(options->prompt) : 0};
+    int code = CLI_DONE;
+    if (options->prompt == NULL) {
+        const char *path = options->prompt_file != NULL ? options->prompt_file : "-";
+        code = cli_text_read(path, &bytes, &text.length);
+        text.bytes = bytes;
+    }
+    if (code == CLI_DONE)
+        code = options->chat ? encode_chat(given, w, text) : encode_prompt(given, w, text);
     free(bytes);
-    if (code == CLI_DONE && first > 0) drop_second_begin(&w->prompt, first);
     if (code == CLI_DONE && w->prompt.count == 0) code = cli_fail("the prompt is empty");
     return code;
 }
@@ -154,36 +245,82 @@ static int read_prompt(const settings *given, work *w) {
 static int check_usage(const generate_options *options) {
     const char *draws = cli_option_given("top-k")   ? "top-k"
                         : cli_option_given("top-p") ? "top-p"
+                        : cli_option_given("min-p") ? "min-p"
                                                     : NULL;
+    if (options->prompt != NULL && options->prompt_file != NULL)
+        return cli_usage("give the prompt with --prompt, or with --prompt-file");
+    if (options->system != NULL && !options->chat) return cli_usage("--system needs --chat");
+    if (options->chat && (options->special || options->no_bos))
+        return cli_usage("with --chat the template says which special tokens there are; leave out "
+                         "--special and --no-bos");
+    if (options->chat && options->session != NULL)
+        return cli_usage("--session continues a text, --chat begins one; leave out one of them");
     if (options->temperature == 0 && draws != NULL)
         return cli_usage("--%s needs a --temperature above 0; at 0 the most likely token is taken",
                          draws);
     return CLI_DONE;
 }
 
-static int prepare_generate(const settings *given, work *w) {
+static int open_session(const settings *given, work *w) {
+    plsh_session_options options = cli_model_session(&given->lm, &w->model);
+    const char *path = given->generate.session;
+    plsh_error error;
+    const bool there = path != NULL && access(path, F_OK) == 0;
+    if ((there ? plsh_session_load(&w->session, w->model.model, &options, path, &error)
+               : plsh_session_create(&w->session, w->model.model, &options, &error)) !=
+        PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    w->kept = plsh_session_length(w->session);
+    return CLI_DONE;
+}
+
+static int open_chat(const settings *given, work *w) {
+    plsh_error error;
+    if (!given->generate.chat) return CLI_DONE;
+    if (plsh_chat_open(&w->chat, w->model.model, w->model.tokenizer, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static int open_model(const settings *given, work *w) {
     plsh_error error;
     int code = check_usage(&given->generate);
     if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
     if (code == CLI_DONE && !w->model.facts.causal)
         code = cli_fail("%s: an encoder does not generate text; see plsh embed",
                         given->lm.model.model);
-    if (code == CLI_DONE) code = read_prompt(given, w);
-    if (code == CLI_DONE)
-        code = cli_model_fits(&given->lm, &w->model,
-                              (int64_t)w->prompt.count + given->generate.tokens);
+    if (code == CLI_DONE) code = cli_model_tokenizer(&given->lm, &w->model);
+    if (code == CLI_DONE) code = open_chat(given, w);
     if (code != CLI_DONE) return code;
-    cli_model_warn_context(&w->model, (int64_t)w->prompt.count + given->generate.tokens);
-    plsh_session_options options = cli_model_session(&given->lm, &w->model);
-    w->logits = malloc((size_t)w->model.facts.vocabulary * sizeof *w->logits);
+    w->logits = malloc(2 * (size_t)w->model.facts.vocabulary * sizeof *w->logits);
     if (w->logits == NULL) return cli_fail("out of memory");
+    w->copy = w->logits + w->model.facts.vocabulary;
     if (plsh_model_end_tokens(w->model.model, &w->ends, &error) != PLSH_STATUS_OK ||
-        plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK ||
-        plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK ||
-        plsh_token_stream_follow(w->stream, w->prompt.ids, w->prompt.count, &error) !=
-            PLSH_STATUS_OK)
+        plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
+}
+
+static int prepare_generate(const settings *given, work *w) {
+    plsh_error error;
+    int code = open_session(given, w);
+    if (code == CLI_DONE) code = read_prompt(given, w);
+    const int64_t whole = w->kept + (int64_t)w->prompt.count + given->generate.tokens;
+    if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, whole);
+    for (size_t i = 0; code == CLI_DONE && i < w->prompt.count; i++)
+        code = keep_id(&w->seen, w->prompt.ids[i]);
+    if (code != CLI_DONE) return code;
+    cli_model_warn_context(&w->model, whole);
+    if (plsh_token_stream_follow(w->stream, w->prompt.ids, w->prompt.count, &error) !=
+        PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static bool is_conversation(const settings *given) {
+    const generate_options *options = &given->generate;
+    return options->chat && options->prompt == NULL && options->prompt_file == NULL &&
+           !given->lm.common.json && isatty(STDIN_FILENO);
 }
 
 /* The prompt in chunks, so that there is progress. */
@@ -192,7 +329,7 @@ static int prefill(const settings *given, work *w) {
     double start = plsh_clock_seconds();
     plsh_error error;
     int code = CLI_DONE;
-    cli_model_announce(&w->model);
+    if (!is_conversation(given)) cli_model_announce(&w->model);
     cli_progress_begin((double)count, "tokens of the prompt");
     for (int64_t at = 0; code == CLI_DONE && at < count && !interrupted; at += chunk) {
         int64_t tokens = count - at < chunk ? count - at : chunk;
@@ -204,7 +341,7 @@ static int prefill(const settings *given, work *w) {
     }
     cli_progress_end();
     w->prefill = plsh_clock_seconds() - start;
-    w->prefilled = plsh_session_length(w->session);
+    w->prefilled = plsh_session_length(w->session) - w->kept;
     return code;
 }
 
@@ -239,37 +376,53 @@ static bool print_text(const settings *given, work *w, bool final) {
     return whole;
 }
 
-static int keep_id(work *w, int32_t id) {
-    if (w->made.count == w->made.capacity) {
-        size_t capacity = 2 * w->made.capacity + 64;
-        int32_t *grown = realloc(w->made.ids, capacity * sizeof *grown);
-        if (grown == NULL) return cli_fail("out of memory");
-        w->made.ids = grown;
-        w->made.capacity = capacity;
-    }
-    w->made.ids[w->made.count++] = id;
-    return CLI_DONE;
-}
-
 static bool is_end(const work *w, int32_t id) {
     for (int64_t i = 0; i < w->ends.count; i++)
         if (w->ends.ids[i] == id) return true;
     return id == plsh_tokenizer_roles(w->model.tokenizer).end;
 }
 
+static int penalise(const settings *given, work *w) {
+    const plsh_penalty penalty = {given->generate.penalty, w->seen.ids, (int64_t)w->seen.count};
+    plsh_error error;
+    if (plsh_sampler_penalise(&penalty, w->logits, w->model.facts.vocabulary, &error) !=
+        PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+/* --logprobs: of the tokens that could be next, before one is chosen, which overwrites them. */
+static int look(const settings *given, work *w) {
+    if (given->generate.logprobs == 0) return CLI_DONE;
+    likely *grown = realloc(w->likely, (w->made.count + 1) * sizeof *grown);
+    if (grown == NULL) return cli_fail("out of memory");
+    w->likely = grown;
+    likely *now = &grown[w->made.count];
+    now->count = plsh_model_likely(w->logits, w->model.facts.vocabulary, given->generate.logprobs,
+                                   now->ids, now->logprobs);
+    memcpy(w->copy, w->logits, (size_t)w->model.facts.vocabulary * sizeof *w->copy);
+    return CLI_DONE;
+}
+
 /* One token: chosen, printed, fed. *over: this was the last. */
 static int next_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
     plsh_error error;
     int32_t id;
-    uint64_t index = (uint64_t)w->prompt.count + w->made.count;
-    if (plsh_sampler_choose(sampler, w->logits, w->model.facts.vocabulary, index, &id, &error) !=
-        PLSH_STATUS_OK)
+    const int64_t vocabulary = w->model.facts.vocabulary;
+    const uint64_t index = (uint64_t)w->kept + w->prompt.count + w->made.count;
+    int code = penalise(given, w);
+    if (code == CLI_DONE) code = look(given, w);
+    if (code != CLI_DONE) return code;
+    if (plsh_sampler_choose(sampler, w->logits, vocabulary, index, &id, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     if (!given->generate.ignore_end && is_end(w, id)) {
         *over = true;
         return CLI_DONE;
     }
-    int code = keep_id(w, id);
+    code = keep_id(&w->made, id);
+    if (code == CLI_DONE) code = keep_id(&w->seen, id);
+    if (given->generate.logprobs > 0)
+        w->likely[w->made.count - 1].own = -plsh_model_score(w->copy, vocabulary, id).nll;
     if (code == CLI_DONE &&
         plsh_token_stream_next(w->stream, id, &w->text, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
@@ -332,6 +485,7 @@ static int decode(const settings *given, work *w) {
     plsh_sampler sampler = {.temperature = options->temperature,
                             .top_k = options->top_k,
                             .top_p = options->top_p,
+                            .min_p = options->min_p,
                             .seed = given->lm.common.seed};
     double start = plsh_clock_seconds();
     bool over = false;
@@ -348,6 +502,26 @@ static int decode(const settings *given, work *w) {
 }
 
 static double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+static void print_likely(const work *w, cli_json *json) {
+    cli_json_begin_array(json, "logprobs");
+    for (size_t i = 0; i < w->made.count; i++) {
+        const likely *l = &w->likely[i];
+        cli_json_begin_object(json, NULL);
+        cli_json_integer(json, "id", w->made.ids[i]);
+        cli_json_number(json, "logprob", l->own);
+        cli_json_begin_array(json, "top");
+        for (int64_t j = 0; j < l->count; j++) {
+            cli_json_begin_object(json, NULL);
+            cli_json_integer(json, "id", l->ids[j]);
+            cli_json_number(json, "logprob", l->logprobs[j]);
+            cli_json_end(json);
+        }
+        cli_json_end(json);
+        cli_json_end(json);
+    }
+    cli_json_end(json);
+}
 
 static int print_result(const settings *given, const work *w) {
     const double prompt = rate((double)w->prefilled, w->prefill);
@@ -374,6 +548,7 @@ static int print_result(const settings *given, const work *w) {
     cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
     cli_json_end(json);
+    if (given->generate.logprobs > 0) print_likely(w, json);
     if (given->generate.temperature > 0) cli_json_unsigned(json, "seed", given->lm.common.seed);
     cli_json_integer(json, "prompt_tokens", (int64_t)w->prompt.count);
     cli_json_integer(json, "prefilled_tokens", w->prefilled);
@@ -385,25 +560,139 @@ static int print_result(const settings *given, const work *w) {
     return cli_document_end(json);
 }
 
+/* Keeps the session in its file, with all tokens that were made. */
+static int save_session(const settings *given, work *w) {
+    if (given->generate.session == NULL) return CLI_DONE;
+    const int64_t fed = plsh_session_length(w->session) - w->kept - (int64_t)w->prompt.count;
+    plsh_error error;
+    const plsh_step step = {.ids = w->made.ids + fed, .count = (int64_t)w->made.count - fed};
+    if ((fed >= 0 && step.count > 0 &&
+         plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK) ||
+        plsh_session_save(w->session, given->generate.session, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+static int continue_prompt(const settings *given, work *w) {
+    int code = prepare_generate(given, w);
+    if (code == CLI_DONE) code = open_log(given, &w->pace);
+    if (code == CLI_DONE) code = prefill(given, w);
+    if (code == CLI_DONE && !interrupted) code = decode(given, w);
+    if (code == CLI_DONE) code = save_session(given, w);
+    if (code == CLI_DONE) {
+        if (w->text.bytes != NULL) w->text.bytes[w->text.length] = '\0';
+        code = print_result(given, w);
+    }
+    if (code == CLI_DONE) code = cli_outputs_commit(&w->pace.log, 1);
+    cli_outputs_abandon(&w->pace.log, 1);
+    return code;
+}
+
+/* ---- a conversation ---- */
+
+typedef struct talk {
+    plsh_chat_message *messages; /* their content is owned */
+    int64_t count;
+} talk;
+
+static int add_message(talk *t, const char *role, const char *bytes, size_t length) {
+    plsh_chat_message *grown = realloc(t->messages, (size_t)(t->count + 1) * sizeof *grown);
+    char *copy = malloc(length + 1);
+    if (grown != NULL) t->messages = grown;
+    if (grown == NULL || copy == NULL) {
+        free(copy);
+        return cli_fail("out of memory");
+    }
+    if (length > 0) memcpy(copy, bytes, length);
+    t->messages[t->count++] = (plsh_chat_message){role, {copy, length}};
+    return CLI_DONE;
+}
+
+/* The session holds the conversation so far; what the template writes differently now is dropped.
+ */
+static int rewind_session(const settings *given, work *w, const plsh_token_ids *ids) {
+    int64_t same = 0;
+    const int64_t held = plsh_session_length(w->session);
+    plsh_error error;
+    while (same < held && same + 1 < (int64_t)ids->count && ids->ids[same] == w->seen.ids[same])
+        same++;
+    if (same < held && plsh_session_truncate(w->session, same, &error) != PLSH_STATUS_OK) {
+        plsh_session_destroy(w->session);
+        w->session = NULL;
+        same = 0;
+        const plsh_session_options options = cli_model_session(&given->lm, &w->model);
+        if (plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK)
+            return cli_fail_error(&error);
+    }
+    w->kept = same;
+    return CLI_DONE;
+}
+
+static int answer(const settings *given, work *w, talk *t) {
+    plsh_token_ids ids = {0};
+    plsh_error error;
+    int code = CLI_DONE;
+    if (plsh_chat_ids(w->chat, t->messages, t->count, true, &ids, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    code = rewind_session(given, w, &ids);
+    w->prompt.count = w->made.count = w->seen.count = w->text.length = w->printed = 0;
+    for (size_t i = 0; code == CLI_DONE && i < ids.count; i++) {
+        code = keep_id(&w->seen, ids.ids[i]);
+        if (code == CLI_DONE && (int64_t)i >= w->kept) code = keep_id(&w->prompt, ids.ids[i]);
+    }
+    if (code == CLI_DONE &&
+        plsh_token_stream_follow(w->stream, ids.ids, ids.count, &error) != PLSH_STATUS_OK)
+        code = cli_fail_error(&error);
+    plsh_token_ids_free(&ids);
+    if (code == CLI_DONE) code = prefill(given, w);
+    if (code == CLI_DONE && !interrupted) code = decode(given, w);
+    if (code == CLI_DONE) code = add_message(t, "assistant", w->text.bytes, w->text.length);
+    printf("\n");
+    fflush(stdout);
+    return code;
+}
+
+/* Lines of the user until the end of the input. Ctrl-C ends an answer. */
+static int converse(const settings *given, work *w) {
+    talk t = {0};
+    char *line = NULL;
+    size_t capacity = 0;
+    const char *system = given->generate.system;
+    int code = open_session(given, w);
+    if (code == CLI_DONE && system != NULL)
+        code = add_message(&t, "system", system, strlen(system));
+    if (code == CLI_DONE) cli_model_announce(&w->model);
+    if (code == CLI_DONE) cli_note("a conversation; Ctrl-C ends an answer, Ctrl-D ends this");
+    while (code == CLI_DONE) {
+        fputs("> ", stderr);
+        interrupted = 0;
+        const ssize_t length = getline(&line, &capacity, stdin);
+        if (length < 0) break;
+        if (length <= 1) continue;
+        code = add_message(&t, "user", line, (size_t)length - (line[length - 1] == '\n'));
+        if (code == CLI_DONE) code = answer(given, w, &t);
+    }
+    for (int64_t i = 0; i < t.count; i++) free((char *)t.messages[i].content.bytes);
+    free(t.messages);
+    free(line);
+    return code;
+}
+
 static int run_generate(const void *given) {
     const settings *options = given;
     work w = {0};
-    int code = prepare_generate(options, &w);
-    if (code == CLI_DONE) code = open_log(options, &w.pace);
+    int code = open_model(options, &w);
     struct sigaction action = {.sa_handler = interrupt};
     if (code == CLI_DONE) sigaction(SIGINT, &action, NULL);
-    if (code == CLI_DONE) code = prefill(options, &w);
-    if (code == CLI_DONE && !interrupted) code = decode(options, &w);
-    if (code == CLI_DONE) {
-        if (w.text.bytes != NULL) w.text.bytes[w.text.length] = '\0';
-        code = print_result(options, &w);
-    }
-    if (code == CLI_DONE) code = cli_outputs_commit(&w.pace.log, 1);
-    cli_outputs_abandon(&w.pace.log, 1);
+    if (code == CLI_DONE)
+        code = is_conversation(options) ? converse(options, &w) : continue_prompt(options, &w);
     plsh_token_stream_free(w.stream);
     plsh_session_destroy(w.session);
+    plsh_chat_close(w.chat);
     plsh_token_ids_free(&w.prompt);
     free(w.made.ids);
+    free(w.seen.ids);
+    free(w.likely);
     plsh_token_text_free(&w.text);
     free(w.logits);
     cli_model_close(&w.model);

@@ -151,7 +151,13 @@ typedef struct plsh_step {
 PLSH_API plsh_status plsh_session_step(plsh_session *session, const plsh_step *step,
                                        plsh_error *error);
 
-/* The same for several sessions of one model at once; the weights are read once for all. */
+/* The same for several sessions of one model at once: steps[i] for sessions[i], which are distinct.
+ * The steps may have any lengths: parts of prompts and single tokens go through the layers
+ * together, up to `chunk` tokens of the first session at a time, and the weights are read once for
+ * all of them. The results are those of single steps to float rounding, since the order of sums in
+ * a linear layer depends on the number of rows; with up to 4 tokens in all they have the same bits.
+ * After an error all sessions are unchanged, or refuse further steps. Sessions with a tap, and
+ * those whose layers apply RoPE differently, take passes of their own. */
 PLSH_API plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
                                              int64_t count, plsh_error *error);
 
@@ -252,7 +258,20 @@ typedef struct plsh_sampler {
     int64_t top_k;      /* 0: all */
     double top_p;       /* 0 or 1: all */
     uint64_t seed;
+    double min_p; /* only tokens at least so likely, relative to the most likely one; 0: all */
 } plsh_sampler;
+
+/* Tokens that occur in ids become less likely: a positive logit is divided by `factor`, a negative
+ * one multiplied, once however often the token occurs, as in transformers. 1: no change. Ids out of
+ * range are ignored. */
+typedef struct plsh_penalty {
+    double factor;
+    const int32_t *ids;
+    int64_t count;
+} plsh_penalty;
+
+PLSH_API plsh_status plsh_sampler_penalise(const plsh_penalty *penalty, float *logits,
+                                           int64_t count, plsh_error *error);
 
 /* Chooses the token at position `index` of the text from its logits, which are overwritten. The
  * choice is a function of these arguments alone. */
@@ -266,6 +285,11 @@ typedef struct plsh_score {
     double nll, entropy;
     int64_t rank;
 } plsh_score;
+
+/* The n most likely tokens under the logits, the most likely first, and the natural logarithms of
+ * their probabilities. Returns how many: n, or `count` where that is less. Takes count * n. */
+PLSH_API int64_t plsh_model_likely(const float *logits, int64_t count, int64_t n, int32_t *ids,
+                                   double *logprobs);
 
 PLSH_API plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token);
 

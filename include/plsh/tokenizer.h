@@ -62,6 +62,21 @@ PLSH_API plsh_status plsh_tokenizer_encode(const plsh_tokenizer *tokenizer, cons
                                            size_t length, bool special, plsh_token_ids *out,
                                            plsh_error *error);
 
+/* A part of a text that is made of a template and what others wrote. */
+typedef struct plsh_text_part {
+    const char *bytes; /* UTF-8; a template's has to be valid */
+    size_t length;
+    bool special; /* of the template: special tokens in it become their ids. Otherwise they are
+                   * text like any other, so that what somebody writes cannot end his turn */
+} plsh_text_part;
+
+/* Appends the ids of the parts as of one text: words may begin in one part and end in the next.
+ * Adds no tokens around it. Text that would become a special token all the same (the words of some
+ * vocabularies include them) is refused. */
+PLSH_API plsh_status plsh_tokenizer_encode_parts(const plsh_tokenizer *tokenizer,
+                                                 const plsh_text_part *parts, size_t count,
+                                                 plsh_token_ids *out, plsh_error *error);
+
 /* Appends the ids of two texts as the file's template for pairs joins them, and to `types`, unless
  * it is NULL, the type of each token: <s> first </s></s> second </s>. `most`, where it is not 0, is
  * the largest number of tokens: the end of the second text is left out. A tokenizer of a GGUF, or

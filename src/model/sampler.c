@@ -31,14 +31,18 @@ static int compare(const void *a, const void *b) {
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* How many of the sorted candidates stay: the first top_k, of those the fewest whose probabilities
- * make top_p together. weight: of each, the largest being 1. */
+/* How many of the sorted candidates stay: the first top_k, of those the ones that are min_p as
+ * likely as the first, of those the fewest whose probabilities make top_p together. weight: of
+ * each, the largest being 1. */
 static int64_t keep(const plsh_sampler *s, candidate *sorted, int64_t count, double *weight) {
     if (s->top_k > 0 && s->top_k < count) count = s->top_k;
     double total = 0.0, sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
         weight[i] = exp(((double)sorted[i].logit - (double)sorted[0].logit) / s->temperature);
-        total += weight[i];
+        if (weight[i] < s->min_p)
+            count = i;
+        else
+            total += weight[i];
     }
     if (!(s->top_p > 0.0 && s->top_p < 1.0)) return count;
     for (int64_t i = 0; i < count; i++) {
@@ -64,10 +68,11 @@ static int32_t draw(const plsh_sampler *s, uint64_t index, const candidate *sort
 static plsh_status check(const plsh_sampler *s, const float *logits, int64_t count,
                          plsh_error *error) {
     if (count < 1 || count > INT32_MAX || s->top_k < 0 || !(s->top_p >= 0.0 && s->top_p <= 1.0) ||
-        !(s->temperature >= 0.0 && s->temperature < 1e9)) {
-        return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "sampling from %lld logits: temperature %g, top_k %lld, top_p %g",
-                         (long long)count, s->temperature, (long long)s->top_k, s->top_p);
+        !(s->temperature >= 0.0 && s->temperature < 1e9) || !(s->min_p >= 0.0 && s->min_p <= 1.0)) {
+        return plsh_fail(
+            error, PLSH_STATUS_INVALID,
+            "sampling from %lld logits: temperature %g, top_k %lld, top_p %g, min_p %g",
+            (long long)count, s->temperature, (long long)s->top_k, s->top_p, s->min_p);
     }
     for (int64_t i = 0; i < count; i++) {
         if (isnan(logits[i])) {
@@ -100,6 +105,27 @@ plsh_status plsh_sampler_choose(const plsh_sampler *sampler, float *logits, int6
     plsh_release(sorted);
     plsh_release(weight);
     return status;
+}
+
+plsh_status plsh_sampler_penalise(const plsh_penalty *penalty, float *logits, int64_t count,
+                                  plsh_error *error) {
+    unsigned char *met;
+    const double factor = penalty->factor;
+    if (!(factor > 0.0 && factor < 1e9))
+        return plsh_fail(error, PLSH_STATUS_INVALID, "a repetition penalty of %g; more than 0",
+                         factor);
+    if (factor == 1.0 || count < 1) return PLSH_STATUS_OK;
+    plsh_status status = plsh_allocate((void **)&met, (size_t)count, 1, "tokens met", error);
+    if (status) return status;
+    for (int64_t i = 0; i < penalty->count; i++) {
+        const int32_t id = penalty->ids[i];
+        if (id < 0 || id >= count || met[id]) continue;
+        met[id] = 1;
+        logits[id] =
+            (float)(logits[id] > 0.0f ? (double)logits[id] / factor : (double)logits[id] * factor);
+    }
+    plsh_release(met);
+    return PLSH_STATUS_OK;
 }
 
 /* sum of e^(x - top), and of (x - top) e^(x - top), in chunks whose sums are added in double. */
@@ -141,4 +167,20 @@ plsh_score plsh_model_score(const float *logits, int64_t count, int32_t token) {
     return (plsh_score){.nll = log(sum) - ((double)own - (double)top),
                         .entropy = log(sum) - weighted / sum,
                         .rank = rank};
+}
+
+int64_t plsh_model_likely(const float *logits, int64_t count, int64_t n, int32_t *ids,
+                          double *logprobs) {
+    if (n > count) n = count;
+    if (n < 1) return 0;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (kept == n && !(logits[i] > logits[ids[n - 1]])) continue;
+        int64_t at = kept < n ? kept++ : n - 1;
+        for (; at > 0 && logits[i] > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
+        ids[at] = (int32_t)i;
+    }
+    const double top = (double)logits[ids[0]], first = -plsh_model_score(logits, count, ids[0]).nll;
+    for (int64_t i = 0; i < n; i++) logprobs[i] = first + ((double)logits[ids[i]] - top);
+    return n;
 }

@@ -63,25 +63,33 @@ static plsh_cache_config cache_config(const plsh_session *session, int64_t layer
                                .isa = session->model->isa};
 }
 
-/* What a chunk of rows works in. */
+/* What a pass over session->rows rows works in. */
 static void lay_out(plsh_session *session, plsh_arena *arena) {
     const plsh_model *model = session->model;
-    session->buffers = plsh_layer_buffers_take(arena, model, NULL, session->chunk, session->chunk);
+    session->buffers = plsh_layer_buffers_take(arena, model, NULL, session->rows, session->rows);
     session->engine.workspace = plsh_arena_take(arena, plsh_linear_workspace(model->threads), 1);
 }
 
-static plsh_status make_buffers(plsh_session *session, plsh_error *error) {
+/* Buffers for `rows` rows, at most a chunk. They grow by doubling: a session that only ever gets
+ * single tokens, or that is not the first of its batches, needs little or nothing. */
+static plsh_status reserve_buffers(plsh_session *session, int64_t rows, plsh_error *error) {
+    if (rows <= session->rows) return PLSH_STATUS_OK;
+    plsh_session grown = *session;
+    for (grown.rows = 1; grown.rows < rows;) grown.rows *= 2;
+    if (grown.rows > session->chunk) grown.rows = session->chunk;
     plsh_arena arena = {0};
-    lay_out(session, &arena);
+    lay_out(&grown, &arena);
     if (arena.overflow) {
         return plsh_fail(error, PLSH_STATUS_OVERFLOW, "a chunk of %lld tokens is too long",
                          (long long)session->chunk);
     }
-    plsh_status status = plsh_allocate((void **)&session->memory, arena.used, 1,
-                                       "the activations of a session", error);
+    plsh_status status =
+        plsh_allocate((void **)&grown.memory, arena.used, 1, "the activations of a session", error);
     if (status) return status;
-    arena = (plsh_arena){.memory = session->memory};
-    lay_out(session, &arena);
+    arena = (plsh_arena){.memory = grown.memory};
+    lay_out(&grown, &arena);
+    plsh_release(session->memory);
+    *session = grown;
     return PLSH_STATUS_OK;
 }
 
@@ -114,7 +122,6 @@ static plsh_status begin(plsh_session **out, const plsh_model *model,
     status = plsh_allocate((void **)&session->cache, (size_t)model->config.layers,
                            sizeof(plsh_cache *), "caches", error);
     if (!status) status = copy_attention(session, options, error);
-    if (!status) status = make_buffers(session, error);
     if (status) {
         plsh_session_destroy(session);
         return status;
@@ -170,6 +177,7 @@ void plsh_session_destroy(plsh_session *session) {
     plsh_release(session->heads);
     plsh_release(session->memory);
     plsh_release(session->attention_memory);
+    plsh_release(session->logits);
     plsh_release(session);
 }
 
@@ -195,33 +203,36 @@ plsh_status plsh_session_fork(const plsh_session *session, plsh_session **fork, 
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-/* Rows of one pass: some tokens of each of some sessions. */
-typedef struct pass {
+/* Rows of a pass: the next `tokens` tokens of step number `step`. */
+typedef struct pass_part {
+    int64_t step, tokens;
+} pass_part;
+
+/* The steps of a call, and the pass that is under way: some tokens of some of the steps. */
+typedef struct batch {
     plsh_session *const *sessions;
     const plsh_step *steps;
-    const int64_t *done; /* tokens of each step that went before; NULL: none */
     int64_t count;
-    int64_t each;        /* tokens per session at most */
-    plsh_cache **caches; /* [count] and */
-    plsh_tokens *tokens; /* [count], for the current layer */
-} pass;
-
-static int64_t pass_tokens(const pass *p, int64_t i) {
-    int64_t left = p->steps[i].count - (p->done ? p->done[i] : 0);
-    return left < p->each ? left : p->each;
-}
+    int64_t *lengths;    /* [count]: of the sessions before the call */
+    int64_t *done;       /* [count]: tokens of each step that went through the layers */
+    pass_part *parts;    /* [count] at most: the pass */
+    int64_t part_count;  /* of the pass, */
+    int64_t rows;        /* and its tokens */
+    plsh_session *first; /* of its sessions: the pass works in its memory */
+    plsh_cache **caches; /* [part_count] and */
+    plsh_tokens *tokens; /* [part_count], for the current layer */
+} batch;
 
 /* The caches of one layer, all sessions at once. */
 static plsh_status attend_caches(void *context, const plsh_model_qkv *qkv, float *o,
                                  plsh_error *error) {
-    pass *p = context;
-    plsh_session *first = p->sessions[0];
-    const plsh_model_config *c = &first->model->config;
+    batch *b = context;
+    const plsh_model_config *c = &b->first->model->config;
     const int64_t width = c->heads * c->head_dim;
     int64_t row = 0;
-    for (int64_t i = 0; i < p->count; i++) {
-        p->caches[i] = p->sessions[i]->cache[qkv->layer];
-        p->tokens[i] = (plsh_tokens){.count = pass_tokens(p, i),
+    for (int64_t i = 0; i < b->part_count; i++) {
+        b->caches[i] = b->sessions[b->parts[i].step]->cache[qkv->layer];
+        b->tokens[i] = (plsh_tokens){.count = b->parts[i].tokens,
                                      .q = qkv->q + row * qkv->q_layout.row_stride,
                                      .k = qkv->k + row * qkv->k_layout.row_stride,
                                      .v = qkv->v + row * qkv->v_layout.row_stride,
@@ -230,102 +241,212 @@ static plsh_status attend_caches(void *context, const plsh_model_qkv *qkv, float
                                      .k_layout = qkv->k_layout,
                                      .v_layout = qkv->v_layout,
                                      .o_layout = {.head_stride = c->head_dim, .row_stride = width},
-                                     .workspace = first->attention_memory,
-                                     .workspace_bytes = first->attention_bytes};
-        row += p->tokens[i].count;
+                                     .workspace = b->first->attention_memory,
+                                     .workspace_bytes = b->first->attention_bytes};
+        row += b->tokens[i].count;
     }
-    return plsh_cache_step_batch(p->caches, p->tokens, p->count, NULL, error);
+    return plsh_cache_step_batch(b->caches, b->tokens, b->part_count, NULL, error);
+}
+
+/* Bytes of workspace that the caches of a session need for a step of `tokens` tokens, whatever the
+ * layer. They do not depend on the length of the caches, so they are computed once for single
+ * tokens and once for the longest step. */
+static plsh_status attention_bytes(plsh_session *session, int64_t tokens, size_t *bytes,
+                                   plsh_error *error) {
+    const int kind = tokens > 1;
+    size_t most = 0;
+    for (int64_t l = 0; tokens > session->need[kind].tokens && l < session->model->config.layers;
+         l++) {
+        plsh_status status = plsh_cache_workspace(&session->cache[l], 1, tokens, bytes, error);
+        if (status) return status;
+        most = *bytes > most ? *bytes : most;
+    }
+    if (tokens > session->need[kind].tokens) {
+        session->need[kind].tokens = tokens;
+        session->need[kind].bytes = most;
+    }
+    *bytes = session->need[kind].bytes;
+    return PLSH_STATUS_OK;
 }
 
 /* One workspace for the caches of every layer, grown to what this pass needs. */
-static plsh_status reserve_attention(pass *p, plsh_error *error) {
-    plsh_session *first = p->sessions[0];
-    size_t most = 0;
-    for (int64_t l = 0; l < first->model->config.layers; l++) {
+static plsh_status reserve_attention(const batch *b, plsh_error *error) {
+    plsh_session *first = b->first;
+    size_t total = 0;
+    for (int64_t i = 0; i < b->part_count; i++) {
         size_t bytes;
-        for (int64_t i = 0; i < p->count; i++) p->caches[i] = p->sessions[i]->cache[l];
-        plsh_status status = plsh_cache_workspace(p->caches, p->count, p->each, &bytes, error);
+        plsh_status status =
+            attention_bytes(b->sessions[b->parts[i].step], b->parts[i].tokens, &bytes, error);
         if (status) return status;
-        most = bytes > most ? bytes : most;
+        if (!plsh_add(total, bytes, &total)) {
+            return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of a step overflows");
+        }
     }
-    if (most <= first->attention_bytes) return PLSH_STATUS_OK;
+    if (total <= first->attention_bytes) return PLSH_STATUS_OK;
     void *memory;
-    plsh_status status = plsh_allocate(&memory, most, 1, "the workspace of attention", error);
+    plsh_status status = plsh_allocate(&memory, total, 1, "the workspace of attention", error);
     if (status) return status;
     plsh_release(first->attention_memory);
     first->attention_memory = memory;
-    first->attention_bytes = most;
+    first->attention_bytes = total;
     return PLSH_STATUS_OK;
 }
 
 /* Embeddings and angles of all rows. */
-static int64_t fill_rows(const pass *p, const plsh_layer_buffers *b) {
-    const plsh_model *model = p->sessions[0]->model;
+static void fill_rows(const batch *b, const plsh_layer_buffers *to) {
+    const plsh_model *model = b->first->model;
     const plsh_model_config *c = &model->config;
     int64_t row = 0;
-    for (int64_t i = 0; i < p->count; i++) {
-        int64_t tokens = pass_tokens(p, i), first = plsh_session_length(p->sessions[i]);
-        const int32_t *ids = p->steps[i].ids + (p->done ? p->done[i] : 0);
-        plsh_layer_embed(model, ids, NULL, NULL, tokens, b->x + row * c->hidden, b->n);
-        if (b->rope) plsh_rope_fill(&model->rope, first, tokens, b->rope + row * c->head_dim);
-        row += tokens;
+    for (int64_t i = 0; i < b->part_count; i++) {
+        const pass_part part = b->parts[i];
+        const int64_t position = plsh_session_length(b->sessions[part.step]);
+        const int32_t *ids = b->steps[part.step].ids + b->done[part.step];
+        plsh_layer_embed(model, ids, NULL, NULL, part.tokens, to->x + row * c->hidden, to->n);
+        if (to->rope) {
+            plsh_rope_fill(&model->rope, position, part.tokens, to->rope + row * c->head_dim);
+        }
+        row += part.tokens;
     }
-    return row;
+}
+
+/* Does the last token of the part want logits? */
+static bool wants_logits(const batch *b, pass_part part) {
+    const plsh_step *step = &b->steps[part.step];
+    return step->logits && b->done[part.step] + part.tokens == step->count;
+}
+
+/* The output matrix is read once for the logits of several steps; these rows of hidden states and
+ * of logits lie side by side, PLSH_SESSION_LOGITS at a time. */
+static plsh_status reserve_logits(const batch *b, plsh_error *error) {
+    plsh_session *first = b->first;
+    const plsh_model_config *c = &first->model->config;
+    int64_t count = 0;
+    for (int64_t i = 0; i < b->part_count; i++) count += wants_logits(b, b->parts[i]);
+    if (count < 2 || first->logits) return PLSH_STATUS_OK;
+    return plsh_allocate((void **)&first->logits, PLSH_SESSION_LOGITS,
+                         sizeof(float) * (size_t)(c->hidden + c->vocabulary), "logits", error);
+}
+
+/* Logits of the rows of hidden states at these numbers. */
+static void write_logits(const batch *b, const plsh_layer_buffers *from, const int64_t *rows,
+                         float *const *to, int64_t count) {
+    plsh_session *first = b->first;
+    const plsh_model *model = first->model;
+    const int64_t hidden = model->config.hidden, vocabulary = model->config.vocabulary;
+    const bool one = count == 1;
+    float *x = one ? from->n + rows[0] * hidden : first->logits;
+    float *y = one ? to[0] : first->logits + PLSH_SESSION_LOGITS * hidden;
+    for (int64_t i = 0; !one && i < count; i++) {
+        memcpy(x + i * hidden, from->n + rows[i] * hidden, sizeof(float) * (size_t)hidden);
+    }
+    plsh_model_linear_forward(&first->engine, &model->head, count, (plsh_const_matrix){x, hidden},
+                              (plsh_matrix){y, vocabulary}, false, from->rank);
+    for (int64_t i = 0; !one && i < count; i++) {
+        memcpy(to[i], y + i * vocabulary, sizeof(float) * (size_t)vocabulary);
+    }
 }
 
 /* Hidden states and logits to where the steps want them. */
-static void hand_out(const pass *p, const plsh_layer_buffers *b) {
-    plsh_session *first = p->sessions[0];
-    const plsh_model *model = first->model;
-    const int64_t hidden = model->config.hidden;
-    int64_t row = 0;
-    for (int64_t i = 0; i < p->count; i++) {
-        const plsh_step *step = &p->steps[i];
-        int64_t tokens = pass_tokens(p, i), done = p->done ? p->done[i] : 0;
+static void hand_out(const batch *b, const plsh_layer_buffers *from) {
+    const int64_t hidden = b->first->model->config.hidden;
+    int64_t row = 0, rows[PLSH_SESSION_LOGITS], count = 0;
+    float *to[PLSH_SESSION_LOGITS];
+    for (int64_t i = 0; i < b->part_count; i++) {
+        const pass_part part = b->parts[i];
+        const plsh_step *step = &b->steps[part.step];
         if (step->hidden) {
-            memcpy(step->hidden + done * hidden, b->n + row * hidden,
-                   sizeof(float) * (size_t)(tokens * hidden));
+            memcpy(step->hidden + b->done[part.step] * hidden, from->n + row * hidden,
+                   sizeof(float) * (size_t)(part.tokens * hidden));
         }
-        row += tokens;
-        if (step->logits && done + tokens == step->count) {
-            plsh_model_linear_forward(&first->engine, &model->head, 1,
-                                      (plsh_const_matrix){b->n + (row - 1) * hidden, hidden},
-                                      (plsh_matrix){step->logits, model->config.vocabulary}, false,
-                                      b->rank);
+        row += part.tokens;
+        if (wants_logits(b, part)) {
+            rows[count] = row - 1;
+            to[count++] = step->logits;
+        }
+        if (count == PLSH_SESSION_LOGITS || (count > 0 && i == b->part_count - 1)) {
+            write_logits(b, from, rows, to, count);
+            count = 0;
         }
     }
 }
 
-static plsh_status run_pass(pass *p, plsh_error *error) {
-    plsh_session *first = p->sessions[0];
+static plsh_status run_pass(batch *b, plsh_error *error) {
+    plsh_session *first = b->first;
     const plsh_model *model = first->model;
-    const plsh_layer_buffers *b = &first->buffers;
+    plsh_status status = reserve_buffers(first, b->rows, error);
+    if (!status) status = reserve_attention(b, error);
+    if (!status) status = reserve_logits(b, error);
+    if (status) return status;
+    const plsh_layer_buffers *buffers = &first->buffers;
     plsh_layer_pass layer = {.model = model,
                              .engine = &first->engine,
                              .position = plsh_session_length(first),
-                             .rows = fill_rows(p, b),
-                             .attend = {.run = attend_caches, .context = p, .tap = &first->tap}};
-    plsh_status status = reserve_attention(p, error);
+                             .rows = b->rows,
+                             .attend = {.run = attend_caches, .context = b, .tap = &first->tap}};
+    fill_rows(b, buffers);
     for (int64_t l = 0; !status && l < model->config.layers; l++) {
         layer.attend.rotate = plsh_model_attention_rotates(
             model, plsh_model_attention_at(first->attention, first->attention_count, l));
-        status = plsh_layer_forward(&layer, l, b, error);
+        status = plsh_layer_forward(&layer, l, buffers, error);
     }
     if (status) return status;
-    plsh_norm_forward(&model->final_norm, plsh_norm_whole(&model->final_norm, layer.rows), b->x,
-                      b->n, model->threads);
-    hand_out(p, b);
+    plsh_norm_forward(&model->final_norm, plsh_norm_whole(&model->final_norm, b->rows), buffers->x,
+                      buffers->n, model->threads);
+    hand_out(b, buffers);
+    for (int64_t i = 0; i < b->part_count; i++) b->done[b->parts[i].step] += b->parts[i].tokens;
     return PLSH_STATUS_OK;
 }
 
+/* Can the rows of two sessions go through the layers together? A tap sees one session at a time,
+ * and RoPE applies to all rows of a layer or to none. */
+static bool can_join(const plsh_session *a, const plsh_session *b) {
+    if (a->tap.see || b->tap.see) return false;
+    for (int64_t l = 0; l < a->model->config.layers; l++) {
+        const plsh_layer_attention *of_a =
+            plsh_model_attention_at(a->attention, a->attention_count, l);
+        const plsh_layer_attention *of_b =
+            plsh_model_attention_at(b->attention, b->attention_count, l);
+        if (plsh_model_attention_rotates(a->model, of_a) !=
+            plsh_model_attention_rotates(b->model, of_b)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The next pass: tokens of the steps in their order, up to a chunk of the first session. */
+static void fill_pass(batch *b) {
+    int64_t room = 0;
+    b->first = NULL;
+    b->part_count = b->rows = 0;
+    for (int64_t i = 0; i < b->count && (!b->first || room > 0); i++) {
+        const int64_t left = b->steps[i].count - b->done[i];
+        if (left == 0 || (b->first && !can_join(b->first, b->sessions[i]))) continue;
+        if (!b->first) {
+            b->first = b->sessions[i];
+            room = b->first->chunk;
+        }
+        const int64_t tokens = left < room ? left : room;
+        b->parts[b->part_count++] = (pass_part){i, tokens};
+        b->rows += tokens;
+        room -= tokens;
+    }
+}
+
+static plsh_status run_batch(batch *b, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (fill_pass(b); !status && b->first; fill_pass(b)) status = run_pass(b, error);
+    return status;
+}
+
 /* After a failure: restores each session, or marks it as unusable. */
-static void go_back(plsh_session *const *sessions, const int64_t *lengths, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        for (int64_t l = 0; l < sessions[i]->model->config.layers; l++) {
-            plsh_cache *cache = sessions[i]->cache[l];
-            if (plsh_cache_length(cache) != lengths[i] &&
-                plsh_cache_truncate(cache, lengths[i], NULL)) {
-                sessions[i]->broken = true;
+static void go_back(const batch *b) {
+    for (int64_t i = 0; i < b->count; i++) {
+        for (int64_t l = 0; l < b->sessions[i]->model->config.layers; l++) {
+            plsh_cache *cache = b->sessions[i]->cache[l];
+            if (plsh_cache_length(cache) != b->lengths[i] &&
+                plsh_cache_truncate(cache, b->lengths[i], NULL)) {
+                b->sessions[i]->broken = true;
             }
         }
     }
@@ -344,87 +465,63 @@ static plsh_status check_step(const plsh_session *session, const plsh_step *step
     return plsh_layer_check_ids(session->model, step->ids, step->count, error);
 }
 
-/* One session, chunk after chunk. */
-static plsh_status run_alone(plsh_session *session, const plsh_step *step, plsh_cache **caches,
-                             plsh_tokens *tokens, plsh_error *error) {
+/* Checks the steps; each session may have one. */
+static plsh_status check_steps(plsh_session *const *sessions, const plsh_step *steps, int64_t count,
+                               plsh_error *error) {
     plsh_status status = PLSH_STATUS_OK;
-    for (int64_t done = 0; !status && done < step->count; done += session->chunk) {
-        pass p = {.sessions = &session,
-                  .steps = step,
-                  .done = &done,
-                  .count = 1,
-                  .each = session->chunk,
-                  .caches = caches,
-                  .tokens = tokens};
-        status = run_pass(&p, error);
+    int64_t marked = 0;
+    for (; !status && marked < count; marked++) {
+        plsh_session *session = sessions[marked];
+        if (session->stepping) {
+            status = plsh_fail(error, PLSH_STATUS_INVALID, "step %lld is of a session that has one",
+                               (long long)marked);
+            break;
+        }
+        session->stepping = true;
+        status = check_step(session, &steps[marked], error);
+        if (!status && session->model != sessions[0]->model) {
+            status = plsh_fail(error, PLSH_STATUS_INVALID,
+                               "session %lld has another model than the first", (long long)marked);
+        }
     }
+    while (marked-- > 0) sessions[marked]->stepping = false;
+    return status;
+}
+
+static void take_batch(plsh_arena *arena, batch *b) {
+    const size_t count = (size_t)b->count;
+    b->lengths = plsh_arena_take(arena, count, sizeof(int64_t));
+    b->done = plsh_arena_take(arena, count, sizeof(int64_t));
+    b->parts = plsh_arena_take(arena, count, sizeof(pass_part));
+    b->caches = plsh_arena_take(arena, count, sizeof(plsh_cache *));
+    b->tokens = plsh_arena_take(arena, count, sizeof(plsh_tokens));
+}
+
+plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
+                                    int64_t count, plsh_error *error) {
+    plsh_status status = check_steps(sessions, steps, count, error);
+    if (status) return status;
+    batch b = {.sessions = sessions, .steps = steps, .count = count};
+    plsh_arena arena = {0};
+    take_batch(&arena, &b);
+    char *memory;
+    status = plsh_allocate((void **)&memory, arena.used, 1, "a step of several sessions", error);
+    if (status) return status;
+    arena = (plsh_arena){.memory = memory};
+    take_batch(&arena, &b);
+    for (int64_t i = 0; i < count; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the arena was measured */
+        b.lengths[i] = plsh_session_length(sessions[i]);
+        b.done[i] = 0;
+    }
+    status = run_batch(&b, error);
+    if (status) go_back(&b);
+    plsh_release(memory);
     return status;
 }
 
 plsh_status plsh_session_step(plsh_session *session, const plsh_step *step, plsh_error *error) {
     return plsh_session_step_batch(&session, step, 1, error);
-}
-
-static plsh_status run_batch(plsh_session *const *sessions, const plsh_step *steps, int64_t count,
-                             plsh_cache **caches, plsh_tokens *tokens, plsh_error *error) {
-    int64_t chunk = sessions[0]->chunk;
-    plsh_status status = PLSH_STATUS_OK;
-    for (int64_t i = 0; !status && i < count;) {
-        int64_t single = i;
-        while (single < count && steps[single].count == 1 && single - i < chunk) single++;
-        if (single > i) {
-            pass p = {.sessions = sessions + i,
-                      .steps = steps + i,
-                      .count = single - i,
-                      .each = 1,
-                      .caches = caches,
-                      .tokens = tokens};
-            status = run_pass(&p, error);
-            i = single;
-        } else {
-            status = run_alone(sessions[i], &steps[i], caches, tokens, error);
-            i++;
-        }
-    }
-    return status;
-}
-
-typedef struct batch_memory {
-    int64_t *lengths;
-    plsh_cache **caches;
-    plsh_tokens *tokens;
-} batch_memory;
-
-static batch_memory take_batch(plsh_arena *arena, int64_t count) {
-    return (batch_memory){.lengths = plsh_arena_take(arena, (size_t)count, sizeof(int64_t)),
-                          .caches = plsh_arena_take(arena, (size_t)count, sizeof(plsh_cache *)),
-                          .tokens = plsh_arena_take(arena, (size_t)count, sizeof(plsh_tokens))};
-}
-
-plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
-                                    int64_t count, plsh_error *error) {
-    for (int64_t i = 0; i < count; i++) {
-        plsh_status status = check_step(sessions[i], &steps[i], error);
-        if (status) return status;
-        if (sessions[i]->model != sessions[0]->model) {
-            return plsh_fail(error, PLSH_STATUS_INVALID,
-                             "session %lld has another model than the first", (long long)i);
-        }
-    }
-    plsh_arena arena = {0};
-    take_batch(&arena, count);
-    char *memory;
-    plsh_status status =
-        plsh_allocate((void **)&memory, arena.used, 1, "a step of several sessions", error);
-    if (status) return status;
-    arena = (plsh_arena){.memory = memory};
-    batch_memory b = take_batch(&arena, count);
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the arena was measured */
-    for (int64_t i = 0; i < count; i++) b.lengths[i] = plsh_session_length(sessions[i]);
-    status = run_batch(sessions, steps, count, b.caches, b.tokens, error);
-    if (status) go_back(sessions, b.lengths, count);
-    plsh_release(memory);
-    return status;
 }
 
 plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int64_t rows,
@@ -434,6 +531,9 @@ plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int6
         return plsh_fail(error, PLSH_STATUS_INVALID, "logits of %lld rows, from or to NULL",
                          (long long)rows);
     }
+    plsh_status status =
+        reserve_buffers(session, rows < session->chunk ? rows : session->chunk, error);
+    if (status) return status;
     for (int64_t r = 0; r < rows; r += session->chunk) {
         int64_t count = rows - r < session->chunk ? rows - r : session->chunk;
         plsh_model_linear_forward(

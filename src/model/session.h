@@ -5,6 +5,9 @@
 #include "base/reader.h"
 #include "model/layer.h"
 
+/* Steps whose logits are computed together. */
+enum { PLSH_SESSION_LOGITS = 32 };
+
 struct plsh_session {
     const plsh_model *model;
     plsh_layer_attention *attention; /* copies, see plsh_session_options */
@@ -16,10 +19,17 @@ struct plsh_session {
     plsh_cache **cache; /* [layers] */
     plsh_linear_engine engine;
     plsh_layer_buffers buffers;
+    int64_t rows;           /* of the buffers; 0: none yet */
     char *memory;           /* of the buffers */
     void *attention_memory; /* one workspace for the caches of all layers */
     size_t attention_bytes;
-    bool broken; /* layers hold different numbers of tokens */
+    struct {
+        int64_t tokens;
+        size_t bytes;
+    } need[2];     /* what its caches need for single tokens, and for a step of up to `tokens` */
+    float *logits; /* [PLSH_SESSION_LOGITS] hidden states and logits of a batch; NULL: none yet */
+    bool stepping; /* while steps are checked */
+    bool broken;   /* layers hold different numbers of tokens */
 };
 
 /* What a session's file holds: the sizes of its caches, and the caches themselves. */

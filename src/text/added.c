@@ -99,14 +99,17 @@ plsh_status plsh_added_add(plsh_added *added, plsh_added_token token, const char
 }
 
 /* The longest token that begins at `at`; NULL: none. */
-static const plsh_added_token *match(const plsh_added *added, const plsh_added_tree *tree,
-                                     const char *bytes, size_t at, size_t length, size_t *end) {
+static const plsh_added_token *match(const plsh_added_search *search, const char *bytes, size_t at,
+                                     size_t length, size_t *end) {
+    const plsh_added *added = search->added;
+    const plsh_added_tree *tree = search->tree;
     const plsh_added_token *found = NULL;
     uint32_t node = 0;
     for (size_t i = at; i < length; i++) {
         node = child_of(tree, node, (unsigned char)bytes[i]);
         if (node == 0) break;
         if (tree->nodes[node].token == 0) continue;
+        if (search->plain && added->tokens[tree->nodes[node].token - 1].special) continue;
         found = &added->tokens[tree->nodes[node].token - 1];
         *end = i + 1;
     }
@@ -141,15 +144,16 @@ static size_t skip_blanks(const char *bytes, size_t at, size_t length) {
     return at;
 }
 
-plsh_status plsh_added_cut(const plsh_added *added, const plsh_added_tree *tree, const char *bytes,
-                           size_t length, plsh_added_piece *piece, void *context) {
+plsh_status plsh_added_cut(const plsh_added_search *search, const char *bytes, size_t length,
+                           plsh_added_piece *piece, void *context) {
+    const plsh_added_tree *tree = search->tree;
     size_t done = 0; /* the text before it was returned */
     plsh_status status = PLSH_STATUS_OK;
     for (size_t at = 0, end = 0; tree->count > 1 && at < length && status == PLSH_STATUS_OK;
          at = end) {
         end = at + 1;
         if (tree->first[(unsigned char)bytes[at]] == 0) continue;
-        const plsh_added_token *token = match(added, tree, bytes, at, length, &end);
+        const plsh_added_token *token = match(search, bytes, at, length, &end);
         if (token == NULL) continue;
         if (token->single_word && (is_word_before(bytes, at) || is_word_at(bytes, end, length)))
             continue;

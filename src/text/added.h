@@ -48,7 +48,13 @@ const char *plsh_added_written(const plsh_added *added, int32_t id, size_t *leng
 typedef plsh_status plsh_added_piece(void *context, const char *bytes, size_t begin, size_t end,
                                      int32_t id);
 
-plsh_status plsh_added_cut(const plsh_added *added, const plsh_added_tree *tree, const char *bytes,
-                           size_t length, plsh_added_piece *piece, void *context);
+typedef struct plsh_added_search {
+    const plsh_added *added;
+    const plsh_added_tree *tree; /* one of the two of `added` */
+    bool plain;                  /* special tokens are not looked for: their text is plain text */
+} plsh_added_search;
+
+plsh_status plsh_added_cut(const plsh_added_search *search, const char *bytes, size_t length,
+                           plsh_added_piece *piece, void *context);
 
 #endif

@@ -101,7 +101,9 @@ typedef struct encoding {
     plsh_split_work split;
     plsh_bpe_work bpe;
     plsh_text scratch;
-    bool first; /* the piece that is worked on begins where the text does */
+    bool first;   /* the piece that is worked on begins where the text does */
+    bool follows; /* a special token stands before the text */
+    bool plain;   /* special tokens in the text are text like any other */
     plsh_error *error;
 } encoding;
 
@@ -133,8 +135,16 @@ static plsh_status encode_piece(void *context, const char *bytes, size_t begin, 
     plsh_status status =
         plsh_normalize(&t->normalizers, &e->normalize, &piece, &length, &moved, e->error);
     if (status != PLSH_STATUS_OK) return status;
-    e->first = begin == 0 && !moved;
-    return plsh_added_cut(&t->added, &t->added.normalized, piece, length, encode_normalized, e);
+    e->first = begin == 0 && !moved && !e->follows;
+    const plsh_added_search search = {&t->added, &t->added.normalized, e->plain};
+    return plsh_added_cut(&search, piece, length, encode_normalized, e);
+}
+
+static void encoding_free(encoding *e) {
+    plsh_normalize_work_free(&e->normalize);
+    plsh_split_work_free(&e->split);
+    plsh_bpe_work_free(&e->bpe);
+    plsh_text_free(&e->scratch);
 }
 
 static plsh_status encode_text(const plsh_tokenizer *t, const char *text, size_t length,
@@ -149,12 +159,99 @@ static plsh_status encode_text(const plsh_tokenizer *t, const char *text, size_t
         length = valid.length;
     }
     encoding e = {.tokenizer = t, .out = out, .error = error};
-    plsh_status status = plsh_added_cut(&t->added, &t->added.plain, text, length, encode_piece, &e);
-    plsh_normalize_work_free(&e.normalize);
-    plsh_split_work_free(&e.split);
-    plsh_bpe_work_free(&e.bpe);
-    plsh_text_free(&e.scratch);
+    const plsh_added_search search = {&t->added, &t->added.plain, false};
+    plsh_status status = plsh_added_cut(&search, text, length, encode_piece, &e);
+    encoding_free(&e);
     plsh_text_free(&valid);
+    return status;
+}
+
+/* ---- parts of a text ---- */
+
+/* The text since the last special token of a template: encoded as a whole, because a word may begin
+ * in one part and end in the next. */
+typedef struct joining {
+    encoding e;
+    plsh_text run;
+} joining;
+
+/* A word that is spelled like a special token can be in the vocabulary of a GGUF. It must not
+ * become that token. */
+static plsh_status check_plain(const encoding *e, size_t from) {
+    const plsh_tokenizer *t = e->tokenizer;
+    for (size_t i = from; i < e->out->count; i++) {
+        const int32_t id = e->out->ids[i];
+        if (id == t->roles.unknown || !plsh_tokenizer_is_special(t, id)) continue;
+        size_t length;
+        const char *token = plsh_tokenizer_token(t, id, &length);
+        if (length == 5 && memcmp(token, "<unk>", 5) == 0) continue;
+        return plsh_fail(e->error, PLSH_STATUS_INVALID,
+                         "the text holds \"%.*s\", a special token of this model, which it cannot "
+                         "write as plain text",
+                         (int)(length < 60 ? length : 60), token);
+    }
+    return PLSH_STATUS_OK;
+}
+
+static plsh_status encode_run(joining *j) {
+    const plsh_tokenizer *t = j->e.tokenizer;
+    const plsh_added_search search = {&t->added, &t->added.plain, true};
+    const size_t from = j->e.out->count;
+    plsh_status status = plsh_text_status(&j->run, j->e.error);
+    if (status != PLSH_STATUS_OK || j->run.length == 0) return status;
+    status = plsh_added_cut(&search, j->run.bytes, j->run.length, encode_piece, &j->e);
+    if (status == PLSH_STATUS_OK) status = check_plain(&j->e, from);
+    j->run.length = 0;
+    return status;
+}
+
+/* A piece of a template. A special token ends the run. */
+static plsh_status join_piece(void *context, const char *bytes, size_t begin, size_t end,
+                              int32_t id) {
+    joining *j = context;
+    if (id == PLSH_NO_TOKEN || !plsh_tokenizer_is_special(j->e.tokenizer, id)) {
+        plsh_text_append(&j->run, bytes + begin, end - begin);
+        return plsh_text_status(&j->run, j->e.error);
+    }
+    plsh_status status = encode_run(j);
+    j->e.follows = true;
+    return status == PLSH_STATUS_OK ? plsh_ids_append(j->e.out, id, j->e.error) : status;
+}
+
+/* Some files have their special tokens among those that are looked for in normalised text. */
+static plsh_status join_template(void *context, const char *bytes, size_t begin, size_t end,
+                                 int32_t id) {
+    joining *j = context;
+    const plsh_tokenizer *t = j->e.tokenizer;
+    const plsh_added_search search = {&t->added, &t->added.normalized, false};
+    if (id != PLSH_NO_TOKEN) return join_piece(j, bytes, begin, end, id);
+    return plsh_added_cut(&search, bytes + begin, end - begin, join_piece, j);
+}
+
+static plsh_status join_part(joining *j, const plsh_text_part *part) {
+    const plsh_tokenizer *t = j->e.tokenizer;
+    const plsh_added_search search = {&t->added, &t->added.plain, false};
+    if (part->length == 0) return PLSH_STATUS_OK;
+    if (part->special) return plsh_added_cut(&search, part->bytes, part->length, join_template, j);
+    size_t invalid = 0;
+    if (plsh_utf8_valid(part->bytes, part->length, &invalid) < part->length)
+        plsh_utf8_append_lossy(&j->run, part->bytes, part->length);
+    else
+        plsh_text_append(&j->run, part->bytes, part->length);
+    return plsh_text_status(&j->run, j->e.error);
+}
+
+plsh_status plsh_tokenizer_encode_parts(const plsh_tokenizer *t, const plsh_text_part *parts,
+                                        size_t count, plsh_token_ids *out, plsh_error *error) {
+    joining j = {.e = {.tokenizer = t, .out = out, .plain = true, .error = error}};
+    const size_t before = out->count;
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; i < count && status == PLSH_STATUS_OK; i++)
+        status = join_part(&j, &parts[i]);
+    if (status == PLSH_STATUS_OK) status = encode_run(&j);
+    if (status != PLSH_STATUS_OK) out->count = before;
+    encoding_free(&j.e);
+    plsh_text_free(&j.run);
     return status;
 }
 

@@ -91,7 +91,7 @@ static void test_steps(void **state) {
     }
 }
 
-/* A batch gives what single sessions give, to the bit. */
+/* A batch gives what single sessions give. */
 static void test_batch(void **state) {
     (void)state;
     enum { B = 5 };
@@ -120,6 +120,76 @@ static void test_batch(void **state) {
     for (int b = 0; b < B; b++) {
         plsh_session_destroy(alone[b]);
         plsh_session_destroy(batch[b]);
+    }
+}
+
+/* Prompts, chunks longer than a pass and single tokens in one call, of sessions with different
+ * attention, chunks and taps: the hidden states and logits of single steps. Up to 4 tokens in all
+ * have the same bits. */
+enum { MIXED = 6 };
+
+static void count_rows(void *context, const plsh_model_qkv *qkv) {
+    *(int64_t *)context += qkv->layer == 0 ? qkv->count : 0;
+}
+
+static void make_mixed(plsh_session **sessions, int64_t *seen) {
+    static plsh_head heads[4];
+    plsh_error error;
+    assert_ok(plsh_model_heads(f.model, PLSH_METHOD_EXACT, 0, heads, &error));
+    plsh_layer_attention exact = {.head = &heads[1], .head_count = 1},
+                         unrotated = {.head = &heads[1], .head_count = 1, .drop_rope = true};
+    plsh_session_options options[MIXED] = {{.chunk = 48},
+                                           {.attention = &exact, .attention_count = 1},
+                                           {.attention = &unrotated, .attention_count = 1},
+                                           {.kv = PLSH_DTYPE_FLOAT16},
+                                           {.tap = {count_rows, seen, true}},
+                                           {.chunk = 3}};
+    for (int i = 0; i < MIXED; i++) sessions[i] = make(&options[i]);
+}
+
+static void test_mixed_batch(void **state) {
+    (void)state;
+    static const int64_t counts[][MIXED] = {{1, 1, 1, 1, 0, 0},   {2, 1, 1, 0, 0, 0},
+                                            {70, 1, 40, 3, 2, 7}, {1, 33, 1, 60, 1, 1},
+                                            {1, 1, 1, 1, 1, 1},   {5, 5, 1, 1, 5, 1}};
+    static float one[MIXED][N * HIDDEN], all[MIXED][N * HIDDEN];
+    static float one_logits[MIXED][VOCABULARY], all_logits[MIXED][VOCABULARY];
+    int64_t at[MIXED] = {0}, seen = 0, seen_alone = 0;
+    plsh_session *alone[MIXED], *batch[MIXED];
+    plsh_error error;
+    make_mixed(alone, &seen_alone);
+    make_mixed(batch, &seen);
+    bool few = true; /* so far */
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        plsh_step steps[MIXED];
+        int64_t some = 0, tokens = 0;
+        for (int i = 0; i < MIXED && counts[c][i] > 0; i++, some++) {
+            const int32_t *ids = f.ids + (at[i] + 11 * i) % 40;
+            feed(alone[i], ids, counts[c][i], one[i], one_logits[i]);
+            steps[i] = (plsh_step){ids, counts[c][i], all[i], i == 1 ? NULL : all_logits[i]};
+            at[i] += counts[c][i];
+            tokens += counts[c][i];
+        }
+        assert_ok(plsh_session_step_batch(batch, steps, some, &error));
+        few = few && tokens <= 4;
+        for (int i = 0; i < some; i++) {
+            const size_t values = (size_t)counts[c][i] * HIDDEN;
+            if (!(difference(one[i], all[i], values) < 2e-5) ||
+                (i != 1 && !(difference(one_logits[i], all_logits[i], VOCABULARY) < 2e-5)))
+                fail_msg("call %d, session %d", (int)c, i);
+            if (few) assert_memory_equal(one[i], all[i], values * sizeof(float));
+            assert_int_equal(plsh_session_length(batch[i]), at[i]);
+        }
+    }
+    assert_int_equal(seen, at[4]);
+    plsh_session *twice[] = {batch[0], batch[1], batch[0]};
+    plsh_step step = {.ids = f.ids, .count = 1}, three[] = {step, step, step};
+    assert_fails(plsh_session_step_batch(twice, three, 3, &error), PLSH_STATUS_INVALID,
+                 "step 2 is of a session that has one");
+    assert_ok(plsh_session_step_batch(twice, three, 2, &error));
+    for (int i = 0; i < MIXED; i++) {
+        plsh_session_destroy(alone[i]);
+        plsh_session_destroy(batch[i]);
     }
 }
 
@@ -413,6 +483,7 @@ static void test_score(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps),
                                        cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_mixed_batch),
                                        cmocka_unit_test(test_fork_and_truncate),
                                        cmocka_unit_test(test_process_fork),
                                        cmocka_unit_test(test_save_and_load),
