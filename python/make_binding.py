@@ -19,13 +19,13 @@ SYSTEM = ("stdbool.h", "stddef.h", "stdint.h")
 
 
 def preprocess(include: pathlib.Path, command: list[str]) -> str:
-    """The headers of libplsh as one text of plain C declarations."""
+    """The headers of libplsh and libplsh_lm as one text of plain C declarations."""
     with tempfile.TemporaryDirectory() as directory:
         empty = pathlib.Path(directory)
         for name in SYSTEM:
             (empty / name).write_text("")
         source = empty / "headers.c"
-        source.write_text('#include "plsh/plsh.h"\n')
+        source.write_text('#include "plsh/lm.h"\n')
         paths = ["-nostdinc", f"-I{empty}", f"-I{include}", "-DPLSH_API="]
         # Undefining __GNUC__ chooses the branches of standard C.
         run = subprocess.run(

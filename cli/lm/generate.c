@@ -544,7 +544,7 @@ static int print_result(const settings *given, const work *w) {
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
     cli_json_text(json, "compute", w->model.compute);
-    cli_json_text(json, "text", w->text.bytes != NULL ? w->text.bytes : "");
+    cli_json_bytes(json, "text", w->text.bytes != NULL ? w->text.bytes : "", w->text.length);
     cli_json_begin_array(json, "ids");
     for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
     cli_json_end(json);

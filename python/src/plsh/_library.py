@@ -1,28 +1,39 @@
-"""The loaded C library, and its statuses as exceptions."""
+"""The loaded C libraries, and their statuses as exceptions."""
 
 from __future__ import annotations
 
 import pathlib
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from plsh import _binding
 from plsh._binding import ffi
 
 __all__ = ["Error", "InvalidError", "NotFiniteError", "UnsupportedError", "check", "ffi", "lib",
-           "pointer"]
+           "models", "owned", "pointer"]
+
+# Beside the generated binding: both are built, and an editable install leaves this file apart.
+_FOLDER = pathlib.Path(str(_binding.__file__)).parent
 
 
 def _load() -> Any:
-    # Beside the generated binding: both are built, and an editable install leaves this file apart.
-    here = pathlib.Path(str(_binding.__file__)).parent
-    found = sorted(here.glob("libplsh.*"))
+    found = sorted(_FOLDER.glob("libplsh.*"))
     if not found:
-        raise ImportError(f"no libplsh in {here}: install the package with pip, not by copying it")
+        raise ImportError(f"no libplsh in {_FOLDER}: install the package with pip, not by copying it")
     return ffi.dlopen(str(found[0]))
 
 
 lib: Any = _load()
+
+
+@lru_cache(maxsize=1)
+def models() -> Any:
+    """libplsh_lm, loaded when a model is first asked for."""
+    found = sorted(_FOLDER.glob("libplsh_lm.*"))
+    if not found:
+        raise UnsupportedError("this build of plsh has no models: jansson, PCRE2 and utf8proc were "
+                               "not found when it was built")
+    return ffi.dlopen(str(found[0]))
 pointer: Any = partial(ffi.cast, ffi.typeof("void *"))  # of an address
 
 
@@ -46,13 +57,32 @@ class _MemoryError(Error, MemoryError):
     """An allocation failed."""
 
 
+class _FileError(Error, OSError):
+    """The system refused to open, read or write a file."""
+
+
+class _FormatError(Error, ValueError):
+    """A file is not what it claims to be."""
+
+
 _EXCEPTIONS: dict[int, type[Error]] = {
     lib.PLSH_STATUS_INVALID: InvalidError,
     lib.PLSH_STATUS_NOT_FINITE: NotFiniteError,
     lib.PLSH_STATUS_OVERFLOW: _MemoryError,
     lib.PLSH_STATUS_NO_MEMORY: _MemoryError,
+    lib.PLSH_STATUS_IO: _FileError,
+    lib.PLSH_STATUS_FORMAT: _FormatError,
     lib.PLSH_STATUS_UNSUPPORTED: UnsupportedError,
 }
+
+
+def _destroy(destroy: Any, _needed: Any, it: Any) -> None:
+    destroy(it)
+
+
+def owned(it: Any, destroy: Any, *needed: Any) -> Any:
+    """A pointer that is destroyed when nothing refers to it, and before anything that it needs."""
+    return ffi.gc(it, partial(_destroy, destroy, needed))
 
 
 def names(listed: Any) -> dict[str, int]:
