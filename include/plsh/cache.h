@@ -20,6 +20,9 @@
  * bounds cannot rule out. A sampled or windowed head therefore decodes texts of any length in
  * constant memory, with constant time per token.
  *
+ * Positions may be points instead of row numbers (position_dim): every token then brings its own.
+ * Forget gates are such positions, one set per head, on a line.
+ *
  * A language model has a cache for every layer and sequence. Layers run one after the other, so one
  * workspace serves them all (plsh_cache_workspace); sequences that decode together take their steps
  * together (plsh_cache_step_batch). A prompt may come in chunks of any size: a chunk of 32 tokens
@@ -52,6 +55,11 @@ typedef struct plsh_cache_config {
     double scale;          /* 0 = 1 / sqrt(head_dim) */
     const plsh_head *head; /* head_count = 1 serves all heads, else heads entries */
     int64_t head_count;
+    /* Positions that are points (plsh_positions in plsh/head.h), given with every token: dense,
+     * exact, window (a radius), none and auto. All keys are kept: a later token may lie near an old
+     * one. */
+    int position_dim;      /* 1 to 3; 0: positions are row numbers */
+    int64_t position_sets; /* 1 (0): shared by all heads; heads: one set per head */
     int64_t undo; /* this many of the last tokens can always be truncated: assisted decoding with
                      drafts of k tokens needs k */
     int threads;  /* 0 = all */
@@ -72,7 +80,9 @@ typedef struct plsh_tokens {
     plsh_dtype o_dtype; /* of o: float32 (0), float16 or bfloat16, rounded to nearest even */
     const void *q, *k, *v;
     void *o;
-    float *lse; /* [heads, count] or NULL */
+    float *lse;             /* [heads, count] or NULL */
+    const float *positions; /* [position_sets, count, position_dim], of queries and keys alike; read
+                             * by append and step */
     plsh_layout q_layout, k_layout, v_layout, o_layout;
     /* Memory on a 64-byte boundary, of plsh_cache_workspace bytes, for the time of the call; NULL:
      * the cache keeps its own, or allocates it for the call. */
@@ -106,7 +116,7 @@ PLSH_API plsh_status plsh_cache_step_batch(plsh_cache *const *caches, const plsh
 /* Bytes of workspace that any append, attend or step of up to `count` tokens in each of the caches
  * needs, for any length of the caches. One workspace serves one call at a time, of any caches for
  * which it is large enough: all layers of a model. With it a step allocates nothing but pages for
- * new tokens, and for chunks of 32 tokens or more a plan. */
+ * new tokens, and for chunks of 32 tokens or more a plan (with positions also its workspace). */
 PLSH_API plsh_status plsh_cache_workspace(plsh_cache *const *caches, int64_t sequences,
                                           int64_t count, size_t *bytes, plsh_error *error);
 

@@ -207,9 +207,8 @@ plsh_head plsh_check_head(const plsh_shape *shape, int64_t h) {
 /* The largest coordinate: a sum of three squares of differences is still a float. */
 static const float COORDINATE_MAX = 1e18f;
 
-/* Points of the queries or the keys: `rows` of them per set. */
-static plsh_status check_points(const plsh_positions *p, const char *name, const float *points,
-                                int64_t rows, plsh_error *error) {
+plsh_status plsh_check_points(const plsh_positions *p, const char *name, const float *points,
+                              int64_t rows, plsh_error *error) {
     if (rows == 0) return PLSH_STATUS_OK;
     if (!points)
         return plsh_fail(error, PLSH_STATUS_INVALID, "positions of the %s must not be NULL", name);
@@ -234,15 +233,24 @@ static plsh_status check_positioned_head(const plsh_head *head, int64_t h, plsh_
                      (long long)h, head->radius);
 }
 
+plsh_status plsh_check_positioned(const plsh_shape *shape, const plsh_positions *p,
+                                  plsh_error *error) {
+    plsh_status status = check_range("positions.dim", p->dim, 1, 3, error);
+    if (!status && p->sets != 1 && p->sets != shape->heads)
+        status = plsh_fail(error, PLSH_STATUS_INVALID,
+                           "positions.sets is %lld; 1, or heads (%lld), one set per head",
+                           (long long)p->sets, (long long)shape->heads);
+    for (int64_t h = 0; !status && h < shape->head_count; h++)
+        status = check_positioned_head(&shape->head[h], h, error);
+    return status;
+}
+
 static plsh_status check_positions(const plsh_attention *a, plsh_error *error) {
     const plsh_positions *p = &a->positions;
     const int64_t most = INT32_MAX;
     if (p->dim == 0) return PLSH_STATUS_OK;
-    plsh_status status = check_range("positions.dim", p->dim, 1, 3, error);
-    if (!status && p->sets != 1 && p->sets != a->heads)
-        status = plsh_fail(error, PLSH_STATUS_INVALID,
-                           "positions.sets is %lld; 1, or heads (%lld), one set per head",
-                           (long long)p->sets, (long long)a->heads);
+    const plsh_shape shape = plsh_attention_shape(a);
+    plsh_status status = plsh_check_positioned(&shape, p, error);
     if (!status && a->places)
         status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                            "positions are for whole sequences: there are no places with them");
@@ -250,10 +258,8 @@ static plsh_status check_positions(const plsh_attention *a, plsh_error *error) {
         status = plsh_fail(error, PLSH_STATUS_INVALID,
                            "%lld queries and %lld keys; positions are for at most 2^31 - 1",
                            (long long)a->queries, (long long)a->keys);
-    for (int64_t h = 0; !status && h < a->head_count; h++)
-        status = check_positioned_head(&a->head[h], h, error);
-    if (!status) status = check_points(p, "keys", p->key, a->keys, error);
-    if (!status && p->query) status = check_points(p, "queries", p->query, a->queries, error);
+    if (!status) status = plsh_check_points(p, "keys", p->key, a->keys, error);
+    if (!status && p->query) status = plsh_check_points(p, "queries", p->query, a->queries, error);
     return status;
 }
 

@@ -72,6 +72,12 @@ plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error);
 plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
                                  plsh_error *error);
 plsh_status plsh_check_layouts(plsh_attention *attention, plsh_error *error);
+/* Positions that are points: their dimension, sets and heads; and the points themselves, `rows` of
+ * them per set. `name`: whose they are. */
+plsh_status plsh_check_positioned(const plsh_shape *shape, const plsh_positions *positions,
+                                  plsh_error *error);
+plsh_status plsh_check_points(const plsh_positions *positions, const char *name,
+                              const float *points, int64_t rows, plsh_error *error);
 /* Calls on parts of a sequence know rows, not points. */
 plsh_status plsh_check_no_positions(const plsh_attention *attention, plsh_error *error);
 plsh_shape plsh_attention_shape(const plsh_attention *attention);

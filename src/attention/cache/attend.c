@@ -8,6 +8,7 @@
 #include "attention/cache/cache.h"
 
 #include "attention/cache/exact.h"
+#include "attention/cache/points.h"
 #include "attention/forward/headroom.h"
 #include "base/dtype.h"
 #include "base/thread.h"
@@ -27,6 +28,20 @@ enum {
 static const double LOG2_E = 1.4426950408889634;
 
 /* ---- A pass ---------------------------------------------------------------------------------- */
+
+/* The point of a query is that of its token's key. */
+static void set_point(const plsh_cache *cache, plsh_cache_query *query, int64_t position) {
+    const plsh_cache_setup *setup = cache->setup;
+    const int64_t kv = query->head / setup->group;
+    query->layout = plsh_cache_setup_pages(setup, kv);
+    query->point = NULL;
+    if (query->layout->dim == 0 || query->mask_row.mask->kind == PLSH_MASK_FLAT) return;
+    query->set = query->layout->sets == 1 ? 0 : query->head % setup->group;
+    query->point =
+        plsh_cache_page_point(plsh_cache_store_page(&cache->store[kv], position / PLSH_PAGE_KEYS),
+                              query->layout, position % PLSH_PAGE_KEYS) +
+        query->set * query->layout->dim;
+}
 
 static void pack_query(const plsh_cache_setup *setup, const plsh_tokens *tokens, int64_t at,
                        float *q) {
@@ -64,6 +79,7 @@ static void set_query(plsh_cache *cache, int64_t head, int64_t slot) {
     query->m = PLSH_SOFTMAX_START;
     query->l = 0;
     query->bounded = false;
+    set_point(cache, query, position);
     memset(query->o, 0, (size_t)setup->page[0].dv * sizeof(float));
     pack_query(setup, tokens, head * layout.head_stride + token * layout.row_stride, query->q);
     if (mask->head.method == PLSH_METHOD_EXACT) plsh_cache_exact_begin(query, &setup->page[0]);
@@ -99,6 +115,20 @@ static void plan_tasks(plsh_cache *cache) {
     }
 }
 
+/* The log2 weights of the keys from .. to - 1, which lie in page `number`; false where none of them
+ * has a weight. */
+static bool fill_weights(const plsh_cache *cache, const plsh_cache_query *query, int64_t number,
+                         plsh_range keys, float *s) {
+    const int count = (int)(keys.end - keys.begin);
+    if (query->point == NULL) {
+        plsh_cache_mask_row_weights(&query->mask_row, keys.begin, count, s);
+        return true;
+    }
+    const int64_t kv = query->head / cache->setup->group;
+    return plsh_cache_points_weights(query, plsh_cache_store_page(&cache->store[kv], number),
+                                     query->layout, (int)(keys.begin % PLSH_PAGE_KEYS), count, s);
+}
+
 /* Queries that need the page, their weights filled in; how many. */
 static int active_queries(plsh_cache *cache, const plsh_cache_task *task, int64_t number,
                           plsh_cache_scratch *scratch) {
@@ -111,7 +141,7 @@ static int active_queries(plsh_cache *cache, const plsh_cache_task *task, int64_
         int64_t to = query[r].to < end ? query[r].to : end;
         if (from >= to) continue;
         float *s = scratch->s + (size_t)count * PLSH_PAGE_KEYS;
-        plsh_cache_mask_row_weights(&query[r].mask_row, from, (int)(to - from), s);
+        if (!fill_weights(cache, &query[r], number, (plsh_range){from, to}, s)) continue;
         if (query[r].bounded &&
             plsh_cache_exact_may_skip(
                 &query[r], plsh_cache_store_page(&cache->store[task->kv], number),

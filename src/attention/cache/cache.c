@@ -163,12 +163,18 @@ static void write_head(void *context, int64_t kv, int slot) {
     const writing *w = context;
     const plsh_tokens *tokens = w->tokens;
     const int64_t element = (int64_t)plsh_dtype_size(tokens->dtype);
+    const plsh_cache_page_layout *layout = plsh_cache_setup_pages(w->cache->setup, kv);
+    const int64_t each = tokens->count * layout->dim; /* coordinates of a set */
+    const int64_t first_set = w->cache->setup->point_sets == 1 ? 0 : kv * layout->sets;
     const plsh_cache_rows rows = {(const char *)tokens->k + kv * w->k.head_stride * element,
                                   (const char *)tokens->v + kv * w->v.head_stride * element,
-                                  w->k.row_stride, w->v.row_stride, tokens->dtype};
+                                  w->k.row_stride,
+                                  w->v.row_stride,
+                                  tokens->dtype,
+                                  tokens->positions + first_set * each,
+                                  each};
     (void)slot;
-    plsh_cache_store_write(&w->cache->store[kv], plsh_cache_setup_pages(w->cache->setup, kv),
-                           w->cache->length, tokens->count, &rows);
+    plsh_cache_store_write(&w->cache->store[kv], layout, w->cache->length, tokens->count, &rows);
 }
 
 void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens) {

@@ -11,6 +11,7 @@ typedef struct plsh_cache_prefill {
     plsh_plan *plan;    /* NULL: the call does not use a plan */
     int64_t first_page; /* its keys begin there */
     size_t bytes;       /* of its memory */
+    bool own;           /* the memory was allocated for the call */
     void *memory;       /* the plan's workspace, and behind it: */
     size_t sources;     /* offset of plsh_row_source [2][kv_heads] */
 } plsh_cache_prefill;

@@ -7,6 +7,7 @@
  * bound of its own group, where the decay is small. Single pages are skipped by norm or box. */
 #include "attention/cache/exact.h"
 
+#include "attention/cache/points.h"
 #include "head/bound.h"
 
 #include <math.h>
@@ -54,6 +55,7 @@ static bool is_rest_small(const plsh_cache_query *query, const plsh_cache_store 
 /* is_rest_small holds for it. */
 int64_t plsh_cache_exact_first_page(const plsh_cache_query *query, const plsh_cache_store *store,
                                     int64_t end, double budget) {
+    if (query->point) return plsh_cache_points_first_page(query, store, end, budget);
     if (is_rest_small(query, store, end, budget)) return end;
     int64_t small = 0, large = end;
     while (large - small > 1) {

@@ -1,10 +1,11 @@
 /* attention/cache: decoding caches in files.
  *
- *     8 bytes   "PLSHKV01"
+ *     8 bytes   "PLSHKV02"
  *     records   the config: (name, 64-bit value) pairs, those of make_records
  *     int64     length, swept
  *     int64     first kept position, per kv head
- *     rows      per kv head: keys first..length-1, then values, as stored, without padding
+ *     rows      per kv head: keys first..length-1, then values, as stored, without padding,
+ *               then positions, if they are points
  *     uint64    digest of all before it
  *
  * A file is accepted if its config equals that of the reader bit by bit, its size agrees with
@@ -22,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char MAGIC[8] = "PLSHKV01";
+static const char MAGIC[8] = "PLSHKV02";
 
 /* FNV-1a over 64-bit words, the last one padded with zeros; it detects damage. */
 static uint64_t digest_add(uint64_t sum, const void *bytes, size_t size) {
@@ -46,7 +47,7 @@ typedef struct record {
     uint64_t value;
 } record;
 
-enum { CACHE_RECORDS = 7, HEAD_RECORDS = 17 };
+enum { CACHE_RECORDS = 9, HEAD_RECORDS = 18 };
 
 static uint64_t bits_of(double x) {
     uint64_t bits;
@@ -72,7 +73,10 @@ static int put_head(record *to, int at, const plsh_cache_mask *mask) {
     bool table = faded && decay->kind == PLSH_DECAY_TABLE;
     at = put(to, at, "method", head->method);
     at = put(to, at, "eps", head->method == PLSH_METHOD_EXACT ? bits_of(head->eps) : 0);
-    at = put(to, at, "window", head->method == PLSH_METHOD_WINDOW ? (uint64_t)head->window : 0);
+    at = put(to, at, "window",
+             head->method == PLSH_METHOD_WINDOW && !mask->points ? (uint64_t)head->window : 0);
+    at = put(to, at, "radius",
+             head->method == PLSH_METHOD_WINDOW && mask->points ? bits_of(head->radius) : 0);
     at = put(to, at, "block", head->method == PLSH_METHOD_FIXED ? (uint64_t)head->block : 0);
     at = put(to, at, "decay", faded ? decay->kind : 0);
     at = put(to, at, "decay a", faded && !table ? bits_of(decay->a) : 0);
@@ -111,6 +115,8 @@ static plsh_status make_records(const plsh_cache_setup *setup, record **out, pls
     at = put(to, at, "dtype", setup->page[0].dtype);
     at = put(to, at, "scale", bits_of(setup->scale));
     at = put(to, at, "undo", (uint64_t)setup->undo);
+    at = put(to, at, "position_dim", (uint64_t)setup->page[0].dim);
+    at = put(to, at, "position_sets", (uint64_t)setup->point_sets);
     for (int64_t h = 0; h < setup->heads; h++) at = put_head(to, at, &setup->mask[h]);
     return PLSH_STATUS_OK;
 }
@@ -127,7 +133,8 @@ static void show_name(const char *const *names, uint64_t value, char *text, size
 
 /* A record's value in words; false for digests, which have none. */
 static bool show_value(const record *r, char *text, size_t size) {
-    static const char *const numbers[] = {"scale", "eps", "decay a", "decay b", "decay limit"};
+    static const char *const numbers[] = {"scale",   "eps",     "radius",
+                                          "decay a", "decay b", "decay limit"};
     static const struct {
         const char *name;
         const char *const *(*names)(void);
@@ -209,13 +216,17 @@ static plsh_status emit(sink *to, const void *bytes, size_t size, plsh_error *er
     return PLSH_STATUS_OK;
 }
 
-/* The keys or the values of one kv head, for both directions. */
+/* The keys, the values or the positions of one kv head, for both directions. */
 typedef struct column {
     size_t offset, stride, row; /* of the first row in a page, between rows, of a row in the file */
 } column;
 
-static column column_of(const plsh_cache_page_layout *layout, bool values) {
-    if (values)
+enum { KEYS, VALUES, POSITIONS, COLUMNS };
+
+static column column_of(const plsh_cache_page_layout *layout, int number) {
+    const size_t point = (size_t)(layout->sets * layout->dim) * sizeof(float);
+    if (number == POSITIONS) return (column){layout->points, point, point};
+    if (number == VALUES)
         return (column){layout->values, (size_t)layout->dv * layout->element,
                         (size_t)layout->value_dim * layout->element};
     return (column){layout->keys, (size_t)layout->d * layout->element,
@@ -227,10 +238,10 @@ static char *row_at(const plsh_cache_store *store, column c, int64_t position) {
     return plsh_cache_page_at(page, c.offset) + (size_t)(position % PLSH_PAGE_KEYS) * c.stride;
 }
 
-static plsh_status emit_rows(sink *to, const plsh_cache *cache, int64_t kv, bool values,
+static plsh_status emit_rows(sink *to, const plsh_cache *cache, int64_t kv, int number,
                              plsh_error *error) {
     const plsh_cache_store *store = &cache->store[kv];
-    column c = column_of(plsh_cache_setup_pages(cache->setup, kv), values);
+    column c = column_of(plsh_cache_setup_pages(cache->setup, kv), number);
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t at = store->first * PLSH_PAGE_KEYS; at < cache->length && !status; at++)
         status = emit(to, row_at(store, c, at), c.row, error);
@@ -249,10 +260,9 @@ static plsh_status emit_all(sink *to, const plsh_cache *cache, const record *rec
         int64_t first = cache->store[kv].first * PLSH_PAGE_KEYS;
         status = emit(to, &first, sizeof first, error);
     }
-    for (int64_t kv = 0; kv < setup->kv_heads && !status; kv++) {
-        status = emit_rows(to, cache, kv, false, error);
-        if (!status) status = emit_rows(to, cache, kv, true, error);
-    }
+    for (int64_t kv = 0; kv < setup->kv_heads; kv++)
+        for (int number = 0; number < COLUMNS && !status; number++)
+            status = emit_rows(to, cache, kv, number, error);
     if (!status) status = flush(to, error);
     return status ? status : plsh_file_write(to->file, &to->digest, sizeof to->digest, error);
 }
@@ -291,10 +301,11 @@ plsh_status plsh_cache_save(const plsh_cache *cache, const char *path, plsh_erro
     return status;
 }
 
-/* Of a row of keys and one of values. */
+/* Of a row of keys, one of values and one of positions. */
 static size_t row_bytes(const plsh_cache_setup *setup) {
-    const plsh_cache_page_layout *layout = &setup->page[0];
-    return (size_t)(layout->head_dim + layout->value_dim) * layout->element;
+    size_t sum = 0;
+    for (int number = 0; number < COLUMNS; number++) sum += column_of(&setup->page[0], number).row;
+    return sum;
 }
 
 size_t plsh_cache_file_bytes(const plsh_cache *cache) {
@@ -375,8 +386,8 @@ static plsh_status take_rows(plsh_reader *from, plsh_cache *cache, int64_t kv, p
     int64_t first = store->first * PLSH_PAGE_KEYS;
     plsh_status status = plsh_cache_store_reserve(store, layout, first, cache->length, error);
     if (status) return status;
-    for (int values = 0; values < 2; values++) {
-        column c = column_of(layout, values);
+    for (int number = 0; number < COLUMNS; number++) {
+        column c = column_of(layout, number);
         for (int64_t at = first; at < cache->length; at++) {
             const void *row = plsh_reader_take(from, c.row, "a row");
             if (row == NULL) return plsh_reader_status(from, error);

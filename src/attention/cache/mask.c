@@ -23,9 +23,12 @@ static plsh_cache_mask_kind kind_of(const plsh_cache_mask *mask) {
     return plsh_decay_is_linear(decay) ? PLSH_MASK_SLOPE : PLSH_MASK_TABLE;
 }
 
-plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error) {
-    *mask = (plsh_cache_mask){.head = *head};
-    mask->reason = plsh_auto_choose_any_length(&mask->head);
+plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, bool points,
+                                 plsh_error *error) {
+    *mask = (plsh_cache_mask){.head = *head, .points = points};
+    if (points && head->radius == 0.0) mask->head.radius = (double)head->window;
+    mask->reason =
+        points ? plsh_auto_choose_points(&mask->head) : plsh_auto_choose_any_length(&mask->head);
     mask->kind = kind_of(mask);
     mask->slope = LOG2_E / head->partition.decay.a;
     if (!plsh_method_is_sampled(mask->head.method)) return PLSH_STATUS_OK;
@@ -56,7 +59,7 @@ plsh_status plsh_cache_mask_state_make(plsh_cache_mask_state *state, const plsh_
 
 plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const plsh_cache_mask *mask,
                                           int64_t length, plsh_error *error) {
-    if (mask->kind != PLSH_MASK_TABLE) return PLSH_STATUS_OK;
+    if (mask->kind != PLSH_MASK_TABLE || mask->points) return PLSH_STATUS_OK;
     int64_t needed = length;
     if (mask->head.method == PLSH_METHOD_WINDOW && mask->head.window < needed)
         needed = mask->head.window;
@@ -99,7 +102,7 @@ size_t plsh_cache_mask_state_bytes(const plsh_cache_mask_state *state,
 int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *blocks,
                               int64_t position) {
     const plsh_range query = {position, position + 1};
-    if (mask->kind == PLSH_MASK_LABELS) return 0;
+    if (mask->kind == PLSH_MASK_LABELS || mask->points) return 0;
     if (mask->kind != PLSH_MASK_COUNTS || blocks == NULL)
         return plsh_reach_keys(&mask->head, true, position + 1, query).begin;
     plsh_cache_blocks_move(blocks, &mask->head.partition, position);

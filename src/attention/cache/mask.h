@@ -20,11 +20,13 @@ typedef struct plsh_cache_mask {
     plsh_head head; /* auto resolved */
     const char *reason;
     plsh_cache_mask_kind kind;
+    bool points;       /* positions are points: weights are those of points.h */
     double slope;      /* log2(e) / sigma */
     float *count_log2; /* [samples + 1]: log2 (c / s) */
 } plsh_cache_mask;
 
-plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, plsh_error *error);
+plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, bool points,
+                                 plsh_error *error);
 void plsh_cache_mask_clear(plsh_cache_mask *mask);
 
 /* The first position that a query at `position` may see. For the sampled methods `blocks` are moved

@@ -1,6 +1,7 @@
 /* attention/cache: pages. */
 #include "attention/cache/page.h"
 
+#include "attention/cache/points.h"
 #include "base/dtype.h"
 #include "base/memory.h"
 
@@ -11,19 +12,17 @@ static size_t align(size_t bytes) {
     return (bytes + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
 }
 
-plsh_cache_page_layout plsh_cache_page_layout_make(plsh_dtype dtype, int64_t head_dim,
-                                                   int64_t value_dim, bool bounded,
-                                                   const plsh_kernels *kernels) {
-    plsh_cache_page_layout layout = {
-        .dtype = dtype, .head_dim = head_dim, .value_dim = value_dim, .kernels = kernels};
-    layout.d = plsh_decode_columns(head_dim);
-    layout.dv = plsh_decode_columns(value_dim);
-    layout.element = plsh_dtype_size(dtype);
-    layout.box = align(sizeof(plsh_cache_page));
-    layout.keys = layout.box + (bounded ? align(2 * (size_t)layout.d * sizeof(float)) : 0);
-    layout.values = layout.keys + PLSH_PAGE_KEYS * (size_t)layout.d * layout.element;
-    layout.bytes = layout.values + PLSH_PAGE_KEYS * (size_t)layout.dv * layout.element;
-    return layout;
+void plsh_cache_page_layout_make(plsh_cache_page_layout *layout, bool bounded) {
+    const size_t point = (size_t)(layout->sets * layout->dim) * sizeof(float);
+    layout->d = plsh_decode_columns(layout->head_dim);
+    layout->dv = plsh_decode_columns(layout->value_dim);
+    layout->element = plsh_dtype_size(layout->dtype);
+    layout->box = align(sizeof(plsh_cache_page));
+    layout->point_box = layout->box + (bounded ? align(2 * (size_t)layout->d * sizeof(float)) : 0);
+    layout->points = layout->point_box + (bounded ? align(2 * point) : 0);
+    layout->keys = layout->points + align(PLSH_PAGE_KEYS * point);
+    layout->values = layout->keys + PLSH_PAGE_KEYS * (size_t)layout->d * layout->element;
+    layout->bytes = layout->values + PLSH_PAGE_KEYS * (size_t)layout->dv * layout->element;
 }
 
 plsh_status plsh_cache_page_make(plsh_cache_page **page, const plsh_cache_page_layout *layout,
@@ -73,6 +72,7 @@ void plsh_cache_page_cover(plsh_cache_page *page, const plsh_cache_page_layout *
             if (r == 0 || !(low[x] <= y)) low[x] = y;
             if (r == 0 || !(high[x] >= y)) high[x] = y;
         }
+        if (layout->dim > 0) plsh_cache_points_cover(page, layout, r);
         float norm = (float)(sqrt(square) * (1 + 0x1p-22));
         if (!(norm <= page->norm)) page->norm = norm < INFINITY ? norm : INFINITY;
     }

@@ -11,8 +11,9 @@
 
 enum { PLSH_PAGE_KEYS = PLSH_DECODE_KEYS };
 
-/* In memory: this, then for `bounded` layouts the box (low[d], high[d], floats), then the keys
- * [PLSH_PAGE_KEYS][d], then the values [PLSH_PAGE_KEYS][dv], in the storage's type; d and dv
+/* In memory: this, then for `bounded` layouts the box (low[d], high[d], floats) and the boxes of
+ * the positions [sets][2][dim], then the positions [PLSH_PAGE_KEYS][sets][dim], floats, then the
+ * keys [PLSH_PAGE_KEYS][d], then the values [PLSH_PAGE_KEYS][dv], in the storage's type; d and dv
  * padded. */
 typedef struct plsh_cache_page {
     atomic_int references;
@@ -22,20 +23,22 @@ typedef struct plsh_cache_page {
 
 typedef struct plsh_cache_page_layout {
     plsh_dtype dtype;
-    int64_t head_dim, value_dim;     /* as the user has them */
-    int64_t d, dv;                   /* padded */
-    size_t element;                  /* bytes of one */
-    size_t box, keys, values, bytes; /* offsets within a page, and its size */
+    int64_t head_dim, value_dim;   /* as the user has them */
+    int64_t d, dv;                 /* padded */
+    int dim;                       /* of positions that are points; 0: row numbers */
+    int64_t sets;                  /* of positions of one kv head */
+    size_t element;                /* bytes of an element of K or V */
+    size_t box, point_box, points; /* offsets within a page, */
+    size_t keys, values, bytes;    /* and its size */
     const plsh_kernels *kernels;
 } plsh_cache_page_layout;
 
-/* bounded: with norms and boxes, for `exact`. */
-plsh_cache_page_layout plsh_cache_page_layout_make(plsh_dtype dtype, int64_t head_dim,
-                                                   int64_t value_dim, bool bounded,
-                                                   const plsh_kernels *kernels);
+/* Fills in the rest of a layout that has its dtype, dimensions, sets and kernels. bounded: with
+ * norms and boxes, for `exact`. */
+void plsh_cache_page_layout_make(plsh_cache_page_layout *layout, bool bounded);
 
 static inline bool plsh_cache_page_is_bounded(const plsh_cache_page_layout *layout) {
-    return layout->keys != layout->box;
+    return layout->points != layout->box;
 }
 
 static inline char *plsh_cache_page_at(const plsh_cache_page *page, size_t offset) {
@@ -51,6 +54,12 @@ static inline char *plsh_cache_page_key(const plsh_cache_page *page,
 static inline char *plsh_cache_page_value(const plsh_cache_page *page,
                                           const plsh_cache_page_layout *layout, int64_t row) {
     return (char *)page + layout->values + (size_t)(row * layout->dv) * layout->element;
+}
+
+/* The positions of row `row`: [sets][dim]. */
+static inline float *plsh_cache_page_point(const plsh_cache_page *page,
+                                           const plsh_cache_page_layout *layout, int64_t row) {
+    return (float *)((char *)page + layout->points) + row * layout->sets * layout->dim;
 }
 
 /* An empty page, its padding zero, with one reference. */

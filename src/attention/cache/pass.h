@@ -17,6 +17,9 @@ typedef struct plsh_cache_query {
     int64_t from, to; /* the keys of this round */
     float *q, *o;     /* padded; o and (m, l) are the sums so far */
     float m, l;
+    const float *point; /* where positions are points and weigh: its own; otherwise NULL */
+    int64_t set;        /* of its positions, within its kv head */
+    const plsh_cache_page_layout *layout; /* of its pages */
     /* exact: */
     bool bounded;    /* may pages of this round be skipped? */
     double norm;     /* of q, not less */

@@ -87,9 +87,10 @@ static int64_t first_page_of_all(const plsh_cache *cache, const plsh_tokens *tok
 int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens *tokens,
                                       int64_t length, bool appends) {
     const int64_t count = tokens->count;
-    if (count < FEWEST_TOKENS || length > MOST_KEYS) return -1;
+    const bool points = cache->setup->page[0].dim > 0;
+    if (count < FEWEST_TOKENS || length > (points ? INT32_MAX : MOST_KEYS)) return -1;
     if (is_worth_it(count, length, 0) || !has_bounds(cache->setup)) return 0;
-    const int64_t first = appends ? first_page_of_all(cache, tokens, length) : 0;
+    const int64_t first = appends && !points ? first_page_of_all(cache, tokens, length) : 0;
     return is_worth_it(count, length, first) ? first : -1;
 }
 
@@ -98,6 +99,38 @@ int64_t plsh_cache_prefill_first_page(const plsh_cache *cache, const plsh_tokens
 /* How a plan is made: plsh_plan_create_paged, plsh_plan_create_measured. */
 typedef plsh_status (*create_plan)(const plsh_attention *attention, plsh_plan **plan,
                                    plsh_error *error);
+
+/* The positions of a sequence that will be `length` long, [sets][length][dim], which the caller
+ * releases: those of the pages, and behind them those of new tokens. NULL: they are row numbers. */
+static plsh_status gather_positions(const plsh_cache *cache, const plsh_tokens *tokens,
+                                    int64_t length, plsh_positions *out, plsh_error *error) {
+    const plsh_cache_setup *setup = cache->setup;
+    const int dim = setup->page[0].dim;
+    const int64_t sets = setup->point_sets, held = cache->length;
+    void *memory = NULL;
+    *out = (plsh_positions){.dim = dim, .sets = sets};
+    if (dim == 0) return PLSH_STATUS_OK;
+    plsh_status status = plsh_allocate(&memory, (size_t)(sets * length),
+                                       (size_t)dim * sizeof(float), "positions", error);
+    if (status) return status;
+    float *to = memory;
+    out->key = to;
+    for (int64_t set = 0; set < sets; set++) {
+        const int64_t kv = sets == 1 ? 0 : set / setup->group,
+                      within = sets == 1 ? 0 : set % setup->group;
+        const plsh_cache_page_layout *layout = plsh_cache_setup_pages(setup, kv);
+        for (int64_t row = 0; row < length; row++) {
+            const plsh_cache_page *page =
+                plsh_cache_store_page(&cache->store[kv], row / PLSH_PAGE_KEYS);
+            const float *from =
+                row < held
+                    ? plsh_cache_page_point(page, layout, row % PLSH_PAGE_KEYS) + within * dim
+                    : tokens->positions + (set * tokens->count + row - held) * dim;
+            for (int i = 0; i < dim; i++) *to++ = from[i];
+        }
+    }
+    return PLSH_STATUS_OK;
+}
 
 static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens, int64_t length,
                              int64_t first_page, create_plan create, plsh_plan **plan,
@@ -129,7 +162,9 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
                                 .head_count = setup->heads,
                                 .threads = setup->threads,
                                 .isa = setup->page[0].kernels->name};
-    status = create(&attention, plan, error);
+    status = gather_positions(cache, tokens, length, &attention.positions, error);
+    if (!status) status = create(&attention, plan, error);
+    plsh_release((void *)(uintptr_t)attention.positions.key);
     plsh_release(memory);
     return status;
 }
@@ -169,6 +204,7 @@ plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count
     if (count > most) count = most;
     if (count > MOST_KEYS) count = MOST_KEYS;
     if (count < FEWEST_TOKENS) return PLSH_STATUS_OK;
+    if (cache->setup->page[0].dim > 0) return PLSH_STATUS_OK; /* allocated with the plan */
     int64_t length = count < most / MOST_SUMMARISED ? count * MOST_SUMMARISED : most;
     if (length > MOST_KEYS) length = MOST_KEYS;
     const bool bounded = has_bounds(cache->setup);

@@ -5,12 +5,29 @@
 #include "base/status.h"
 #include "base/thread.h"
 
+static plsh_status check_positions(const plsh_cache_config *config, const plsh_shape *shape,
+                                   plsh_error *error) {
+    const plsh_positions positions = {.dim = config->position_dim, .sets = config->position_sets};
+    plsh_status status = plsh_check_positioned(shape, &positions, error);
+    for (int64_t h = 0; h < shape->head_count && !status; h++)
+        if (plsh_method_is_sampled(shape->head[h].method))
+            status = plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                               "head %lld: a cache with positions takes dense, exact, window, "
+                               "none and auto, not %s",
+                               (long long)h, plsh_method_names()[shape->head[h].method]);
+    return status;
+}
+
 /* Checks everything, and puts the defaults in. */
 static plsh_status complete(plsh_cache_config *config, plsh_error *error) {
-    plsh_shape shape = {config->heads,      config->kv_heads, config->head_dim, config->value_dim,
-                        config->scale,      config->dtype,    config->threads,  config->head,
-                        config->head_count, .points = false};
+    plsh_shape shape = {config->heads,      config->kv_heads,
+                        config->head_dim,   config->value_dim,
+                        config->scale,      config->dtype,
+                        config->threads,    config->head,
+                        config->head_count, .points = config->position_dim != 0};
+    if (config->position_sets == 0) config->position_sets = 1;
     plsh_status status = plsh_check_shape(&shape, error);
+    if (!status && shape.points) status = check_positions(config, &shape, error);
     if (status) return status;
     config->kv_heads = shape.kv_heads;
     config->value_dim = shape.value_dim;
@@ -50,7 +67,7 @@ static plsh_status make_masks(plsh_cache_setup *setup, const plsh_cache_config *
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t h = 0; h < setup->heads && !status; h++) {
         const plsh_head head = plsh_check_head(&shape, h);
-        status = plsh_cache_mask_make(&setup->mask[h], &head, error);
+        status = plsh_cache_mask_make(&setup->mask[h], &head, setup->page[0].dim > 0, error);
         if (!status && setup->mask[h].head.method == PLSH_METHOD_EXACT)
             setup->bounded[h / setup->group] = true;
     }
@@ -68,10 +85,18 @@ static plsh_status make(plsh_cache_setup **out, const plsh_cache_config *config,
                                 .group = config->heads / config->kv_heads,
                                 .undo = config->undo,
                                 .scale = config->scale,
+                                .point_sets = config->position_sets,
                                 .threads = plsh_thread_count(config->threads)};
-    for (int bounded = 0; bounded < 2; bounded++)
-        setup->page[bounded] = plsh_cache_page_layout_make(config->dtype, config->head_dim,
-                                                           config->value_dim, bounded, kernels);
+    for (int bounded = 0; bounded < 2; bounded++) {
+        setup->page[bounded] =
+            (plsh_cache_page_layout){.dtype = config->dtype,
+                                     .head_dim = config->head_dim,
+                                     .value_dim = config->value_dim,
+                                     .dim = config->position_dim,
+                                     .sets = config->position_sets == 1 ? 1 : setup->group,
+                                     .kernels = kernels};
+        plsh_cache_page_layout_make(&setup->page[bounded], bounded);
+    }
     atomic_init(&setup->references, 1);
     status = plsh_allocate(&memory, (size_t)setup->heads, sizeof *setup->mask, "heads", error);
     setup->mask = memory;

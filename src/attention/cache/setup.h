@@ -13,6 +13,7 @@ typedef struct plsh_cache_setup {
     double scale;
     int threads;
     plsh_cache_page_layout page[2]; /* plain, bounded */
+    int64_t point_sets;             /* of positions that are points: 1 or heads */
     plsh_cache_mask *mask;          /* [heads] */
     bool *bounded;                  /* [kv_heads]: has a head that is `exact` */
 } plsh_cache_setup;

@@ -19,6 +19,16 @@ static plsh_status check_tokens(const plsh_cache *cache, const plsh_tokens *toke
     return plsh_check_o_dtype(tokens->o_dtype, error);
 }
 
+static plsh_status check_positions(const plsh_cache_setup *setup, const plsh_tokens *tokens,
+                                   plsh_error *error) {
+    const plsh_positions positions = {.dim = setup->page[0].dim, .sets = setup->point_sets};
+    if (positions.dim == 0 && tokens->positions)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "tokens have positions; the cache counts rows (position_dim is 0)");
+    if (positions.dim == 0) return PLSH_STATUS_OK;
+    return plsh_check_points(&positions, "tokens", tokens->positions, tokens->count, error);
+}
+
 static plsh_status check_append(const plsh_cache *cache, const plsh_tokens *tokens,
                                 plsh_error *error) {
     const plsh_cache_setup *setup = cache->setup;
@@ -27,6 +37,8 @@ static plsh_status check_append(const plsh_cache *cache, const plsh_tokens *toke
     if (status || tokens->count == 0) return status;
     if (tokens->k == NULL || tokens->v == NULL)
         return plsh_fail(error, PLSH_STATUS_INVALID, "k or v is NULL; appending reads both");
+    status = check_positions(setup, tokens, error);
+    if (status) return status;
     int64_t most = plsh_cache_setup_most_tokens(setup);
     if (cache->length + tokens->count > most)
         return plsh_fail(error, PLSH_STATUS_INVALID,
@@ -138,7 +150,8 @@ static plsh_status place_pass(plsh_cache *cache, workspace *given, plsh_error *e
  * use. */
 static plsh_status place_prefill(plsh_cache *cache, const workspace *given, plsh_error *error) {
     plsh_cache_prefill *prefill = &cache->call.prefill;
-    if (given->memory == NULL)
+    prefill->own = given->memory == NULL || cache->setup->page[0].dim > 0;
+    if (prefill->own)
         return plsh_allocate(&prefill->memory, 1, prefill->bytes, "the workspace of a step", error);
     if (prefill->bytes > given->bytes - given->used)
         return fail_small(given, given->used + prefill->bytes, error);
@@ -213,7 +226,7 @@ static plsh_status reserve_all(batch *all, plsh_error *error) {
  * reserved have not been written. */
 static void end_call(const batch *all, int64_t i) {
     plsh_cache *cache = all->cache[i];
-    if (all->given.memory == NULL) plsh_release(cache->call.prefill.memory);
+    if (cache->call.prefill.own) plsh_release(cache->call.prefill.memory);
     plsh_cache_prefill_clear(&cache->call.prefill);
     cache->call = (plsh_cache_call){0};
     plsh_cache_take_back(cache, cache->length);

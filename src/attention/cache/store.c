@@ -101,6 +101,13 @@ static void put_row(const plsh_cache_page_layout *layout, char *to, const void *
     }
 }
 
+static void put_points(const plsh_cache_page_layout *layout, float *to, const plsh_cache_rows *rows,
+                       int64_t row) {
+    for (int64_t set = 0; set < layout->sets; set++)
+        for (int i = 0; i < layout->dim; i++)
+            *to++ = rows->points[set * rows->set_stride + row * layout->dim + i];
+}
+
 void plsh_cache_store_write(plsh_cache_store *store, const plsh_cache_page_layout *layout,
                             int64_t position, int64_t count, const plsh_cache_rows *rows) {
     for (int64_t i = 0; i < count;) {
@@ -112,6 +119,8 @@ void plsh_cache_store_write(plsh_cache_store *store, const plsh_cache_page_layou
                     rows->dtype, layout->head_dim);
             put_row(layout, plsh_cache_page_value(page, layout, to), rows->v, i * rows->v_stride,
                     rows->dtype, layout->value_dim);
+            if (layout->dim > 0)
+                put_points(layout, plsh_cache_page_point(page, layout, to), rows, i);
         }
         if (!plsh_cache_page_is_bounded(layout)) continue;
         plsh_cache_page_cover(page, layout, from, to);

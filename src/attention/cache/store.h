@@ -25,6 +25,8 @@ typedef struct plsh_cache_rows {
     const void *k, *v;
     int64_t k_stride, v_stride; /* elements between rows */
     plsh_dtype dtype;
+    const float *points; /* of the first set of the kv head, if positions are points */
+    int64_t set_stride;  /* elements between sets */
 } plsh_cache_rows;
 
 /* Pages for the positions up to `length`, the last one now in use ready to be written from row
