@@ -1,6 +1,7 @@
 /* cli: plsh convert: weights from one form to another. */
 #include "cli/commands.h"
 #include "cli/lm/hub.h"
+#include "cli/lm/model.h"
 #include "cli/message.h"
 #include "cli/options.h"
 
@@ -13,6 +14,7 @@
 typedef struct convert_options {
     const char *model;
     const char *adapter;
+    const char *family;
     const char *out;
     int type;
 } convert_options;
@@ -40,6 +42,11 @@ static const cli_option convert_table[] = {
      CLI_MEMBER(convert_options, adapter),
      .value = "DIR",
      .help = "a PEFT adapter that is merged in: W += scale B A"},
+    {.name = "family",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(convert_options, family),
+     .value = "NAME",
+     .help = CLI_FAMILY_HELP},
     {.name = "type",
      .kind = CLI_CHOICE,
      CLI_MEMBER(convert_options, type),
@@ -104,6 +111,7 @@ static int run_convert(const void *given) {
     catch_signals();
     const plsh_convert_options wanted = {.model = c->model,
                                          .adapter = c->adapter,
+                                         .family = c->family,
                                          .type = type,
                                          .out = c->out,
                                          .progress = show,
@@ -130,7 +138,8 @@ const cli_command cli_command_convert = {
     .summary = "converts weights between safetensors and GGUF, and between types",
     .text = "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
             "a GGUF file, in the given --type, with an --adapter merged in. Between a folder and a "
-            "GGUF file it converts Llama, Mistral, Qwen3, BLOOM, MPT, BERT and JinaBERT, with the "
+            "GGUF file it converts Llama, Mistral, Qwen2, Qwen3, BLOOM, MPT, BERT and JinaBERT, "
+            "with the "
             "names and row order of llama.cpp.",
     .example = "plsh convert --model model --type q8_0 --out model.gguf",
     .groups = groups,

@@ -260,6 +260,10 @@ void cli_model_announce(const cli_model *m) {
         cli_note("attention: %s; compute: %s", m->said, m->compute);
     else
         cli_note("attention: %s", m->said);
+    if (m->facts.rule != NULL)
+        cli_note("family: %s: %s%s", m->facts.family, m->facts.rule,
+                 cli_option_given("family") ? "" : " (--family takes another)");
+    if (m->facts.differs != NULL) cli_note("this file: %s", m->facts.differs);
     if (is_original(m) && m->facts.slopes_learned && !m->facts.alibi)
         cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
                  "original has none");

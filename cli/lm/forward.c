@@ -184,6 +184,7 @@ static int differentiate(const settings *given, work *w) {
                                   .threads = (int)given->lm.common.threads,
                                   .isa = given->lm.common.isa,
                                   .adapter = given->lm.model.adapter,
+                                  .family = given->lm.model.family,
                                   .ranks = w->model.ranks};
     if (plsh_trainer_create(&trainer, given->lm.model.model, &options, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);

@@ -301,12 +301,27 @@ static int open_model(const settings *given, work *w) {
     return CLI_DONE;
 }
 
+/* Slopes that depend on the length of the text are those of the prompt with all tokens to come. A
+ * session that is kept has no such length: its slopes stay as they were trained. */
+static int plan_length(const settings *given, work *w, int64_t whole) {
+    plsh_error error;
+    if (w->model.facts.alibi_length == 0 || given->generate.session != NULL) return CLI_DONE;
+    plsh_session_options options = cli_model_session(&given->lm, &w->model);
+    options.length = whole;
+    plsh_session_destroy(w->session);
+    w->session = NULL;
+    if (plsh_session_create(&w->session, w->model.model, &options, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
 static int prepare_generate(const settings *given, work *w) {
     plsh_error error;
     int code = open_session(given, w);
     if (code == CLI_DONE) code = read_prompt(given, w);
     const int64_t whole = w->kept + (int64_t)w->prompt.count + given->generate.tokens;
     if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, whole);
+    if (code == CLI_DONE) code = plan_length(given, w, whole);
     for (size_t i = 0; code == CLI_DONE && i < w->prompt.count; i++)
         code = keep_id(&w->seen, w->prompt.ids[i]);
     if (code != CLI_DONE) return code;

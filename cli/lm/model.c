@@ -71,6 +71,11 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
              "for others",
      .fallback = "auto",
      .choices = compute_choices},
+    {.name = "family",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(cli_model_options, family),
+     .value = "NAME",
+     .help = CLI_FAMILY_HELP},
 };
 
 const cli_option cli_attention_table[CLI_ATTENTION_COUNT] = {
@@ -238,6 +243,7 @@ int cli_model_open(const cli_lm *options, cli_model *out) {
     plsh_model_options given = {.adapter = options->model.adapter,
                                 .threads = (int)options->common.threads,
                                 .isa = options->common.isa,
+                                .family = options->model.family,
                                 .compute = (plsh_compute)options->model.compute};
     if (plsh_model_open(&out->owned, options->model.model, &given, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);

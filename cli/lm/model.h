@@ -9,6 +9,7 @@
 
 typedef struct cli_model_options {
     const char *model, *adapter, *tokenizer; /* tokenizer NULL: the model's */
+    const char *family;                      /* NULL: as the rules of its files have it */
     cli_words attention;                     /* "original", or methods: one, or one per layer; none
                                                 where a command has no such option: original */
     int rope;                                /* 0: keep, 1: drop */
@@ -26,7 +27,7 @@ typedef struct cli_lm {
     cli_common common;
 } cli_lm;
 
-enum { CLI_MODEL_COUNT = 5, CLI_ATTENTION_COUNT = 3 };
+enum { CLI_MODEL_COUNT = 6, CLI_ATTENTION_COUNT = 3 };
 extern const cli_option cli_model_table[CLI_MODEL_COUNT];
 extern const cli_option cli_attention_table[CLI_ATTENTION_COUNT];
 
@@ -70,6 +71,10 @@ int cli_model_fits(const cli_lm *options, const cli_model *model, int64_t tokens
 
 /* A remark where so many tokens are more than a model with RoPE was trained on. */
 void cli_model_warn_context(const cli_model *model, int64_t tokens);
+
+#define CLI_FAMILY_HELP                                                                            \
+    "another family, where no file tells it: baichuan-13b, baichuan2-13b, baichuan-7b, "           \
+    "baichuan2-7b; gpt_refact, gpt_refact-rmsnorm"
 
 /* Its tokenizer: in the folder, or in the GGUF. */
 int cli_model_tokenizer(const cli_lm *options, cli_model *model);

@@ -135,6 +135,7 @@ static int score_all(scoring *of, const plsh_session_options *session) {
 int cli_score_window(const cli_lm *options, const cli_model *model, const cli_window *window,
                      cli_scores *scores) {
     plsh_session_options session = cli_model_session(options, model);
+    session.length = window->count;
     scoring of = {.model = model, .window = window, .scores = scores};
     plsh_error error;
     if (cli_model_fits(options, model, window->count) != CLI_DONE) return CLI_FAILED;

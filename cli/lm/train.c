@@ -112,6 +112,7 @@ static plsh_train_options trainer_options(const work *w) {
                                 .threads = (int)given->lm.common.threads,
                                 .isa = given->lm.common.isa,
                                 .adapter = given->data.adapter,
+                                .family = given->data.family,
                                 .ranks = w->model.ranks,
                                 .micro_batches = given->steps.accumulate};
 }

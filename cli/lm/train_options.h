@@ -5,7 +5,7 @@
 #include "cli/lm/mesh.h"
 
 typedef struct cli_train_data {
-    const char *fresh, *base, *adapter, *tokenizer, *text, *tokens, *out, *config;
+    const char *fresh, *base, *family, *adapter, *tokenizer, *text, *tokens, *out, *config;
     int order; /* 0: of the text, 1: rows shuffled */
     uint64_t order_seed;
 } cli_train_data;
@@ -41,7 +41,7 @@ typedef struct cli_train_settings {
 } cli_train_settings;
 
 enum {
-    CLI_TRAIN_DATA_COUNT = 10,
+    CLI_TRAIN_DATA_COUNT = 11,
     CLI_TRAIN_STEPS_COUNT = 20,
     CLI_TRAIN_LORA_COUNT = 4,
     CLI_TRAIN_RECORDS_COUNT = 9

@@ -16,6 +16,7 @@ extern "C" {
 typedef struct plsh_convert_options {
     const char *model;     /* what plsh_model_open takes: a folder, or a .gguf file */
     const char *adapter;   /* a PEFT adapter to merge, W += scale B A; NULL: none */
+    const char *family;    /* as in plsh_model_options */
     plsh_weight_type type; /* F32, F16, BF16; for a GGUF also Q8_0, Q6_K, Q5_0, Q4_K, Q4_1, Q4_0 */
     const char *out;       /* a path that ends in .gguf, or else a folder */
     /* Progress: bytes written so far, and in all. Returning false stops. May be NULL. */
@@ -31,8 +32,8 @@ typedef struct plsh_converted {
 
 /* A folder becomes a folder (config.json, tokenizer.json and the like are copied) or a GGUF, a GGUF
  * another one or a folder. Between a folder and a GGUF, names, the order of rows and metadata
- * change to those of llama.cpp. That is supported for Llama, Mistral, Qwen3, BLOOM, MPT, BERT and
- * JinaBERT. Other families, and configuration fields that have no GGUF key, are refused; the
+ * change to those of llama.cpp. That is supported for Llama, Mistral, Qwen2, Qwen3, BLOOM,
+ * MPT, BERT and JinaBERT. Other families, and configuration fields that have no GGUF key, are refused; the
  * message names them. A GGUF's tokenizer becomes a tokenizer.json. Such a conversion, and merging
  * an adapter into a GGUF, opens the model with plsh_model_open and fails where that fails. In a
  * GGUF vectors stay float32; with Q4_0 and Q4_1 the output matrix (or a tied embedding) is

@@ -10,10 +10,10 @@
  *     plsh_session_destroy(session);
  *     plsh_model_close(model);
  *
- * Families: Llama, Mistral, Qwen3; BLOOM, MPT, Falcon with ALiBi; the encoders BERT, JinaBERT
- * v2 and MosaicBERT (DNABERT-2). Weights stay mapped as they are stored; activations are float32,
- * quantised for products in int8 (plsh_compute). A configuration that asks for something
- * unsupported is refused; the message names the field.
+ * Families: Llama, Mistral, Qwen2, Qwen3; BLOOM, MPT, Falcon, Baichuan, Jais, BTLM, Refact with
+ * ALiBi; the encoders BERT, JinaBERT v2 and MosaicBERT (DNABERT-2). Weights stay mapped as they are
+ * stored; activations are float32, quantised for products in int8 (plsh_compute). A configuration
+ * that asks for something unsupported is refused; the message names the field.
  *
  * A model is constant: threads may share it. A session belongs to one thread at a time. Results are
  * the same to the bit for any number of threads. Link libplsh_lm. */
@@ -51,6 +51,9 @@ typedef struct plsh_model_options {
     int threads;         /* 0 = all */
     const char *isa;     /* NULL: PLSH_ISA, else the best there is */
     plsh_compute compute;
+    /* Another family than the rule of plsh_model_facts decided on, or NULL: baichuan-13b,
+     * baichuan2-13b, baichuan-7b, baichuan2-7b; gpt_refact, gpt_refact-rmsnorm. */
+    const char *family;
 } plsh_model_options;
 
 /* A folder (config.json and safetensors) or a .gguf file. options may be NULL. */
@@ -59,10 +62,13 @@ PLSH_API plsh_status plsh_model_open(plsh_model **out, const char *path,
 PLSH_API void plsh_model_close(plsh_model *model); /* NULL is fine */
 
 typedef struct plsh_model_facts {
-    const char *family; /* "Llama" */
+    const char *family;  /* "Llama" */
+    const char *rule;    /* how that was decided where neither fields nor tensors say it; or NULL */
+    const char *differs; /* where llama.cpp is known to compute the file otherwise; or NULL */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary;
-    int64_t context; /* positions it was made for */
-    bool causal;     /* false: an encoder */
+    int64_t context;      /* positions it was made for */
+    int64_t alibi_length; /* slopes depend on the length of texts beyond it; 0: they do not */
+    bool causal;          /* false: an encoder */
     bool rope, alibi;
     bool masked;         /* an encoder with a masked-LM head: plsh_model_token_logits */
     int64_t labels;      /* of an encoder with a classifier: plsh_model_classify; 0: none */
@@ -130,6 +136,9 @@ typedef struct plsh_session_options {
     plsh_dtype kv;           /* the type in which keys and values are stored */
     int64_t chunk;           /* tokens that go through the layers at once, 0 = 512 */
     int64_t undo;            /* this many of the last tokens can always be truncated */
+    /* Tokens that it is to hold, for models with a plsh_model_facts.alibi_length L: its slopes are
+     * divided by length / L where that is above 1, for all of its tokens. 0: they are not. */
+    int64_t length;
     plsh_model_tap tap;
 } plsh_session_options;
 

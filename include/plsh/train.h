@@ -9,9 +9,9 @@
  *         plsh_trainer_update(trainer, &update, &norm, &error);
  *     }
  *
- * float32 throughout; the same bits for any number of threads. Llama, Mistral, Qwen3, BLOOM, MPT
- * and Falcon. Attention by any method; sampled masks are redrawn in every step, or kept. Link
- * libplsh_lm. */
+ * float32 throughout; the same bits for any number of threads. Llama, Mistral, Qwen2, Qwen3,
+ * BLOOM, MPT, Falcon, Baichuan, Jais, BTLM and Refact. Attention by any method; sampled masks are
+ * redrawn in every step, or kept. Link libplsh_lm. */
 #ifndef PLSH_TRAIN_H
 #define PLSH_TRAIN_H
 
@@ -38,6 +38,7 @@ typedef struct plsh_train_options {
     int64_t lora_rank;   /* 0: all weights are trained */
     double lora_alpha;   /* 0: twice the rank */
     double lora_dropout; /* of the input of A */
+    const char *family;  /* as in plsh_model_options */
     const char *const
         *lora_targets; /* "q_proj", ..; NULL: q, k, v and out projections. Not copied */
     size_t lora_target_count;

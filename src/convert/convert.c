@@ -62,13 +62,22 @@ static plsh_status check_heads(const conversion *c, plsh_error *error) {
  * gives it: the order of rows below relies on that. */
 static plsh_status open_model(conversion *c, plsh_error *error) {
     const plsh_convert_options *o = c->options;
-    const plsh_model_options options = {.adapter = o->adapter};
+    const plsh_model_options options = {.adapter = o->adapter, .family = o->family};
     plsh_status status = plsh_model_open(&c->model, o->model, &options, error);
     if (status) return status;
     c->weights = c->model->weights;
     c->adapter = c->model->adapter;
     c->from = c->to = c->model->config;
     c->to.gguf = c->to_gguf;
+    const plsh_model_config *f = &c->from;
+    if (f->family->split_gguf || f->family->transposed || f->family->bare_norm || f->clip != 0.0 ||
+        f->logit_scale != 1.0 || f->alibi_max != 8.0 ||
+        (strcmp(f->family->model_type, "mpt") == 0 &&
+         (f->qk_norm || f->norm_bias || f->norm != PLSH_NORM_LAYER || f->qkv_bias ||
+          f->qkv == PLSH_QKV_SPLIT || f->mlp != PLSH_MLP_PLAIN)))
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: this configuration of %s is not converted yet",
+                         plsh_weights_path(c->weights), f->family->name);
     /* In a GGUF, Mistral is a Llama. */
     if (strcmp(c->from.family->model_type, "mistral") == 0) c->to.family = &plsh_families[0];
     if (!c->to.family->architecture)

@@ -70,7 +70,7 @@ static json_t *make_bert_config(const plsh_model_config *c, plsh_weight_type typ
     json_object_set_new(root, "position_embedding_type", json_string("alibi"));
     json_object_set_new(root, "feed_forward_type", json_string("geglu"));
     json_object_set_new(root, "emb_pooler", json_string("mean"));
-    if (c->family->qk_norm) /* by which others know it; plsh knows it by its tensors */
+    if (c->qk_norm) /* by which others know it; plsh knows it by its tensors */
         json_object_set_new(root, "_name_or_path", json_string("jinaai/jina-bert-v2-qk-post-norm"));
     return root;
 }
@@ -80,23 +80,22 @@ static json_t *make_config(const plsh_weights *weights, const plsh_model_config 
     if (!c->family->causal) return make_bert_config(c, type);
     if (strcmp(c->family->model_type, "bloom") == 0) return make_bloom_config(c, type);
     if (strcmp(c->family->model_type, "mpt") == 0) return make_mpt_config(c, type);
-    const bool qwen = strcmp(c->family->model_type, "qwen3") == 0;
+    const bool qwen = strncmp(c->family->model_type, "qwen", 4) == 0;
     const bool mistral = !qwen && c->sliding_window > 0; /* a Llama has no window */
-    json_t *root = json_pack(
-        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:b, s:s, s:s}",
-        "architectures",
-        qwen      ? "Qwen3ForCausalLM"
-        : mistral ? "MistralForCausalLM"
-                  : "LlamaForCausalLM",
-        "model_type", mistral ? "mistral" : c->family->model_type, "hidden_size",
-        (json_int_t)c->hidden, "intermediate_size", (json_int_t)c->intermediate,
-        "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
-        "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim,
-        "vocab_size", (json_int_t)c->vocabulary, "max_position_embeddings",
-        (json_int_t)(c->context ? c->context : 2048), "rms_norm_eps", c->norm_eps, "rope_theta",
-        c->rope.theta, "tie_word_embeddings", (int)c->tied, "attention_bias",
-        (int)c->attention_bias, "hidden_act", "silu", "torch_dtype", dtype_of(type));
+    json_t *root =
+        json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:s, s:s}",
+                  "architectures", mistral ? "MistralForCausalLM" : c->family->class_name,
+                  "model_type", mistral ? "mistral" : c->family->model_type, "hidden_size",
+                  (json_int_t)c->hidden, "intermediate_size", (json_int_t)c->intermediate,
+                  "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
+                  (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
+                  (json_int_t)c->head_dim, "vocab_size", (json_int_t)c->vocabulary,
+                  "max_position_embeddings", (json_int_t)(c->context ? c->context : 2048),
+                  "rms_norm_eps", c->norm_eps, "rope_theta", c->rope.theta, "tie_word_embeddings",
+                  (int)c->tied, "hidden_act", "silu", "torch_dtype", dtype_of(type));
     if (!root) return NULL;
+    if (!c->family->qkv_bias)
+        json_object_set_new(root, "attention_bias", json_boolean(c->attention_bias));
     if (!qwen) json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
     if (c->sliding_window > 0)
         json_object_set_new(root, "sliding_window", json_integer(c->sliding_window));

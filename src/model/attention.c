@@ -11,12 +11,19 @@ static bool has_alibi(const plsh_model *model) {
     return position == PLSH_POSITION_ALIBI || position == PLSH_POSITION_ALIBI_SCALED;
 }
 
-static plsh_head own_head(const plsh_model *model, int64_t layer, int64_t head) {
+/* The slope of a text of this length. */
+static double slope_at(const plsh_model *model, int64_t layer, int64_t head, int64_t length) {
+    const int64_t longest = model->config.alibi_length;
+    const double slope = plsh_model_slope(model, layer, head);
+    return longest > 0 && length > longest ? slope * (double)longest / (double)length : slope;
+}
+
+static plsh_head own_head(const plsh_model *model, int64_t layer, int64_t head, int64_t length) {
     const plsh_model_config *c = &model->config;
     plsh_head own = {.method = PLSH_METHOD_NONE};
     if (has_alibi(model)) {
         own.method = PLSH_METHOD_EXACT;
-        own.partition.decay = plsh_decay_alibi(1.0 / plsh_model_slope(model, layer, head));
+        own.partition.decay = plsh_decay_alibi(1.0 / slope_at(model, layer, head, length));
     } else if (c->sliding_window > 0 && layer >= c->sliding_from) {
         own.method = PLSH_METHOD_WINDOW;
         own.window = c->sliding_window;
@@ -27,7 +34,7 @@ static plsh_head own_head(const plsh_model *model, int64_t layer, int64_t head) 
 
 plsh_head plsh_model_head(const plsh_model *model, const plsh_layer_attention *attention,
                           int64_t layer, int64_t head) {
-    if (!attention || attention->original) return own_head(model, layer, head);
+    if (!attention || attention->original) return own_head(model, layer, head, 0);
     return attention->head[attention->head_count == 1 ? 0 : head];
 }
 
@@ -82,8 +89,10 @@ bool plsh_model_attention_rotates(const plsh_model *model, const plsh_layer_atte
 }
 
 void plsh_model_attention_heads(const plsh_model *model, const plsh_layer_attention *attention,
-                                int64_t layer, plsh_head *head) {
+                                int64_t layer, int64_t length, plsh_head *head) {
+    const bool own = !attention || attention->original;
     for (int64_t h = 0; h < model->config.heads; h++) {
-        head[h] = plsh_model_head(model, attention, layer, h);
+        head[h] =
+            own ? own_head(model, layer, h, length) : plsh_model_head(model, attention, layer, h);
     }
 }

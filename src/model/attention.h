@@ -16,8 +16,9 @@ plsh_status plsh_model_attention_check(const plsh_model *model,
 /* Does RoPE apply to a layer under this choice? */
 bool plsh_model_attention_rotates(const plsh_model *model, const plsh_layer_attention *attention);
 
-/* head[0 .. heads): the heads of a layer. */
+/* head[0 .. heads): the heads of a layer, for texts of this length (0: any), on which the slopes of
+ * some models depend. */
 void plsh_model_attention_heads(const plsh_model *model, const plsh_layer_attention *attention,
-                                int64_t layer, plsh_head *head);
+                                int64_t layer, int64_t length, plsh_head *head);
 
 #endif

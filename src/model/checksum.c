@@ -57,6 +57,10 @@ uint64_t plsh_model_checksum(const plsh_model *model) {
     const bool tied = model->head.base.weight == model->tokens->data && model->head.rank == 0;
     if (!tied && model->head.base.weight) h = add_linear(h, &model->head);
     for (int64_t l = 0; l < c->layers; l++) h = add_layer(h, &model->layer[l]);
+    h = add_floats(h, model->head_scales, c->vocabulary);
+    const double scales[] = {c->clip, c->embedding_scale, c->logit_scale, (double)c->alibi_length};
+    if (c->clip != 0.0 || c->embedding_scale != 1.0 || c->logit_scale != 1.0 || c->alibi_length)
+        h = add_bytes(h, scales, sizeof(scales));
     h = add_bytes(h, model->rope.frequency, (size_t)(c->head_dim / 2) * sizeof(double));
     return add_bytes(h, model->slopes, (size_t)(c->layers * c->heads) * sizeof(double));
 }

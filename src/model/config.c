@@ -52,25 +52,6 @@ static const plsh_field bloom_fields[] = {
     {"apply_residual_connection_post_layernorm", FIELD_FALSE, 0, false},
     {"n_inner", FIELD_FALSE, 0, false}};
 
-static const plsh_field mpt_fields[] = {
-    {"is_decoder", FIELD_ANY, 0, false},
-    {"d_model", FIELD_INTEGER, AT(hidden), true},
-    {"n_heads", FIELD_INTEGER, AT(heads), true},
-    {"n_layers", FIELD_INTEGER, AT(layers), true},
-    {"vocab_size", FIELD_INTEGER, AT(vocabulary), true},
-    {"max_seq_len", FIELD_INTEGER, AT(context), false},
-    {"layer_norm_epsilon", FIELD_NUMBER, AT(norm_eps), false},
-    {"resid_pdrop", FIELD_ANY, 0, false}, /* not read by transformers, see read_mpt */
-    {"tie_word_embeddings", FIELD_BOOL, AT(tied), false},
-    {"no_bias", FIELD_TRUE, 0, false},
-    {"logit_scale", FIELD_FALSE, 0, false},
-    {"attn_config", FIELD_SPECIAL, 0, false},
-    {"expansion_ratio", FIELD_SPECIAL, 0, false},
-    {"norm_type", FIELD_SPECIAL, 0, false},
-    {"learned_pos_emb", FIELD_ANY, 0, false}, /* transformers has none, whatever it says */
-    {"emb_pdrop", FIELD_ANY, 0, false},
-    {"embedding_fraction", FIELD_ANY, 0, false}};
-
 static const plsh_field falcon_fields[] = {
     {"is_decoder", FIELD_ANY, 0, false},
     {"hidden_size", FIELD_INTEGER, AT(hidden), false},
@@ -124,42 +105,98 @@ static const plsh_field bert_fields[] = {
     {"alibi_starting_size", FIELD_ANY, 0, false}, /* MosaicBERT: a table that grows, not a limit */
     {"tie_word_embeddings", FIELD_BOOL, AT(tied), false}}; /* of the masked-LM head */
 
-/* The fields of a family and its defaults where they differ from zero. */
-typedef struct reader {
-    const char *model_type;
-    const plsh_field *fields;
-    size_t count;
-    plsh_model_config defaults;
-} reader;
+static plsh_status read_bert(const json_t *root, const char *what, plsh_model_config *config,
+                             plsh_error *error);
 
-static const reader readers[] = {
-    {"llama", FIELDS(llama_fields), {.norm_eps = 1e-6, .context = 2048}},
-    {"mistral", FIELDS(llama_fields), {.norm_eps = 1e-6, .kv_heads = 8, .context = 131072}},
-    {"qwen3",
+static plsh_status read_llama(const json_t *root, const char *what, plsh_model_config *config,
+                              plsh_error *error);
+
+static const plsh_config_reader readers[] = {
+    {"llama", NULL, FIELDS(llama_fields), {.norm_eps = 1e-6, .context = 2048}, read_llama},
+    {"mistral",
+     NULL,
      FIELDS(llama_fields),
-     {.norm_eps = 1e-6, .kv_heads = 32, .head_dim = 128, .context = 32768}},
+     {.norm_eps = 1e-6, .kv_heads = 8, .context = 131072},
+     read_llama},
+    {"qwen2",
+     NULL,
+     FIELDS(llama_fields),
+     {.norm_eps = 1e-6, .kv_heads = 32, .context = 32768},
+     read_llama},
+    {"qwen3",
+     NULL,
+     FIELDS(llama_fields),
+     {.norm_eps = 1e-6, .kv_heads = 32, .head_dim = 128, .context = 32768},
+     read_llama},
     {"bloom",
+     NULL,
      FIELDS(bloom_fields),
-     {.norm_eps = 1e-5, .tied = true, .attention_bias = true, .mlp_bias = true}},
-    {"mpt", FIELDS(mpt_fields), {.norm_eps = 1e-5, .tied = true, .context = 2048}},
+     {.norm_eps = 1e-5, .tied = true, .attention_bias = true, .mlp_bias = true},
+     NULL},
     {"falcon",
+     NULL,
      FIELDS(falcon_fields),
-     {.norm_eps = 1e-5, .tied = true, .multi_query = true, .parallel = true, .context = 2048}},
+     {.norm_eps = 1e-5, .tied = true, .multi_query = true, .parallel = true, .context = 2048},
+     plsh_config_falcon},
     {"bert",
+     NULL,
      FIELDS(bert_fields),
      {.norm_eps = 1e-12,
       .attention_bias = true,
       .mlp_bias = true,
       .tied = true,
       .types = 2,
-      .context = 512}},
+      .context = 512},
+     read_bert},
 };
 
-static const plsh_family *find_family(const char *model_type) {
-    for (size_t i = 0; i < plsh_family_count; i++) {
-        if (strcmp(plsh_families[i].model_type, model_type) == 0) return &plsh_families[i];
+static const plsh_config_reader *find_reader(const char *model_type) {
+    for (size_t i = 0; i < sizeof(readers) / sizeof(*readers); i++) {
+        if (strcmp(readers[i].model_type, model_type) == 0) return &readers[i];
     }
-    return NULL;
+    return plsh_config_find_causal(model_type);
+}
+
+void plsh_model_config_family(plsh_model_config *c, const plsh_family *family) {
+    const bool split = c->gguf && family->split_gguf;
+    c->family = family;
+    c->norm = family->norm;
+    c->norm_bias = family->norm_bias;
+    c->qk_norm = family->qk_norm;
+    c->qkv = split                                            ? PLSH_QKV_SPLIT
+             : c->gguf && family->qkv == PLSH_QKV_INTERLEAVED ? PLSH_QKV_STACKED
+                                                              : family->qkv;
+    c->mlp = split ? PLSH_MLP_GATED : family->mlp;
+    if (c->alibi_max == 0.0) c->alibi_max = 8.0;
+    if (c->alibi_factor == 0.0) c->alibi_factor = 1.0;
+    if (c->embedding_scale == 0.0) c->embedding_scale = 1.0;
+    if (c->embedding_share == 0.0) c->embedding_share = 1.0;
+    if (c->logit_scale == 0.0) c->logit_scale = 1.0;
+}
+
+plsh_status plsh_model_config_choose(plsh_model_config *config, const char *name,
+                                     plsh_error *error) {
+    const plsh_family *family = plsh_family_find(name), *now = config->family;
+    const bool kin = family && family->class_name && now->class_name &&
+                     strcmp(family->class_name, now->class_name) == 0 &&
+                     (config->gguf || family->qkv == now->qkv);
+    if (!kin)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "family \"%.40s\": this model is %s, and none of the families that share "
+                         "its files has that name; baichuan-13b, baichuan2-13b, baichuan-7b, "
+                         "baichuan2-7b; gpt_refact, gpt_refact-rmsnorm",
+                         name, now->name);
+    if (family == now) return PLSH_STATUS_OK;
+    if (family->position == PLSH_POSITION_ROPE && config->rope.theta == 0.0)
+        config->rope = (plsh_rope_config){.theta = 10000.0, .factor = 1.0};
+    if (family->position == PLSH_POSITION_ROPE && config->head_dim % 2 != 0)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "family \"%.40s\": RoPE needs heads of an even width; this model's have "
+                         "%lld",
+                         name, (long long)config->head_dim);
+    plsh_model_config_family(config, family);
+    config->rule = "its family was given";
+    return PLSH_STATUS_OK;
 }
 
 /* MosaicBERT's configurations have no field for its positions, DNABERT-2's no model_type either:
@@ -177,7 +214,7 @@ static bool is_mosaic(const json_t *root) {
 /* The GLU of MosaicBERT has GELU whatever hidden_act says, which is for the masked-LM head. */
 static plsh_status read_mosaic(const json_t *root, const char *what, plsh_model_config *config,
                                plsh_error *error) {
-    config->family = find_family("mosaic-bert");
+    plsh_model_config_family(config, plsh_family_find("mosaic-bert"));
     config->activation = PLSH_ACTIVATION_GELU;
     return plsh_config_text(root, "position_embedding_type", what, "absolute", "alibi", error);
 }
@@ -212,8 +249,17 @@ static plsh_status read_bert(const json_t *root, const char *what, plsh_model_co
     }
     if (glu && !alibi)
         return plsh_config_refuse(what, "feed_forward_type", "is for alibi positions", error);
-    if (alibi) config->family = find_family(glu ? "jina-bert-v2" : "jina-bert-v2-original");
+    if (alibi)
+        plsh_model_config_family(config,
+                                 plsh_family_find(glu ? "jina-bert-v2" : "jina-bert-v2-original"));
     return PLSH_STATUS_OK;
+}
+
+static plsh_status read_llama(const json_t *root, const char *what, plsh_model_config *config,
+                              plsh_error *error) {
+    if (!config->head_dim) config->head_dim = config->hidden / config->heads;
+    plsh_status status = plsh_config_rope(root, what, config, error);
+    return status ? status : plsh_config_sliding(root, what, config, error);
 }
 
 static plsh_status check_sizes(const plsh_model_config *config, const char *what,
@@ -223,7 +269,29 @@ static plsh_status check_sizes(const plsh_model_config *config, const char *what
                      "%s: the hidden size, the number of layers or of heads is missing", what);
 }
 
+/* Numbers that multiply or divide: finite, and not 0. */
+static plsh_status check_scales(const plsh_model_config *c, const char *what, plsh_error *error) {
+    const struct {
+        const char *name;
+        double value, least, most;
+    } numbers[] = {{"the eps of its norms", c->norm_eps, 1e-30, 1.0},
+                   {"the scale of scores", c->scale, 0.0, 1e30},
+                   {"the bound of q, k and v (clip_qkv)", c->clip, 0.0, 1e30},
+                   {"the largest exponent of its slopes (alibi_bias_max)", c->alibi_max, 1e-3, 64},
+                   {"the factor of alibi_scaling", c->alibi_factor, 1.0, 1e9},
+                   {"the scale of its embeddings", c->embedding_scale, 1e-30, 1e30},
+                   {"embedding_fraction", c->embedding_share, 1e-30, 1.0},
+                   {"the scale of its logits", c->logit_scale, 1e-30, 1e30}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most) continue;
+        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: %s is %g; %g to %g", what, numbers[i].name,
+                         numbers[i].value, numbers[i].least, numbers[i].most);
+    }
+    return PLSH_STATUS_OK;
+}
+
 static plsh_status finish(plsh_model_config *config, const char *what, plsh_error *error) {
+    const bool free_width = config->family->position == PLSH_POSITION_ROPE || config->head_dim;
     if (!config->kv_heads) config->kv_heads = config->heads;
     if (!config->head_dim) config->head_dim = config->hidden / config->heads;
     if (!config->intermediate) config->intermediate = 4 * config->hidden;
@@ -232,22 +300,13 @@ static plsh_status finish(plsh_model_config *config, const char *what, plsh_erro
                          (long long)config->heads, (long long)config->kv_heads);
     }
     if (config->head_dim < 1 || config->head_dim > 512 ||
-        (config->family->position != PLSH_POSITION_ROPE &&
-         config->head_dim * config->heads != config->hidden)) {
+        (!free_width && config->head_dim * config->heads != config->hidden)) {
         return plsh_fail(error, PLSH_STATUS_FORMAT,
                          "%s: a hidden size of %lld in %lld heads of %lld: they do not fit", what,
                          (long long)config->hidden, (long long)config->heads,
                          (long long)config->head_dim);
     }
-    if (!(config->norm_eps > 0.0 && config->norm_eps < 1.0)) {
-        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: the eps of its norms is %g", what,
-                         config->norm_eps);
-    }
-    if (!(config->scale >= 0.0 && config->scale < 1e30)) {
-        return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: the scale of scores is %g", what,
-                         config->scale);
-    }
-    return PLSH_STATUS_OK;
+    return check_scales(config, what, error);
 }
 
 static plsh_status read_root(const json_t *root, const char *what, plsh_model_config *config,
@@ -257,37 +316,27 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
     plsh_status status = plsh_weights_json_string(root, "model_type", what, &type, error);
     if (status) return status;
     if (!type && is_mosaic(root)) type = "bert";
-    const reader *r = NULL;
-    for (size_t i = 0; type && i < sizeof(readers) / sizeof(*readers); i++) {
-        if (strcmp(readers[i].model_type, type) == 0) r = &readers[i];
-    }
+    const plsh_config_reader *r = type ? find_reader(type) : NULL;
     if (!r) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: \"model_type\" is \"%.40s\"; llama, mistral, qwen3, bloom, mpt, "
-                         "falcon or bert",
+                         "%s: \"model_type\" is \"%.40s\"; llama, mistral, qwen2, qwen3, bloom, "
+                         "mpt, falcon, baichuan, jais, btlm, gpt_refact or bert",
                          what, type ? type : "missing");
     }
     *config = r->defaults;
-    config->family = find_family(type);
+    plsh_model_config_family(config, plsh_family_find(r->family ? r->family : type));
     config->activation = config->family->activation;
     status = plsh_config_never(root, what, error);
     if (!status) status = plsh_config_fields(root, r->fields, r->count, what, config, error);
     if (!status) status = check_sizes(config, what, error);
-    if (!status && strcmp(type, "mpt") == 0) status = plsh_config_mpt(root, what, config, error);
-    if (!status && strcmp(type, "falcon") == 0)
-        status = plsh_config_falcon(root, what, config, error);
-    if (!status && strcmp(type, "bert") == 0) status = read_bert(root, what, config, error);
-    if (!status) status = finish(config, what, error);
-    if (!status && r->fields == llama_fields) {
-        status = plsh_config_rope(root, what, config, error);
-        if (!status) status = plsh_config_sliding(root, what, config, error);
-    }
-    return status;
+    config->qkv_bias = config->attention_bias || config->family->qkv_bias;
+    if (!status && r->finish) status = r->finish(root, what, config, error);
+    return status ? status : finish(config, what, error);
 }
 
-/* Is there such a tensor in layer 0, with or without the family's prefix? */
-static bool has_tensor(const plsh_model_config *config, const plsh_weights *weights,
-                       const char *name) {
+/* The weight of this name in layer 0, with or without the family's prefix; NULL: there is none. */
+static const plsh_tensor *find_tensor(const plsh_model_config *config, const plsh_weights *weights,
+                                      const char *name) {
     char full[160];
     const plsh_family *family = config->family;
     for (int prefixed = 0; prefixed < 2; prefixed++) {
@@ -296,32 +345,43 @@ static bool has_tensor(const plsh_model_config *config, const plsh_weights *weig
         else
             snprintf(full, sizeof full, "%s%s0.%s.weight", prefixed ? family->prefix : "",
                      family->layers, name);
-        if (plsh_weights_find(weights, full)) return true;
+        const plsh_tensor *found = plsh_weights_find(weights, full);
+        if (found) return found;
     }
-    return false;
+    return NULL;
 }
 
 void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *weights) {
     const char *type = config->family->model_type;
     if (strcmp(type, "jina-bert-v2") == 0 &&
-        has_tensor(config, weights, config->gguf ? "attn_q_norm" : "attention.self.layer_norm_q"))
-        config->family = find_family("jina-bert-v2-code");
+        find_tensor(config, weights, config->gguf ? "attn_q_norm" : "attention.self.layer_norm_q"))
+        plsh_model_config_family(config, plsh_family_find("jina-bert-v2-code"));
     if (strcmp(type, "bert") == 0 && !config->gguf &&
-        has_tensor(config, weights, "attention.self.Wqkv")) {
-        config->family = find_family("mosaic-bert");
+        find_tensor(config, weights, "attention.self.Wqkv")) {
+        plsh_model_config_family(config, plsh_family_find("mosaic-bert"));
         config->activation = PLSH_ACTIVATION_GELU;
     }
+    if (strcmp(type, "gpt_refact") == 0 && !config->gguf) {
+        const plsh_tensor *up = find_tensor(config, weights, "mlp.gate_up_proj");
+        const plsh_tensor *gate = find_tensor(config, weights, "mlp.linear_1");
+        if (!up && gate) plsh_model_config_family(config, plsh_family_find("gpt_refact-2023"));
+        if (up) config->intermediate = plsh_tensor_rows(up) / 2;
+        if (!up && gate) config->intermediate = plsh_tensor_rows(gate);
+    }
 }
+
+/* Do configurations of the family count layers as GPT-2 does, in "n_layer"? */
+static bool has_n_layer(const plsh_family *family) { return strcmp(family->layers, "h.") == 0; }
 
 plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,
                                    plsh_error *error) {
     const size_t count = plsh_weights_count(weights);
     if ((uint64_t)config->layers <= count) return PLSH_STATUS_OK;
     const char *type = config->family->model_type, *path = plsh_weights_path(weights);
-    const char *key = config->gguf                 ? "block_count"
-                      : strcmp(type, "mpt") == 0   ? "n_layers"
-                      : strcmp(type, "bloom") == 0 ? "n_layer"
-                                                   : "num_hidden_layers";
+    const char *key = config->gguf                  ? "block_count"
+                      : strcmp(type, "mpt") == 0    ? "n_layers"
+                      : has_n_layer(config->family) ? "n_layer"
+                                                    : "num_hidden_layers";
     return plsh_fail(
         error, PLSH_STATUS_FORMAT,
         "%s%s: \"%s\" is %lld; the weights are %zu tensors, too few for so many layers",

@@ -25,6 +25,20 @@ typedef struct plsh_rope_config {
 
 typedef struct plsh_model_config {
     const plsh_family *family;
+    const char *rule; /* what decided on the family where no field says it; NULL: the fields do */
+    /* The family's, unless a field or the form of the file says otherwise: */
+    plsh_norm_kind norm;
+    bool norm_bias;
+    plsh_qkv_kind qkv;
+    plsh_qk_norm qk_norm;
+    plsh_mlp_kind mlp;
+    double clip;            /* q, k and v are clamped to [-clip, clip]; 0: they are not */
+    double alibi_max;       /* slopes are 2^(-alibi_max (h + 1) / heads), .. */
+    double alibi_factor;    /* divided by this, */
+    int64_t alibi_length;   /* and by length / alibi_length for longer texts; 0: they are not */
+    double embedding_scale; /* of token embeddings */
+    double embedding_share; /* of their gradient (MPT's embedding_fraction) */
+    double logit_scale;
     bool gguf; /* names, the order of rows, and how q, k, v are joined are those of a GGUF */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary;
     int64_t context; /* positions it was made for; a limit only where positions are learned */
@@ -35,7 +49,8 @@ typedef struct plsh_model_config {
     plsh_activation activation;
     plsh_activation head_activation; /* of the masked-LM head of an encoder */
     bool tied;                       /* the head is the embedding */
-    bool attention_bias, mlp_bias;   /* linear layers have biases */
+    bool qkv_bias, attention_bias;   /* q, k and v have biases; the output of attention has one */
+    bool mlp_bias;                   /* the linear layers of the MLP have biases */
     bool multi_query, parallel;      /* Falcon: one kv head; attention and MLP side by side */
     int64_t types;                   /* token type embeddings; 0: none */
     double scale;                    /* of scores; 0: 1 / sqrt(head_dim) */
@@ -43,12 +58,20 @@ typedef struct plsh_model_config {
     double attention_dropout;        /* of attention weights, in training */
 } plsh_model_config;
 
+/* Sets the family, and all that it decides on unless fields say otherwise. */
+void plsh_model_config_family(plsh_model_config *config, const plsh_family *family);
+
 /* From the text of a config.json; `what` names it in messages. */
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
                                    plsh_model_config *config, plsh_error *error);
 
+/* Takes another of the families that neither config.json nor the tensors tell apart: the four of
+ * Baichuan, Refact with either norm. */
+plsh_status plsh_model_config_choose(plsh_model_config *config, const char *family,
+                                     plsh_error *error);
+
 /* Families that config.json or a GGUF's metadata do not tell apart, told by the tensors: JinaBERT
- * and the one for code, BERT and MosaicBERT. */
+ * and the one for code, BERT and MosaicBERT, Refact of 2023. Also the width of Refact's MLP. */
 void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *weights);
 
 /* Are there enough tensors for so many layers? Each layer has some of its own. */

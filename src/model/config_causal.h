@@ -1,12 +1,24 @@
-/* model: what single causal families add to a configuration: fields that no table can read. */
+/* model: the configurations of single causal families: fields that no table can read. */
 #ifndef PLSH_MODEL_CONFIG_CAUSAL_H
 #define PLSH_MODEL_CONFIG_CAUSAL_H
 
 #include "model/config_fields.h"
 
-plsh_status plsh_config_mpt(const json_t *root, const char *what, plsh_model_config *config,
-                            plsh_error *error);
+/* The reader of MPT, Baichuan, Jais, BTLM or Refact; NULL: it is another model_type. The last four
+ * are in config_remote.c. */
+const plsh_config_reader *plsh_config_find_causal(const char *model_type);
+const plsh_config_reader *plsh_config_find_remote(const char *model_type);
+
 plsh_status plsh_config_falcon(const json_t *root, const char *what, plsh_model_config *config,
                                plsh_error *error);
+
+/* The one of the four families of Baichuan, by the vocabulary and, unless `told` (a GGUF's key)
+ * says it, by the layers of a GGUF or the hidden size. Sets config->rule. */
+typedef enum plsh_baichuan_positions {
+    PLSH_BAICHUAN_UNKNOWN,
+    PLSH_BAICHUAN_ALIBI,
+    PLSH_BAICHUAN_ROPE
+} plsh_baichuan_positions;
+void plsh_config_baichuan(plsh_model_config *config, plsh_baichuan_positions told);
 
 #endif

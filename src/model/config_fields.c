@@ -7,12 +7,14 @@
 
 /* Of every configuration: names, tokens, outputs, generation, dropout, how it was initialised. */
 static const char *const harmless[] = {"_name_or_path",
+                                       "_from_model_config",
                                        "_attn_implementation",
                                        "_attn_implementation_autoset",
                                        "_commit_hash",
                                        "architectures",
                                        "auto_map",
                                        "attn_implementation",
+                                       "attention_bias_in_fp32",
                                        "attention_dropout",
                                        "attention_probs_dropout_prob",
                                        "attention_softmax_in_fp32",
@@ -61,9 +63,11 @@ static const char *const harmless[] = {"_name_or_path",
                                        "pretraining_tp",
                                        "problem_type",
                                        "remove_invalid_values",
+                                       "reorder_and_upcast_attn",
                                        "repetition_penalty",
                                        "return_dict",
                                        "return_dict_in_generate",
+                                       "scale_attention_softmax_in_fp32",
                                        "sep_token_id",
                                        "seq_length",
                                        "slow_but_exact",
@@ -88,7 +92,11 @@ static const char *const harmless[] = {"_name_or_path",
                                        "skip_bias_add_qkv",
                                        "bos_token",
                                        "eos_token",
+                                       "summary_activation",
+                                       "summary_first_dropout",
+                                       "summary_proj_to_labels",
                                        "summary_type",
+                                       "summary_use_proj",
                                        "output_past"};
 
 /* Features that are not supported for any family. */
@@ -158,6 +166,11 @@ static plsh_status read_field(const json_t *object, const plsh_field *f, const c
     case FIELD_ANY: break;
     }
     return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_config_field(const json_t *object, const plsh_field *field, const char *what,
+                              plsh_model_config *config, plsh_error *error) {
+    return read_field(object, field, what, config, error);
 }
 
 static bool is_listed(const char *key, const plsh_field *fields, size_t count) {

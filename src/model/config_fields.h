@@ -24,12 +24,28 @@ typedef struct plsh_field {
     bool required;
 } plsh_field;
 
+/* How the configurations of a model_type are read. */
+typedef struct plsh_config_reader {
+    const char *model_type;
+    const char *family; /* NULL: the one of that model_type */
+    const plsh_field *fields;
+    size_t count;
+    plsh_model_config defaults; /* where they differ from zero */
+    /* What no table can read, after the fields; NULL: nothing. */
+    plsh_status (*finish)(const json_t *root, const char *what, plsh_model_config *config,
+                          plsh_error *error);
+} plsh_config_reader;
+
 #define AT(member) offsetof(plsh_model_config, member)
 #define FIELDS(table) table, sizeof(table) / sizeof(*(table))
 /* Reads all fields of a table; every other key of the object must be null, or harmless where a
  * whole configuration (`config`) is read. */
 plsh_status plsh_config_fields(const json_t *object, const plsh_field *fields, size_t count,
                                const char *what, plsh_model_config *config, plsh_error *error);
+
+/* Reads one field. */
+plsh_status plsh_config_field(const json_t *object, const plsh_field *field, const char *what,
+                              plsh_model_config *config, plsh_error *error);
 
 /* Refuses features that are not supported for any family. */
 plsh_status plsh_config_never(const json_t *object, const char *what, plsh_error *error);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "model/config.h"
+#include "model/config_causal.h"
 
 /* Reads <architecture>.<key>; the first failure ends it. */
 typedef struct gguf_reader {
@@ -91,32 +91,72 @@ static void read_rope(gguf_reader *r, plsh_model_config *config) {
     }
 }
 
-/* Only MPT has the key max_alibi_bias; without it the model has no ALiBi. */
-static void check_alibi(gguf_reader *r) {
-    char name[128];
-    double most = 0.0;
-    if (strcmp(r->architecture, "mpt") != 0) return;
-    read_number(r, "attention.max_alibi_bias", &most);
-    if (r->status || most == 8.0) return;
-    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is %g; 8 is supported",
-                          plsh_weights_path(r->weights),
-                          full_key(r, "attention.max_alibi_bias", name), most);
+static bool is_arch(const gguf_reader *r, const char *architecture) {
+    return strcmp(r->architecture, architecture) == 0;
 }
 
-/* The epsilon of the family's norm. One of the other norm alone is refused: it is not ignored. */
-static void read_eps(gguf_reader *r, const plsh_family *family, double *eps) {
+/* MPT without the key max_alibi_bias has no ALiBi. A Baichuan may have RoPE, which no file of
+ * llama.cpp's says; those of plsh convert have the key. Others always have ALiBi. */
+static void read_alibi(gguf_reader *r, plsh_model_config *config) {
+    char name[128];
+    const bool mpt = is_arch(r, "mpt"), baichuan = is_arch(r, "baichuan");
+    double most = mpt ? 0.0 : baichuan ? -1.0 : 8.0;
+    if (config->family->position != PLSH_POSITION_ALIBI) return;
+    read_number(r, "attention.max_alibi_bias", &most);
+    if (r->status) return;
+    if (baichuan)
+        plsh_config_baichuan(config, most < 0.0    ? PLSH_BAICHUAN_UNKNOWN
+                                     : most == 0.0 ? PLSH_BAICHUAN_ROPE
+                                                   : PLSH_BAICHUAN_ALIBI);
+    if (baichuan && most <= 0.0) return;
+    if (most >= 1e-3 && most <= 64.0)
+        config->alibi_max = most;
+    else
+        r->status =
+            plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
+                      "%s: %s is %g; 0.001 to 64 are supported: without ALiBi the family "
+                      "%s is not",
+                      plsh_weights_path(r->weights), full_key(r, "attention.max_alibi_bias", name),
+                      most, config->family->name);
+}
+
+/* Scales and bounds that MPT and Jais may have. Jais divides scores by the width of a head. */
+static void read_scales(gguf_reader *r, plsh_model_config *config) {
+    static const char *const keys[] = {"attention.clamp_kqv", "attention.scale", "logit_scale"};
+    double *const numbers[] = {&config->clip, &config->scale, &config->logit_scale};
+    char name[128];
+    if (is_arch(r, "jais")) config->scale = 1.0 / (double)config->head_dim;
+    for (int i = 0; i < 3 && (is_arch(r, "mpt") || is_arch(r, "jais")); i++) {
+        read_number(r, keys[i], numbers[i]);
+        if (r->status || (*numbers[i] >= 0.0 && *numbers[i] < 1e30)) continue;
+        r->status =
+            plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: %s is %g; 0 or more, below 1e30",
+                      plsh_weights_path(r->weights), full_key(r, keys[i], name), *numbers[i]);
+    }
+    if (config->logit_scale == 0.0) config->logit_scale = 1.0;
+}
+
+/* The epsilon of the family's norm. One of the other norm alone is refused: it is not ignored. MPT
+ * has either norm; and llama.cpp has RMSNorm for Refact, whose norm is a LayerNorm without bias:
+ * the number is the same. */
+static void read_eps(gguf_reader *r, plsh_model_config *config) {
     static const char *const keys[] = {"attention.layer_norm_epsilon",
                                        "attention.layer_norm_rms_epsilon"};
-    const bool rms = family->norm == PLSH_NORM_RMS;
+    const bool rms = config->norm == PLSH_NORM_RMS;
     char name[128], wrong[128];
     double own = -1.0, other = -1.0;
     read_number(r, keys[rms], &own);
     read_number(r, keys[!rms], &other);
-    if (own != -1.0) *eps = own;
-    if (!r->status && own == -1.0 && other != -1.0)
-        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: %s is missing; it has %s",
-                              plsh_weights_path(r->weights), full_key(r, keys[rms], name),
-                              full_key(r, keys[!rms], wrong));
+    if (own != -1.0) config->norm_eps = own;
+    if (r->status || own != -1.0 || other == -1.0) return;
+    if (is_arch(r, "mpt")) config->norm = PLSH_NORM_RMS;
+    if (is_arch(r, "mpt") || is_arch(r, "refact")) {
+        config->norm_eps = other;
+        return;
+    }
+    r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT, "%s: %s is missing; it has %s",
+                          plsh_weights_path(r->weights), full_key(r, keys[rms], name),
+                          full_key(r, keys[!rms], wrong));
 }
 
 /* A number that must be there, and at most so large. */
@@ -170,18 +210,33 @@ static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     read_integer(r, "attention.key_length", &config->head_dim);
     read_integer(r, "context_length", &config->context);
     read_integer(r, "attention.sliding_window", &config->sliding_window);
-    read_eps(r, config->family, &config->norm_eps);
+    read_eps(r, config);
     config->vocabulary = tokens ? plsh_tensor_rows(tokens) : 0;
     check_sizes(r, config);
 }
 
 /* The tensors show which biases and types there are. */
 static void look_at_tensors(const plsh_weights *weights, plsh_model_config *config) {
+    const plsh_tensor *norm = plsh_weights_find(weights, "blk.0.attn_q_norm.weight");
     const plsh_tensor *types = plsh_weights_find(weights, "token_types.weight");
     config->types = types ? plsh_tensor_rows(types) : 0;
     config->tied = !plsh_weights_find(weights, "output.weight");
+    config->qkv_bias = plsh_weights_find(weights, "blk.0.attn_q.bias") ||
+                       plsh_weights_find(weights, "blk.0.attn_qkv.bias");
     config->attention_bias = plsh_weights_find(weights, "blk.0.attn_output.bias") != NULL;
     config->mlp_bias = plsh_weights_find(weights, "blk.0.ffn_down.bias") != NULL;
+    if (strcmp(config->family->model_type, "mpt") == 0) {
+        const bool whole = norm && plsh_tensor_columns(norm) != config->head_dim;
+        config->qk_norm = !norm   ? PLSH_QK_NORM_NONE
+                          : whole ? PLSH_QK_NORM_WHOLE
+                                  : PLSH_QK_NORM_HEAD;
+        config->norm_bias = plsh_weights_find(weights, "blk.0.attn_norm.bias") != NULL;
+    }
+    if (strcmp(config->family->model_type, "jais") == 0 &&
+        !plsh_weights_find(weights, "blk.0.ffn_gate.weight")) {
+        config->mlp = PLSH_MLP_PLAIN;
+        config->activation = PLSH_ACTIVATION_GELU_TANH;
+    }
 }
 
 /* <architecture>.<key>: what is read above, what must have one value, what changes no number. */
@@ -205,7 +260,11 @@ static bool is_among(const char *key, const char *const *keys, size_t count) {
 }
 
 static bool is_known(const char *key, const plsh_family *family) {
-    const bool rope = family->position == PLSH_POSITION_ROPE;
+    static const char *const scales[] = {"attention.scale", "logit_scale"};
+    const bool rope =
+        family->position == PLSH_POSITION_ROPE || strcmp(family->architecture, "baichuan") == 0;
+    if (strcmp(family->architecture, "mpt") == 0 || strcmp(family->architecture, "jais") == 0)
+        if (is_among(key, scales, 2)) return true;
     return is_among(key, known_keys, sizeof known_keys / sizeof *known_keys) ||
            (rope && is_among(key, rope_keys, sizeof rope_keys / sizeof *rope_keys)) ||
            strcmp(key, "attention.layer_norm_epsilon") == 0 ||
@@ -266,8 +325,8 @@ static void check_keys(gguf_reader *r, const plsh_model_config *config) {
     bool causal = family->causal;
     char name[128];
     expect_number(r, "attention.value_length", (double)config->head_dim);
-    expect_number(r, "attention.clamp_kqv", 0.0);
-    expect_number(r, "attention.max_alibi_bias", family->position == PLSH_POSITION_ALIBI ? 8.0 : 0);
+    if (!is_arch(r, "mpt") && !is_arch(r, "jais")) expect_number(r, "attention.clamp_kqv", 0.0);
+    if (family->position != PLSH_POSITION_ALIBI) expect_number(r, "attention.max_alibi_bias", 0);
     expect_number(r, "expert_count", 0.0);
     if (!r->status) {
         r->status = plsh_metadata_bool(r->weights, full_key(r, "attention.causal", name), &causal,
@@ -299,21 +358,23 @@ plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what
     for (size_t i = 0; i < plsh_family_count; i++) {
         const char *architecture = plsh_families[i].architecture;
         if (!config->family && architecture && string_is(name, architecture))
-            config->family = &plsh_families[i];
+            plsh_model_config_family(config, &plsh_families[i]);
     }
     if (!config->family) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: general.architecture is \"%.*s\"; llama, qwen3, bloom, mpt, bert or "
-                         "jina-bert-v2",
+                         "%s: general.architecture is \"%.*s\"; llama, qwen2, qwen3, bloom, mpt, "
+                         "baichuan, jais, refact, bert or jina-bert-v2",
                          what, (int)(name.length < 40 ? name.length : 40), name.bytes);
     }
     plsh_model_config_tensors(config, weights);
     config->activation = config->family->activation;
     gguf_reader r = {weights, config->family->architecture, PLSH_STATUS_OK, error};
     read_sizes(&r, config);
-    check_alibi(&r);
+    if (!r.status) read_alibi(&r, config);
+    if (!r.status) read_scales(&r, config);
     check_keys(&r, config);
-    if (config->family->position == PLSH_POSITION_ROPE && !r.status) read_rope(&r, config);
+    const bool rope = config->family->position == PLSH_POSITION_ROPE || is_arch(&r, "baichuan");
+    if (rope && !r.status && (config->head_dim % 2 == 0 || !config->rule)) read_rope(&r, config);
     look_at_tensors(weights, config);
     return r.status;
 }

@@ -149,7 +149,7 @@ static plsh_status read_layer_types(const json_t *types, const char *what,
 plsh_status plsh_config_sliding(const json_t *root, const char *what, plsh_model_config *config,
                                 plsh_error *error) {
     const char *type = config->family->model_type;
-    const bool mistral = strcmp(type, "mistral") == 0, qwen = strcmp(type, "qwen3") == 0;
+    const bool mistral = strcmp(type, "mistral") == 0, qwen = strncmp(type, "qwen", 4) == 0;
     const json_t *given = json_object_get(root, "sliding_window");
     /* Where they are absent, as transformers has them. */
     int64_t window = given || !(mistral || qwen) ? 0 : 4096, from = qwen ? 28 : 0;
@@ -167,7 +167,7 @@ plsh_status plsh_config_sliding(const json_t *root, const char *what, plsh_model
     if (status) return status;
     if (!qwen && used != mistral && !(mistral && window == 0)) {
         return plsh_config_refuse(what, "use_sliding_window",
-                                  "is Qwen3's; others have a window or none", error);
+                                  "is of Qwen2 and Qwen3; others have a window or none", error);
     }
     config->sliding_window = used ? window : 0;
     config->sliding_from = qwen ? from : 0;

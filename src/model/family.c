@@ -8,6 +8,9 @@ static const char *const ignored_rope[] = {"*.rotary_emb.inv_freq", NULL};
 static const char *const ignored_bert[] = {"pooler.*", "cls.*", "*.position_ids", "bert.pooler.*",
                                            NULL}; /* heads that are used: encoder_heads.c */
 static const char *const ignored_none[] = {NULL};
+/* Masks, and a copy of the slopes. */
+static const char *const ignored_jais[] = {"*.attn.bias", "*.attn.masked_bias",
+                                           "*relative_pe.slopes", NULL};
 
 #define LLAMA_NAMES                                                                                \
     [PLSH_ROLE_TOKENS] = "embed_tokens", [PLSH_ROLE_FINAL_NORM] = "norm",                          \
@@ -25,6 +28,56 @@ static const char *const ignored_none[] = {NULL};
     [PLSH_ROLE_MLP_NORM] = "post_attention_layernorm", [PLSH_ROLE_UP] = "mlp.dense_h_to_4h",       \
     [PLSH_ROLE_DOWN] = "mlp.dense_4h_to_h"
 
+#define BAICHUAN_NAMES                                                                             \
+    [PLSH_ROLE_TOKENS] = "embed_tokens", [PLSH_ROLE_FINAL_NORM] = "norm",                          \
+    [PLSH_ROLE_HEAD] = "lm_head", [PLSH_ROLE_ATTENTION_NORM] = "input_layernorm",                  \
+    [PLSH_ROLE_QKV] = "self_attn.W_pack", [PLSH_ROLE_ATTENTION_OUT] = "self_attn.o_proj",          \
+    [PLSH_ROLE_MLP_NORM] = "post_attention_layernorm", [PLSH_ROLE_GATE] = "mlp.gate_proj",         \
+    [PLSH_ROLE_UP] = "mlp.up_proj", [PLSH_ROLE_DOWN] = "mlp.down_proj"
+
+/* Four models share one model_type: they differ in position and in the head. */
+#define BAICHUAN(title, type, positions, normalised)                                               \
+    {                                                                                              \
+        .name = title, .model_type = type, .class_name = "BaichuanForCausalLM",                    \
+        .architecture = "baichuan", .causal = true, .norm = PLSH_NORM_RMS, .position = positions,  \
+        .qkv = PLSH_QKV_STACKED, .mlp = PLSH_MLP_GATED, .activation = PLSH_ACTIVATION_SILU,        \
+        .normal_head = normalised, .split_gguf = true, .permuted_gguf = true, .prefix = "model.",  \
+        .layers = "layers.", .name_of = {BAICHUAN_NAMES}, .ignored = ignored_rope                  \
+    }
+
+/* Jais and BTLM are one network. */
+#define JAIS(title, type, class)                                                                   \
+    {                                                                                              \
+        .name = title, .model_type = type, .class_name = class, .architecture = "jais",            \
+        .causal = true, .norm = PLSH_NORM_LAYER, .norm_bias = true,                                \
+        .position = PLSH_POSITION_ALIBI, .qkv = PLSH_QKV_STACKED, .mlp = PLSH_MLP_GATED,           \
+        .activation = PLSH_ACTIVATION_SILU, .transposed = true, .prefix = "transformer.",          \
+        .layers = "h.",                                                                            \
+        .name_of = {[PLSH_ROLE_TOKENS] = "wte",      [PLSH_ROLE_FINAL_NORM] = "ln_f",              \
+                    [PLSH_ROLE_HEAD] = "lm_head",    [PLSH_ROLE_ATTENTION_NORM] = "ln_1",          \
+                    [PLSH_ROLE_QKV] = "attn.c_attn", [PLSH_ROLE_ATTENTION_OUT] = "attn.c_proj",    \
+                    [PLSH_ROLE_MLP_NORM] = "ln_2",   [PLSH_ROLE_GATE] = "mlp.c_fc2",               \
+                    [PLSH_ROLE_UP] = "mlp.c_fc",     [PLSH_ROLE_DOWN] = "mlp.c_proj"},             \
+        .ignored = ignored_jais                                                                    \
+    }
+
+#define REFACT_NAMES                                                                               \
+    [PLSH_ROLE_TOKENS] = "wte", [PLSH_ROLE_FINAL_NORM] = "ln_f", [PLSH_ROLE_HEAD] = "lm_head",     \
+    [PLSH_ROLE_ATTENTION_NORM] = "ln_1", [PLSH_ROLE_Q] = "attn.q",                                 \
+    [PLSH_ROLE_ATTENTION_OUT] = "attn.c_proj", [PLSH_ROLE_MLP_NORM] = "ln_2",                      \
+    [PLSH_ROLE_DOWN] = "mlp.c_proj"
+
+#define REFACT(title, type, norms)                                                                 \
+    {                                                                                              \
+        .name = title, .model_type = type, .class_name = "GPTRefactForCausalLM",                   \
+        .architecture = "refact", .causal = true, .norm = norms, .position = PLSH_POSITION_ALIBI,  \
+        .qkv = PLSH_QKV_Q_AND_KV, .mlp = PLSH_MLP_GATED_FUSED, .activation = PLSH_ACTIVATION_SILU, \
+        .bare_norm = true, .split_gguf = true, .prefix = "transformer.", .layers = "h.",           \
+        .name_of =                                                                                 \
+            {REFACT_NAMES, [PLSH_ROLE_KV] = "attn.kv", [PLSH_ROLE_UP] = "mlp.gate_up_proj"},       \
+        .ignored = ignored_none                                                                    \
+    }
+
 #define BERT_NAMES                                                                                 \
     [PLSH_ROLE_TOKENS] = "embeddings.word_embeddings",                                             \
     [PLSH_ROLE_TYPES] = "embeddings.token_type_embeddings",                                        \
@@ -39,6 +92,7 @@ static const char *const ignored_none[] = {NULL};
 const plsh_family plsh_families[] = {
     {.name = "Llama",
      .model_type = "llama",
+     .class_name = "LlamaForCausalLM",
      .architecture = "llama",
      .causal = true,
      .norm = PLSH_NORM_RMS,
@@ -53,6 +107,7 @@ const plsh_family plsh_families[] = {
      .ignored = ignored_rope},
     {.name = "Mistral",
      .model_type = "mistral",
+     .class_name = "MistralForCausalLM",
      .causal = true,
      .norm = PLSH_NORM_RMS,
      .position = PLSH_POSITION_ROPE,
@@ -63,14 +118,30 @@ const plsh_family plsh_families[] = {
      .layers = "layers.",
      .name_of = {LLAMA_NAMES},
      .ignored = ignored_rope},
+    {.name = "Qwen2",
+     .model_type = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .architecture = "qwen2",
+     .causal = true,
+     .norm = PLSH_NORM_RMS,
+     .position = PLSH_POSITION_ROPE,
+     .qkv = PLSH_QKV_SPLIT,
+     .qkv_bias = true,
+     .mlp = PLSH_MLP_GATED,
+     .activation = PLSH_ACTIVATION_SILU,
+     .prefix = "model.",
+     .layers = "layers.",
+     .name_of = {LLAMA_NAMES},
+     .ignored = ignored_rope},
     {.name = "Qwen3",
      .model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
      .architecture = "qwen3",
      .causal = true,
      .norm = PLSH_NORM_RMS,
      .position = PLSH_POSITION_ROPE,
      .qkv = PLSH_QKV_SPLIT,
-     .qk_norm = true,
+     .qk_norm = PLSH_QK_NORM_HEAD,
      .mlp = PLSH_MLP_GATED,
      .activation = PLSH_ACTIVATION_SILU,
      .prefix = "model.",
@@ -80,6 +151,7 @@ const plsh_family plsh_families[] = {
      .ignored = ignored_rope},
     {.name = "BLOOM",
      .model_type = "bloom",
+     .class_name = "BloomForCausalLM",
      .architecture = "bloom",
      .causal = true,
      .norm = PLSH_NORM_LAYER,
@@ -95,6 +167,7 @@ const plsh_family plsh_families[] = {
      .ignored = ignored_none},
     {.name = "MPT",
      .model_type = "mpt",
+     .class_name = "MptForCausalLM",
      .architecture = "mpt",
      .causal = true,
      .norm = PLSH_NORM_LAYER,
@@ -109,13 +182,20 @@ const plsh_family plsh_families[] = {
                  [PLSH_ROLE_HEAD] = "lm_head",
                  [PLSH_ROLE_ATTENTION_NORM] = "norm_1",
                  [PLSH_ROLE_QKV] = "attn.Wqkv",
+                 [PLSH_ROLE_Q] = "attn.Wq",
+                 [PLSH_ROLE_K] = "attn.Wk",
+                 [PLSH_ROLE_V] = "attn.Wv",
+                 [PLSH_ROLE_Q_NORM] = "attn.q_ln",
+                 [PLSH_ROLE_K_NORM] = "attn.k_ln",
                  [PLSH_ROLE_ATTENTION_OUT] = "attn.out_proj",
                  [PLSH_ROLE_MLP_NORM] = "norm_2",
+                 [PLSH_ROLE_GATE] = "ffn.gate_proj",
                  [PLSH_ROLE_UP] = "ffn.up_proj",
                  [PLSH_ROLE_DOWN] = "ffn.down_proj"},
      .ignored = ignored_none},
     {.name = "Falcon",
      .model_type = "falcon",
+     .class_name = "FalconForCausalLM",
      .causal = true,
      .norm = PLSH_NORM_LAYER,
      .norm_bias = true,
@@ -126,6 +206,32 @@ const plsh_family plsh_families[] = {
      .prefix = "transformer.",
      .layers = "h.",
      .name_of = {BLOOM_NAMES},
+     .ignored = ignored_none},
+    /* neither config.json nor a GGUF tells these four apart: config_causal.c has the rules */
+    BAICHUAN("Baichuan 13B", "baichuan-13b", PLSH_POSITION_ALIBI, false),
+    BAICHUAN("Baichuan2 13B", "baichuan2-13b", PLSH_POSITION_ALIBI, true),
+    BAICHUAN("Baichuan 7B", "baichuan-7b", PLSH_POSITION_ROPE, false),
+    BAICHUAN("Baichuan2 7B", "baichuan2-7b", PLSH_POSITION_ROPE, true),
+    JAIS("Jais", "jais", "JAISLMHeadModel"),
+    JAIS("BTLM", "btlm", "BTLMLMHeadModel"),
+    REFACT("Refact", "gpt_refact", PLSH_NORM_LAYER),
+    /* what llama.cpp computes, which is not what the model is */
+    REFACT("Refact with RMSNorm", "gpt_refact-rmsnorm", PLSH_NORM_RMS),
+    {.name = "Refact of 2023",
+     .model_type = "gpt_refact-2023", /* known by its tensors, see plsh_model_config_tensors */
+     .class_name = "GPTRefactForCausalLM",
+     .architecture = "refact",
+     .causal = true,
+     .norm = PLSH_NORM_LAYER,
+     .position = PLSH_POSITION_ALIBI,
+     .qkv = PLSH_QKV_SPLIT,
+     .mlp = PLSH_MLP_GATED,
+     .activation = PLSH_ACTIVATION_SILU,
+     .bare_norm = true,
+     .prefix = "transformer.",
+     .layers = "h.",
+     .name_of = {REFACT_NAMES, [PLSH_ROLE_K] = "attn.k", [PLSH_ROLE_V] = "attn.v",
+                 [PLSH_ROLE_GATE] = "mlp.linear_1", [PLSH_ROLE_UP] = "mlp.linear_3"},
      .ignored = ignored_none},
     {.name = "BERT",
      .model_type = "bert",
@@ -184,8 +290,7 @@ const plsh_family plsh_families[] = {
      .tokens_norm = true,
      .position = PLSH_POSITION_ALIBI,
      .qkv = PLSH_QKV_SPLIT,
-     .qk_norm = true,
-     .qk_norm_whole = true,
+     .qk_norm = PLSH_QK_NORM_WHOLE,
      .mlp = PLSH_MLP_UP_GATE_FUSED,
      .activation = PLSH_ACTIVATION_GELU,
      .prefix = "bert.",
@@ -237,6 +342,13 @@ const char *const plsh_family_gguf_names[PLSH_ROLE_COUNT] = {
     [PLSH_ROLE_UP] = "ffn_up",
     [PLSH_ROLE_DOWN] = "ffn_down",
 };
+
+const plsh_family *plsh_family_find(const char *model_type) {
+    for (size_t i = 0; i < plsh_family_count; i++) {
+        if (strcmp(plsh_families[i].model_type, model_type) == 0) return &plsh_families[i];
+    }
+    return NULL;
+}
 
 /* One '*' at the beginning or at the end stands for anything. */
 static bool matches(const char *pattern, const char *name) {

@@ -1,10 +1,10 @@
 /* model: the families of transformers, as rows of one description.
  *
- *     x = embedding(ids) (+ positions) (+ types), normalised where the family does
+ *     x = scale embedding(ids) (+ positions) (+ types), normalised where the family does
  *     per layer, norms before (or, `post`, after) what they belong to:
- *         q, k, v = linear(norm(x));  q, k normalised per head (`qk_norm`), rotated (RoPE)
+ *         q, k, v = linear(norm(x)), clamped (MPT);  q, k normalised (`qk_norm`), rotated (RoPE)
  *         x = x + linear(attention(q, k, v));   x = x + mlp(norm(x))
- *     logits = head(norm(x))
+ *     logits = scale head(norm(x))
  *
  * Adding a family is adding a row here, its fields in config.c, and a golden. */
 #ifndef PLSH_MODEL_FAMILY_H
@@ -28,8 +28,16 @@ typedef enum plsh_position_kind {
 typedef enum plsh_qkv_kind {
     PLSH_QKV_SPLIT,       /* three weights */
     PLSH_QKV_INTERLEAVED, /* one: rows [head][q, k, v][head_dim] */
-    PLSH_QKV_STACKED      /* one: rows [q; k; v] */
+    PLSH_QKV_STACKED,     /* one: rows [q; k; v] */
+    PLSH_QKV_Q_AND_KV     /* two: q, and rows [k; v] */
 } plsh_qkv_kind;
+
+/* Norms of q and k. */
+typedef enum plsh_qk_norm {
+    PLSH_QK_NORM_NONE,
+    PLSH_QK_NORM_HEAD, /* of each head by itself */
+    PLSH_QK_NORM_WHOLE /* over all heads together, before they are split */
+} plsh_qk_norm;
 
 typedef enum plsh_activation {
     PLSH_ACTIVATION_SILU,
@@ -59,6 +67,7 @@ typedef enum plsh_role {
     PLSH_ROLE_Q,
     PLSH_ROLE_K,
     PLSH_ROLE_V,
+    PLSH_ROLE_KV,
     PLSH_ROLE_Q_NORM,
     PLSH_ROLE_K_NORM,
     PLSH_ROLE_ATTENTION_OUT,
@@ -72,7 +81,8 @@ typedef enum plsh_role {
 
 typedef struct plsh_family {
     const char *name;
-    const char *model_type;   /* of config.json */
+    const char *model_type;   /* of config.json; or a name for --family, where several share one */
+    const char *class_name;   /* in "architectures" of config.json */
     const char *architecture; /* of a GGUF; NULL: not read from one */
     bool causal;
     plsh_norm_kind norm;
@@ -81,10 +91,14 @@ typedef struct plsh_family {
     bool tokens_norm; /* after the embedding */
     plsh_position_kind position;
     plsh_qkv_kind qkv;
-    bool qk_norm;
-    bool qk_norm_whole; /* over all heads together, before they are split */
+    bool qkv_bias; /* q, k and v always have biases */
+    plsh_qk_norm qk_norm;
     plsh_mlp_kind mlp;
     plsh_activation activation;
+    bool normal_head;   /* each row of the head is divided by its length */
+    bool transposed;    /* linear weights of a folder are [in, out] */
+    bool bare_norm;     /* the final norm's name has no prefix */
+    bool split_gguf;    /* q, k, v and gate, up are apart in a GGUF, and joined in a folder */
     bool permuted_gguf; /* rows of q and k in a GGUF are permuted: RoPE turns pairs (2i, 2i+1) */
     const char *prefix; /* before the names of all but the head; files may lack it */
     const char *layers; /* "model.layers.": a number and a dot follow */
@@ -97,6 +111,9 @@ extern const size_t plsh_family_count;
 
 /* Names in a GGUF, the same for all families. */
 extern const char *const plsh_family_gguf_names[PLSH_ROLE_COUNT];
+
+/* The family of this model_type; NULL: there is none. */
+const plsh_family *plsh_family_find(const char *model_type);
 
 /* Does `name` match a pattern that may end in '*'? */
 bool plsh_family_ignores(const plsh_family *family, const char *name);

@@ -1,9 +1,11 @@
 /* model: one layer of a transformer, over rows of tokens: forward. */
 #include "model/layer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/status.h"
+#include "base/thread.h"
 #include "model/activation.h"
 
 plsh_layer_buffers plsh_layer_buffers_take(plsh_arena *arena, const plsh_model *model, float *x,
@@ -143,6 +145,26 @@ void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l, const plsh_la
     if (rotate) plsh_layer_rotate(pass, b->rope, b->qk, false);
 }
 
+typedef struct clamp_job {
+    float *x;
+    int64_t width;
+    float most;
+} clamp_job;
+
+static void clamp_rows(void *context, int64_t first, int64_t end, int slot) {
+    const clamp_job *job = context;
+    (void)slot;
+    for (int64_t i = first * job->width; i < end * job->width; i++)
+        job->x[i] = fminf(fmaxf(job->x[i], -job->most), job->most);
+}
+
+/* q, k and v are clamped as they are projected, before the norms of q and k. */
+static void clamp_qkv(const plsh_layer_pass *pass, float *qkv) {
+    const plsh_model *model = pass->model;
+    clamp_job job = {qkv, model->qkv.width, (float)model->config.clip};
+    if (model->config.clip > 0.0) plsh_thread_rows(model->threads, pass->rows, 8, clamp_rows, &job);
+}
+
 /* o = attention(qkv(x)). */
 static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
                           const float *x, plsh_error *error) {
@@ -154,6 +176,7 @@ static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_lay
     forward_fan_out(pass, l, b, (fan_out){layer->qkv, layer->qkv_count, PLSH_DROPOUT_QKV},
                     pass->rows, (plsh_const_matrix){x, model->config.hidden},
                     (plsh_matrix){b->qkv, model->qkv.width});
+    clamp_qkv(pass, b->qkv);
     plsh_model_qkv qkv = qkv_of(pass, l, b->qk);
     plsh_layer_prepare_qk(pass, l, b, attention->rotate && !early);
     if (tap) tap->see(tap->context, &qkv);
@@ -187,7 +210,7 @@ static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buf
                     const float *x, float *y) {
     const plsh_model_config *c = &pass->model->config;
     const plsh_layer *layer = &pass->model->layer[l];
-    bool gated = c->family->mlp != PLSH_MLP_PLAIN;
+    bool gated = c->mlp != PLSH_MLP_PLAIN;
     int64_t width = gated ? 2 * c->intermediate : c->intermediate;
     for (int64_t first = 0; first < pass->rows; first += b->mlp_rows) {
         int64_t left = pass->rows - first, count = left < b->mlp_rows ? left : b->mlp_rows;
@@ -251,15 +274,53 @@ static void finish_embedding(const plsh_model *model, int64_t position, int64_t 
     for (int64_t c = 0; model->types && c < hidden; c++) row[c] += model->types[type * hidden + c];
 }
 
+void plsh_layer_token(const plsh_model *model, int32_t id, float *row) {
+    const float scale = (float)model->config.embedding_scale;
+    plsh_tensor_to_float(model->tokens, id, 1, row);
+    for (int64_t c = 0; scale != 1.0f && c < model->config.hidden; c++) row[c] *= scale;
+}
+
 void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int32_t *types,
                       const int64_t *position, int64_t rows, float *x, float *scratch) {
     const int64_t hidden = model->config.hidden;
     for (int64_t r = 0; r < rows; r++) {
-        plsh_tensor_to_float(model->tokens, ids[r], 1, x + r * hidden);
+        plsh_layer_token(model, ids[r], x + r * hidden);
         finish_embedding(model, position ? position[r] : r, types ? types[r] : 0, x + r * hidden,
                          scratch);
     }
     if (model->tokens_norm.weight) normalise(&model->tokens_norm, x, x, rows, model->threads);
+}
+
+typedef struct scale_job {
+    float *z;
+    const float *scales; /* or NULL */
+    int64_t width;
+    float scale;
+} scale_job;
+
+static void scale_rows(void *context, int64_t first, int64_t end, int slot) {
+    const scale_job *job = context;
+    (void)slot;
+    for (int64_t r = first; r < end; r++) {
+        float *row = job->z + r * job->width;
+        for (int64_t c = 0; job->scales && c < job->width; c++) row[c] *= job->scales[c];
+        for (int64_t c = 0; job->scale != 1.0f && c < job->width; c++) row[c] *= job->scale;
+    }
+}
+
+void plsh_layer_scale_logits(const plsh_model *model, int64_t rows, float *logits) {
+    scale_job job = {logits, model->head_scales, model->config.vocabulary,
+                     (float)model->config.logit_scale};
+    if (!job.scales && job.scale == 1.0f) return;
+    plsh_thread_rows(model->threads, rows, 1, scale_rows, &job);
+}
+
+void plsh_layer_logits(const plsh_linear_engine *engine, const plsh_model *model, int64_t rows,
+                       const float *x, float *logits, float *rank) {
+    const plsh_model_config *c = &model->config;
+    plsh_model_linear_forward(engine, &model->head, rows, (plsh_const_matrix){x, c->hidden},
+                              (plsh_matrix){logits, c->vocabulary}, false, rank);
+    plsh_layer_scale_logits(model, rows, logits);
 }
 
 plsh_status plsh_layer_check_ids(const plsh_model *model, const int32_t *ids, int64_t count,

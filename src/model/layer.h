@@ -73,6 +73,14 @@ void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk
 void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int32_t *types,
                       const int64_t *position, int64_t rows, float *x, float *scratch);
 
+/* The embedding of one token, with the scale that the model gives it. */
+void plsh_layer_token(const plsh_model *model, int32_t id, float *row);
+
+/* logits[rows][vocabulary] of rows after the last norm; and what multiplies them after the head. */
+void plsh_layer_logits(const plsh_linear_engine *engine, const plsh_model *model, int64_t rows,
+                       const float *x, float *logits, float *rank);
+void plsh_layer_scale_logits(const plsh_model *model, int64_t rows, float *logits);
+
 /* Are all ids in the vocabulary? */
 plsh_status plsh_layer_check_ids(const plsh_model *model, const int32_t *ids, int64_t count,
                                  plsh_error *error);

@@ -22,15 +22,22 @@ static const char *gguf_name(const plsh_model_config *config, plsh_role role) {
     return plsh_family_gguf_names[role];
 }
 
+/* Does its name never have the prefix? */
+static bool is_bare(const plsh_family *family, plsh_role role) {
+    return role == PLSH_ROLE_HEAD || (role == PLSH_ROLE_FINAL_NORM && family->bare_norm);
+}
+
 void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int64_t layer,
                             char *out, size_t size) {
     const plsh_family *family = config->family;
-    const char *prefix = role == PLSH_ROLE_HEAD || !family->causal ? "" : family->prefix;
-    if (role < PLSH_ROLE_LAYER) {
-        snprintf(out, size, "%s%s", prefix, family->name_of[role]);
+    const char *name = family->name_of[role];
+    const char *prefix = is_bare(family, role) || !family->causal ? "" : family->prefix;
+    if (!name) {
+        out[0] = '\0'; /* of a GGUF, which has it apart */
+    } else if (role < PLSH_ROLE_LAYER) {
+        snprintf(out, size, "%s%s", prefix, name);
     } else {
-        snprintf(out, size, "%s%s%lld.%s", prefix, family->layers, (long long)layer,
-                 family->name_of[role]);
+        snprintf(out, size, "%s%s%lld.%s", prefix, family->layers, (long long)layer, name);
     }
 }
 
@@ -42,7 +49,7 @@ void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh
     } else if (config->gguf) {
         snprintf(out, size, "blk.%lld.%s.%s", (long long)layer, gguf_name(config, role), part);
     } else {
-        const char *prefix = prefixed && role != PLSH_ROLE_HEAD ? family->prefix : "";
+        const char *prefix = prefixed && !is_bare(family, role) ? family->prefix : "";
         if (role < PLSH_ROLE_LAYER) {
             snprintf(out, size, "%s%s.%s", prefix, family->name_of[role], part);
         } else {
@@ -61,7 +68,7 @@ static bool fail(binder *b, plsh_status status) {
     return false;
 }
 
-float *plsh_bind_floats(binder *b, int64_t count) {
+static void *bind_memory(binder *b, int64_t count, size_t size) {
     plsh_model *model = b->model;
     void *memory = NULL;
     if (model->owned_count == model->owned_capacity) {
@@ -76,11 +83,12 @@ float *plsh_bind_floats(binder *b, int64_t count) {
         model->owned = grown;
         model->owned_capacity = capacity;
     }
-    b->status =
-        plsh_allocate(&memory, (size_t)count, sizeof(float), "small weights of a model", b->error);
+    b->status = plsh_allocate(&memory, (size_t)count, size, "weights of a model", b->error);
     if (!b->status) model->owned[model->owned_count++] = memory;
     return memory;
 }
+
+float *plsh_bind_floats(binder *b, int64_t count) { return bind_memory(b, count, sizeof(float)); }
 
 const plsh_tensor *plsh_bind_tensor(binder *b, const char *name, bool required) {
     if (b->status) return NULL;
@@ -134,10 +142,9 @@ static const float *bind_vector(binder *b, plsh_role role, int64_t layer, const 
 
 static plsh_norm bind_norm(binder *b, plsh_role role, int64_t layer, int64_t width) {
     const plsh_model_config *config = &b->model->config;
-    const plsh_family *family = config->family;
-    plsh_norm norm = {.kind = family->norm, .width = width, .eps = config->norm_eps};
+    plsh_norm norm = {.kind = config->norm, .width = width, .eps = config->norm_eps};
     norm.weight = bind_vector(b, role, layer, "weight", width, true);
-    if (family->norm_bias) norm.bias = bind_vector(b, role, layer, "bias", width, true);
+    if (config->norm_bias) norm.bias = bind_vector(b, role, layer, "bias", width, true);
     return norm;
 }
 
@@ -152,16 +159,19 @@ plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role r
     return config->gguf ? plsh_model_gguf_order(config->family, role) : PLSH_ROWS_SAME;
 }
 
+/* Heads of an odd width have no pairs: their rows keep their order. */
 int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
                                  int64_t row) {
     if (order == PLSH_ROWS_SAME) return row; /* of a model that need not be known */
     const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
+    if (order == PLSH_ROWS_PAIRS && dim % 2 != 0) return row;
     if (order == PLSH_ROWS_PAIRS) return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
     return (row / dim % heads * 3 + row / dim / heads) * dim + in_head;
 }
 
 int64_t plsh_model_row_in_gguf(const plsh_model_config *config, plsh_row_order order, int64_t row) {
-    if (order == PLSH_ROWS_SAME) return row;
+    if (order == PLSH_ROWS_SAME || (order == PLSH_ROWS_PAIRS && config->head_dim % 2 != 0))
+        return row;
     const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
     const int64_t half = dim / 2;
     if (order == PLSH_ROWS_PAIRS)
@@ -204,12 +214,47 @@ static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_li
     if (rank > model->rank_max) model->rank_max = rank;
 }
 
+/* Copies a weight [in, out] as [out, in], in its type; `turned` describes the copy. */
+static bool bind_transposed(binder *b, const plsh_tensor *weight, plsh_tensor *turned) {
+    enum { TILE = 32 };
+    const int64_t in = plsh_tensor_rows(weight), out = plsh_tensor_columns(weight);
+    const size_t size = plsh_weight_type_bytes(weight->type);
+    if (plsh_weight_type_block(weight->type) != 1)
+        return fail(b, plsh_fail(b->error, PLSH_STATUS_UNSUPPORTED,
+                                 "%s: the tensor %s is %s; one that is [in, out] is float",
+                                 plsh_weights_path(b->model->weights), weight->name,
+                                 plsh_weight_type_name(weight->type)));
+    char *to = bind_memory(b, in * out, size);
+    const char *from = weight->data;
+    for (int64_t i0 = 0; to && i0 < in; i0 += TILE)
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = i0; i < i0 + TILE && i < in; i++)
+                memcpy(to + (size_t)(o * in + i) * size, from + (size_t)(i * out + o) * size, size);
+    *turned = *weight;
+    turned->shape[0] = out;
+    turned->shape[1] = in;
+    turned->data = to;
+    return to != NULL;
+}
+
+bool plsh_model_transposed(const plsh_model_config *config, plsh_role role) {
+    const bool linear = role >= PLSH_ROLE_QKV && role != PLSH_ROLE_Q_NORM &&
+                        role != PLSH_ROLE_K_NORM && role != PLSH_ROLE_ATTENTION_NORM_2 &&
+                        role != PLSH_ROLE_MLP_NORM;
+    return config->family->transposed && !config->gguf && linear;
+}
+
 static plsh_model_linear bind_linear(binder *b, plsh_role role, int64_t layer, int64_t out,
                                      int64_t in, bool biased) {
     plsh_model_linear linear = {0};
     const plsh_tensor *weight = find(b, role, layer, "weight", true);
     const float *bias = biased ? bind_vector(b, role, layer, "bias", out, true) : NULL;
-    if (b->status || !plsh_bind_shape(b, weight, out, in)) return linear;
+    plsh_tensor turned;
+    const bool transposed = plsh_model_transposed(&b->model->config, role);
+    if (b->status || !plsh_bind_shape(b, weight, transposed ? in : out, transposed ? out : in))
+        return linear;
+    if (transposed && !bind_transposed(b, weight, &turned)) return linear;
+    if (transposed) weight = &turned;
     fail(b, plsh_linear_make(&linear.base, weight, bias, out, in, b->error));
     bind_adapter(b, role, layer, &linear);
     return linear;
@@ -217,44 +262,57 @@ static plsh_model_linear bind_linear(binder *b, plsh_role role, int64_t layer, i
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* Falcon with one kv head stacks them; so does every GGUF. */
-static plsh_qkv_kind qkv_kind(const plsh_model_config *config) {
-    plsh_qkv_kind kind = config->family->qkv;
-    if (kind == PLSH_QKV_INTERLEAVED && (config->multi_query || config->gguf)) {
-        return PLSH_QKV_STACKED;
-    }
-    return kind;
-}
-
 static plsh_qkv_layout make_qkv_layout(const plsh_model_config *c) {
     int64_t d = c->head_dim, q = c->heads * d, kv = c->kv_heads * d;
-    if (qkv_kind(c) == PLSH_QKV_INTERLEAVED) {
+    if (c->qkv == PLSH_QKV_INTERLEAVED) {
         return (plsh_qkv_layout){.width = 3 * q, .q = 0, .k = d, .v = 2 * d, .head_stride = 3 * d};
     }
     return (plsh_qkv_layout){.width = q + 2 * kv, .q = 0, .k = q, .v = q + kv, .head_stride = d};
 }
 
+/* The roles of the linear layers of q, k and v, and how many there are. */
+int plsh_model_qkv_roles(const plsh_model_config *config, plsh_role roles[3]) {
+    const bool split = config->qkv == PLSH_QKV_SPLIT, two = config->qkv == PLSH_QKV_Q_AND_KV;
+    roles[0] = split || two ? PLSH_ROLE_Q : PLSH_ROLE_QKV;
+    roles[1] = two ? PLSH_ROLE_KV : PLSH_ROLE_K;
+    roles[2] = PLSH_ROLE_V;
+    return split ? 3 : two ? 2 : 1;
+}
+
+int64_t plsh_model_role_rows(const plsh_model_config *c, plsh_role role) {
+    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const bool fused = c->mlp == PLSH_MLP_GATED_FUSED || c->mlp == PLSH_MLP_UP_GATE_FUSED;
+    switch (role) {
+    case PLSH_ROLE_TOKENS:
+    case PLSH_ROLE_HEAD: return c->vocabulary;
+    case PLSH_ROLE_QKV: return q + 2 * kv;
+    case PLSH_ROLE_Q: return q;
+    case PLSH_ROLE_K:
+    case PLSH_ROLE_V: return kv;
+    case PLSH_ROLE_KV: return 2 * kv;
+    case PLSH_ROLE_GATE: return c->intermediate;
+    case PLSH_ROLE_UP: return fused ? 2 * c->intermediate : c->intermediate;
+    default: return c->hidden;
+    }
+}
+
 static void bind_attention(binder *b, int64_t l, plsh_layer *layer) {
     const plsh_model_config *c = &b->model->config;
-    const plsh_family *family = c->family;
-    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    bool bias = c->attention_bias;
+    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const bool whole = c->qk_norm == PLSH_QK_NORM_WHOLE;
+    plsh_role roles[3];
     layer->attention_norm = bind_norm(b, PLSH_ROLE_ATTENTION_NORM, l, c->hidden);
-    if (qkv_kind(c) == PLSH_QKV_SPLIT) {
-        layer->qkv_count = 3;
-        layer->qkv[0] = bind_linear(b, PLSH_ROLE_Q, l, q, c->hidden, bias);
-        layer->qkv[1] = bind_linear(b, PLSH_ROLE_K, l, kv, c->hidden, bias);
-        layer->qkv[2] = bind_linear(b, PLSH_ROLE_V, l, kv, c->hidden, bias);
-    } else {
-        layer->qkv_count = 1;
-        layer->qkv[0] = bind_linear(b, PLSH_ROLE_QKV, l, q + 2 * kv, c->hidden, bias);
+    layer->qkv_count = plsh_model_qkv_roles(c, roles);
+    for (int i = 0; i < layer->qkv_count; i++)
+        layer->qkv[i] =
+            bind_linear(b, roles[i], l, plsh_model_role_rows(c, roles[i]), c->hidden, c->qkv_bias);
+    if (c->qk_norm != PLSH_QK_NORM_NONE) {
+        layer->q_norm = bind_norm(b, PLSH_ROLE_Q_NORM, l, whole ? q : c->head_dim);
+        layer->k_norm = bind_norm(b, PLSH_ROLE_K_NORM, l, whole ? kv : c->head_dim);
     }
-    if (family->qk_norm) {
-        layer->q_norm = bind_norm(b, PLSH_ROLE_Q_NORM, l, family->qk_norm_whole ? q : c->head_dim);
-        layer->k_norm = bind_norm(b, PLSH_ROLE_K_NORM, l, family->qk_norm_whole ? kv : c->head_dim);
-    }
-    layer->attention_out = bind_linear(b, PLSH_ROLE_ATTENTION_OUT, l, c->hidden, q, bias);
-    if (family->name_of[PLSH_ROLE_ATTENTION_NORM_2])
+    layer->attention_out =
+        bind_linear(b, PLSH_ROLE_ATTENTION_OUT, l, c->hidden, q, c->attention_bias);
+    if (c->family->name_of[PLSH_ROLE_ATTENTION_NORM_2])
         layer->attention_norm_2 = bind_norm(b, PLSH_ROLE_ATTENTION_NORM_2, l, c->hidden);
 }
 
@@ -278,11 +336,11 @@ static void split_up_gate(binder *b, plsh_layer *layer, int64_t wide) {
 static void bind_mlp(binder *b, int64_t l, plsh_layer *layer) {
     const plsh_model_config *c = &b->model->config;
     int64_t wide = c->intermediate, hidden = c->hidden;
-    bool bias = c->mlp_bias, swapped = c->family->mlp == PLSH_MLP_UP_GATE_FUSED;
-    bool fused = swapped || c->family->mlp == PLSH_MLP_GATED_FUSED;
+    bool bias = c->mlp_bias, swapped = c->mlp == PLSH_MLP_UP_GATE_FUSED;
+    bool fused = swapped || c->mlp == PLSH_MLP_GATED_FUSED;
     bool apart = fused && c->gguf && find(b, PLSH_ROLE_GATE, l, "weight", false);
     if (!c->parallel) layer->mlp_norm = bind_norm(b, PLSH_ROLE_MLP_NORM, l, hidden);
-    if (c->family->mlp == PLSH_MLP_GATED || apart) {
+    if (c->mlp == PLSH_MLP_GATED || apart) {
         layer->up[layer->up_count++] =
             bind_linear(b, PLSH_ROLE_GATE, l, wide, hidden, bias && !fused);
     }
@@ -291,6 +349,40 @@ static void bind_mlp(binder *b, int64_t l, plsh_layer *layer) {
         bind_linear(b, PLSH_ROLE_UP, l, whole ? 2 * wide : wide, hidden, bias && !fused);
     if (whole && swapped) split_up_gate(b, layer, wide);
     layer->down = bind_linear(b, PLSH_ROLE_DOWN, l, hidden, wide, bias);
+}
+
+/* 1 / max(|row|, 1e-12) of rows of the head. */
+static void fill_scales(void *context, int64_t first, int64_t end, int slot) {
+    plsh_model *model = context;
+    const plsh_linear *head = &model->head.base;
+    const plsh_tensor stored = {
+        .type = head->type, .rank = 2, .shape = {head->out, head->in}, .data = head->weight};
+    float *row = model->head_rows + (size_t)slot * (size_t)head->in;
+    for (int64_t r = first; r < end; r++) {
+        double sum = 0.0;
+        plsh_tensor_to_float(&stored, r, 1, row);
+        for (int64_t i = 0; i < head->in; i++) sum += (double)row[i] * (double)row[i];
+        model->head_scales[r] = (float)(1.0 / fmax(sqrt(sum), PLSH_HEAD_SHORTEST));
+    }
+}
+
+void plsh_model_head_scales(plsh_model *model) {
+    if (!model->head_scales) return;
+    plsh_thread_rows(model->threads, model->head.base.out, 64, fill_scales, model);
+}
+
+static void bind_head_scales(binder *b) {
+    plsh_model *model = b->model;
+    const plsh_model_config *c = &model->config;
+    if (model->head.rank > 0) {
+        fail(b, plsh_fail(b->error, PLSH_STATUS_UNSUPPORTED,
+                          "%s: an adapter of the head of %s, whose rows are normalised",
+                          plsh_adapter_path(model->adapter), c->family->name));
+        return;
+    }
+    model->head_scales = plsh_bind_floats(b, c->vocabulary);
+    if (!b->status) model->head_rows = plsh_bind_floats(b, model->threads * c->hidden);
+    if (!b->status) plsh_model_head_scales(model);
 }
 
 static void bind_embeddings(binder *b) {
@@ -320,6 +412,7 @@ static void bind_embeddings(binder *b) {
         fail(b, plsh_linear_make(&model->head.base, model->tokens, NULL, c->vocabulary, c->hidden,
                                  b->error));
     }
+    if (c->family->normal_head && !b->status) bind_head_scales(b);
 }
 
 /* Checks that every tensor in the file is used, or is known to be unused. */
@@ -456,6 +549,8 @@ static plsh_status build(plsh_model *model, const char *path, const plsh_model_o
                          plsh_error *error) {
     plsh_status status = plsh_weights_open(&model->weights, path, error);
     if (!status) status = read_config(model, error);
+    if (!status && options->family)
+        status = plsh_model_config_choose(&model->config, options->family, error);
     if (!status) status = plsh_model_config_fits(&model->config, model->weights, error);
     if (status) return status;
     model->threads = plsh_thread_count(options->threads);
@@ -507,9 +602,33 @@ void plsh_model_close(plsh_model *model) {
 
 /* ---- Facts ----------------------------------------------------------------------------------- */
 
+/* Where llama.cpp computes a GGUF of the family otherwise; NULL: it does not, as far as known. */
+static const char *differs_from_others(const plsh_model_config *c) {
+    const char *architecture = c->family->architecture;
+    if (!c->gguf || !architecture) return NULL;
+    if (strcmp(architecture, "refact") == 0 && c->norm == PLSH_NORM_LAYER)
+        return "LayerNorm without bias, as the model was trained; llama.cpp computes RMSNorm";
+    if (strcmp(architecture, "jina-bert-v2") == 0 && c->mlp == PLSH_MLP_UP_GATE_FUSED)
+        return "GELU on the second half of ffn_up, as the model was trained; llama.cpp takes the "
+               "first half of a fused one";
+    if (strcmp(architecture, "baichuan") == 0 && c->family->position == PLSH_POSITION_ALIBI &&
+        c->layers != 40)
+        return "ALiBi; llama.cpp has it for a Baichuan of exactly 40 layers";
+    if (strcmp(architecture, "baichuan") == 0 && c->family->normal_head)
+        return "a normalised head; llama.cpp takes it as it is stored";
+    if (strcmp(architecture, "jais") == 0 && c->scale != 1.0 / (double)c->head_dim)
+        return "a scale of scores of its own; llama.cpp divides them by the width of a head";
+    if (strcmp(architecture, "mpt") == 0 && (c->scale != 0.0 || c->logit_scale != 1.0))
+        return "a scale of scores or logits of its own, which llama.cpp ignores";
+    return NULL;
+}
+
 plsh_model_facts plsh_model_describe(const plsh_model *model) {
     const plsh_model_config *c = &model->config;
     plsh_model_facts facts = {.family = c->family->name,
+                              .rule = c->rule,
+                              .differs = differs_from_others(c),
+                              .alibi_length = c->alibi_length,
                               .layers = c->layers,
                               .hidden = c->hidden,
                               .heads = c->heads,

@@ -22,7 +22,7 @@ typedef struct plsh_layer {
     plsh_norm attention_norm, mlp_norm, q_norm, k_norm;
     plsh_norm attention_norm_2; /* JinaBERT code alone has it */
     plsh_model_linear qkv[3];   /* their outputs side by side */
-    int qkv_count;              /* 1: fused */
+    int qkv_count;              /* 1: fused; 2: q, and k with v */
     plsh_model_linear attention_out;
     plsh_model_linear up[2]; /* gate, up; their outputs side by side */
     int up_count;
@@ -48,6 +48,8 @@ struct plsh_model {
     float *types; /* [types][hidden] */
     plsh_norm tokens_norm, final_norm;
     plsh_model_linear head;
+    float *head_scales; /* [vocabulary]: logits are multiplied by them; NULL: they are not */
+    float *head_rows;   /* [threads][hidden], to compute them */
     struct plsh_encoder_heads *encoder_heads; /* NULL: none, or not an encoder */
     plsh_layer *layer;
     plsh_qkv_layout qkv;
@@ -73,6 +75,19 @@ void plsh_model_tensor_name(const plsh_model_config *config, bool prefixed, plsh
 /* The same without the part, as Hugging Face calls the module: what adapters name. */
 void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int64_t layer,
                             char *out, size_t size);
+
+/* The roles of the linear layers of q, k and v; how many there are. */
+int plsh_model_qkv_roles(const plsh_model_config *config, plsh_role roles[3]);
+
+/* The rows of a role's weight [out, in]. */
+int64_t plsh_model_role_rows(const plsh_model_config *config, plsh_role role);
+
+/* Is the weight of a role stored as [in, out]? */
+bool plsh_model_transposed(const plsh_model_config *config, plsh_role role);
+
+/* Recomputes head_scales, where there are any: a trainer changes the head. */
+#define PLSH_HEAD_SHORTEST 1e-12 /* rows of the head are divided by no less */
+void plsh_model_head_scales(plsh_model *model);
 
 /* How the rows of a GGUF's tensor lie, seen from those of a folder. */
 typedef enum plsh_row_order {

@@ -28,6 +28,17 @@ static plsh_attention describe(const plsh_model *model, const plsh_sequences *se
                             .isa = model->isa};
 }
 
+/* The slopes of a model that depend on the length are those of the longest text of a batch, as in
+ * its own code, which pads the others. */
+static int64_t longest(const plsh_sequences *s) {
+    int64_t most = s->offsets ? 0 : s->rows;
+    for (int64_t i = 0; s->offsets && i < s->count; i++) {
+        const int64_t length = s->offsets[i + 1] - s->offsets[i];
+        most = length > most ? length : most;
+    }
+    return most;
+}
+
 static plsh_status make_alone(plsh_sequence_attention *out, const plsh_attention *attention,
                               bool backward, plsh_error *error) {
     plsh_status status = plsh_plan_create(attention, &out->plan, error);
@@ -50,7 +61,7 @@ plsh_status plsh_sequence_attention_make(plsh_sequence_attention *out, const pls
         plsh_allocate((void **)&head, (size_t)model->config.heads, sizeof(*head), "heads", error);
     status = plsh_ranks_agree_group(ranks, status, error);
     if (!status) {
-        plsh_model_attention_heads(model, choice, l, head);
+        plsh_model_attention_heads(model, choice, l, longest(sequences), head);
         plsh_attention whole = describe(model, sequences, head);
         status = ranks ? ranks->plan(ranks->context, &whole, sequences->own, backward, &out->shared,
                                      error)

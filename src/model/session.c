@@ -50,7 +50,7 @@ static plsh_cache_config cache_config(const plsh_session *session, int64_t layer
     const plsh_model_config *c = &session->model->config;
     const plsh_layer_attention *attention =
         plsh_model_attention_at(session->attention, session->attention_count, layer);
-    plsh_model_attention_heads(session->model, attention, layer, head);
+    plsh_model_attention_heads(session->model, attention, layer, session->planned, head);
     return (plsh_cache_config){.heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
@@ -104,10 +104,12 @@ static plsh_status begin(plsh_session **out, const plsh_model *model,
                          "%s is an encoder, which has no sessions; it embeds",
                          model->config.family->name);
     }
-    if (options->chunk < 0 || options->chunk > LONGEST_CHUNK || options->undo < 0) {
+    if (options->chunk < 0 || options->chunk > LONGEST_CHUNK || options->undo < 0 ||
+        options->length < 0) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
-                         "chunk is %lld and undo %lld; 0 to %d, and not negative",
-                         (long long)options->chunk, (long long)options->undo, LONGEST_CHUNK);
+                         "chunk is %lld, undo %lld and length %lld; 0 to %d, and not negative",
+                         (long long)options->chunk, (long long)options->undo,
+                         (long long)options->length, LONGEST_CHUNK);
     }
     plsh_session *session;
     plsh_status status = plsh_allocate((void **)&session, 1, sizeof(*session), "session", error);
@@ -116,6 +118,7 @@ static plsh_status begin(plsh_session **out, const plsh_model *model,
     session->kv = options->kv;
     session->chunk = options->chunk ? options->chunk : DEFAULT_CHUNK;
     session->undo = options->undo;
+    session->planned = options->length;
     session->tap = options->tap;
     session->engine = (plsh_linear_engine){
         .kernels = model->kernels, .int8 = model->int8, .threads = model->threads};
@@ -187,6 +190,7 @@ plsh_status plsh_session_fork(const plsh_session *session, plsh_session **fork, 
                                     .kv = session->kv,
                                     .chunk = session->chunk,
                                     .undo = session->undo,
+                                    .length = session->planned,
                                     .tap = session->tap};
     plsh_status status = begin(fork, session->model, &options, error);
     for (int64_t l = 0; !status && l < session->model->config.layers; l++) {
@@ -339,8 +343,7 @@ static void write_logits(const batch *b, const plsh_layer_buffers *from, const i
     for (int64_t i = 0; !one && i < count; i++) {
         memcpy(x + i * hidden, from->n + rows[i] * hidden, sizeof(float) * (size_t)hidden);
     }
-    plsh_model_linear_forward(&first->engine, &model->head, count, (plsh_const_matrix){x, hidden},
-                              (plsh_matrix){y, vocabulary}, false, from->rank);
+    plsh_layer_logits(&first->engine, model, count, x, y, from->rank);
     for (int64_t i = 0; !one && i < count; i++) {
         memcpy(to[i], y + i * vocabulary, sizeof(float) * (size_t)vocabulary);
     }
@@ -536,11 +539,8 @@ plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int6
     if (status) return status;
     for (int64_t r = 0; r < rows; r += session->chunk) {
         int64_t count = rows - r < session->chunk ? rows - r : session->chunk;
-        plsh_model_linear_forward(
-            &session->engine, &model->head, count,
-            (plsh_const_matrix){hidden + r * model->config.hidden, model->config.hidden},
-            (plsh_matrix){logits + r * model->config.vocabulary, model->config.vocabulary}, false,
-            session->buffers.rank);
+        plsh_layer_logits(&session->engine, model, count, hidden + r * model->config.hidden,
+                          logits + r * model->config.vocabulary, session->buffers.rank);
     }
     return PLSH_STATUS_OK;
 }

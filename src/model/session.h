@@ -15,6 +15,7 @@ struct plsh_session {
     plsh_head *heads;
     plsh_dtype kv;
     int64_t chunk, undo;
+    int64_t planned; /* tokens that it is to hold, on which slopes may depend; 0: they do not */
     plsh_model_tap tap;
     plsh_cache **cache; /* [layers] */
     plsh_linear_engine engine;

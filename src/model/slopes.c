@@ -9,13 +9,16 @@
 #include "formats/path.h"
 #include "plsh/io.h"
 
-/* The standard series in every layer; Falcon's bias is inside the scale of the scores. */
+/* The standard series in every layer, 2^(-8 (h + 1) / heads), .., with another number for 8 (MPT)
+ * and a factor (Jais); Falcon's bias is inside the scale of the scores. */
 static plsh_status fill_series(plsh_model *model, plsh_error *error) {
     const plsh_model_config *c = &model->config;
     const bool scaled = c->family->position == PLSH_POSITION_ALIBI_SCALED;
     plsh_status status = plsh_alibi_slopes((size_t)c->heads, model->slopes, error);
-    for (int64_t h = 0; !status && scaled && h < c->heads; h++) {
-        model->slopes[h] /= sqrt((double)c->head_dim);
+    for (int64_t h = 0; !status && h < c->heads; h++) {
+        if (c->alibi_max != 8.0) model->slopes[h] = pow(model->slopes[h], c->alibi_max / 8.0);
+        if (scaled) model->slopes[h] /= sqrt((double)c->head_dim);
+        model->slopes[h] /= c->alibi_factor;
     }
     for (int64_t l = 1; !status && l < c->layers; l++) {
         memcpy(model->slopes + l * c->heads, model->slopes, (size_t)c->heads * sizeof(double));

@@ -31,26 +31,33 @@ typedef struct role_shape {
 } role_shape;
 
 static role_shape shape_of(const plsh_model_config *c, plsh_role role) {
-    const plsh_family *f = c->family;
     const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, h = c->hidden;
-    const bool split = f->qkv == PLSH_QKV_SPLIT, gated = f->mlp == PLSH_MLP_GATED;
-    const role_shape none = {0}, norm = {h, 0, f->norm_bias};
+    const bool split = c->qkv == PLSH_QKV_SPLIT, two = c->qkv == PLSH_QKV_Q_AND_KV;
+    const bool gated = c->mlp == PLSH_MLP_GATED, whole = c->qk_norm == PLSH_QK_NORM_WHOLE;
+    const int64_t rows = plsh_model_role_rows(c, role);
+    const role_shape none = {0}, norm = {h, 0, c->norm_bias};
     switch (role) {
-    case PLSH_ROLE_TOKENS: return (role_shape){c->vocabulary, h, false};
-    case PLSH_ROLE_TOKENS_NORM: return f->tokens_norm ? norm : none;
-    case PLSH_ROLE_HEAD: return c->tied ? none : (role_shape){c->vocabulary, h, false};
+    case PLSH_ROLE_TOKENS: return (role_shape){rows, h, false};
+    case PLSH_ROLE_TOKENS_NORM: return c->family->tokens_norm ? norm : none;
+    case PLSH_ROLE_HEAD: return c->tied ? none : (role_shape){rows, h, false};
     case PLSH_ROLE_FINAL_NORM:
     case PLSH_ROLE_ATTENTION_NORM: return norm;
     case PLSH_ROLE_MLP_NORM: return c->parallel ? none : norm;
-    case PLSH_ROLE_QKV: return split ? none : (role_shape){q + 2 * kv, h, c->attention_bias};
-    case PLSH_ROLE_Q: return split ? (role_shape){q, h, c->attention_bias} : none;
+    case PLSH_ROLE_QKV: return split || two ? none : (role_shape){rows, h, c->qkv_bias};
+    case PLSH_ROLE_Q: return split || two ? (role_shape){rows, h, c->qkv_bias} : none;
     case PLSH_ROLE_K:
-    case PLSH_ROLE_V: return split ? (role_shape){kv, h, c->attention_bias} : none;
+    case PLSH_ROLE_V: return split ? (role_shape){rows, h, c->qkv_bias} : none;
+    case PLSH_ROLE_KV: return two ? (role_shape){rows, h, c->qkv_bias} : none;
     case PLSH_ROLE_Q_NORM:
-    case PLSH_ROLE_K_NORM: return f->qk_norm ? (role_shape){c->head_dim, 0, f->norm_bias} : none;
+    case PLSH_ROLE_K_NORM:
+        if (c->qk_norm == PLSH_QK_NORM_NONE) return none;
+        return (role_shape){!whole                     ? c->head_dim
+                            : role == PLSH_ROLE_Q_NORM ? q
+                                                       : kv,
+                            0, c->norm_bias};
     case PLSH_ROLE_ATTENTION_OUT: return (role_shape){h, q, c->attention_bias};
-    case PLSH_ROLE_GATE: return gated ? (role_shape){c->intermediate, h, c->mlp_bias} : none;
-    case PLSH_ROLE_UP: return (role_shape){c->intermediate, h, c->mlp_bias};
+    case PLSH_ROLE_GATE: return gated ? (role_shape){rows, h, c->mlp_bias} : none;
+    case PLSH_ROLE_UP: return (role_shape){rows, h, c->mlp_bias};
     case PLSH_ROLE_DOWN: return (role_shape){h, c->intermediate, c->mlp_bias};
     default: return none;
     }
@@ -73,16 +80,13 @@ static void fill_normal(float *to, int64_t count, double deviation, plsh_stream 
 /* The random stream of each matrix, of STREAMS per layer. The numbers stay as they are when roles
  * are added: a seed gives the same weights in every version. */
 enum { STREAMS = 18 };
-static const uint32_t stream_of[PLSH_ROLE_COUNT] = {[PLSH_ROLE_TOKENS] = 0,
-                                                    [PLSH_ROLE_HEAD] = 5,
-                                                    [PLSH_ROLE_QKV] = 7,
-                                                    [PLSH_ROLE_Q] = 8,
-                                                    [PLSH_ROLE_K] = 9,
-                                                    [PLSH_ROLE_V] = 10,
-                                                    [PLSH_ROLE_ATTENTION_OUT] = 13,
-                                                    [PLSH_ROLE_GATE] = 15,
-                                                    [PLSH_ROLE_UP] = 16,
-                                                    [PLSH_ROLE_DOWN] = 17};
+static const uint32_t stream_of[PLSH_ROLE_COUNT] = {
+    [PLSH_ROLE_TOKENS] = 0, [PLSH_ROLE_HEAD] = 5,
+    [PLSH_ROLE_QKV] = 7,    [PLSH_ROLE_Q] = 8,
+    [PLSH_ROLE_K] = 9,      [PLSH_ROLE_V] = 10,
+    [PLSH_ROLE_KV] = 11,    [PLSH_ROLE_ATTENTION_OUT] = 13,
+    [PLSH_ROLE_GATE] = 15,  [PLSH_ROLE_UP] = 16,
+    [PLSH_ROLE_DOWN] = 17};
 
 static plsh_status write_matrix(const initialiser *n, plsh_role role, int64_t layer,
                                 role_shape shape, plsh_error *error) {
@@ -125,12 +129,14 @@ static plsh_status take_role(const initialiser *n, plsh_role role, int64_t layer
     const role_shape shape = shape_of(&n->config, role);
     plsh_status status;
     if (!shape.out) return PLSH_STATUS_OK;
+    const bool turned = plsh_model_transposed(&n->config, role);
+    const role_shape weight = turned ? (role_shape){shape.in, shape.out, false} : shape;
     if (!writing) {
-        status = declare(n, role, layer, "weight", shape.out, shape.in, error);
+        status = declare(n, role, layer, "weight", weight.out, weight.in, error);
         if (!status && shape.bias) status = declare(n, role, layer, "bias", shape.out, 0, error);
         return status;
     }
-    status = shape.in ? write_matrix(n, role, layer, shape, error)
+    status = shape.in ? write_matrix(n, role, layer, weight, error)
                       : write_vector(n, shape.out, 1.0f, error);
     if (!status && shape.bias) status = write_vector(n, shape.out, 0.0f, error);
     return status;
@@ -153,6 +159,7 @@ static plsh_status write_weights(initialiser *n, const char *folder, plsh_error 
     int64_t widest = c->hidden > c->intermediate ? c->hidden : c->intermediate;
     const int64_t q = c->heads * c->head_dim + 2 * c->kv_heads * c->head_dim;
     if (q > widest) widest = q;
+    if (2 * c->intermediate > widest) widest = 2 * c->intermediate; /* gate and up in one */
     plsh_status status = plsh_path_join(&path, folder, "model.safetensors", error);
     if (status) return status;
     status = plsh_allocate((void **)&n->rows, ROWS * (size_t)widest, sizeof(float), "rows", error);
@@ -173,7 +180,7 @@ static plsh_status write_weights(initialiser *n, const char *folder, plsh_error 
 
 /* ---- Configurations -------------------------------------------------------------------------- */
 
-/* Llama, Mistral and Qwen3 have an embedding with a padding row, which transformers zeroes. */
+/* Llama, Mistral and Qwen have an embedding with a padding row, which transformers zeroes. */
 static plsh_status read_fields(initialiser *n, const plsh_mapping *text, const char *path,
                                plsh_error *error) {
     json_t *root;

@@ -10,8 +10,8 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
     const plsh_model_config *c = &model->config;
     const plsh_layer *layer = &model->layer[0];
     const size_t n = (size_t)rows, hidden = (size_t)c->hidden;
-    const size_t widest_norm = (size_t)(c->hidden > c->head_dim ? c->hidden : c->head_dim);
     const size_t width = (size_t)model->qkv.width;
+    const size_t widest_norm = hidden > width ? hidden : width;
     size_t up = 0;
     for (int i = 0; i < layer->up_count; i++) up += (size_t)layer->up[i].base.out;
     plsh_backward_buffers g = {
@@ -24,7 +24,7 @@ plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_m
         .rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
         .d_rank = plsh_arena_floats(arena, n * (size_t)model->rank_max),
         .partial = plsh_arena_floats(arena, (n / PLSH_NORM_CHUNK + 1) * 2 * widest_norm)};
-    g.d_qkv = c->family->qk_norm ? plsh_arena_floats(arena, n * width) : g.d_qk;
+    g.d_qkv = c->qk_norm ? plsh_arena_floats(arena, n * width) : g.d_qk;
     g.dn_mlp = c->parallel ? plsh_arena_floats(arena, n * hidden) : NULL;
     g.dz = dropout ? plsh_arena_floats(arena, n * hidden) : NULL;
     return g;
@@ -129,7 +129,7 @@ static void mlp_backward(const layer_backward *at, float *dn) {
     const plsh_layer *layer = at->layer;
     const plsh_layer_buffers *b = at->b;
     const plsh_backward_buffers *g = at->g;
-    const bool gated = c->family->mlp != PLSH_MLP_PLAIN;
+    const bool gated = c->mlp != PLSH_MLP_PLAIN;
     const int64_t width = gated ? 2 * c->intermediate : c->intermediate, rows = at->pass->rows;
     const int threads = at->pass->model->threads;
     const plsh_const_matrix dz = drop_gradient(at, PLSH_DROPOUT_MLP_OUT);
@@ -153,8 +153,9 @@ static void qk_norm_backward(const layer_backward *at) {
     const int64_t rows = at->pass->rows, width = qkv->width;
     const int threads = at->pass->model->threads;
     if (!layer->q_norm.weight) return;
-    plsh_norm_rows q = {.rows = rows, .parts = c->heads, .stride = width};
-    plsh_norm_rows k = {.rows = rows, .parts = c->kv_heads, .stride = width};
+    const int64_t q_width = c->heads * c->head_dim, kv_width = c->kv_heads * c->head_dim;
+    plsh_norm_rows q = {.rows = rows, .parts = q_width / layer->q_norm.width, .stride = width};
+    plsh_norm_rows k = {.rows = rows, .parts = kv_width / layer->k_norm.width, .stride = width};
     memset(g->d_qkv, 0, sizeof(float) * (size_t)(rows * width));
     plsh_norm_backward(&layer->q_norm, q, at->b->qkv + qkv->q, g->d_qk + qkv->q, g->d_qkv + qkv->q,
                        &at->to->q_norm, g->partial, threads);
@@ -162,7 +163,18 @@ static void qk_norm_backward(const layer_backward *at) {
                        &at->to->k_norm, g->partial, threads);
     for (int64_t r = 0; r < rows; r++) {
         memcpy(g->d_qkv + r * width + qkv->v, g->d_qk + r * width + qkv->v,
-               sizeof(float) * (size_t)(c->kv_heads * c->head_dim));
+               sizeof(float) * (size_t)kv_width);
+    }
+}
+
+/* Through the clamp of q, k and v: numbers that it changed have no gradient. */
+static void clamp_backward(const layer_backward *at) {
+    const plsh_model *model = at->pass->model;
+    const float most = (float)model->config.clip;
+    const int64_t count = at->pass->rows * model->qkv.width;
+    for (int64_t i = 0; most > 0.0f && i < count; i++) {
+        const float x = at->b->qkv[i];
+        if (x >= most || x <= -most) at->g->d_qkv[i] = 0.0f;
     }
 }
 
@@ -205,6 +217,7 @@ static plsh_status attention_backward(const layer_backward *at,
     plsh_status status = attend_backward(at, attention, error);
     if (status) return status;
     qk_norm_backward(at);
+    clamp_backward(at);
     fan_out_backward(at, (fan_out){layer->qkv, at->to->qkv, layer->qkv_count, PLSH_DROPOUT_QKV},
                      (plsh_const_matrix){at->b->n, hidden},
                      (plsh_const_matrix){at->g->d_qkv, model->qkv.width},

@@ -6,6 +6,7 @@
 
 #include "base/clones.h"
 #include "base/thread.h"
+#include "model/layer.h"
 #include "model/rowmath.h"
 
 enum { SUMS = 16, MOST_ROWS = 1024, LEAST_ROWS = 128, NUMBERS = 1 << 21 };
@@ -81,8 +82,9 @@ int64_t plsh_loss_rows(int64_t vocabulary) {
     return rows < MOST_ROWS ? rows : MOST_ROWS;
 }
 
-double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head,
+double plsh_loss_run(const plsh_linear_engine *engine, const plsh_model *model,
                      const plsh_loss *of) {
+    const plsh_linear *head = &model->head.base;
     const int64_t width = head->in, vocabulary = head->out;
     const plsh_matrix z = {of->logits, vocabulary};
     const plsh_const_matrix dz = {of->logits, vocabulary}; /* in the place of z */
@@ -92,9 +94,11 @@ double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head,
         int64_t left = of->rows - first, count = left < most ? left : most;
         plsh_const_matrix from = {of->h + first * width, width};
         plsh_linear_forward(engine, head, count, from, z, false);
+        plsh_layer_scale_logits(model, count, z.data);
         loss_rows all = {of->logits, of->targets + first, vocabulary, of->divisor, loss};
         plsh_thread_run(engine->threads, count, run_row, &all);
         for (int64_t r = 0; r < count; r++) total += loss[r];
+        plsh_layer_scale_logits(model, count, z.data); /* the gradient, by the same numbers */
         const plsh_matrix dh = {of->dh ? of->dh + first * width : NULL, width};
         plsh_linear_backward(engine, head, count, dz, from, of->dw, dh, false);
     }

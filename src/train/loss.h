@@ -6,6 +6,7 @@
 #define PLSH_TRAIN_LOSS_H
 
 #include "linear/linear.h"
+#include "model/model.h"
 
 /* How many at once: 8 MiB of logits, and 128 rows at least, so that products are efficient. */
 int64_t plsh_loss_rows(int64_t vocabulary);
@@ -22,7 +23,7 @@ typedef struct plsh_loss {
 } plsh_loss;
 
 /* The sum of the losses of the scored rows, and their gradients. */
-double plsh_loss_run(const plsh_linear_engine *engine, const plsh_linear *head,
+double plsh_loss_run(const plsh_linear_engine *engine, const plsh_model *model,
                      const plsh_loss *of);
 
 #endif

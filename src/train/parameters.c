@@ -74,6 +74,7 @@ static void take_weight(collector *c, plsh_role role, int64_t layer, plsh_linear
     name_part(name, c, role, layer, "weight");
     plsh_parameter *p = next_parameter(c, name, linear->out, linear->in);
     if (!p) return;
+    p->transposed = plsh_model_transposed(&c->model->config, role);
     float *value = c->to->value + p->first;
     plsh_tensor stored = {.type = linear->type,
                           .rank = 2,
@@ -103,7 +104,7 @@ static bool is_target(const collector *c, const char *module, plsh_role role) {
     if (!options->lora_targets && options->adapter) return false; /* its own layers only */
     if (!options->lora_targets) {
         return role == PLSH_ROLE_Q || role == PLSH_ROLE_K || role == PLSH_ROLE_V ||
-               role == PLSH_ROLE_QKV || role == PLSH_ROLE_ATTENTION_OUT;
+               role == PLSH_ROLE_QKV || role == PLSH_ROLE_KV || role == PLSH_ROLE_ATTENTION_OUT;
     }
     bool is = false;
     for (size_t i = 0; i < options->lora_target_count; i++) {
@@ -184,6 +185,7 @@ static void take_adapter(collector *c, plsh_role role, int64_t layer, plsh_model
     const plsh_train_options *o = c->options;
     char module[140], name[160];
     plsh_model_module_name(&c->model->config, role, layer, module, sizeof(module));
+    if (!*module) return; /* joined with others in a folder: an adapter has no name for it */
     const bool has = linear->rank > 0, target = is_target(c, module, role);
     if (!c->taking) note_module(c, module, linear, target);
     if (!has && !target) return;
@@ -216,7 +218,8 @@ static void take_any(collector *c, plsh_role role, int64_t layer, plsh_model_lin
 }
 
 static void take_layer(collector *c, int64_t l, plsh_layer *layer, plsh_layer_gradient *g) {
-    static const plsh_role split[] = {PLSH_ROLE_Q, PLSH_ROLE_K, PLSH_ROLE_V};
+    plsh_role qkv[3];
+    plsh_model_qkv_roles(&c->model->config, qkv);
     static const plsh_role gated[] = {PLSH_ROLE_GATE, PLSH_ROLE_UP};
     bool all = c->options->lora_rank == 0;
     if (all) {
@@ -228,8 +231,7 @@ static void take_layer(collector *c, int64_t l, plsh_layer *layer, plsh_layer_gr
         if (layer->k_norm.weight) take_norm(c, PLSH_ROLE_K_NORM, l, &layer->k_norm, &g->k_norm);
     }
     for (int i = 0; i < 3 && i < layer->qkv_count; i++) {
-        take_any(c, layer->qkv_count == 1 ? PLSH_ROLE_QKV : split[i], l, &layer->qkv[i],
-                 &g->qkv[i]);
+        take_any(c, qkv[i], l, &layer->qkv[i], &g->qkv[i]);
     }
     take_any(c, PLSH_ROLE_ATTENTION_OUT, l, &layer->attention_out, &g->attention_out);
     for (int i = 0; i < 2 && i < layer->up_count; i++) {

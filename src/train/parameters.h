@@ -15,6 +15,7 @@ typedef struct plsh_parameter {
     bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
     bool apart;            /* not a weight: not in the file of weights, and without weight decay */
     plsh_row_order order;  /* of its rows, where they are those of a GGUF */
+    bool transposed;       /* the file has it as [columns, rows] */
 } plsh_parameter;
 
 /* ln(slope) of every layer and head: slopes stay above 0. */

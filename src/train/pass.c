@@ -157,7 +157,7 @@ static void embedding_backward(const plsh_trainer *t, const plsh_layer_pass *pas
     float *dx = g->dx;
     if (model->tokens_norm.weight) {
         for (int64_t r = 0; r < pass->rows; r++) {
-            plsh_tensor_to_float(model->tokens, ids[r], 1, t->buffers.scratch + r * hidden);
+            plsh_layer_token(model, ids[r], t->buffers.scratch + r * hidden);
         }
         memset(g->dn, 0, sizeof(float) * (size_t)(pass->rows * hidden));
         plsh_norm_backward(&model->tokens_norm, plsh_norm_whole(&model->tokens_norm, pass->rows),
@@ -165,9 +165,30 @@ static void embedding_backward(const plsh_trainer *t, const plsh_layer_pass *pas
                            model->threads);
         dx = g->dn;
     }
+    const float scale = (float)(model->config.embedding_scale * model->config.embedding_share);
     for (int64_t r = 0; p->tokens && r < pass->rows; r++) {
         float *to = p->tokens + (int64_t)ids[r] * hidden;
-        for (int64_t c = 0; c < hidden; c++) to[c] += dx[r * hidden + c];
+        for (int64_t c = 0; c < hidden; c++) to[c] += scale * dx[r * hidden + c];
+    }
+}
+
+/* Logits are s (w / |w|) h for each row w of a normalised head. With g the gradient of s w h / |w|
+ * where |w| is constant, that of w is g - (g.w / |w|^2) w: its part along w has no effect. Applied
+ * to the sum of several passes, it takes nothing from those before. */
+static void head_backward(const plsh_trainer *t) {
+    const plsh_model *model = t->model;
+    const int64_t hidden = model->config.hidden;
+    float *gradient = t->parameters.head.weight;
+    for (int64_t v = 0; model->head_scales && gradient && v < model->config.vocabulary; v++) {
+        const float *w = (const float *)model->head.base.weight + v * hidden;
+        float *g = gradient + v * hidden;
+        double along = 0.0, square = 0.0;
+        for (int64_t c = 0; c < hidden; c++) {
+            along += (double)g[c] * (double)w[c];
+            square += (double)w[c] * (double)w[c];
+        }
+        if (!(square > PLSH_HEAD_SHORTEST * PLSH_HEAD_SHORTEST)) continue;
+        for (int64_t c = 0; c < hidden; c++) g[c] -= (float)(along / square * (double)w[c]);
     }
 }
 
@@ -287,7 +308,9 @@ plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t conte
                         .dh = b->backward.dn,
                         .dw = p->head.weight,
                         .logits = b->logits};
-    double sum = plsh_loss_run(&t->engine, &t->model->head.base, &scores);
+    plsh_model_head_scales(t->model);
+    double sum = plsh_loss_run(&t->engine, t->model, &scores);
+    head_backward(t);
     status = mean_loss(t, sum, scored, loss, error);
     return status ? status : backward(t, &pass, ids, error);
 }

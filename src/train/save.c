@@ -22,29 +22,50 @@ static plsh_tensor tensor_of(const plsh_parameter *p, const char *name, const fl
                           .data = values,
                           .size = p->count * sizeof(float)};
     if (p->rows) {
-        tensor.shape[0] = p->rows;
-        tensor.shape[1] = p->columns;
+        tensor.shape[0] = p->transposed ? p->columns : p->rows;
+        tensor.shape[1] = p->transposed ? p->rows : p->columns;
     }
     return tensor;
+}
+
+/* One parameter's part of `numbers` (values, gradients), as it is stored. */
+static void store_parameter(const plsh_trainer *t, const plsh_parameter *p, const float *numbers,
+                            float *out) {
+    const plsh_model_config *config = &t->model->config;
+    const int64_t rows = p->rows ? p->rows : 1, columns = p->columns;
+    for (int64_t r = 0; p->transposed && r < rows; r++) {
+        for (int64_t c = 0; c < columns; c++)
+            out[c * rows + r] = numbers[p->first + (size_t)(r * columns + c)];
+    }
+    for (int64_t r = 0; !p->transposed && r < rows; r++) {
+        memcpy(out + r * columns,
+               numbers + p->first + (size_t)(plsh_model_row_in_gguf(config, p->order, r) * columns),
+               (size_t)columns * sizeof(float));
+    }
 }
 
 /* ---- All weights ----------------------------------------------------------------------------- */
 
 static plsh_status save_weights(const plsh_trainer *t, const char *folder, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
+    const bool turned = t->model->config.family->transposed;
     plsh_tensor *tensors;
-    char *path;
+    float *stored = NULL;
+    char *path = NULL;
     plsh_status status =
         plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
-    if (status) return status;
+    if (!status && turned)
+        status = plsh_allocate((void **)&stored, p->numbers, sizeof(float), "weights", error);
     const size_t count = p->count - apart_of(p);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; !status && i < count; i++) {
         const plsh_parameter *one = &p->list[i + apart_of(p)];
-        tensors[i] = tensor_of(one, one->name, p->value + one->first);
+        if (turned) store_parameter(t, one, p->value, stored + one->first);
+        tensors[i] = tensor_of(one, one->name, (turned ? stored : p->value) + one->first);
     }
-    status = plsh_path_join(&path, folder, "model.safetensors", error);
+    if (!status) status = plsh_path_join(&path, folder, "model.safetensors", error);
     if (!status) status = plsh_safetensors_save(path, tensors, count, error);
     plsh_release(path);
+    plsh_release(stored);
     plsh_release(tensors);
     if (status) return status;
     const char *from = plsh_weights_folder(t->model->weights);
@@ -84,19 +105,6 @@ static void name_module(char out[160], const char *parameter) {
     const char *begin = parameter + strlen("base_model.model.");
     const char *end = strstr(begin, ".lora_");
     snprintf(out, 160, "%.*s", (int)(end - begin), begin);
-}
-
-/* One parameter's part of `numbers` (values, gradients), as it is stored. */
-static void store_parameter(const plsh_trainer *t, const plsh_parameter *p, const float *numbers,
-                            float *out) {
-    const plsh_model_config *config = &t->model->config;
-    const int64_t rows = p->rows ? p->rows : 1;
-    for (int64_t r = 0; r < rows; r++) {
-        memcpy(out + r * p->columns,
-               numbers + p->first +
-                   (size_t)(plsh_model_row_in_gguf(config, p->order, r) * p->columns),
-               (size_t)p->columns * sizeof(float));
-    }
 }
 
 static plsh_status make_parts(const plsh_trainer *t, adapter_parts *a, plsh_error *error) {
@@ -150,7 +158,11 @@ void plsh_parameter_fetch(const plsh_trainer *t, const plsh_parameter *p, const 
                           float *numbers) {
     const plsh_model_config *config = &t->model->config;
     const int64_t rows = p->rows ? p->rows : 1;
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; p->transposed && r < rows; r++) {
+        for (int64_t c = 0; c < p->columns; c++)
+            numbers[p->first + (size_t)(r * p->columns + c)] = in[c * rows + r];
+    }
+    for (int64_t r = 0; !p->transposed && r < rows; r++) {
         memcpy(numbers + p->first +
                    (size_t)(plsh_model_row_in_gguf(config, p->order, r) * p->columns),
                in + r * p->columns, (size_t)p->columns * sizeof(float));

@@ -111,7 +111,7 @@ static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, 
         const plsh_layer_attention *from =
             plsh_model_attention_at(o->attention, o->attention_count, l);
         if (!from) from = &original;
-        plsh_model_attention_heads(t->model, from, l, t->heads + l * c->heads);
+        plsh_model_attention_heads(t->model, from, l, o->context, t->heads + l * c->heads);
         t->attention[l] = *from;
         t->attention[l].head = t->heads + l * c->heads;
         t->attention[l].head_count = c->heads;
@@ -226,6 +226,7 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
     plsh_model_options open = {.adapter = options->adapter,
                                .threads = options->threads,
                                .isa = options->isa,
+                               .family = options->family,
                                .compute = PLSH_COMPUTE_FLOAT32};
     plsh_status status = check_options(options, error);
     if (!status) status = plsh_model_open(&t->model, path, &open, error);

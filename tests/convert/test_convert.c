@@ -84,6 +84,21 @@ static void there_and_back(const char *name, int vocabulary) {
     assert_memory_equal(first, third, (size_t)vocabulary * sizeof *first);
 }
 
+static void test_qwen2(void **unused) {
+    (void)unused;
+    const char *gguf = in_folder("m.gguf"), *back = in_folder("back");
+    static const int32_t ids[] = {1, 17, 20, 45, 33, 7, 30, 59};
+    float first[64], second[64], third[64];
+    convert(PLSH_TEST_FOLDER "/qwen2", NULL, PLSH_WEIGHT_F32, gguf);
+    convert(gguf, NULL, PLSH_WEIGHT_F32, back);
+    assert_same_weights(PLSH_TEST_FOLDER "/qwen2", back);
+    run_model(PLSH_TEST_FOLDER "/qwen2", ids, 8, first);
+    run_model(gguf, ids, 8, second);
+    run_model(back, ids, 8, third);
+    assert_memory_equal(first, second, 61 * sizeof *first);
+    assert_memory_equal(first, third, 61 * sizeof *first);
+}
+
 static void test_there_and_back(void **unused) {
     (void)unused;
     there_and_back("golden/models/llama", 320);
@@ -394,11 +409,12 @@ static int remove_folder(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_window),
-        cmocka_unit_test(test_encoders),       cmocka_unit_test(test_jina_code),
-        cmocka_unit_test(test_word_pieces),    cmocka_unit_test(test_types),
-        cmocka_unit_test(test_fallbacks),      cmocka_unit_test(test_adapter),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_window),         cmocka_unit_test(test_encoders),
+        cmocka_unit_test(test_jina_code),      cmocka_unit_test(test_word_pieces),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_fallbacks),
+        cmocka_unit_test(test_adapter),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -142,7 +142,7 @@ static void test_refused(void **state) {
          "\"vocab_size\": 9, \"attn_config\": {\"alibi\": false}}",
          "\"alibi\" must be true"},
         {"{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, "
-         "\"vocab_size\": 9, \"attn_config\": {\"clip_qkv\": 6}}",
+         "\"vocab_size\": 9, \"attn_config\": {\"clip_qkv\": -6}}",
          "clip_qkv"},
         {"{\"model_type\": \"mpt\", \"d_model\": 64, \"n_heads\": 4, \"n_layers\": 2, "
          "\"vocab_size\": 9, \"attn_config\": {\"kv_n_heads\": 2}}",

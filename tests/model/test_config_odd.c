@@ -186,19 +186,56 @@ static void test_alibi(void **state) {
         {"\"offset_alibi\": 100, \"skip_bias_add\": true, \"slow_but_exact\": false", NULL},
     };
     static const odd of_mpt[] = {
-        {"\"no_bias\": false", "no_bias"},
-        {"\"logit_scale\": \"inv_sqrt_d_model\"", "logit_scale"},
-        {"\"expansion_ratio\": 2", "expansion_ratio"},
-        {"\"norm_type\": \"rmsnorm\"", "rmsnorm"},
-        {"\"attn_config\": {\"alibi_bias_max\": 4}", "alibi_bias_max"},
-        {"\"attn_config\": {\"attn_type\": \"multiquery_attention\"}", "attn_type"},
-        {"\"attn_config\": {\"qk_ln\": true}", "qk_ln"},
+        {"\"no_bias\": false", NULL},
+        {"\"no_bias\": 3", "no_bias"},
+        {"\"logit_scale\": \"inv_sqrt_d_model\"", NULL},
+        {"\"logit_scale\": \"half\"", "logit_scale"},
+        {"\"logit_scale\": 0", "scale of its logits"},
+        {"\"logit_scale\": 1e300", "scale of its logits"},
+        {"\"expansion_ratio\": 2", NULL},
+        {"\"expansion_ratio\": 2.5", NULL},
+        {"\"expansion_ratio\": 0.01", "expansion_ratio"},
+        {"\"expansion_ratio\": 1e18", "expansion_ratio"},
+        {"\"expansion_ratio\": -4", "expansion_ratio"},
+        {"\"norm_type\": \"rmsnorm\"", NULL},
+        {"\"norm_type\": \"triton_rmsnorm\"", "triton_rmsnorm"},
+        {"\"norm_eps\": 1e-6", NULL},
+        {"\"norm_eps\": 1e-6, \"layer_norm_epsilon\": 1e-5", "norm_eps"},
+        {"\"head_dim\": 32", NULL},
+        {"\"embedding_fraction\": 2", "embedding_fraction"},
+        {"\"block_overrides\": {\"order\": []}", "block_overrides"},
+        {"\"attn_config\": {\"alibi_bias_max\": 4}", NULL},
+        {"\"attn_config\": {\"alibi_bias_max\": 0}", "alibi_bias_max"},
+        {"\"attn_config\": {\"alibi_bias_max\": 1e9}", "alibi_bias_max"},
+        {"\"attn_config\": {\"attn_type\": \"multiquery_attention\"}", NULL},
+        {"\"attn_config\": {\"attn_type\": \"multiquery_attention\", \"kv_n_heads\": 2}",
+         "kv_n_heads"},
+        {"\"attn_config\": {\"attn_type\": \"grouped_query_attention\"}", "kv_n_heads"},
+        {"\"attn_config\": {\"attn_type\": \"grouped_query_attention\", \"kv_n_heads\": 3}",
+         "4 heads over 3 kv heads"},
+        {"\"attn_config\": {\"attn_type\": \"mla\"}", "attn_type"},
+        {"\"attn_config\": {\"qk_ln\": true}", NULL},
+        {"\"attn_config\": {\"qk_gn\": true}", NULL},
+        {"\"attn_config\": {\"qk_gn\": true, \"qk_ln\": true}", "qk_gn"},
+        {"\"attn_config\": {\"fused_qkv\": false}", NULL},
+        {"\"attn_config\": {\"clip_qkv\": 6}", NULL},
+        {"\"attn_config\": {\"clip_qkv\": -1}", "clip_qkv"},
         {"\"attn_config\": {\"prefix_lm\": true}", "prefix_lm"},
         {"\"attn_config\": {\"attn_uses_sequence_id\": true}", "attn_uses_sequence_id"},
         {"\"attn_config\": {\"sliding_window_size\": 128}", "sliding_window_size"},
+        {"\"attn_config\": {\"sliding_window_size\": -1}", NULL},
+        {"\"attn_config\": {\"attn_logit_softcapping\": 30}", "attn_logit_softcapping"},
+        {"\"attn_config\": {\"attn_temperature_tuning\": {\"attn_scale\": 0.1}}",
+         "attn_temperature_tuning"},
+        {"\"attn_config\": {\"nope\": true}", "nope"},
         {"\"attn_config\": {\"softmax_scale\": 0.1}", NULL},
+        {"\"attn_config\": {\"softmax_scale\": -0.1}", "scale of scores"},
         {"\"attn_config\": [1]", "attn_config"},
-        {"\"ffn_config\": {\"ffn_type\": \"mptglu\"}", "ffn_config"},
+        {"\"ffn_config\": {\"ffn_type\": \"mptglu\"}", NULL},
+        {"\"ffn_config\": {\"ffn_type\": \"te_ln_mlp\"}", "te_ln_mlp"},
+        {"\"ffn_config\": {\"ffn_act_fn\": {\"name\": \"silu\"}, \"ffn_hidden_size\": 100}", NULL},
+        {"\"ffn_config\": {\"ffn_act_fn\": {\"name\": \"mish\"}}", "ffn_act_fn"},
+        {"\"ffn_config\": {\"moe_num_experts\": 4}", "moe_num_experts"},
         {"\"hidden_size\": 128", "hidden_size"},
     };
     static const odd of_falcon[] = {
@@ -328,9 +365,96 @@ static void test_gguf(void **state) {
     remove(path);
 }
 
+/* Families whose code lies beside their weights. */
+static void test_remote(void **state) {
+    (void)state;
+    static const char baichuan[] =
+        "\"model_type\": \"baichuan\", \"hidden_size\": 64, \"intermediate_size\": 96, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"vocab_size\": 9";
+    static const char jais[] = "\"model_type\": \"jais\", \"n_embd\": 64, \"n_head\": 4, "
+                               "\"n_layer\": 2, \"vocab_size\": 9, \"position_embedding_type\": "
+                               "\"alibi\", \"activation_function\": \"swiglu\"";
+    static const char learned[] = "\"model_type\": \"btlm\", \"n_embd\": 64, \"n_head\": 4, "
+                                  "\"n_layer\": 2, \"vocab_size\": 9";
+    static const char refact[] = "\"model_type\": \"gpt_refact\", \"n_embd\": 64, \"n_head\": 4, "
+                                 "\"n_layer\": 2, \"vocab_size\": 9";
+    static const odd of_baichuan[] = {
+        {"\"model_max_length\": 4096, \"gradient_checkpointing\": [false]", NULL},
+        {"\"tie_word_embeddings\": true", "tie_word_embeddings"},
+        {"\"z_loss_weight\": 0.1", "z_loss_weight"},
+        {"\"num_key_value_heads\": 2", "num_key_value_heads"},
+        {"\"rms_norm_eps\": 0", "eps"},
+        {"\"hidden_act\": \"mish\"", "mish"},
+    };
+    static const odd of_jais[] = {
+        {"\"embeddings_scale\": 14.6, \"width_scale\": 0.11, \"scale_qk_dot_by_d\": true", NULL},
+        {"\"mup_embeddings_scale\": 14.6, \"embeddings_scale\": 2", "embeddings_scale"},
+        {"\"mup_width_scale\": 0.5, \"mup_output_alpha\": 2.2, \"width_scale\": 3", "width_scale"},
+        {"\"mup_scale_qk_dot_by_d\": true, \"scale_qk_dot_by_d\": false", "scale_qk_dot_by_d"},
+        {"\"mup_embeddings_scale\": 0", "scale of its embeddings"},
+        {"\"mup_output_alpha\": -1", "scale of its logits"},
+        {"\"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx"},
+        {"\"n_inner\": null", NULL},
+        {"\"alibi_scaling\": null", NULL},
+        {"\"alibi_scaling\": {\"type\": \"linear\", \"factor\": 2}", NULL},
+        {"\"alibi_scaling\": {\"type\": \"linear\", \"factor\": 0.5}", "alibi_scaling"},
+        {"\"alibi_scaling\": {\"type\": \"linear\", \"train_seq_len\": 2048}", NULL},
+        {"\"alibi_scaling\": {\"type\": \"linear\", \"train_seq_len\": 0}", "train_seq_len"},
+        {"\"alibi_scaling\": {\"type\": \"linear\"}", "alibi_scaling"},
+        {"\"alibi_scaling\": {\"type\": \"linear\", \"factor\": 2, \"train_seq_len\": 9}",
+         "alibi_scaling"},
+        {"\"alibi_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", "dynamic"},
+        {"\"alibi_scaling\": {\"factor\": 2}", "\"type\" is missing"},
+        {"\"alibi_scaling\": 2", "alibi_scaling"},
+    };
+    static const odd of_learned[] = {
+        {"\"activation_function\": \"swiglu\"", "position_embedding_type"},
+        {"\"position_embedding_type\": \"learned\"", "learned"},
+        {"\"position_embedding_type\": \"alibi\", \"activation_function\": \"gelu\"", NULL},
+        {"\"position_embedding_type\": \"alibi\", \"activation_function\": \"geglu\"", "geglu"},
+    };
+    static const odd of_refact[] = {
+        {"\"multi_query\": true, \"attn_pdrop\": 0.1, \"bos_token_id\": -1", NULL},
+        {"\"multi_query\": false", "multi_query"},
+    };
+    CHECK_ODD(baichuan, of_all);
+    CHECK_ODD(baichuan, of_baichuan);
+    CHECK_ODD(jais, of_all);
+    CHECK_ODD(jais, of_jais);
+    CHECK_ODD(learned, of_learned);
+    CHECK_ODD(refact, of_all);
+    CHECK_ODD(refact, of_refact);
+}
+
+/* Which of the four Baichuan it is. */
+static void test_baichuan(void **state) {
+    (void)state;
+    static const struct {
+        int64_t hidden, vocabulary;
+        const char *family, *rule;
+    } cases[] = {{5120, 64000, "Baichuan 13B", "ALiBi, because its hidden size is not 4096"},
+                 {5120, 125696, "Baichuan2 13B", "normalised head, because its vocabulary"},
+                 {4096, 64000, "Baichuan 7B", "RoPE, because its hidden size is 4096"},
+                 {4096, 125696, "Baichuan2 7B", "normalised head, because its vocabulary"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        plsh_model_config config;
+        plsh_error error;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"baichuan\", \"hidden_size\": %lld, \"intermediate_size\": "
+                 "9, \"num_hidden_layers\": 2, \"num_attention_heads\": 32, \"vocab_size\": %lld}",
+                 (long long)cases[i].hidden, (long long)cases[i].vocabulary);
+        assert_ok(plsh_model_config_json(text, strlen(text), "config.json", &config, &error));
+        assert_string_equal(config.family->name, cases[i].family);
+        test_message_holds(config.rule, cases[i].rule);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama), cmocka_unit_test(test_mistral_and_qwen),
-        cmocka_unit_test(test_alibi), cmocka_unit_test(test_bert), cmocka_unit_test(test_gguf)};
+        cmocka_unit_test(test_llama),    cmocka_unit_test(test_mistral_and_qwen),
+        cmocka_unit_test(test_alibi),    cmocka_unit_test(test_remote),
+        cmocka_unit_test(test_baichuan), cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_gguf)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,187 @@
+/* model: logits of the causal families outside transformers, and of Qwen2, against references in
+ * float64: at once, in chunks, token by token. What the references have not, against equal models.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plsh/lm.h"
+#include "support/support.h"
+#include "support/tiny_model.h"
+
+/* The limit of the reference data for logits in float32. */
+static const double limit = 5e-5;
+
+static plsh_model *open_model(const char *path, const char *family) {
+    plsh_model *model;
+    plsh_error error;
+    const plsh_model_options options = {.family = family, .compute = PLSH_COMPUTE_FLOAT32};
+    assert_ok(plsh_model_open(&model, path, &options, &error));
+    return model;
+}
+
+/* Logits of all tokens, fed in steps of `each`, chunks of `chunk` tokens, in a session of `length`.
+ */
+static float *run(const plsh_model *model, const int32_t *ids, int64_t n, int64_t chunk,
+                  int64_t each, int64_t length) {
+    plsh_error error;
+    plsh_session *session;
+    const plsh_model_facts facts = plsh_model_describe(model);
+    const plsh_session_options options = {.chunk = chunk, .length = length};
+    float *hidden = malloc((size_t)(n * facts.hidden) * sizeof(float));
+    float *logits = malloc((size_t)(n * facts.vocabulary) * sizeof(float));
+    assert_ok(plsh_session_create(&session, model, &options, &error));
+    for (int64_t at = 0; at < n; at += each) {
+        const plsh_step step = {.ids = ids + at,
+                                .count = n - at < each ? n - at : each,
+                                .hidden = hidden + at * facts.hidden};
+        assert_ok(plsh_session_step(session, &step, &error));
+    }
+    assert_ok(plsh_session_logits(session, hidden, n, logits, &error));
+    plsh_session_destroy(session);
+    free(hidden);
+    return logits;
+}
+
+static void compare(const char *what, float *got, const plsh_npy *expected) {
+    double most = 0;
+    for (size_t i = 0; i < expected->count; i++) {
+        const double e = fabs((double)got[i] - ((const double *)expected->data)[i]);
+        if (!(e <= most)) most = e;
+    }
+    print_message("%-28s error %.2g, limit %.2g\n", what, most, limit);
+    if (!(most <= limit)) fail_msg("%s: error %g above %g", what, most, limit);
+    free(got);
+}
+
+static void check(const char *folder, const char *family, const plsh_npy *ids,
+                  const plsh_npy *logits) {
+    const int64_t n = (int64_t)ids->count;
+    plsh_model *model = open_model(folder, family);
+    compare(family ? family : plsh_model_describe(model).family, run(model, ids->data, n, 0, n, n),
+            logits);
+    compare("  in chunks of 7", run(model, ids->data, n, 7, n, n), logits);
+    compare("  token by token", run(model, ids->data, n, 0, 1, n), logits);
+    plsh_model_close(model);
+}
+
+static const char *shared(const char *name, const char *file) {
+    static char paths[4][1024];
+    static int next;
+    char relative[300], *path = paths[next++ % 4];
+    snprintf(relative, sizeof relative, "golden/families/%s/%s", name, file);
+    snprintf(path, sizeof paths[0], "%s", test_shared(relative));
+    return path;
+}
+
+static plsh_npy array(const char *path) {
+    plsh_npy npy;
+    plsh_error error;
+    assert_ok(plsh_npy_read(path, &npy, &error));
+    return npy;
+}
+
+static void check_golden(const char *name, const char *family, const char *expected) {
+    char folder[1024];
+    plsh_npy ids = array(shared(name, "input_ids.npy")), logits = array(shared(name, expected));
+    snprintf(folder, sizeof folder, "%s", shared(name, "config.json"));
+    *strrchr(folder, '/') = '\0';
+    print_message("%s\n", name);
+    check(folder, family, &ids, &logits);
+    plsh_npy_free(&ids);
+    plsh_npy_free(&logits);
+}
+
+static void test_goldens(void **state) {
+    (void)state;
+    static const char *const names[] = {"baichuan", "jais13",          "jais_mup", "btlm",
+                                        "refact",   "mpt_storywriter", "mpt_gqa",  "mpt_qkln_bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        check_golden(names[i], NULL, "logits.npy");
+}
+
+/* What no file says: by the rule its head is plain; the option takes the other family. */
+static void test_chosen(void **state) {
+    (void)state;
+    check_golden("baichuan2", "baichuan2-13b", "logits.npy");
+    check_golden("baichuan2", NULL, "logits_plain_head.npy");
+    check_golden("refact", "gpt_refact-rmsnorm", "logits_rmsnorm.npy");
+    plsh_model *model;
+    plsh_error error;
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", shared("refact", "config.json"));
+    *strrchr(folder, '/') = '\0';
+    const plsh_model_options options = {.family = "baichuan-13b"};
+    assert_int_equal(plsh_model_open(&model, folder, &options, &error), PLSH_STATUS_INVALID);
+    test_message_holds(error.message, "this model is Refact");
+}
+
+/* Slopes divided by a factor, or by the length over the trained one. The variants have no weights
+ * of their own: a folder with their config.json and the weights of the model. */
+static void test_alibi_scaling(void **state) {
+    (void)state;
+    static const char *const names[] = {"alibi_scaling_factor", "alibi_scaling_dynamic"};
+    for (int i = 0; i < 2; i++) {
+        char folder[] = "scaled-XXXXXX", file[200], command[4200];
+        assert_non_null(mkdtemp(folder));
+        snprintf(file, sizeof file, "variants/%s/config.json", names[i]);
+        snprintf(command, sizeof command, "cp '%s' '%s' %s/ && chmod u+w %s/*",
+                 shared("jais_mup", file), shared("jais_mup", "model.safetensors"), folder, folder);
+        assert_int_equal(system(command), 0);
+        snprintf(file, sizeof file, "variants/%s/logits.npy", names[i]);
+        plsh_npy ids = array(shared("jais_mup", "input_ids.npy")),
+                 logits = array(shared("jais_mup", file));
+        print_message("%s\n", names[i]);
+        check(folder, NULL, &ids, &logits);
+        plsh_npy_free(&ids);
+        plsh_npy_free(&logits);
+        tiny_model_remove(folder);
+    }
+}
+
+/* Without a length, or within the trained one, a dynamic scale is 1. */
+static void test_dynamic_short(void **state) {
+    (void)state;
+    plsh_model *plain = NULL, *dynamic = NULL;
+    char folder[] = "scaled-XXXXXX", command[4200], original[1024];
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "cp '%s' '%s' %s/ && chmod u+w %s/*",
+             shared("jais_mup", "variants/alibi_scaling_dynamic/config.json"),
+             shared("jais_mup", "model.safetensors"), folder, folder);
+    assert_int_equal(system(command), 0);
+    snprintf(original, sizeof original, "%s", shared("jais_mup", "config.json"));
+    *strrchr(original, '/') = '\0';
+    plain = open_model(original, NULL);
+    dynamic = open_model(folder, NULL);
+    assert_int_equal(plsh_model_describe(dynamic).alibi_length, 32);
+    plsh_npy ids = array(shared("jais_mup", "input_ids.npy"));
+    const size_t bytes = 40 * (size_t)plsh_model_describe(plain).vocabulary * sizeof(float);
+    for (int64_t length = 0; length <= 64; length += 32) {
+        float *a = run(plain, ids.data, 40, 0, 40, 0),
+              *b = run(dynamic, ids.data, 40, 0, 40, length);
+        assert_int_equal(memcmp(a, b, bytes) == 0, length <= 32);
+        free(a);
+        free(b);
+    }
+    plsh_npy_free(&ids);
+    plsh_model_close(plain);
+    plsh_model_close(dynamic);
+    tiny_model_remove(folder);
+}
+
+static void test_qwen2(void **state) {
+    (void)state;
+    plsh_npy ids = array(PLSH_TEST_FOLDER "/qwen2/input_ids.npy"),
+             logits = array(PLSH_TEST_FOLDER "/qwen2/logits.npy");
+    check(PLSH_TEST_FOLDER "/qwen2", NULL, &ids, &logits);
+    plsh_npy_free(&ids);
+    plsh_npy_free(&logits);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_qwen2), cmocka_unit_test(test_goldens), cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_alibi_scaling), cmocka_unit_test(test_dynamic_short)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
