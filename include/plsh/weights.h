@@ -22,21 +22,25 @@ extern "C" {
 /* ---- How the numbers of a tensor are stored ----
  *
  * The q types are those of GGUF: a block of values shares its scales, and a row is a whole number
- * of blocks. Types after Q6_K can be stored and read (ids, masks), but not computed with.
+ * of blocks. Types after IQ4_XS can be stored and read (ids, masks), but not computed with.
  */
 
 typedef enum plsh_weight_type {
     PLSH_WEIGHT_F32,
     PLSH_WEIGHT_F16,
     PLSH_WEIGHT_BF16,
-    PLSH_WEIGHT_Q8_0, /* 32 values: x = d q, q in -128..127 */
-    PLSH_WEIGHT_Q4_0, /* 32 values: x = d (q - 8), q in 0..15 */
-    PLSH_WEIGHT_Q4_1, /* 32 values: x = d q + m */
-    PLSH_WEIGHT_Q5_0, /* 32 values: x = d (q - 16), q in 0..31 */
-    PLSH_WEIGHT_Q5_1, /* 32 values: x = d q + m */
-    PLSH_WEIGHT_Q4_K, /* 256 values, 8 groups: x = d s_g q - m t_g */
-    PLSH_WEIGHT_Q5_K, /* the same with 5 bits */
-    PLSH_WEIGHT_Q6_K, /* 256 values, 16 groups: x = d s_g (q - 32) */
+    PLSH_WEIGHT_Q8_0,   /* 32 values: x = d q, q in -128..127 */
+    PLSH_WEIGHT_Q4_0,   /* 32 values: x = d (q - 8), q in 0..15 */
+    PLSH_WEIGHT_Q4_1,   /* 32 values: x = d q + m */
+    PLSH_WEIGHT_Q5_0,   /* 32 values: x = d (q - 16), q in 0..31 */
+    PLSH_WEIGHT_Q5_1,   /* 32 values: x = d q + m */
+    PLSH_WEIGHT_IQ4_NL, /* 32 values: x = d v[q], v a table of 16 numbers in -127..113 */
+    PLSH_WEIGHT_Q4_K,   /* 256 values, 8 groups: x = d s_g q - m t_g */
+    PLSH_WEIGHT_Q5_K,   /* the same with 5 bits */
+    PLSH_WEIGHT_Q6_K,   /* 256 values, 16 groups: x = d s_g (q - 32) */
+    PLSH_WEIGHT_Q2_K,   /* 256 values, 16 groups: x = d s_g q - m t_g, q in 0..3 */
+    PLSH_WEIGHT_Q3_K,   /* 256 values, 16 groups: x = d s_g (q - 4), q in 0..7 */
+    PLSH_WEIGHT_IQ4_XS, /* 256 values, 8 groups: x = d s_g v[q] */
     PLSH_WEIGHT_F64,
     PLSH_WEIGHT_I8,
     PLSH_WEIGHT_I16,
@@ -49,7 +53,7 @@ typedef enum plsh_weight_type {
     PLSH_WEIGHT_BOOL
 } plsh_weight_type;
 
-enum { PLSH_WEIGHT_TYPES = PLSH_WEIGHT_BOOL + 1, PLSH_WEIGHT_COMPUTED = PLSH_WEIGHT_Q6_K + 1 };
+enum { PLSH_WEIGHT_TYPES = PLSH_WEIGHT_BOOL + 1, PLSH_WEIGHT_COMPUTED = PLSH_WEIGHT_IQ4_XS + 1 };
 
 /* "q4_1"; a static string. The type of that name; an error lists the names. */
 PLSH_API const char *plsh_weight_type_name(plsh_weight_type type);
@@ -77,7 +81,7 @@ typedef struct plsh_tensor {
 PLSH_API int64_t plsh_tensor_rows(const plsh_tensor *tensor);
 PLSH_API int64_t plsh_tensor_columns(const plsh_tensor *tensor);
 
-/* out[rows][columns] = rows first .. first + rows - 1 as float32. Types up to Q6_K only. */
+/* out[rows][columns] = rows first .. first + rows - 1 as float32. Types up to IQ4_XS only. */
 PLSH_API void plsh_tensor_to_float(const plsh_tensor *tensor, int64_t first, int64_t rows,
                                    float *out);
 

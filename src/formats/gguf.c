@@ -72,7 +72,7 @@ static void read_tensor(plsh_reader *reader, plsh_tensor *tensor, uint64_t *offs
     if (plsh_reader_is_ok(reader) && !plsh_weight_type_of_gguf(type, &tensor->type))
         plsh_reader_fail(reader, PLSH_STATUS_UNSUPPORTED,
                          "a tensor of type %s (%u), not supported; f32, f16, bf16, q8_0, q4_0, "
-                         "q4_1, q5_0, q5_1, q4_K, q5_K and q6_K are",
+                         "q4_1, q5_0, q5_1, q2_K, q3_K, q4_K, q5_K, q6_K, iq4_nl and iq4_xs are",
                          plsh_weight_ggml_name(type), type);
     *offset = plsh_reader_u64(reader, "an offset");
     if (plsh_reader_is_ok(reader) &&

@@ -95,17 +95,17 @@ plsh_int8_panels plsh_int8_panels_take(plsh_arena *arena, int columns) {
     const size_t panels = (size_t)columns * DEPTH, rows = (size_t)PLSH_LINEAR_GROUP * DEPTH;
     return (plsh_int8_panels){.bytes = plsh_arena_take(arena, panels, 1),
                               .scale = plsh_arena_floats(arena, panels / HALF),
-                              .offset = plsh_arena_floats(arena, panels / GROUP),
+                              .offset = plsh_arena_floats(arena, panels / HALF),
                               .row_bytes = plsh_arena_take(arena, rows, 1),
                               .row_scale = plsh_arena_floats(arena, rows / HALF),
-                              .row_offset = plsh_arena_floats(arena, rows / GROUP)};
+                              .row_offset = plsh_arena_floats(arena, rows / HALF)};
 }
 
 void plsh_int8_pack(const plsh_int8_kernels *kernels, const plsh_linear *layer,
                     const plsh_int8_panels *to, int64_t k, int depth, int64_t n, int columns) {
     const plsh_linear_kernels *plain = kernels->plain;
     const plsh_weight_type type = layer->type;
-    const int width = plain->width, scales = depth / (type == PLSH_WEIGHT_Q6_K ? HALF : GROUP);
+    const int width = plain->width, scales = depth / (plsh_weight_has_halves(type) ? HALF : GROUP);
     const size_t row_bytes = plsh_weight_bytes_of(type, layer->in);
     for (int c = 0; c < columns; c += width) {
         const int have = columns - c < width ? columns - c : width;
@@ -114,14 +114,13 @@ void plsh_int8_pack(const plsh_int8_kernels *kernels, const plsh_linear *layer,
         for (int r = 0; r < have; r++)
             kernels->unpack[type](first + (size_t)r * row_bytes, to->row_bytes + r * DEPTH,
                                   to->row_scale + r * (DEPTH / HALF),
-                                  to->row_offset + r * (DEPTH / GROUP), depth);
+                                  to->row_offset + r * (DEPTH / HALF), depth);
         /* Words of 4 bytes are moved as floats are: no arithmetic is done on them. */
         const ptrdiff_t at = (ptrdiff_t)c * DEPTH;
         plain->transpose((float *)(void *)(to->bytes + at), (const float *)(void *)to->row_bytes,
                          DEPTH / 4, have, depth / 4);
         plain->transpose(to->scale + at / HALF, to->row_scale, DEPTH / HALF, have, scales);
         if (plsh_int8_has_offset(type))
-            plain->transpose(to->offset + at / GROUP, to->row_offset, DEPTH / GROUP, have,
-                             depth / GROUP);
+            plain->transpose(to->offset + at / HALF, to->row_offset, DEPTH / HALF, have, scales);
     }
 }

@@ -18,8 +18,7 @@ int64_t plsh_int8_rows_fit(size_t bytes, int64_t in);
 void plsh_int8_quantise(const plsh_int8_rows *to, int64_t rows, plsh_const_matrix x, int threads);
 
 /* Outputs n .. n + columns of W, inputs k .. k + depth, as panels of the kernels' width. Panel
- * number c / width has its bytes at c * PLSH_INT8_DEPTH, its scales and offsets at that / 16 and
- * / 32. */
+ * number c / width has its bytes at c * PLSH_INT8_DEPTH, its scales and offsets at that / 16. */
 enum { PLSH_INT8_DEPTH = 256 };
 
 typedef struct plsh_int8_panels {

@@ -216,7 +216,7 @@ static void multiply_int8(const product *p, thread_memory memory, int64_t k, int
             .depth = depth,
             .panel = memory.int8.bytes + at,
             .scale = memory.int8.scale + at / 16,
-            .offset = memory.int8.offset + at / 32,
+            .offset = memory.int8.offset + at / 16,
             .columns = columns - c < width ? columns - c : width,
             .y = y,
             .y_stride = p->y.stride,

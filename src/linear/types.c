@@ -122,6 +122,59 @@ static void widen_q6_k(const void *from, float *to, int64_t count) {
     }
 }
 
+/* 16 bytes with the scale and, in the high half, the offset of 16 values; 64 with 4 values each; d,
+ * m. Value 32 g + j of a half of 128 (g = 0..3) has its bits at 2g of byte j. */
+static void widen_q2_k(const void *from, float *to, int64_t count) {
+    const uint8_t *block = from;
+    for (int64_t i = 0; i < count; i += 256, block += 84) {
+        float d = half_at(block + 80), m = half_at(block + 82);
+        for (int x = 0; x < 256; x++) {
+            int q = block[16 + x / 128 * 32 + x % 32] >> x / 32 % 4 * 2 & 3;
+            int scale = block[x / 16];
+            to[i + x] = d * (float)(scale & 15) * (float)q - m * (float)(scale >> 4);
+        }
+    }
+}
+
+/* 32 bytes of third bits (bit g of byte j is that of value 32 g + j), then the two low bits as in
+ * Q2_K, 12 bytes of scales, d. */
+static void widen_q3_k(const void *from, float *to, int64_t count) {
+    const uint8_t *block = from;
+    for (int64_t i = 0; i < count; i += 256, block += 110) {
+        float d = half_at(block + 108);
+        for (int x = 0; x < 256; x++) {
+            int low = block[32 + x / 128 * 32 + x % 32] >> x / 32 % 4 * 2 & 3;
+            int q = (low | (block[x % 32] >> x / 32 & 1) << 2) - 4;
+            to[i + x] = d * (float)plsh_weight_q3_scale(block + 96, x / 16) * (float)q;
+        }
+    }
+}
+
+const int8_t plsh_weight_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                    1,    13,   25,  38,  53,  69,  89,  113};
+
+static void widen_table(const uint8_t *q, float d, float *to) {
+    for (int j = 0; j < 16; j++) {
+        to[j] = d * (float)plsh_weight_iq4[q[j] & 15];
+        to[j + 16] = d * (float)plsh_weight_iq4[q[j] >> 4];
+    }
+}
+
+static void widen_iq4_nl(const void *from, float *to, int64_t count) {
+    const uint8_t *block = from;
+    for (int64_t i = 0; i < count; i += 32, block += 18)
+        widen_table(block + 2, half_at(block), to + i);
+}
+
+static void widen_iq4_xs(const void *from, float *to, int64_t count) {
+    const uint8_t *block = from;
+    for (int64_t i = 0; i < count; i += 256, block += 136) {
+        for (int g = 0; g < 8; g++)
+            widen_table(block + 8 + 16 * g, half_at(block) * (float)plsh_weight_iq4_scale(block, g),
+                        to + i + 32 * g);
+    }
+}
+
 /* ---- From float ---- */
 
 static bool narrow_f32(const float *from, void *to, int64_t count, int64_t *bad) {
@@ -160,6 +213,10 @@ const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES] = {
     [PLSH_WEIGHT_Q4_K] = {"q4_k", 256, 144, 12, NULL, widen_q4_k, plsh_quantise_q4_k},
     [PLSH_WEIGHT_Q5_K] = {"q5_k", 256, 176, 13, NULL, widen_q5_k, NULL},
     [PLSH_WEIGHT_Q6_K] = {"q6_k", 256, 210, 14, NULL, widen_q6_k, plsh_quantise_q6_k},
+    [PLSH_WEIGHT_Q2_K] = {"q2_k", 256, 84, 10, NULL, widen_q2_k, NULL},
+    [PLSH_WEIGHT_Q3_K] = {"q3_k", 256, 110, 11, NULL, widen_q3_k, NULL},
+    [PLSH_WEIGHT_IQ4_NL] = {"iq4_nl", 32, 18, 20, NULL, widen_iq4_nl, NULL},
+    [PLSH_WEIGHT_IQ4_XS] = {"iq4_xs", 256, 136, 23, NULL, widen_iq4_xs, NULL},
     [PLSH_WEIGHT_F64] = {"f64", 1, 8, 28, "F64", NULL, NULL},
     [PLSH_WEIGHT_I8] = {"i8", 1, 1, 24, "I8", NULL, NULL},
     [PLSH_WEIGHT_I16] = {"i16", 1, 2, 25, "I16", NULL, NULL},
@@ -222,7 +279,7 @@ size_t plsh_weight_type_bytes(plsh_weight_type type) {
 }
 
 plsh_status plsh_weight_type_find(const char *name, plsh_weight_type *type, plsh_error *error) {
-    char names[160] = "";
+    char names[240] = "";
     for (int i = 0; i < PLSH_WEIGHT_TYPES; i++) {
         const char *known = plsh_weight_kinds[i].name;
         if (strcmp(known, name) == 0) return *type = (plsh_weight_type)i, PLSH_STATUS_OK;

@@ -22,15 +22,19 @@ extern const plsh_weight_kind plsh_weight_kinds[PLSH_WEIGHT_TYPES];
 
 /* Bytes of a block: a constant where `type` is one. */
 static inline int plsh_weight_block_bytes(const plsh_weight_type type) {
-    return type == PLSH_WEIGHT_Q8_0   ? 34
-           : type == PLSH_WEIGHT_Q4_0 ? 18
-           : type == PLSH_WEIGHT_Q4_1 ? 20
-           : type == PLSH_WEIGHT_Q5_0 ? 22
-           : type == PLSH_WEIGHT_Q5_1 ? 24
-           : type == PLSH_WEIGHT_Q4_K ? 144
-           : type == PLSH_WEIGHT_Q5_K ? 176
-           : type == PLSH_WEIGHT_Q6_K ? 210
-                                      : plsh_weight_kinds[type].bytes;
+    return type == PLSH_WEIGHT_Q8_0     ? 34
+           : type == PLSH_WEIGHT_Q4_0   ? 18
+           : type == PLSH_WEIGHT_Q4_1   ? 20
+           : type == PLSH_WEIGHT_Q5_0   ? 22
+           : type == PLSH_WEIGHT_Q5_1   ? 24
+           : type == PLSH_WEIGHT_Q4_K   ? 144
+           : type == PLSH_WEIGHT_Q5_K   ? 176
+           : type == PLSH_WEIGHT_Q6_K   ? 210
+           : type == PLSH_WEIGHT_Q2_K   ? 84
+           : type == PLSH_WEIGHT_Q3_K   ? 110
+           : type == PLSH_WEIGHT_IQ4_NL ? 18
+           : type == PLSH_WEIGHT_IQ4_XS ? 136
+                                        : plsh_weight_kinds[type].bytes;
 }
 
 /* Bytes of `count` values, a whole number of blocks. */
@@ -51,6 +55,19 @@ bool plsh_weight_type_of_safetensors(const char *name, plsh_weight_type *type);
  * blocks. A tensor without dimensions holds one value. */
 bool plsh_weight_type_size(plsh_weight_type type, int rank, const int64_t *shape, size_t *size);
 
+/* Do the two halves of a group of 32 values have scales (and offsets) of their own? */
+static inline bool plsh_weight_has_halves(const plsh_weight_type type) {
+    return type == PLSH_WEIGHT_Q6_K || type == PLSH_WEIGHT_Q2_K || type == PLSH_WEIGHT_Q3_K;
+}
+
+/* Are the stored numbers places in plsh_weight_iq4? */
+static inline bool plsh_weight_is_table(const plsh_weight_type type) {
+    return type == PLSH_WEIGHT_IQ4_NL || type == PLSH_WEIGHT_IQ4_XS;
+}
+
+/* The 16 numbers of IQ4_NL and IQ4_XS. */
+extern const int8_t plsh_weight_iq4[16];
+
 /* Scale s and offset t of group j of 8 in the 12 bytes of Q4_K and Q5_K, 6 bits each. */
 static inline void plsh_weight_k_scale(const uint8_t *packed, int j, int *s, int *t) {
     if (j < 4) {
@@ -60,6 +77,18 @@ static inline void plsh_weight_k_scale(const uint8_t *packed, int j, int *s, int
         *s = (packed[j + 4] & 15) | packed[j - 4] >> 6 << 4;
         *t = packed[j + 4] >> 4 | packed[j] >> 6 << 4;
     }
+}
+
+/* Scale of run i of 16 in the 12 bytes of Q3_K: 4 low bits in the first 8 bytes, 2 high bits in the
+ * last 4. */
+static inline int plsh_weight_q3_scale(const uint8_t *packed, int i) {
+    return ((packed[i % 8] >> i / 8 * 4 & 15) | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
+}
+
+/* Scale of group g of 8 of a block of IQ4_XS: 2 high bits in bytes 2 and 3, 4 low bits in bytes
+ * 4 to 7. */
+static inline int plsh_weight_iq4_scale(const uint8_t *block, int g) {
+    return ((block[4 + g / 2] >> g % 2 * 4 & 15) | (block[2 + g / 4] >> g % 4 * 2 & 3) << 4) - 32;
 }
 
 #endif

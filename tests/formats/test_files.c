@@ -504,7 +504,7 @@ static void test_broken_tensors(void **unused) {
         {1ull << 62, 1ull << 62, 0, 0, "overflows"},
         {1ull << 63, 1, 0, 0, "a dimension of 9223372036854775808"},
         {33, 1, 0, 3, "not a whole number of blocks of q4_1"},
-        {32, 1, 0, 10, "type q2_K (10), not supported; f32, f16"},
+        {32, 1, 0, 16, "type iq2_xxs (16), not supported; f32, f16"},
         {32, 1, 16, 0, "not a multiple of 32"},
         {32, 1, 0, 0, NULL},
         {33, 1, 0, 0, "132 bytes at offset 0, but the data has 128"},

@@ -144,11 +144,39 @@ static void test_adapter(void **unused) {
     plsh_adapter_close(adapter);
 }
 
+/* Every q type, from a file of gguf-py (make_gguf_types.py): its values to the bit, but for the
+ * sign of a zero: d (q - 8) with d < 0 is -0 there and 0 here. */
+static void test_types(void **unused) {
+    (void)unused;
+    plsh_weights *weights;
+    plsh_error error;
+    int found = 0;
+    assert_ok(plsh_weights_open(&weights, PLSH_TEST_FOLDER "/gguf_types.gguf", &error));
+    for (int type = PLSH_WEIGHT_Q8_0; type < PLSH_WEIGHT_COMPUTED; type++, found++) {
+        const char *name = plsh_weight_type_name((plsh_weight_type)type);
+        char bits[32], values[32];
+        float x[256];
+        snprintf(bits, sizeof bits, "%s.bits", name);
+        snprintf(values, sizeof values, "%s.values", name);
+        const plsh_tensor *stored = plsh_weights_find(weights, bits);
+        const plsh_tensor *wanted = plsh_weights_find(weights, values);
+        assert_non_null(stored);
+        assert_non_null(wanted);
+        assert_int_equal(stored->type, type);
+        assert_int_equal(plsh_tensor_columns(stored), 256);
+        assert_int_equal(wanted->size, sizeof x);
+        plsh_tensor_to_float(stored, 0, 1, x);
+        for (int i = 0; i < 256; i++)
+            if (x[i] != ((const float *)wanted->data)[i]) fail_msg("%s, value %d differs", name, i);
+    }
+    assert_int_equal(plsh_weights_count(weights), 2 * found);
+    plsh_weights_close(weights);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_smollm2),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_smollm2),  cmocka_unit_test(test_types),
+        cmocka_unit_test(test_metadata), cmocka_unit_test(test_folders),
         cmocka_unit_test(test_adapter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

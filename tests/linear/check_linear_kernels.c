@@ -49,8 +49,12 @@ static void fill_blocks(int type, uint8_t *bytes, size_t size) {
             memcpy(bytes + b, &value, 4);
         } else if (type <= PLSH_WEIGHT_BF16) {
             bytes[b + 1] = (uint8_t)((bytes[b + 1] & 0x83) | 0x38);
-        } else if (type == PLSH_WEIGHT_Q6_K) {
-            bytes[b + 209] = (uint8_t)((bytes[b + 209] & 0x83) | 0x18);
+        } else if (type == PLSH_WEIGHT_Q6_K || type == PLSH_WEIGHT_Q3_K) { /* d is last */
+            uint8_t *d = bytes + b + kind->bytes - 1;
+            *d = (uint8_t)((*d & 0x83) | 0x18);
+        } else if (type == PLSH_WEIGHT_Q2_K) {
+            bytes[b + 81] = (uint8_t)((bytes[b + 81] & 0x83) | 0x18);
+            bytes[b + 83] = (uint8_t)((bytes[b + 83] & 0x83) | 0x18);
         } else {
             bytes[b + 1] = (uint8_t)((bytes[b + 1] & 0x83) | 0x18);
             bytes[b + 3] = (uint8_t)((bytes[b + 3] & 0x83) | 0x18);
@@ -148,17 +152,17 @@ static void int8_product(const plsh_int8_kernels *kernels, int type, const uint8
                          size_t row_bytes, const plsh_int8_rows *x, int columns, float *y) {
     static float panel[WIDTH_MOST * IN / 4], scale[WIDTH_MOST * IN / 16];
     static float bytes[WIDTH_MOST * IN / 4], scales[WIDTH_MOST * IN / 16];
-    static float offset[WIDTH_MOST * IN / 32], offsets[WIDTH_MOST * IN / 32];
+    static float offset[WIDTH_MOST * IN / 16], offsets[WIDTH_MOST * IN / 16];
     const int width = kernels->plain->width, groups = IN / 32;
     for (int first = 0; first < columns; first += width) {
         const int some = columns - first < width ? columns - first : width;
         for (int r = 0; r < some; r++)
             kernels->unpack[type](rows + (size_t)(first + r) * row_bytes,
                                   (uint8_t *)(bytes + r * IN / 4), scales + r * 2 * groups,
-                                  offsets + r * groups, IN);
+                                  offsets + r * 2 * groups, IN);
         kernels->plain->transpose(panel, bytes, IN / 4, some, IN / 4);
         kernels->plain->transpose(scale, scales, 2 * groups, some, 2 * groups);
-        kernels->plain->transpose(offset, offsets, groups, some, groups);
+        kernels->plain->transpose(offset, offsets, 2 * groups, some, 2 * groups);
         const plsh_int8_product p = {.x = *x,
                                      .rows = ROWS,
                                      .depth = IN,

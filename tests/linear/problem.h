@@ -54,8 +54,12 @@ static inline void *random_blocks(plsh_weight_type type, size_t size) {
         uint8_t *block = bytes + b;
         if (type == PLSH_WEIGHT_F16 || type == PLSH_WEIGHT_BF16) {
             block[1] = (uint8_t)((block[1] & 0x83) | (type == PLSH_WEIGHT_F16 ? 0x38 : 0x3c));
-        } else if (type == PLSH_WEIGHT_Q6_K) {
-            block[209] = (uint8_t)((block[209] & 0x83) | 0x20);
+        } else if (type == PLSH_WEIGHT_Q6_K || type == PLSH_WEIGHT_Q3_K) { /* d is last */
+            uint8_t *d = block + kind->bytes - 1;
+            *d = (uint8_t)((*d & 0x83) | 0x20);
+        } else if (type == PLSH_WEIGHT_Q2_K) {
+            block[81] = (uint8_t)((block[81] & 0x83) | 0x20);
+            block[83] = (uint8_t)((block[83] & 0x83) | 0x28);
         } else {
             block[1] = (uint8_t)((block[1] & 0x83) | 0x20);
             block[3] = (uint8_t)((block[3] & 0x83) | 0x28);

@@ -179,6 +179,22 @@ static void test_products(void **unused) {
     }
 }
 
+/* Where in a block the q are. */
+static void quantised_bytes(plsh_weight_type type, int *head, int *count) {
+    const plsh_weight_kind *kind = &plsh_weight_kinds[type];
+    const bool first = type == PLSH_WEIGHT_Q6_K || type == PLSH_WEIGHT_Q3_K;
+    *head = first                        ? 0
+            : type == PLSH_WEIGHT_IQ4_XS ? 8
+            : kind->block == 256         ? 16
+            : plsh_int8_has_offset(type) ? 4
+                                         : 2;
+    const int after = type == PLSH_WEIGHT_Q6_K   ? 18
+                      : type == PLSH_WEIGHT_Q3_K ? 14
+                      : type == PLSH_WEIGHT_Q2_K ? 4
+                                                 : 0;
+    *count = kind->bytes - *head - after;
+}
+
 /* All q and all activations as large as they may be, with every combination of signs: a sum in
  * int16 would overflow first. */
 static void test_extremes(void **unused) {
@@ -191,13 +207,10 @@ static void test_extremes(void **unused) {
             static const uint8_t fills[] = {0xff, 0x80, 0x7f};
             problem p = make_problem((plsh_weight_type)type, OUT, IN);
             uint8_t *bytes = (uint8_t *)(uintptr_t)p.tensor.data;
-            const bool last = type == PLSH_WEIGHT_Q6_K; /* its scales follow the q */
-            const int head = last                                           ? 0
-                             : kind->block == 256                           ? 16
-                             : plsh_int8_has_offset((plsh_weight_type)type) ? 4
-                                                                            : 2;
+            int head, count;
+            quantised_bytes((plsh_weight_type)type, &head, &count);
             for (size_t b = 0; b < p.tensor.size; b += (size_t)kind->bytes)
-                memset(bytes + b + head, fills[fill], (size_t)(last ? 192 : kind->bytes - head));
+                memset(bytes + b + head, fills[fill], (size_t)count);
             plsh_tensor_to_float(&p.tensor, 0, OUT, p.w);
             for (int i = 0; i < ROWS * IN; i++) x[i] = i / IN % 2 ? 1.0f : -1.0f;
             for (int i = 0; i < IN; i++) x[2 * IN + i] = i % 2 ? 1.0f : -1.0f;

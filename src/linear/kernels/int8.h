@@ -1,7 +1,8 @@
 /* linear: the kernels of products in int8, one table per instruction set.
  *
- * A group of 32 stored values is w_j = scale u_j + offset with whole numbers u_j (Q6_K: two scales,
- * 16 values each). A group of activations is x_j ~ s p_j, p_j in -127..127. Their product is
+ * A group of 32 stored values is w_j = scale u_j + offset with whole numbers u_j (types with
+ * halves, plsh_weight_has_halves: a scale and an offset for 16 values each). A group of activations
+ * is x_j ~ s p_j, p_j in -127..127. Their product is
  *
  *     s scale (sum of u_j p_j) + offset s (sum of p_j),
  *
@@ -11,6 +12,7 @@
 #define PLSH_LINEAR_INT8_KERNELS_H
 
 #include "linear/kernels/kernels.h"
+#include "linear/types.h"
 
 /* Activations in int8, rows without gaps. */
 typedef struct plsh_int8_rows {
@@ -44,8 +46,8 @@ typedef struct plsh_int8_product {
     int64_t first, rows;  /* of x; row 0 of y and of start is the first */
     int64_t k, depth;     /* multiples of 32 */
     const uint8_t *panel; /* [depth / 4][width][4] */
-    const float *scale;   /* [depth / 32][width]; Q6_K: [depth / 16][width] */
-    const float *offset;  /* [depth / 32][width]; for types that have one */
+    const float *scale;   /* [depth / 32][width]; types with halves: [depth / 16][width] */
+    const float *offset;  /* the same, for types that have one */
     int columns;
     const float *start; /* may be y itself */
     ptrdiff_t start_stride;
@@ -56,8 +58,8 @@ typedef struct plsh_int8_product {
 typedef struct plsh_int8_kernels {
     const char *name;
     const plsh_linear_kernels *plain; /* its width and `transpose` make the panels */
-    /* bytes[count], scale[count / 32] (Q6_K: / 16) and offset[count / 32] of a row, as `multiply`
-     * wants them; count is a whole number of blocks. */
+    /* bytes[count], scale[count / 32] (types with halves: / 16) and as many offsets of a row, as
+     * `multiply` wants them; count is a whole number of blocks. */
     void (*unpack[PLSH_WEIGHT_COMPUTED])(const void *from, uint8_t *bytes, float *scale,
                                          float *offset, int64_t count);
     void (*dot[PLSH_WEIGHT_COMPUTED])(const plsh_int8_dot *);
@@ -74,20 +76,30 @@ static inline bool plsh_int8_is_super(const plsh_weight_type type) {
 
 static inline bool plsh_int8_has_offset(const plsh_weight_type type) {
     return type == PLSH_WEIGHT_Q4_1 || type == PLSH_WEIGHT_Q5_1 || type == PLSH_WEIGHT_Q4_K ||
-           type == PLSH_WEIGHT_Q5_K;
+           type == PLSH_WEIGHT_Q5_K || type == PLSH_WEIGHT_Q2_K;
 }
 
 static inline int plsh_int8_bits(const plsh_weight_type type) {
-    if (type == PLSH_WEIGHT_Q8_0) return 8;
+    if (type == PLSH_WEIGHT_Q8_0 || plsh_weight_is_table(type)) return 8;
     if (type == PLSH_WEIGHT_Q6_K) return 6;
+    if (type == PLSH_WEIGHT_Q2_K) return 2;
+    if (type == PLSH_WEIGHT_Q3_K) return 3;
     const bool five =
         type == PLSH_WEIGHT_Q5_0 || type == PLSH_WEIGHT_Q5_1 || type == PLSH_WEIGHT_Q5_K;
     return five ? 5 : 4;
 }
 
-/* Types without an offset are stored as q + 2^(bits - 1), Q8_0 as q itself. */
+/* Types without an offset are stored as q + 2^(bits - 1), those of 8 bits as q itself. */
 static inline int plsh_int8_less(const plsh_weight_type type) {
     return plsh_int8_has_offset(type) ? 0 : 1 << (plsh_int8_bits(type) - 1);
+}
+
+/* s (sum of p) of run `run` of a row: of a group, or of a half of one. */
+static inline float plsh_int8_sum(const plsh_weight_type type, const plsh_int8_rows *x, int64_t row,
+                                  int64_t run) {
+    const int64_t groups = x->in / 32;
+    if (!plsh_weight_has_halves(type)) return x->sum[row * groups + run];
+    return x->scale[row * groups + run / 2] * (float)-x->half[row * 2 * groups + run];
 }
 
 #endif

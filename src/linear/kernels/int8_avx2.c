@@ -1,6 +1,7 @@
 /* linear: products in int8 for AVX2. vpmaddubsw adds two products in int16 and saturates: products
- * of 4, 5 and 6 bits with 127 leave room for 8, 4 and 2 such sums (30480, 31496, 32004); Q8_0 takes
- * |q| and the activation with q's sign, 2 * 128 * 127 = 32512. */
+ * of 4, 5 and 6 bits with 127 leave room for 8, 4 and 2 such sums (30480, 31496, 32004), of fewer
+ * bits for a whole run; types of 8 bits take |q| and the activation with q's sign, 2 * 128 * 127 =
+ * 32512. */
 #include "base/simd/vector_avx2.h"
 #include "base/simd/vector_math.h"
 #include "linear/kernels/int8.h"
@@ -15,18 +16,19 @@ INLINE vint i_set(int32_t x) { return (vint)_mm256_set1_epi32(x); }
 INLINE vector v_float(vint x) { return _mm256_cvtepi32_ps((__m256i)x); }
 INLINE __m256i i_pairs(__m256i sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 INLINE __m256i i_quads(__m256i u, __m256i p) { return i_pairs(_mm256_maddubs_epi16(u, p)); }
-INLINE bool stores_signed(const plsh_weight_type type) { return type == PLSH_WEIGHT_Q8_0; }
+INLINE bool stores_signed(const plsh_weight_type type) { return plsh_int8_bits(type) == 8; }
 
 /* 2 sums of 2 products in int16 per column: one word of 4 bytes. */
 INLINE __m256i word_sums(const plsh_weight_type type, __m256i w, __m256i size, __m256i x) {
-    if (type == PLSH_WEIGHT_Q8_0) return _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w));
+    if (plsh_int8_bits(type) == 8) return _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w));
     return _mm256_maddubs_epi16(w, x);
 }
 
 INLINE void add_words(const plsh_weight_type type, const int R, const int words,
                       vint sum[][BLOCK_VECTORS], const uint8_t *panel, const int8_t *p,
                       int64_t stride) {
-    const int bits = plsh_int8_bits(type), some = bits == 8 ? 1 : 128 >> bits;
+    const int bits = plsh_int8_bits(type), most = bits == 8 ? 1 : 128 >> bits;
+    const int some = most < words ? most : words;
     UNROLL for (int from = 0; from < words; from += some) {
         __m256i narrow[BLOCK_ROWS][BLOCK_VECTORS];
         UNROLL for (int k = from; k < from + some; k++) {

@@ -10,12 +10,17 @@
 /* A group of 32 values: w_j = scale q_j + offset. */
 typedef struct int8_group {
     int8_t q[32];
-    float scale[2]; /* of the first and of the second 16 values; equal but in Q6_K */
-    float offset;   /* of the types that have one */
+    float scale[2];  /* of the first and of the second 16 values; see plsh_weight_has_halves */
+    float offset[2]; /* of the types that have one */
 } int8_group;
 
 INLINE float half_at(const uint8_t *bytes) {
     return plsh_half_to_float((uint16_t)(bytes[0] | bytes[1] << 8));
+}
+
+INLINE void set_scale(int8_group *group, float scale, float offset) {
+    group->scale[0] = group->scale[1] = scale;
+    group->offset[0] = group->offset[1] = offset;
 }
 
 /* Q4_K, Q5_K: group g of 8. */
@@ -27,8 +32,7 @@ INLINE void k_group(int8_group *group, const uint8_t *block, const bool five, co
         const int high = five ? (block[16 + j] >> g & 1) << 4 : 0;
         group->q[j] = (int8_t)((from[j] >> g % 2 * 4 & 15) | high);
     }
-    group->scale[0] = group->scale[1] = half_at(block) * (float)s;
-    group->offset = -half_at(block + 2) * (float)t;
+    set_scale(group, half_at(block) * (float)s, -half_at(block + 2) * (float)t);
 }
 
 /* Q6_K: group g of 8, four in each half of the block. */
@@ -40,7 +44,34 @@ INLINE void six_group(int8_group *group, const uint8_t *block, const int g) {
             (int8_t)(((low[j] >> g % 4 / 2 * 4 & 15) | (high[j] >> 2 * (g % 4) & 3) << 4) - 32);
     group->scale[0] = d * (float)(int8_t)block[192 + 2 * g];
     group->scale[1] = d * (float)(int8_t)block[193 + 2 * g];
-    group->offset = 0.0f;
+}
+
+/* Q2_K: group g of 8. */
+INLINE void two_group(int8_group *group, const uint8_t *block, const int g) {
+    const float d = half_at(block + 80), m = half_at(block + 82);
+    for (int j = 0; j < 32; j++)
+        group->q[j] = (int8_t)(block[16 + g / 4 * 32 + j] >> 2 * (g % 4) & 3);
+    for (int h = 0; h < 2; h++) {
+        group->scale[h] = d * (float)(block[2 * g + h] & 15);
+        group->offset[h] = -m * (float)(block[2 * g + h] >> 4);
+    }
+}
+
+/* Q3_K: group g of 8. */
+INLINE void three_group(int8_group *group, const uint8_t *block, const int g) {
+    const float d = half_at(block + 108);
+    for (int j = 0; j < 32; j++) {
+        const int low = block[32 + g / 4 * 32 + j] >> 2 * (g % 4) & 3;
+        group->q[j] = (int8_t)((low | (block[j] >> g & 1) << 2) - 4);
+    }
+    for (int h = 0; h < 2; h++)
+        group->scale[h] = d * (float)plsh_weight_q3_scale(block + 96, 2 * g + h);
+}
+
+/* IQ4_NL, IQ4_XS: 16 bytes of places in the table. */
+INLINE void table_group(int8_group *group, const uint8_t *from, float scale) {
+    for (int j = 0; j < 32; j++) group->q[j] = plsh_weight_iq4[from[j % 16] >> j / 16 * 4 & 15];
+    set_scale(group, scale, 0.0f);
 }
 
 /* Types of 32 values per block. */
@@ -53,8 +84,7 @@ INLINE void small_group(int8_group *group, const plsh_weight_type type, const ui
                                                : (from[j % 16] >> j / 16 * 4 & 15) | high;
         group->q[j] = (int8_t)(u - plsh_int8_less(type));
     }
-    group->scale[0] = group->scale[1] = half_at(block);
-    group->offset = plsh_int8_has_offset(type) ? half_at(block + 2) : 0.0f;
+    set_scale(group, half_at(block), plsh_int8_has_offset(type) ? half_at(block + 2) : 0.0f);
 }
 
 /* Group g of a block: 0, or 0..7 in a block of 256. */
@@ -62,6 +92,15 @@ INLINE void read_group(int8_group *group, const plsh_weight_type type, const uin
                        const int g) {
     if (type == PLSH_WEIGHT_Q6_K)
         six_group(group, block, g);
+    else if (type == PLSH_WEIGHT_Q2_K)
+        two_group(group, block, g);
+    else if (type == PLSH_WEIGHT_Q3_K)
+        three_group(group, block, g);
+    else if (type == PLSH_WEIGHT_IQ4_NL)
+        table_group(group, block + 2, half_at(block));
+    else if (type == PLSH_WEIGHT_IQ4_XS)
+        table_group(group, block + 8 + 16 * g,
+                    half_at(block) * (float)plsh_weight_iq4_scale(block, g));
     else if (plsh_int8_is_super(type))
         k_group(group, block, type == PLSH_WEIGHT_Q5_K, g);
     else
@@ -83,9 +122,11 @@ INLINE void unpack(const plsh_weight_type type, const void *from, uint8_t *bytes
             int8_group group;
             read_group(&group, type, block, g);
             __builtin_memcpy(bytes + (i + g) * 32, group.q, sizeof group.q);
-            const int per_group = type == PLSH_WEIGHT_Q6_K ? 2 : 1;
-            for (int h = 0; h < per_group; h++) scale[per_group * (i + g) + h] = group.scale[h];
-            if (plsh_int8_has_offset(type)) offset[i + g] = group.offset;
+            const int per_group = plsh_weight_has_halves(type) ? 2 : 1;
+            for (int h = 0; h < per_group; h++) {
+                scale[per_group * (i + g) + h] = group.scale[h];
+                if (plsh_int8_has_offset(type)) offset[per_group * (i + g) + h] = group.offset[h];
+            }
         }
     }
 }
@@ -106,8 +147,10 @@ INLINE void dot_group(const plsh_weight_type type, dot_sums *sums, const int8_gr
         *lane = __builtin_fmaf((float)sum, group->scale[l / 4] * s, *lane);
     }
     float *rest = &sums->rest[at % 2];
-    if (plsh_int8_has_offset(type))
-        *rest = __builtin_fmaf(group->offset, x->sum[row * groups + at], *rest);
+    const int per_group = plsh_weight_has_halves(type) ? 2 : 1;
+    for (int h = 0; plsh_int8_has_offset(type) && h < per_group; h++)
+        *rest = __builtin_fmaf(group->offset[h], plsh_int8_sum(type, x, row, at * per_group + h),
+                               *rest);
 }
 
 INLINE float total(const dot_sums *sums) {

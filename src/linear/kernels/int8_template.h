@@ -16,13 +16,13 @@ typedef struct int8_sums {
     vector y[BLOCK_ROWS][BLOCK_VECTORS];
 } int8_sums;
 
-/* A run of `size` values that share a scale: 32, or 16 of Q6_K. It is number g of x and number i of
- * the panel, counted in runs. */
+/* A run of `size` values that share a scale: 32, or 16 of the types with halves. It is number g of
+ * x and number i of the panel, counted in runs. */
 INLINE void multiply_run(const plsh_weight_type type, const int R, const plsh_int8_product *p,
                          int8_sums *sums, int64_t m, int64_t g, int64_t i) {
-    const int size = type == PLSH_WEIGHT_Q6_K ? 16 : 32, per_group = 32 / size;
+    const int size = plsh_weight_has_halves(type) ? 16 : 32, per_group = 32 / size;
     const int64_t groups = p->x.in / 32, runs = groups * per_group;
-    const int32_t *less = type == PLSH_WEIGHT_Q6_K ? p->x.half : p->x.whole;
+    const int32_t *less = plsh_weight_has_halves(type) ? p->x.half : p->x.whole;
     vint sum[BLOCK_ROWS][BLOCK_VECTORS];
     UNROLL for (int r = 0; r < R; r++) {
         vint begin = i_set(0);
@@ -41,10 +41,22 @@ INLINE void multiply_run(const plsh_weight_type type, const int R, const plsh_in
     }
 }
 
+/* The offsets of run g of x, number i of the panel, times the sums of x. */
+INLINE void add_offsets(const plsh_weight_type type, const int R, const plsh_int8_product *p,
+                        int8_sums *sums, int64_t g, int64_t i) {
+    UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) {
+        const vector offset = v_load(p->offset + i * WIDTH + c * LANES);
+        UNROLL for (int r = 0; r < R; r++) {
+            const vector sum = v_set(plsh_int8_sum(type, &p->x, p->first + r, g));
+            sums->y[r][c] = v_fma(sum, offset, sums->y[r][c]);
+        }
+    }
+}
+
 /* The first R rows against the whole width: y and start have room for it. */
 INLINE void multiply_block(const plsh_weight_type type, const int R, const plsh_int8_product *p) {
-    const int per_group = type == PLSH_WEIGHT_Q6_K ? 2 : 1;
-    const int64_t groups = p->x.in / 32, m = p->first;
+    const int per_group = plsh_weight_has_halves(type) ? 2 : 1;
+    const int64_t m = p->first;
     int8_sums sums;
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) sums.y[r][c] =
@@ -55,11 +67,8 @@ INLINE void multiply_block(const plsh_weight_type type, const int R, const plsh_
         UNROLL for (int h = 0; h < per_group; h++)
             multiply_run(type, R, p, &sums, m, g * per_group + h, i * per_group + h);
         if (!plsh_int8_has_offset(type)) continue;
-        UNROLL for (int c = 0; c < BLOCK_VECTORS; c++) {
-            const vector offset = v_load(p->offset + i * WIDTH + c * LANES);
-            UNROLL for (int r = 0; r < R; r++) sums.y[r][c] =
-                v_fma(v_set(p->x.sum[(m + r) * groups + g]), offset, sums.y[r][c]);
-        }
+        UNROLL for (int h = 0; h < per_group; h++)
+            add_offsets(type, R, p, &sums, g * per_group + h, i * per_group + h);
     }
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < BLOCK_VECTORS; c++)
@@ -121,13 +130,19 @@ INT8_TYPE(PLSH_WEIGHT_Q5_1, q5_1)
 INT8_TYPE(PLSH_WEIGHT_Q4_K, q4_k)
 INT8_TYPE(PLSH_WEIGHT_Q5_K, q5_k)
 INT8_TYPE(PLSH_WEIGHT_Q6_K, q6_k)
+INT8_TYPE(PLSH_WEIGHT_Q2_K, q2_k)
+INT8_TYPE(PLSH_WEIGHT_Q3_K, q3_k)
+INT8_TYPE(PLSH_WEIGHT_IQ4_NL, iq4_nl)
+INT8_TYPE(PLSH_WEIGHT_IQ4_XS, iq4_xs)
 
 #define INT8_ROW(function)                                                                         \
     {                                                                                              \
         [PLSH_WEIGHT_Q8_0] = function##_q8_0, [PLSH_WEIGHT_Q4_0] = function##_q4_0,                \
         [PLSH_WEIGHT_Q4_1] = function##_q4_1, [PLSH_WEIGHT_Q5_0] = function##_q5_0,                \
         [PLSH_WEIGHT_Q5_1] = function##_q5_1, [PLSH_WEIGHT_Q4_K] = function##_q4_k,                \
-        [PLSH_WEIGHT_Q5_K] = function##_q5_k, [PLSH_WEIGHT_Q6_K] = function##_q6_k                 \
+        [PLSH_WEIGHT_Q5_K] = function##_q5_k, [PLSH_WEIGHT_Q6_K] = function##_q6_k,                \
+        [PLSH_WEIGHT_Q2_K] = function##_q2_k, [PLSH_WEIGHT_Q3_K] = function##_q3_k,                \
+        [PLSH_WEIGHT_IQ4_NL] = function##_iq4_nl, [PLSH_WEIGHT_IQ4_XS] = function##_iq4_xs         \
     }
 
 #define INT8_TABLE(isa, table)                                                                     \

@@ -11,11 +11,12 @@
 #include "linear/kernels/int8.h"
 #include "linear/types.h"
 
-/* A group of 32 values: u_j (of Q8_0 the signed q_j), and what they are multiplied by. */
+/* A group of 32 values: u_j (of types of 8 bits the signed q_j), and what they are multiplied by.
+ */
 typedef struct int8_group {
     __m256i u;
-    float scale[2]; /* of the first and of the second 16 values; equal but in Q6_K */
-    float offset;   /* of the types that have one */
+    float scale[2];  /* of the first and of the second 16 values; see plsh_weight_has_halves */
+    float offset[2]; /* of the types that have one */
 } int8_group;
 
 INLINE float half_at(const uint8_t *bytes) {
@@ -49,6 +50,11 @@ INLINE __m256i fifth_bits(const uint8_t *p) {
     return _mm256_and_si256(_mm256_cmpeq_epi8(each, bit), _mm256_set1_epi8(16));
 }
 
+INLINE void set_scale(int8_group *group, float scale, float offset) {
+    group->scale[0] = group->scale[1] = scale;
+    group->offset[0] = group->offset[1] = offset;
+}
+
 /* Q4_K, Q5_K: group g of 8. */
 INLINE void k_group(int8_group *group, const uint8_t *block, const bool five, const int g) {
     int s, t;
@@ -57,8 +63,7 @@ INLINE void k_group(int8_group *group, const uint8_t *block, const bool five, co
     if (five)
         group->u =
             _mm256_or_si256(group->u, _mm256_slli_epi16(shifted(bytes_at(block + 16), g, 1), 4));
-    group->scale[0] = group->scale[1] = half_at(block) * (float)s;
-    group->offset = -half_at(block + 2) * (float)t;
+    set_scale(group, half_at(block) * (float)s, -half_at(block + 2) * (float)t);
 }
 
 /* Q6_K: group g of 8, four in each half of the block. */
@@ -70,7 +75,33 @@ INLINE void six_group(int8_group *group, const uint8_t *block, const int g) {
                                _mm256_slli_epi16(shifted(high, 2 * (g % 4), 3), 4));
     group->scale[0] = d * (float)(int8_t)block[192 + 2 * g];
     group->scale[1] = d * (float)(int8_t)block[193 + 2 * g];
-    group->offset = 0.0f;
+}
+
+/* Q2_K: group g of 8. */
+INLINE void two_group(int8_group *group, const uint8_t *block, const int g) {
+    const float d = half_at(block + 80), m = half_at(block + 82);
+    group->u = shifted(bytes_at(block + 16 + g / 4 * 32), 2 * (g % 4), 3);
+    UNROLL for (int h = 0; h < 2; h++) {
+        group->scale[h] = d * (float)(block[2 * g + h] & 15);
+        group->offset[h] = -m * (float)(block[2 * g + h] >> 4);
+    }
+}
+
+/* Q3_K: group g of 8. */
+INLINE void three_group(int8_group *group, const uint8_t *block, const int g) {
+    const float d = half_at(block + 108);
+    const __m256i low = bytes_at(block + 32 + g / 4 * 32), high = bytes_at(block);
+    group->u =
+        _mm256_or_si256(shifted(low, 2 * (g % 4), 3), _mm256_slli_epi16(shifted(high, g, 1), 2));
+    UNROLL for (int h = 0; h < 2; h++) group->scale[h] =
+        d * (float)plsh_weight_q3_scale(block + 96, 2 * g + h);
+}
+
+/* IQ4_NL, IQ4_XS: 16 bytes of places in the table. */
+INLINE void table_group(int8_group *group, const uint8_t *from, float scale) {
+    const __m128i table = _mm_loadu_si128((const __m128i *)plsh_weight_iq4);
+    group->u = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles(from));
+    set_scale(group, scale, 0.0f);
 }
 
 /* Group g of a block: 0, or 0..7 in a block of 256. */
@@ -80,14 +111,27 @@ INLINE void read_group(int8_group *group, const plsh_weight_type type, const uin
         six_group(group, block, g);
         return;
     }
+    if (type == PLSH_WEIGHT_Q2_K) {
+        two_group(group, block, g);
+        return;
+    }
+    if (type == PLSH_WEIGHT_Q3_K) {
+        three_group(group, block, g);
+        return;
+    }
+    if (plsh_weight_is_table(type)) {
+        const bool alone = type == PLSH_WEIGHT_IQ4_NL;
+        const int scale = alone ? 1 : plsh_weight_iq4_scale(block, g);
+        table_group(group, block + (alone ? 2 : 8 + 16 * g), half_at(block) * (float)scale);
+        return;
+    }
     if (plsh_int8_is_super(type)) {
         k_group(group, block, type == PLSH_WEIGHT_Q5_K, g);
         return;
     }
     const bool five = plsh_int8_bits(type) == 5;
     const int head = plsh_int8_has_offset(type) ? 4 : 2;
-    group->scale[0] = group->scale[1] = half_at(block);
-    group->offset = plsh_int8_has_offset(type) ? half_at(block + 2) : 0.0f;
+    set_scale(group, half_at(block), plsh_int8_has_offset(type) ? half_at(block + 2) : 0.0f);
     group->u = type == PLSH_WEIGHT_Q8_0 ? bytes_at(block + 2) : nibbles(block + head + five * 4);
     if (five) group->u = _mm256_or_si256(group->u, fifth_bits(block + head));
 }
@@ -102,16 +146,14 @@ INLINE void unpack(const plsh_weight_type type, const void *from, uint8_t *bytes
         UNROLL for (int g = 0; g < groups; g++) {
             int8_group group;
             read_group(&group, type, block, g);
-            if (type == PLSH_WEIGHT_Q8_0 && !stores_signed(type))
+            if (plsh_int8_bits(type) == 8 && !stores_signed(type))
                 group.u = _mm256_xor_si256(group.u, _mm256_set1_epi8((char)0x80));
             _mm256_storeu_si256((__m256i *)(bytes + (i + g) * 32), group.u);
-            if (type == PLSH_WEIGHT_Q6_K) {
-                scale[2 * (i + g)] = group.scale[0];
-                scale[2 * (i + g) + 1] = group.scale[1];
-            } else {
-                scale[i + g] = group.scale[0];
+            const int per_group = plsh_weight_has_halves(type) ? 2 : 1;
+            UNROLL for (int h = 0; h < per_group; h++) {
+                scale[per_group * (i + g) + h] = group.scale[h];
+                if (plsh_int8_has_offset(type)) offset[per_group * (i + g) + h] = group.offset[h];
             }
-            if (plsh_int8_has_offset(type)) offset[i + g] = group.offset;
         }
     }
 }
@@ -132,10 +174,10 @@ INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums,
                       int64_t at) {
     const int64_t groups = x->in / 32;
     __m256 scale = _mm256_set1_ps(group->scale[0]);
-    if (type == PLSH_WEIGHT_Q6_K)
+    if (plsh_weight_has_halves(type))
         scale = _mm256_set_m128(_mm_set1_ps(group->scale[1]), _mm_set1_ps(group->scale[0]));
     __m256i w = group->u;
-    if (!plsh_int8_has_offset(type) && type != PLSH_WEIGHT_Q8_0)
+    if (!plsh_int8_has_offset(type) && plsh_int8_bits(type) != 8)
         w = _mm256_sub_epi8(w, _mm256_set1_epi8((char)plsh_int8_less(type)));
     const __m256i size = plsh_int8_has_offset(type) ? w : _mm256_abs_epi8(w);
     UNROLL for (int i = 0; i < R; i++) {
@@ -145,9 +187,12 @@ INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums,
         const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x->scale[row * groups + at]));
         sums->lanes[i][odd] =
             _mm256_fmadd_ps(_mm256_cvtepi32_ps(i_quads(size, p)), both, sums->lanes[i][odd]);
-        if (plsh_int8_has_offset(type))
-            sums->rest[i][odd] =
-                __builtin_fmaf(group->offset, x->sum[row * groups + at], sums->rest[i][odd]);
+        const int per_group = plsh_weight_has_halves(type) ? 2 : 1;
+        if (!plsh_int8_has_offset(type)) continue;
+        UNROLL for (int h = 0; h < per_group; h++) {
+            const float sum = plsh_int8_sum(type, x, row, at * per_group + h);
+            sums->rest[i][odd] = __builtin_fmaf(group->offset[h], sum, sums->rest[i][odd]);
+        }
     }
 }
 

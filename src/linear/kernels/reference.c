@@ -33,6 +33,12 @@ static inline float v_total(vector x) { return x; }
 #define BLOCK_ROWS 4
 #define BLOCK_VECTORS 4
 
+#include "base/simd/vector_math.h"
+
+/* The 32 parts of a group, written out for every type, would take a minute to compile. */
+#undef UNROLL
+#define UNROLL
+
 #include "linear/kernels/template.h"
 
 const plsh_linear_kernels plsh_linear_reference = LINEAR_TABLE("reference");

@@ -29,8 +29,8 @@ _Static_assert(GROUP % WIDTH == 0, "a panel is a part of a group");
 
 typedef struct weight_group {
     vector q[PARTS];
-    float scale[2]; /* of the first and of the second 16 values; equal but in Q6_K */
-    float offset;
+    float scale[2]; /* of the first and of the second 16 values; see plsh_weight_has_halves */
+    float offset[2];
 } weight_group;
 
 INLINE float half_at(const uint8_t *bytes) {
@@ -65,12 +65,13 @@ INLINE void nibbles(vector *q, const uint8_t *p, bool five, uint32_t high) {
 }
 
 INLINE bool has_offset(const plsh_weight_type type) {
-    return type != PLSH_WEIGHT_Q8_0 && type != PLSH_WEIGHT_Q6_K;
+    return type != PLSH_WEIGHT_Q8_0 && type != PLSH_WEIGHT_Q6_K && type != PLSH_WEIGHT_Q3_K &&
+           !plsh_weight_is_table(type);
 }
 
 INLINE void set_scale(weight_group *group, float scale, float offset) {
     group->scale[0] = group->scale[1] = scale;
-    group->offset = offset;
+    group->offset[0] = group->offset[1] = offset;
 }
 
 /* Q4_K, Q5_K: group g of 8. */
@@ -99,7 +100,44 @@ INLINE void six_group(weight_group *group, const uint8_t *block, int g) {
     float d = half_at(block + 208);
     group->scale[0] = d * (float)(int8_t)block[192 + 2 * g];
     group->scale[1] = d * (float)(int8_t)block[193 + 2 * g];
-    group->offset = 0.0f;
+    group->offset[0] = group->offset[1] = 0.0f;
+}
+
+/* Q2_K: group g of 8. */
+INLINE void two_group(weight_group *group, const uint8_t *block, int g) {
+    const uint8_t *q = block + 16 + g / 4 * 32;
+    UNROLL for (int i = 0; i < PARTS; i++) group->q[i] =
+        v_float(v_bytes(q + i * LANES) >> 2 * (g % 4) & 3);
+    const float d = half_at(block + 80), m = half_at(block + 82);
+    UNROLL for (int h = 0; h < 2; h++) {
+        group->scale[h] = d * (float)(block[2 * g + h] & 15);
+        group->offset[h] = -m * (float)(block[2 * g + h] >> 4);
+    }
+}
+
+/* Q3_K: group g of 8. */
+INLINE void three_group(weight_group *group, const uint8_t *block, int g) {
+    const uint8_t *low = block + 32 + g / 4 * 32;
+    UNROLL for (int i = 0; i < PARTS; i++) {
+        vint b = v_bytes(low + i * LANES) >> 2 * (g % 4) & 3;
+        group->q[i] = v_float((b | (v_bytes(block + i * LANES) >> g & 1) << 2) - 4);
+    }
+    const float d = half_at(block + 108);
+    UNROLL for (int h = 0; h < 2; h++) {
+        group->scale[h] = d * (float)plsh_weight_q3_scale(block + 96, 2 * g + h);
+        group->offset[h] = 0.0f;
+    }
+}
+
+/* IQ4_NL, IQ4_XS: 16 bytes of places in the table, as in nibbles(). */
+INLINE void table_group(weight_group *group, const uint8_t *p, float scale) {
+    uint8_t value[GROUP];
+    for (int j = 0; j < GROUP / 2; j++) {
+        value[j] = (uint8_t)plsh_weight_iq4[p[j] & 15];
+        value[j + GROUP / 2] = (uint8_t)plsh_weight_iq4[p[j] >> 4];
+    }
+    UNROLL for (int i = 0; i < PARTS; i++) group->q[i] = v_float(v_signed(value + i * LANES));
+    set_scale(group, scale, 0.0f);
 }
 
 INLINE bool is_super(const plsh_weight_type type) { return type >= PLSH_WEIGHT_Q4_K; }
@@ -128,8 +166,17 @@ INLINE void read_group(weight_group *group, const plsh_weight_type type, const u
         memcpy(&high, block + 4, 4);
         nibbles(group->q, block + 8, true, high);
         set_scale(group, d, half_at(block + 2));
+    } else if (type == PLSH_WEIGHT_IQ4_NL) {
+        table_group(group, block + 2, d);
+    } else if (type == PLSH_WEIGHT_IQ4_XS) {
+        d = half_at(block) * (float)plsh_weight_iq4_scale(block, g);
+        table_group(group, block + 8 + 16 * g, d);
     } else if (type == PLSH_WEIGHT_Q6_K) {
         six_group(group, block, g);
+    } else if (type == PLSH_WEIGHT_Q2_K) {
+        two_group(group, block, g);
+    } else if (type == PLSH_WEIGHT_Q3_K) {
+        three_group(group, block, g);
     } else {
         k_group(group, block, type == PLSH_WEIGHT_Q5_K, g);
     }
@@ -144,13 +191,18 @@ INLINE vector load_plain(const plsh_weight_type type, const uint8_t *row, int64_
 
 /* ---- Stored values as floats ---------------------------------------------------------------- */
 
+/* Vector i of a group. */
+INLINE vector group_values(const plsh_weight_type type, const weight_group *group, const int i) {
+    const vector scale = v_set(group->scale[i * 2 / PARTS]);
+    if (!has_offset(type)) return scale * group->q[i];
+    return v_fma(scale, group->q[i], v_set(group->offset[i * 2 / PARTS]));
+}
+
 INLINE void widen_group(const plsh_weight_type type, const uint8_t *block, const int g, float *to) {
     weight_group group;
     read_group(&group, type, block, g);
     UNROLL for (int i = 0; i < PARTS; i++) {
-        vector scale = v_set(group.scale[i * 2 / PARTS]), value = scale * group.q[i];
-        if (has_offset(type)) value = v_fma(scale, group.q[i], v_set(group.offset));
-        v_store(to + i * LANES, value);
+        v_store(to + i * LANES, group_values(type, &group, i));
     }
 }
 
@@ -197,9 +249,14 @@ INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums, 
     UNROLL for (int r = 0; r < R; r++) {
         const float *xs = sums->x.data + r * sums->x.stride + at * GROUP;
         vector *sum = &sums->lanes[r][i % CHAINS];
+        if (type == PLSH_WEIGHT_Q2_K) { /* the sums of x are those of whole groups */
+            UNROLL for (int part = 0; part < PARTS; part++) *sum =
+                v_fma(group_values(type, &group, part), v_load(xs + part * LANES), *sum);
+            continue;
+        }
         vector p = group.q[0] * v_load(xs);
         UNROLL for (int part = 1; part < PARTS; part++) {
-            if (type == PLSH_WEIGHT_Q6_K && part == PARTS / 2) {
+            if (plsh_weight_has_halves(type) && part == PARTS / 2) {
                 *sum = v_fma(v_set(group.scale[0]), p, *sum);
                 p = group.q[part] * v_load(xs + part * LANES);
             } else {
@@ -208,7 +265,8 @@ INLINE void dot_group(const plsh_weight_type type, const int R, dot_sums *sums, 
         }
         *sum = v_fma(v_set(group.scale[1]), p, *sum);
         if (has_offset(type)) {
-            sums->rest[r] += group.offset * sums->of_groups.data[r * sums->of_groups.stride + at];
+            sums->rest[r] +=
+                group.offset[0] * sums->of_groups.data[r * sums->of_groups.stride + at];
         }
     }
 }
@@ -403,14 +461,26 @@ LINEAR_TYPE(PLSH_WEIGHT_Q5_1, q5_1)
 LINEAR_TYPE(PLSH_WEIGHT_Q4_K, q4_k)
 LINEAR_TYPE(PLSH_WEIGHT_Q5_K, q5_k)
 LINEAR_TYPE(PLSH_WEIGHT_Q6_K, q6_k)
+LINEAR_TYPE(PLSH_WEIGHT_Q2_K, q2_k)
+LINEAR_TYPE(PLSH_WEIGHT_Q3_K, q3_k)
+LINEAR_TYPE(PLSH_WEIGHT_IQ4_NL, iq4_nl)
+LINEAR_TYPE(PLSH_WEIGHT_IQ4_XS, iq4_xs)
+
+#define LINEAR_ROW(function)                                                                       \
+    {                                                                                              \
+        [PLSH_WEIGHT_F32] = function##_f32, [PLSH_WEIGHT_F16] = function##_f16,                    \
+        [PLSH_WEIGHT_BF16] = function##_bf16, [PLSH_WEIGHT_Q8_0] = function##_q8_0,                \
+        [PLSH_WEIGHT_Q4_0] = function##_q4_0, [PLSH_WEIGHT_Q4_1] = function##_q4_1,                \
+        [PLSH_WEIGHT_Q5_0] = function##_q5_0, [PLSH_WEIGHT_Q5_1] = function##_q5_1,                \
+        [PLSH_WEIGHT_IQ4_NL] = function##_iq4_nl, [PLSH_WEIGHT_Q4_K] = function##_q4_k,            \
+        [PLSH_WEIGHT_Q5_K] = function##_q5_k, [PLSH_WEIGHT_Q6_K] = function##_q6_k,                \
+        [PLSH_WEIGHT_Q2_K] = function##_q2_k, [PLSH_WEIGHT_Q3_K] = function##_q3_k,                \
+        [PLSH_WEIGHT_IQ4_XS] = function##_iq4_xs                                                   \
+    }
 
 #define LINEAR_TABLE(isa)                                                                          \
     {                                                                                              \
-        .name = (isa), .width = WIDTH,                                                             \
-        .widen = {widen_f32,  widen_f16,  widen_bf16, widen_q8_0, widen_q4_0, widen_q4_1,          \
-                  widen_q5_0, widen_q5_1, widen_q4_k, widen_q5_k, widen_q6_k},                     \
-        .dot = {dot_f32,  dot_f16,  dot_bf16, dot_q8_0, dot_q4_0, dot_q4_1,                        \
-                dot_q5_0, dot_q5_1, dot_q4_k, dot_q5_k, dot_q6_k},                                 \
+        .name = (isa), .width = WIDTH, .widen = LINEAR_ROW(widen), .dot = LINEAR_ROW(dot),         \
         .transpose = transpose_panel, .multiply = multiply                                         \
     }
 
