@@ -7,7 +7,7 @@ if(TARGET test_weights)
     target_compile_definitions(test_weights PRIVATE
         PLSH_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}/formats")
 endif()
-foreach(test test_chat test_convert test_causal_families test_family_gradients)
+foreach(test test_chat test_convert test_causal_families test_family_gradients test_rope)
     if(TARGET ${test})
         target_compile_definitions(${test} PRIVATE PLSH_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}/model")
     endif()

@@ -39,7 +39,8 @@ static const cli_option embed_table[] = {
      CLI_MEMBER(embed_options, pooling),
      .value = "NAME",
      .help = "mean of all tokens, the first one (cls), the largest of each column (max), .., or "
-             "none: every token's own row; without it as the model's files ask, else mean",
+             "none: every token's own row; without it as the model's files ask, else mean (an "
+             "encoder's)",
      .choices = plsh_pooling_names},
     {.name = "no-normalize",
      .kind = CLI_FLAG,
@@ -210,8 +211,6 @@ static int prepare_embed(const settings *given, work *w) {
     const embed_options *options = &given->embed;
     int code = check_usage(given);
     if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
-    if (code == CLI_DONE && w->model.facts.causal)
-        code = cli_fail("%s: %s is not an encoder", given->lm.model.model, w->model.facts.family);
     if (code == CLI_DONE) code = open_sentence(given, w);
     if (code == CLI_DONE)
         code = options->ids != NULL ? read_given_ids(given, w) : read_texts(given, w);
@@ -426,11 +425,12 @@ static int run_embed(const void *given) {
 
 const cli_command cli_command_embed = {
     .name = "embed",
-    .summary = "embeddings of texts from an encoder",
+    .summary = "embeddings of texts from an encoder or an embedder made of a decoder",
     .text = "Reads texts (lines, JSON lines, CSV or FASTA) and computes an embedding of each: the "
             "mean of the "
             "encoder's last hidden states divided by its Euclidean norm, or what the model's files "
-            "ask for. Of a folder of sentence-transformers it applies the pooling, Dense, "
+            "ask for; of a decoder (Qwen3-Embedding) the last token's. Of a folder of "
+            "sentence-transformers it applies the pooling, Dense, "
             "LayerNorm and Normalize modules, max_seq_length, prompts and truncate_dim. JinaBERT, "
             "MosaicBERT and DNABERT-2 take texts of any length in near-linear time.",
     .example = "plsh embed --model encoder --text text.txt --out rows.npy",

@@ -348,7 +348,9 @@ static int prefill(const settings *given, work *w) {
     cli_progress_begin((double)count, "tokens of the prompt");
     for (int64_t at = 0; code == CLI_DONE && at < count && !interrupted; at += chunk) {
         int64_t tokens = count - at < chunk ? count - at : chunk;
-        plsh_step step = {.ids = w->prompt.ids + at, .count = tokens};
+        plsh_step step = {.ids = w->prompt.ids + at,
+                          .count = tokens,
+                          .length = plsh_session_length(w->session) + count - at};
         if (at + tokens == count) step.logits = w->logits;
         if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
             code = cli_fail_error(&error);

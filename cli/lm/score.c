@@ -81,7 +81,7 @@ static int score_chunks(const scoring *of, int64_t chunk, float *hidden) {
     for (int64_t at = 0; code == CLI_DONE && at < w->count; at += chunk) {
         int64_t tokens = w->count - at < chunk ? w->count - at : chunk;
         float *to = w->hidden != NULL ? hidden + at * of->model->facts.hidden : hidden;
-        plsh_step step = {.ids = w->ids + at, .count = tokens, .hidden = to};
+        plsh_step step = {.ids = w->ids + at, .count = tokens, .hidden = to, .length = w->count};
         if (plsh_session_step(of->session, &step, &error) != PLSH_STATUS_OK)
             code = cli_fail_error(&error);
         if (code == CLI_DONE) code = score_rows(of, to, at, tokens);

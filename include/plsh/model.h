@@ -153,6 +153,10 @@ typedef struct plsh_step {
     int64_t count;
     float *hidden; /* [count][hidden] after the last norm, or NULL */
     float *logits; /* [vocabulary] of the last token, or NULL */
+    /* Of the text, where further steps append the rest of it; 0: it ends with these tokens. RoPE
+     * with dynamic scaling rotates by frequencies that depend on it. What is in the cache keeps its
+     * rotation when the text grows beyond that length. */
+    int64_t length;
 } plsh_step;
 
 /* Appends tokens. Activations take the memory of one chunk, however many tokens there are. After an
@@ -197,7 +201,8 @@ PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *mod
                                        const plsh_session_options *options, const char *path,
                                        plsh_error *error);
 
-/* ---- Whole sequences at once: encoders, and causal models over ranks ---- */
+/* ---- Whole sequences at once: encoders, embedders made of decoders, causal models over ranks ----
+ */
 
 typedef struct plsh_encoding {
     const int32_t *ids;     /* of all sequences, one after the other */

@@ -452,8 +452,9 @@ static plsh_status write_metadata(conversion *c, plsh_error *error) {
     plsh_modules modules;
     plsh_status status = plsh_modules_read(c->weights, &c->from, &modules, error);
     if (status) return status;
-    const plsh_pooling pooling =
-        modules.pooling == PLSH_POOLING_COUNT ? PLSH_POOLING_MEAN : modules.pooling;
+    /* Of an encoder the mean where nothing is said. */
+    const bool guessed = modules.pooling == PLSH_POOLING_COUNT && !c->to.family->causal;
+    const plsh_pooling pooling = guessed ? PLSH_POOLING_MEAN : modules.pooling;
     plsh_modules_free(&modules);
     status =
         plsh_convert_model_metadata(c->writer, &c->to, folder, pooling, c->options->type, error);

@@ -107,6 +107,13 @@ static json_t *make_config(const plsh_weights *weights, const plsh_model_config 
         json_object_set_new(
             root, "rope_scaling",
             json_pack("{s:s, s:f}", "rope_type", "linear", "factor", c->rope.factor));
+    if (c->rope.scaling == PLSH_ROPE_YARN)
+        json_object_set_new(root, "rope_scaling",
+                            json_pack("{s:s, s:f, s:f, s:f, s:f, s:I}", "rope_type", "yarn",
+                                      "factor", c->rope.factor, "beta_fast", c->rope.beta_fast,
+                                      "beta_slow", c->rope.beta_slow, "attention_factor",
+                                      c->rope.attention, "original_max_position_embeddings",
+                                      (json_int_t)c->rope.original_context));
     if (c->rope.scaling == PLSH_ROPE_LLAMA3)
         json_object_set_new(root, "rope_scaling",
                             json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "convert/convert.h"
+#include "model/config_rope.h"
 #include "model/modules.h"
 
 /* Writes <architecture>.<key>; the first failure ends it. */
@@ -68,6 +69,19 @@ plsh_status plsh_convert_type_metadata(plsh_weights_writer *writer, plsh_weight_
                                      &(uint32_t){2}, error);
 }
 
+static void put_scaling(gguf_writer *w, const plsh_rope_config *rope) {
+    const bool yarn = rope->scaling == PLSH_ROPE_YARN;
+    if (rope->scaling != PLSH_ROPE_LINEAR && !yarn) return;
+    put_string(w, "rope.scaling.type", yarn ? "yarn" : "linear");
+    put_number(w, "rope.scaling.factor", rope->factor);
+    if (!yarn) return;
+    put_integer(w, "rope.scaling.original_context_length", rope->original_context);
+    put_number(w, "rope.scaling.yarn_beta_fast", rope->beta_fast);
+    put_number(w, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+    put_number(w, "rope.scaling.attn_factor",
+               rope->attention / plsh_rope_yarn_attention(rope->factor, 1.0));
+}
+
 static void put_positions(gguf_writer *w, const plsh_model_config *config) {
     const plsh_family *family = config->family;
     if (config->sliding_window && config->sliding_from == 0)
@@ -78,9 +92,7 @@ static void put_positions(gguf_writer *w, const plsh_model_config *config) {
     if (family->position != PLSH_POSITION_ROPE) return;
     put_integer(w, "rope.dimension_count", config->head_dim);
     put_number(w, "rope.freq_base", config->rope.theta);
-    if (config->rope.scaling != PLSH_ROPE_LINEAR) return;
-    put_string(w, "rope.scaling.type", "linear");
-    put_number(w, "rope.scaling.factor", config->rope.factor);
+    put_scaling(w, &config->rope);
 }
 
 enum { UNKNOWN_CONTEXT = 2048 }; /* of BLOOM, which does not say; llama.cpp asks for it */
@@ -92,6 +104,9 @@ static plsh_status check_keys(const plsh_model_config *config, const char *folde
     if (config->sliding_window && config->sliding_from != 0)
         what = "sliding_window from a later layer on";
     if (config->activation != config->family->activation) what = "another activation";
+    if (config->rope.scaling == PLSH_ROPE_DYNAMIC) what = "RoPE scaling of type dynamic";
+    if (config->rope.scaling == PLSH_ROPE_YARN && !config->rope.rounded)
+        what = "\"truncate\": false of yarn";
     if (config->scale != 0.0) what = "a scale of scores";
     if (!what) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: %s has no place in a GGUF of %s", folder,
@@ -125,10 +140,9 @@ plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
                config->norm_eps);
     put_integer(&w, "vocab_size", config->vocabulary);
     put_positions(&w, config);
-    if (!config->family->causal) {
-        put_bool(&w, "attention.causal", false);
+    if (!config->family->causal) put_bool(&w, "attention.causal", false);
+    if (pooling != PLSH_POOLING_COUNT)
         put_integer(&w, "pooling_type", plsh_pooling_gguf_type(pooling));
-    }
     w.architecture = "tokenizer.ggml";
     if (config->types) put_integer(&w, "token_type_count", config->types);
     return w.status ? w.status : check_keys(config, folder, error);

@@ -303,18 +303,25 @@ static plsh_status write_tokens(job *j) {
     return status;
 }
 
-/* Does a template of the post-processor put the token of this id in front? */
-static bool adds_token(const json_t *processor, int64_t id) {
-    if (strcmp(type_of(processor), "Sequence") == 0) {
+/* Does the post-processor put the token of this id in front of a text, or at its end? */
+static bool adds_token(const json_t *processor, int64_t id, bool last) {
+    const char *type = type_of(processor);
+    if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) {
+        const json_t *number = json_array_get(json_object_get(processor, last ? "sep" : "cls"), 1);
+        return json_is_integer(number) && json_integer_value(number) == id;
+    }
+    if (strcmp(type, "Sequence") == 0) {
         size_t index;
         json_t *part;
         json_array_foreach(json_object_get(processor, "processors"), index, part) {
-            if (adds_token(part, id)) return true;
+            if (adds_token(part, id, last)) return true;
         }
         return false;
     }
-    const json_t *first = json_array_get(json_object_get(processor, "single"), 0);
-    const json_t *special = json_object_get(first, "SpecialToken");
+    const json_t *single = json_object_get(processor, "single");
+    const size_t count = json_array_size(single);
+    const json_t *special =
+        json_object_get(json_array_get(single, last && count > 0 ? count - 1 : 0), "SpecialToken");
     const char *name = json_string_value(json_object_get(special, "id"));
     const json_t *known = json_object_get(json_object_get(processor, "special_tokens"), name);
     const json_t *number = json_array_get(json_object_get(known, "ids"), 0);
@@ -347,7 +354,7 @@ static plsh_status write_special(job *j, const json_t *config) {
         {"pad_token_id", "tokenizer.ggml.padding_token_id"},
     };
     plsh_status status = PLSH_STATUS_OK;
-    bool adds = false;
+    bool adds[2] = {false, false}; /* in front, at the end */
     for (size_t i = 0; i < 3 && !status; i++) {
         const json_t *value = json_object_get(config, fields[i][0]);
         if (json_is_array(value)) value = json_array_get(value, 0);
@@ -355,10 +362,10 @@ static plsh_status write_special(job *j, const json_t *config) {
         int64_t id = json_integer_value(value);
         status = plsh_weights_writer_value(j->writer, fields[i][1], PLSH_METADATA_U32,
                                            &(uint32_t){(uint32_t)id}, j->error);
-        if (i == 0) adds = adds_token(json_object_get(j->root, "post_processor"), id);
+        if (i < 2) adds[i] = adds_token(json_object_get(j->root, "post_processor"), id, i == 1);
     }
-    if (!status) status = write_bool(j, "tokenizer.ggml.add_bos_token", adds);
-    if (!status) status = write_bool(j, "tokenizer.ggml.add_eos_token", false);
+    if (!status) status = write_bool(j, "tokenizer.ggml.add_bos_token", adds[0]);
+    if (!status) status = write_bool(j, "tokenizer.ggml.add_eos_token", adds[1]);
     return status;
 }
 

@@ -62,6 +62,12 @@ uint64_t plsh_model_checksum(const plsh_model *model) {
     if (c->clip != 0.0 || c->embedding_scale != 1.0 || c->logit_scale != 1.0 || c->alibi_length)
         h = add_bytes(h, scales, sizeof(scales));
     h = add_bytes(h, model->rope.frequency, (size_t)(c->head_dim / 2) * sizeof(double));
+    if (c->rope.scaling == PLSH_ROPE_YARN)
+        h = add_bytes(h, &c->rope.attention, sizeof c->rope.attention);
+    if (c->rope.scaling == PLSH_ROPE_DYNAMIC) {
+        h = add_bytes(h, &c->rope.factor, sizeof c->rope.factor);
+        h = add_bytes(h, &c->rope.original_context, sizeof c->rope.original_context);
+    }
     return add_bytes(h, model->slopes, (size_t)(c->layers * c->heads) * sizeof(double));
 }
 

@@ -12,14 +12,21 @@
 typedef enum plsh_rope_scaling {
     PLSH_ROPE_DEFAULT,
     PLSH_ROPE_LINEAR, /* positions divided by the factor */
-    PLSH_ROPE_LLAMA3  /* low frequencies divided by the factor, high ones kept, those between
+    PLSH_ROPE_LLAMA3, /* low frequencies divided by the factor, high ones kept, those between
                          interpolated */
+    PLSH_ROPE_YARN,   /* the same with a ramp over the pairs; cosines and sines are scaled */
+    PLSH_ROPE_DYNAMIC /* theta grows with texts longer than the original context */
 } plsh_rope_scaling;
 
 typedef struct plsh_rope_config {
     double theta;
     plsh_rope_scaling scaling;
     double factor, low_frequency, high_frequency; /* of the scalings */
+    /* YaRN: pairs with more turns in the original context than beta_fast are kept, those with fewer
+     * than beta_slow divided by the factor. `rounded`: the ramp begins and ends at whole pairs.
+     * Cosines and sines are multiplied by `attention`. */
+    double beta_fast, beta_slow, attention;
+    bool rounded;
     int64_t original_context;
 } plsh_rope_config;
 

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "model/config_causal.h"
+#include "model/config_rope.h"
 
 /* Reads <architecture>.<key>; the first failure ends it. */
 typedef struct gguf_reader {
@@ -45,8 +46,34 @@ static bool string_is(plsh_string string, const char *text) {
     return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
 }
 
-/* None, linear, or the linear one that a factor alone means to llama.cpp. */
-static void read_scaling(gguf_reader *r, plsh_rope_config *rope) {
+/* llama.cpp multiplies cosines and sines by attn_factor (1 + 0.1 ln(factor)), which a logarithm's
+ * multiplier divides. */
+static void read_yarn(gguf_reader *r, plsh_model_config *config) {
+    plsh_rope_config *rope = &config->rope;
+    double multiplier = 0.0;
+    rope->scaling = PLSH_ROPE_YARN;
+    rope->beta_fast = 32.0;
+    rope->beta_slow = rope->attention = 1.0;
+    rope->rounded = true;
+    rope->original_context = config->context;
+    read_number(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
+    read_number(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
+    read_number(r, "rope.scaling.attn_factor", &rope->attention);
+    read_number(r, "rope.scaling.yarn_log_multiplier", &multiplier);
+    read_integer(r, "rope.scaling.original_context_length", &rope->original_context);
+    expect_number(r, "rope.scaling.yarn_ext_factor", 1.0);
+    rope->attention *= plsh_rope_yarn_attention(rope->factor, 1.0);
+    if (multiplier != 0.0) rope->attention /= plsh_rope_yarn_attention(rope->factor, multiplier);
+    if (!r->status && !plsh_rope_yarn_is_valid(rope))
+        r->status = plsh_fail(r->error, PLSH_STATUS_FORMAT,
+                              "%s: %s.rope.scaling.type is yarn, which needs 0 < yarn_beta_slow < "
+                              "yarn_beta_fast, a positive attn_factor and a context length",
+                              plsh_weights_path(r->weights), r->architecture);
+}
+
+/* None, yarn, linear, or the linear one that a factor alone means to llama.cpp. */
+static void read_scaling(gguf_reader *r, plsh_model_config *config) {
+    plsh_rope_config *rope = &config->rope;
     char name[128];
     double old = 0.0;
     plsh_string scaling = {"", 0};
@@ -57,14 +84,21 @@ static void read_scaling(gguf_reader *r, plsh_rope_config *rope) {
         r->status = plsh_metadata_string(r->weights, full_key(r, "rope.scaling.type", name),
                                          &scaling, r->error);
     }
+    if (r->status) return;
+    if (string_is(scaling, "yarn")) {
+        read_yarn(r, config);
+        return;
+    }
+    expect_number(r, "rope.scaling.attn_factor", 1.0);
     if (r->status || string_is(scaling, "none")) return;
     if (string_is(scaling, "linear") || scaling.length == 0) {
         rope->scaling = rope->factor == 1.0 ? PLSH_ROPE_DEFAULT : PLSH_ROPE_LINEAR;
         return;
     }
-    r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is \"%.*s\"; none or linear",
-                          plsh_weights_path(r->weights), full_key(r, "rope.scaling.type", name),
-                          (int)(scaling.length < 40 ? scaling.length : 40), scaling.bytes);
+    r->status =
+        plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED, "%s: %s is \"%.*s\"; none, linear or yarn",
+                  plsh_weights_path(r->weights), full_key(r, "rope.scaling.type", name),
+                  (int)(scaling.length < 40 ? scaling.length : 40), scaling.bytes);
 }
 
 static void read_rope(gguf_reader *r, plsh_model_config *config) {
@@ -73,7 +107,7 @@ static void read_rope(gguf_reader *r, plsh_model_config *config) {
     *rope = (plsh_rope_config){.theta = 10000.0, .factor = 1.0};
     read_number(r, "rope.freq_base", &rope->theta);
     read_integer(r, "rope.dimension_count", &dimensions);
-    read_scaling(r, rope);
+    read_scaling(r, config);
     if (r->status) return;
     if (dimensions != config->head_dim || config->head_dim % 2 != 0) {
         r->status = plsh_fail(r->error, PLSH_STATUS_UNSUPPORTED,
@@ -240,10 +274,18 @@ static void look_at_tensors(const plsh_weights *weights, plsh_model_config *conf
 }
 
 /* <architecture>.<key>: what is read above, what must have one value, what changes no number. */
-static const char *const rope_keys[] = {
-    "rope.freq_base",        "rope.dimension_count", "rope.scale_linear",
-    "rope.scaling.factor",   "rope.scaling.type",    "rope.scaling.original_context_length",
-    "rope.scaling.finetuned"};
+static const char *const rope_keys[] = {"rope.freq_base",
+                                        "rope.dimension_count",
+                                        "rope.scale_linear",
+                                        "rope.scaling.factor",
+                                        "rope.scaling.type",
+                                        "rope.scaling.original_context_length",
+                                        "rope.scaling.finetuned",
+                                        "rope.scaling.attn_factor",
+                                        "rope.scaling.yarn_ext_factor",
+                                        "rope.scaling.yarn_beta_fast",
+                                        "rope.scaling.yarn_beta_slow",
+                                        "rope.scaling.yarn_log_multiplier"};
 static const char *const known_keys[] = {
     "block_count",       "embedding_length",         "feed_forward_length",
     "context_length",    "attention.head_count",     "attention.head_count_kv",

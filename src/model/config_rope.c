@@ -1,6 +1,7 @@
 /* model: RoPE and sliding windows of a config.json. */
 #include "model/config_rope.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -11,14 +12,48 @@ static plsh_status set_scaling(const char *type, const char *what, plsh_rope_con
                                plsh_error *error) {
     static const char *const names[] = {[PLSH_ROPE_DEFAULT] = "default",
                                         [PLSH_ROPE_LINEAR] = "linear",
-                                        [PLSH_ROPE_LLAMA3] = "llama3"};
-    for (int i = 0; i < 3; i++) {
+                                        [PLSH_ROPE_LLAMA3] = "llama3",
+                                        [PLSH_ROPE_YARN] = "yarn",
+                                        [PLSH_ROPE_DYNAMIC] = "dynamic"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(type, names[i]) != 0) continue;
         rope->scaling = (plsh_rope_scaling)i;
         return PLSH_STATUS_OK;
     }
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                     "%s: \"rope_type\" is \"%.40s\"; default, linear or llama3", what, type);
+                     "%s: \"rope_type\" is \"%.40s\"; default, linear, llama3, yarn or dynamic",
+                     what, type);
+}
+
+double plsh_rope_yarn_attention(double factor, double multiplier) {
+    return factor <= 1.0 ? 1.0 : 0.1 * multiplier * log(factor) + 1.0;
+}
+
+/* The fields of YaRN, with the values that transformers takes where they are absent. */
+static plsh_status read_yarn(const json_t *object, const char *what, plsh_rope_config *rope,
+                             plsh_error *error) {
+    double scale = 0.0, scale_all = 0.0, given = 0.0;
+    rope->rounded = true;
+    const struct {
+        const char *name;
+        double *to;
+    } numbers[] = {{"beta_fast", &rope->beta_fast},
+                   {"beta_slow", &rope->beta_slow},
+                   {"attention_factor", &given},
+                   {"mscale", &scale},
+                   {"mscale_all_dim", &scale_all}};
+    plsh_status status = plsh_weights_json_bool(object, "truncate", what, &rope->rounded, error);
+    for (size_t i = 0; !status && i < sizeof numbers / sizeof *numbers; i++) {
+        status = plsh_weights_json_number(object, numbers[i].name, what, numbers[i].to, error);
+    }
+    if (rope->beta_fast == 0.0) rope->beta_fast = 32.0;
+    if (rope->beta_slow == 0.0) rope->beta_slow = 1.0;
+    const bool both = scale != 0.0 && scale_all != 0.0;
+    rope->attention = plsh_rope_yarn_attention(rope->factor, both ? scale : 1.0);
+    if (both) rope->attention /= plsh_rope_yarn_attention(rope->factor, scale_all);
+    const json_t *own = json_object_get(object, "attention_factor");
+    if (own && !json_is_null(own)) rope->attention = given;
+    return status;
 }
 
 /* "rope_parameters" of version 5, or "rope_scaling" of version 4. */
@@ -33,6 +68,18 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
         {"high_freq_factor", FIELD_SPECIAL, 0, false},
         {"original_max_position_embeddings", FIELD_SPECIAL, 0, false},
         {"partial_rotary_factor", FIELD_SPECIAL, 0, false}};
+    static const plsh_field yarn[] = {{"rope_type", FIELD_SPECIAL, 0, false},
+                                      {"type", FIELD_SPECIAL, 0, false},
+                                      {"rope_theta", FIELD_SPECIAL, 0, false},
+                                      {"factor", FIELD_SPECIAL, 0, false},
+                                      {"original_max_position_embeddings", FIELD_SPECIAL, 0, false},
+                                      {"partial_rotary_factor", FIELD_SPECIAL, 0, false},
+                                      {"beta_fast", FIELD_SPECIAL, 0, false},
+                                      {"beta_slow", FIELD_SPECIAL, 0, false},
+                                      {"attention_factor", FIELD_SPECIAL, 0, false},
+                                      {"mscale", FIELD_SPECIAL, 0, false},
+                                      {"mscale_all_dim", FIELD_SPECIAL, 0, false},
+                                      {"truncate", FIELD_SPECIAL, 0, false}};
     const char *type = "default";
     double partial = 1.0;
     plsh_status status = plsh_config_same(object, "type", object, "rope_type", what, error);
@@ -40,7 +87,9 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
     if (!status) status = plsh_weights_json_string(object, "rope_type", what, &type, error);
     /* The type before the fields, which another type has other ones of. */
     if (!status) status = set_scaling(type, what, rope, error);
-    if (!status) status = plsh_config_fields(object, FIELDS(known), what, NULL, error);
+    const bool is_yarn = rope->scaling == PLSH_ROPE_YARN;
+    if (!status && is_yarn) status = plsh_config_fields(object, FIELDS(yarn), what, NULL, error);
+    if (!status && !is_yarn) status = plsh_config_fields(object, FIELDS(known), what, NULL, error);
     if (!status) status = plsh_weights_json_number(object, "rope_theta", what, &rope->theta, error);
     if (!status) status = plsh_weights_json_number(object, "factor", what, &rope->factor, error);
     if (!status) {
@@ -58,6 +107,7 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
     if (!status) {
         status = plsh_weights_json_number(object, "partial_rotary_factor", what, &partial, error);
     }
+    if (!status && is_yarn) status = read_yarn(object, what, rope, error);
     if (status) return status;
     if (partial != 1.0) {
         return plsh_config_refuse(what, "partial_rotary_factor", "is not 1, which is not supported",
@@ -94,7 +144,24 @@ static plsh_status check_rope(const plsh_rope_config *rope, int64_t head_dim, co
                                   "original_max_position_embeddings",
                                   error);
     }
+    if (rope->scaling == PLSH_ROPE_YARN && !plsh_rope_yarn_is_valid(rope)) {
+        return plsh_config_refuse(what, "rope_scaling",
+                                  "of type yarn needs 0 < beta_slow < beta_fast, a positive "
+                                  "attention_factor and original_max_position_embeddings",
+                                  error);
+    }
+    if (rope->scaling == PLSH_ROPE_DYNAMIC && (rope->original_context <= 0 || head_dim <= 2)) {
+        return plsh_config_refuse(what, "rope_scaling",
+                                  "of type dynamic needs max_position_embeddings and a head_dim "
+                                  "above 2",
+                                  error);
+    }
     return PLSH_STATUS_OK;
+}
+
+bool plsh_rope_yarn_is_valid(const plsh_rope_config *rope) {
+    return rope->beta_slow > 0.0 && rope->beta_fast > rope->beta_slow && rope->beta_fast < 1e9 &&
+           rope->attention > 0.0 && rope->attention < 1e6 && rope->original_context > 0;
 }
 
 plsh_status plsh_config_rope(const json_t *root, const char *what, plsh_model_config *config,
@@ -116,6 +183,8 @@ plsh_status plsh_config_rope(const json_t *root, const char *what, plsh_model_co
     }
     if (!status) status = plsh_config_same(root, objects[0], root, objects[1], what, error);
     if (status) return status;
+    /* transformers: dynamic scaling begins after max_position_embeddings */
+    if (rope->scaling == PLSH_ROPE_DYNAMIC) rope->original_context = config->context;
     return check_rope(rope, config->head_dim, what, error);
 }
 

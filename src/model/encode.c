@@ -19,10 +19,6 @@ typedef struct encoder {
 
 static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_error *error) {
     const plsh_model_config *c = &model->config;
-    if (c->family->causal && !e->ranks) {
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s is not an encoder; it has sessions instead", c->family->name);
-    }
     plsh_range own = plsh_ranks_rows(e->ranks, e->count);
     if (e->count < 1 || !e->ids || (!e->hidden && own.end > own.begin) || e->sequences < 0 ||
         (e->sequences && !e->offsets)) {
@@ -70,9 +66,22 @@ static void fill_positions(const encoder *e) {
     }
 }
 
+/* The angles of every own row; rows in no sequence are not rotated. */
 static void fill_angles(const encoder *e, float *rope) {
-    for (int64_t r = 0; rope && r < e->own.end - e->own.begin; r++) {
-        plsh_rope_fill(&e->model->rope, e->position[r], 1, rope + r * e->model->config.head_dim);
+    const plsh_encoding *from = e->encoding;
+    const plsh_range own = e->own;
+    const int64_t head_dim = e->model->config.head_dim, count = from->offsets ? from->sequences : 1;
+    if (!rope) return;
+    for (int64_t r = 0; from->offsets && r < own.end - own.begin; r++)
+        plsh_rope_fill(&e->model->rope, 0, 1, 1, rope + r * head_dim);
+    for (int64_t x = 0; x < count; x++) {
+        const int64_t begin = from->offsets ? from->offsets[x] : 0;
+        const int64_t end = from->offsets ? from->offsets[x + 1] : from->count;
+        const int64_t first = begin > own.begin ? begin : own.begin;
+        const int64_t last = end < own.end ? end : own.end;
+        if (first < last)
+            plsh_rope_fill(&e->model->rope, first - begin, last - first, end - begin,
+                           rope + (first - own.begin) * head_dim);
     }
 }
 

@@ -405,10 +405,12 @@ static void bind_embeddings(binder *b) {
         model->tokens_norm = bind_norm(b, PLSH_ROLE_TOKENS_NORM, 0, c->hidden);
     if (!c->family->causal) return;
     model->final_norm = bind_norm(b, PLSH_ROLE_FINAL_NORM, 0, c->hidden);
-    bool own_head = find(b, PLSH_ROLE_HEAD, 0, "weight", !c->tied && !c->gguf) != NULL;
+    /* A file of the class without a head (an embedder) has names without the prefix. */
+    bool wanted = !c->tied && !c->gguf;
+    bool own_head = find(b, PLSH_ROLE_HEAD, 0, "weight", wanted && b->prefixed) != NULL;
     if (own_head && !c->tied) {
         model->head = bind_linear(b, PLSH_ROLE_HEAD, 0, c->vocabulary, c->hidden, false);
-    } else if (model->tokens && !b->status) {
+    } else if (model->tokens && !b->status && !wanted) {
         fail(b, plsh_linear_make(&model->head.base, model->tokens, NULL, c->vocabulary, c->hidden,
                                  b->error));
     }

@@ -19,15 +19,38 @@ static double scale_llama3(const plsh_rope_config *c, double frequency) {
     return (1.0 - mix) * frequency / c->factor + mix * frequency;
 }
 
+/* YaRN: the pair that turns so many times in the original context, a real number. */
+static double pair_of(const plsh_rope_config *c, double turns, int64_t head_dim) {
+    return (double)head_dim * log((double)c->original_context / (turns * TWO_PI)) /
+           (2.0 * log(c->theta));
+}
+
+/* Pairs before the one that turns beta_fast times are kept, those after the one that turns
+ * beta_slow times are divided by the factor, with a ramp between. */
+static double scale_yarn(const plsh_rope_config *c, double frequency, int64_t i, int64_t head_dim) {
+    double low = pair_of(c, c->beta_fast, head_dim), high = pair_of(c, c->beta_slow, head_dim);
+    if (c->rounded) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0.0);
+    high = fmin(high, (double)head_dim - 1.0);
+    if (low == high) high += 0.001;
+    double ramp = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0);
+    return frequency / c->factor * ramp + frequency * (1.0 - ramp);
+}
+
 plsh_status plsh_rope_make(plsh_rope *rope, const plsh_rope_config *config, int64_t head_dim,
                            bool adjacent, const float *factors, plsh_error *error) {
-    *rope = (plsh_rope){.head_dim = head_dim, .adjacent = adjacent};
+    *rope = (plsh_rope){.head_dim = head_dim, .adjacent = adjacent, .config = *config};
     plsh_status status = plsh_allocate((void **)&rope->frequency, (size_t)head_dim / 2,
                                        sizeof(double), "RoPE frequencies", error);
     for (int64_t i = 0; !status && i < head_dim / 2; i++) {
         double frequency = pow(config->theta, -2.0 * (double)i / (double)head_dim);
         if (config->scaling == PLSH_ROPE_LINEAR) frequency /= config->factor;
         if (config->scaling == PLSH_ROPE_LLAMA3) frequency = scale_llama3(config, frequency);
+        if (config->scaling == PLSH_ROPE_YARN)
+            frequency = scale_yarn(config, frequency, i, head_dim);
         if (factors) frequency /= (double)factors[i];
         rope->frequency[i] =
             (double)(float)frequency; /* rounded to float, as in other implementations */
@@ -40,13 +63,27 @@ void plsh_rope_clear(plsh_rope *rope) {
     *rope = (plsh_rope){0};
 }
 
-void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, float *table) {
+/* Dynamic scaling: beyond the original context theta is multiplied by
+ * (factor length / context - (factor - 1))^(d / (d - 2)). */
+static double frequency_at(const plsh_rope *rope, int64_t i, int64_t length) {
+    const plsh_rope_config *c = &rope->config;
+    if (c->scaling != PLSH_ROPE_DYNAMIC || length <= c->original_context) return rope->frequency[i];
+    const double d = (double)rope->head_dim;
+    const double ratio = (double)length / (double)c->original_context;
+    const double grown = pow(c->factor * ratio - (c->factor - 1.0), d / (d - 2.0));
+    return (double)(float)pow(c->theta * grown, -2.0 * (double)i / d);
+}
+
+void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, int64_t length,
+                    float *table) {
     const int64_t half = rope->head_dim / 2;
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t i = 0; i < half; i++) {
-            double angle = (double)(first + r) * rope->frequency[i];
-            table[r * 2 * half + i] = (float)cos(angle);
-            table[r * 2 * half + half + i] = (float)sin(angle);
+    const double scale = rope->config.scaling == PLSH_ROPE_YARN ? rope->config.attention : 1.0;
+    for (int64_t i = 0; i < half; i++) {
+        const double frequency = frequency_at(rope, i, length);
+        for (int64_t r = 0; r < rows; r++) {
+            double angle = (double)(first + r) * frequency;
+            table[r * 2 * half + i] = (float)(scale * cos(angle));
+            table[r * 2 * half + half + i] = (float)(scale * sin(angle));
         }
     }
 }

@@ -13,6 +13,7 @@ typedef struct plsh_rope {
     int64_t head_dim;
     bool adjacent;     /* pairs (2i, 2i+1) */
     double *frequency; /* [head_dim / 2], owned */
+    plsh_rope_config config;
 } plsh_rope;
 
 /* factors: [head_dim / 2] by which frequencies are divided (a GGUF's rope_freqs), or NULL. */
@@ -20,8 +21,10 @@ plsh_status plsh_rope_make(plsh_rope *rope, const plsh_rope_config *config, int6
                            bool adjacent, const float *factors, plsh_error *error);
 void plsh_rope_clear(plsh_rope *rope);
 
-/* table[r] = the cosines, then the sines, of position first + r: [rows][head_dim]. */
-void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, float *table);
+/* table[r] = the cosines, then the sines, of position first + r: [rows][head_dim]. `length`: of the
+ * text, on which the frequencies of dynamic scaling depend. */
+void plsh_rope_fill(const plsh_rope *rope, int64_t first, int64_t rows, int64_t length,
+                    float *table);
 
 /* Head h of row r begins at x + r * row_stride + h * head_stride. */
 typedef struct plsh_rope_heads {

@@ -84,6 +84,12 @@ static plsh_status open_sentence(plsh_sentence *s, const plsh_model *model, plsh
     plsh_status status = plsh_modules_read(model->weights, &model->config, &s->modules, error);
     if (status) return status;
     const plsh_pooling said = s->modules.pooling;
+    /* Of an encoder the mean; a decoder's rows differ too much from each other for a guess. */
+    if (model->config.family->causal && pooling == PLSH_POOLING_COUNT && said == PLSH_POOLING_COUNT)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: a %s whose files name no pooling (modules.json, pooling_type of a "
+                         "GGUF): it has to be given, lasttoken in most embedders made of decoders",
+                         plsh_weights_path(model->weights), model->config.family->name);
     s->pooling = pooling != PLSH_POOLING_COUNT ? pooling
                  : said != PLSH_POOLING_COUNT  ? said
                                                : PLSH_POOLING_MEAN;
@@ -102,10 +108,9 @@ static plsh_status open_sentence(plsh_sentence *s, const plsh_model *model, plsh
 plsh_status plsh_sentence_open(plsh_sentence **out, const plsh_model *model, plsh_pooling pooling,
                                plsh_error *error) {
     *out = NULL;
-    if (model->weights == NULL || model->config.family->causal)
+    if (model->weights == NULL)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s is not an encoder that was read from files; see BERT and JinaBERT",
-                         model->config.family->name);
+                         "this model was not read from files, which name the pooling");
     plsh_status status = plsh_allocate((void **)out, 1, sizeof **out, "a sentence model", error);
     if (status) return status;
     status = open_sentence(*out, model, pooling, error);

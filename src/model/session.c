@@ -296,6 +296,13 @@ static plsh_status reserve_attention(const batch *b, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
+/* Of the text that a part belongs to, when all its tokens are there. */
+static int64_t text_length(const batch *b, pass_part part, int64_t position) {
+    const plsh_step *step = &b->steps[part.step];
+    const int64_t end = position + step->count - b->done[part.step];
+    return step->length > end ? step->length : end;
+}
+
 /* Embeddings and angles of all rows. */
 static void fill_rows(const batch *b, const plsh_layer_buffers *to) {
     const plsh_model *model = b->first->model;
@@ -307,7 +314,8 @@ static void fill_rows(const batch *b, const plsh_layer_buffers *to) {
         const int32_t *ids = b->steps[part.step].ids + b->done[part.step];
         plsh_layer_embed(model, ids, NULL, NULL, part.tokens, to->x + row * c->hidden, to->n);
         if (to->rope) {
-            plsh_rope_fill(&model->rope, position, part.tokens, to->rope + row * c->head_dim);
+            plsh_rope_fill(&model->rope, position, part.tokens, text_length(b, part, position),
+                           to->rope + row * c->head_dim);
         }
         row += part.tokens;
     }
@@ -455,6 +463,13 @@ static void go_back(const batch *b) {
     }
 }
 
+static plsh_status check_head(const plsh_model *model, plsh_error *error) {
+    if (model->head.base.weight) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "%s: no logits: the file has no output matrix, as those of embedders",
+                     plsh_weights_path(model->weights));
+}
+
 static plsh_status check_step(const plsh_session *session, const plsh_step *step,
                               plsh_error *error) {
     if (session->broken) {
@@ -465,7 +480,8 @@ static plsh_status check_step(const plsh_session *session, const plsh_step *step
         return plsh_fail(error, PLSH_STATUS_INVALID, "a step of %lld tokens; at least 1",
                          (long long)step->count);
     }
-    return plsh_layer_check_ids(session->model, step->ids, step->count, error);
+    plsh_status status = step->logits ? check_head(session->model, error) : PLSH_STATUS_OK;
+    return status ? status : plsh_layer_check_ids(session->model, step->ids, step->count, error);
 }
 
 /* Checks the steps; each session may have one. */
@@ -534,8 +550,9 @@ plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int6
         return plsh_fail(error, PLSH_STATUS_INVALID, "logits of %lld rows, from or to NULL",
                          (long long)rows);
     }
-    plsh_status status =
-        reserve_buffers(session, rows < session->chunk ? rows : session->chunk, error);
+    plsh_status status = check_head(model, error);
+    if (!status)
+        status = reserve_buffers(session, rows < session->chunk ? rows : session->chunk, error);
     if (status) return status;
     for (int64_t r = 0; r < rows; r += session->chunk) {
         int64_t count = rows - r < session->chunk ? rows - r : session->chunk;

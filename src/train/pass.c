@@ -125,7 +125,7 @@ static void fill_angles(const plsh_trainer *t, const share *own) {
     for (int64_t r = own->rows.begin, end; r < own->rows.end; r = end) {
         end = (r / own->context + 1) * own->context; /* of its window */
         if (end > own->rows.end) end = own->rows.end;
-        plsh_rope_fill(&model->rope, r % own->context, end - r,
+        plsh_rope_fill(&model->rope, r % own->context, end - r, own->context,
                        rope + (r - own->rows.begin) * model->config.head_dim);
     }
 }

@@ -236,6 +236,12 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: encoders are not trained here",
                          t->model->config.family->name);
     }
+    if (!t->model->head.base.weight) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: the file has no output matrix, as those of embedders; the loss needs "
+                         "one",
+                         path);
+    }
     if (options->lora_rank == 0 && t->model->config.gguf) {
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: all weights are trained in a folder of safetensors (plsh convert "

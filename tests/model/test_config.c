@@ -70,9 +70,9 @@ static void test_rope(void **state) {
     assert_true(c.rope.scaling == PLSH_ROPE_LLAMA3 && c.rope.theta == 5e5);
     assert_int_equal(c.rope.original_context, 8192);
     assert_fails(read_config("{\"model_type\": \"llama\", " LLAMA
-                             ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0}}",
+                             ", \"rope_scaling\": {\"type\": \"longrope\", \"factor\": 4.0}}",
                              &c, &error),
-                 PLSH_STATUS_UNSUPPORTED, "yarn");
+                 PLSH_STATUS_UNSUPPORTED, "default, linear, llama3, yarn or dynamic");
 }
 
 /* MPT of transformers reads one dropout, that of attention, for all places. */

@@ -81,7 +81,17 @@ static void test_llama(void **state) {
         {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.5}", "\"factor\""},
         {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"low_freq_factor\": 1}",
          "low_freq_factor"},
-        {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", "dynamic"},
+        {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", NULL},
+        {"\"rope_scaling\": {\"type\": \"dynamic\"}", "\"factor\""},
+        {"\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2, \"beta_fast\": 8}", "beta_fast"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"attention_factor\": null}", NULL},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"attention_factor\": -1}",
+         "a positive attention_factor"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"beta_fast\": 1}",
+         "0 < beta_slow < beta_fast"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"low_freq_factor\": 1}",
+         "low_freq_factor"},
+        {"\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 1e300}", "\"factor\""},
         {"\"rope_scaling\": {\"type\": \"longrope\", \"factor\": 2}", "longrope"},
         {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"long_factor\": [1, 2]}",
          "\"rope_type\" is \"longrope\""},
@@ -327,7 +337,7 @@ static void test_gguf(void **state) {
         plsh_rope_scaling scaling;
     } cases[] = {
         {"rope.scaling.type", "none", 0, true, PLSH_ROPE_DEFAULT},
-        {"rope.scaling.type", "yarn", 0, false, PLSH_ROPE_DEFAULT},
+        {"rope.scaling.type", "yarn", 0, false, PLSH_ROPE_YARN}, /* without a context length */
         {"rope.scaling.type", "longrope", 0, false, PLSH_ROPE_DEFAULT},
         {"rope.scaling.factor", NULL, 4, true, PLSH_ROPE_LINEAR},
         {"rope.scale_linear", NULL, 4, true, PLSH_ROPE_LINEAR},

@@ -166,7 +166,10 @@ static void test_mixed_batch(void **state) {
         for (int i = 0; i < MIXED && counts[c][i] > 0; i++, some++) {
             const int32_t *ids = f.ids + (at[i] + 11 * i) % 40;
             feed(alone[i], ids, counts[c][i], one[i], one_logits[i]);
-            steps[i] = (plsh_step){ids, counts[c][i], all[i], i == 1 ? NULL : all_logits[i]};
+            steps[i] = (plsh_step){.ids = ids,
+                                   .count = counts[c][i],
+                                   .hidden = all[i],
+                                   .logits = i == 1 ? NULL : all_logits[i]};
             at[i] += counts[c][i];
             tokens += counts[c][i];
         }

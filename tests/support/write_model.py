@@ -1,6 +1,6 @@
 """Writes a tiny language model with random weights as people have them: a folder with config.json,
 model.safetensors and tokenizer.json (bytes as tokens), for transcripts of the command line.
-Usage: write_model.py FOLDER [llama|bert|classifier|reranker|dna]"""
+Usage: write_model.py FOLDER [llama|embedder|bert|classifier|reranker|dna]"""
 import json
 import random
 import struct
@@ -39,6 +39,14 @@ def llama() -> tuple[dict, dict]:
             at + "mlp.down_proj.weight": (HIDDEN, WIDE),
         }
     return config, tensors
+
+
+def embedder() -> tuple[dict, dict]:
+    """A decoder as its class without a head saves it."""
+    config, tensors = llama()
+    return (config | {"tie_word_embeddings": False, "architectures": ["LlamaModel"], "bos_token_id": 256,
+                      "eos_token_id": 256},
+            {name.removeprefix("model."): shape for name, shape in tensors.items()})
 
 
 def bert() -> tuple[dict, dict]:
@@ -153,7 +161,7 @@ def write(folder: Path, config: dict, tensors: dict) -> None:
 
 if __name__ == "__main__":
     KIND = (sys.argv + ["llama"])[2]
-    MAKE = {"llama": llama, "bert": bert, "dna": dna,
+    MAKE = {"llama": llama, "embedder": embedder, "bert": bert, "dna": dna,
             "classifier": lambda: with_classifier(["bad", "fair", "good"]),
             "reranker": lambda: with_classifier(["score"])}
     write(Path(sys.argv[1]), *MAKE[KIND]())
