@@ -13,6 +13,7 @@ NEEDS = {"plsh.torch": ("torch",), "plsh.torch._attention": ("torch",),
          "plsh.torch._positions": ("torch",), "positions": ("torch",),
          "plsh.torch.nn": ("torch",), "plsh.flex": ("torch",), "plsh._torch_cache": ("torch",),
          "plsh._context_parallel": ("torch",), "plsh._ranks": ("torch",),
+         "plsh.torch._drop_in": ("torch",), "plsh.hf._adapters": ("torch", "transformers"),
          "plsh.hf._cache": ("torch", "transformers"), "plsh.hf": ("torch", "transformers"),
          "train_transformer": ("torch",), "flex_partition": ("torch",),
          "context_parallel": ("torch",), "data_parallel": ("torch",), "huggingface": ("torch", "transformers")}
@@ -22,6 +23,7 @@ NEEDS = {"plsh.torch": ("torch",), "plsh.torch._attention": ("torch",),
     "plsh", "plsh._attention", "plsh._cache", "plsh._decay", "plsh._partition", "plsh._theory",
     "plsh._torch_cache", "plsh._context_parallel", "plsh._ranks", "plsh.torch",
     "plsh.torch._attention", "plsh.torch._positions", "plsh.torch.nn", "plsh.flex", "plsh.hf._cache", "plsh.hf",
+    "plsh.hf._adapters", "plsh.torch._drop_in",
 ])
 def test_docstrings(name):
     for needed in NEEDS.get(name, ()):

@@ -148,9 +148,17 @@ def test_what_is_refused():
         model(tokens, attention_mask=torch.tensor([[1, 1, 0, 1, 1, 1, 1, 1, 1, 1]]))
     with pytest.raises(NotImplementedError, match="never forms the n x n weights"):
         model(tokens, output_attentions=True)
-    dropping = tiny(attention_dropout=0.1).train()
-    with pytest.raises(NotImplementedError, match="attention dropout 0.1"):
-        dropping(tokens)
+
+
+def test_dropout_in_training():
+    """Attention dropout is plsh's, from torch's generator; none in eval()."""
+    tokens, model = ids(1, 10), tiny(attention_dropout=0.3)
+    runs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        runs.append(model.train()(tokens, use_cache=False).logits)
+    assert torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[2])
+    assert torch.equal(model.eval()(tokens).logits, tiny()(tokens).logits)
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -215,6 +223,42 @@ def test_classes_that_are_refused_when_made(names, shape, match):
     made = model(config(vocab_size=97, **shape))
     with pytest.raises(NotImplementedError, match=match):
         plsh.hf.apply(made)
+
+
+@pytest.mark.parametrize("kind, more, match", [
+    ("Gemma2", {}, "Gemma2Attention: passes softcap"), ("Mamba", {}, "MambaModel: none of its layers called plsh")])
+def test_refused_by_apply_before_the_first_run(kind, more, match):
+    """A pass without numbers finds it, and the model is as it was."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=1, pad_token_id=0, **more)
+    model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
+    before = model(ids(1, 8)).last_hidden_state
+    with pytest.raises(plsh.hf.Refused, match=match + r".*The model is as it was.*plsh.hf.adapter"):
+        plsh.hf.apply(model)
+    assert model.config._attn_implementation == "eager" and not hasattr(model.config, "plsh")
+    assert torch.equal(model(ids(1, 8)).last_hidden_state, before)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "ModernBert", "Llama"])
+def test_a_model_without_alibi_keeps_its_outputs(kind):
+    """The method own is no bias here; ModernBERT's windows stay."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, pad_token_id=0,
+        **({"local_attention": 8, "bos_token_id": 1, "eos_token_id": 1, "cls_token_id": 1, "sep_token_id": 1}
+           if kind == "ModernBert" else {}))
+    model = transformers.AutoModel.from_config(config, attn_implementation="sdpa").eval()
+    mask = torch.ones(2, 30, dtype=torch.int64)
+    mask[1, 11:] = 0
+    own = model(ids(2, 30), attention_mask=mask).last_hidden_state[mask.bool()]
+    plsh.hf.apply(model, "own")
+    assert model.config._attn_implementation == "plsh_none"
+    torch.testing.assert_close(model(ids(2, 30), attention_mask=mask).last_hidden_state[mask.bool()], own,
+                               rtol=0, atol=2e-6)
+    assert "attn_implementation" not in model.config.to_dict()  # it loads anywhere
+    plsh.hf.remove(model)
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_table_of_models(tmp_path):

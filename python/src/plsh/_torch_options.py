@@ -18,6 +18,7 @@ Numbers = Union[float, Sequence[float], Tensor]
 Integers = Union[int, Sequence[int], Tensor]
 Offsets = Union[Sequence[int], Tensor]
 _SCALAR = (int, float, np.number)
+NO_BIAS = 1e15  # the largest sigma: -|i - j| / sigma is below 1e-9 up to a million tokens
 Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 TORCH_DTYPES = {
     torch.float32: DTYPES["float32"],

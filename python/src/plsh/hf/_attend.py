@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import plsh.torch
+from plsh._torch_options import NO_BIAS
 from plsh.hf._cache import layer_of
 from plsh.hf._mask import Mask, Refused
 from plsh.hf._options import only_used
 
 # What models pass along that changes no score.
-_HARMLESS = frozenset({
+HARMLESS = frozenset({
     "cache_position", "logits_to_keep", "num_items_in_batch", "output_attentions",
     "output_hidden_states", "position_ids",
     "return_dict", "use_cache",
@@ -47,29 +48,25 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
     name = type(module).__name__
     if not isinstance(attention_mask, Mask):
         refuse_mask(name, attention_mask)
-    if dropout:
-        raise Refused(f"{name}: attention dropout {dropout}; plsh has none in Python: set it to 0 in "
-                      "the configuration")
     _refuse_others(name, others)
     if not torch.compiler.is_compiling():
         calls.count += 1
-    method, options = attention_mask.method, attention_mask.options
-    if own and not {"sigma", "slopes", "decay"} & options.keys():
-        options = {**own, **options}
     tracing = torch.compiler.is_compiling()
     layer = None if tracing else layer_of(key)
-    if attention_mask.window is not None and (
-            tracing or layer is not None or attention_mask.keys > attention_mask.window):
-        method, window = _slide(name, method, attention_mask.window, options.get("window"))
-        options = {**only_used(method, options), "window": window}
+    window = attention_mask.window
+    if window is not None and not tracing and layer is None and attention_mask.keys <= window:
+        window = None
+    method, options = settled(name, attention_mask.method, attention_mask.options, own, window)
     if layer is not None:
+        if dropout:
+            raise Refused(f"{name}: attention dropout {dropout} with a cache; model.eval() turns it off")
         o = layer.attend(query, key, value, attention_mask, method, scaling, options)
         return o.transpose(1, 2), None
     if key.shape[2] != attention_mask.keys:
         raise Refused(f"{name}: {key.shape[2]} keys, but its mask was made for "
                       f"{attention_mask.keys}: cross-attention, or a cache that plsh does not know")
     o = plsh.torch.attention(query, key, value, causal=attention_mask.causal, scale=scaling,
-                             method=method, spans=attention_mask.spans, **options)
+                             method=method, spans=attention_mask.spans, dropout=dropout, **options)
     return o.transpose(1, 2), None
 
 
@@ -84,17 +81,29 @@ def refuse_mask(name: str, mask: Any) -> None:
 
 def _refuse_others(name: str, others: dict[str, Any]) -> None:
     for key, value in others.items():
-        if value is None or value is False or key in _HARMLESS:
+        if value is None or value is False or key in HARMLESS:
             continue
         raise Refused(f"{name}: passes {key} to its attention, which plsh does not serve")
 
 
+def settled(name: str, method: str, options: dict[str, Any], own: Optional[dict[str, Any]],
+            window: Optional[int]) -> tuple[str, dict[str, Any]]:
+    """Method and options of a layer that has slopes of its `own`, and a sliding `window`."""
+    if own and method != "none" and not {"sigma", "slopes", "decay"} & options.keys():
+        options = {**own, **options}
+    if window is None:
+        return method, options
+    found, reach = _slide(name, method, window, options.get("window"))
+    options = {**only_used(found, options), "window": reach}
+    return found, {**options, "sigma": NO_BIAS} if method == "none" else options
+
+
 def _slide(name: str, method: str, sliding: int, window: Any) -> tuple[str, Any]:
-    """Method and window of a model's sliding window: exact inside it."""
-    if method == "exact":
+    """Method and window of a model's sliding window: exact inside it, or without a bias."""
+    if method in ("exact", "none"):
         return "window", sliding
     if method == "window" and isinstance(window, int):
         return "window", min(window, sliding)
     raise Refused(
-        f"{name}: sliding_window={sliding}; goes with plsh_exact, or plsh_window and its window: set "
-        "config.sliding_window = None for the others, ALiBi fades by itself")
+        f"{name}: sliding_window={sliding}; goes with plsh_exact, plsh_none, or plsh_window and its "
+        "window: set config.sliding_window = None for the others, ALiBi fades by itself")

@@ -232,7 +232,7 @@ _warned: set[str] = set()  # the classes that were warned of
 
 def _warn_of_alibi(owner: str, config: Any, name: str, options: dict[str, Any]) -> None:
     """Says, once for each class, that a model without ALiBi gets it, unless that is asked for."""
-    if name == "plsh_fixed" or _options.own_alibi(config) or owner in _warned or \
+    if name in ("plsh_fixed", "plsh_none") or _options.own_alibi(config) or owner in _warned or \
             {"sigma", "slopes", "decay"} & options.keys():
         return
     _warned.add(owner)

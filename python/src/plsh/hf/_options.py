@@ -15,7 +15,8 @@ from plsh._options import is_used
 from plsh._torch_options import Integers, Numbers
 
 # The names in transformers' attention interface: plsh_ and the method.
-METHODS = {f"plsh_{method}": method for method in ("exact", "plsh", "window", "fixed")}
+METHODS = {f"plsh_{method}": method for method in ("exact", "plsh", "window", "fixed", "none")}
+FIRST = "plsh_exact"
 RENAMED = {"plsh_sampled": "plsh_plsh"}  # before 0.2.0
 # Of BLOOM's MLP: torch's GELU in the place of the model's own, which is the same to rounding.
 FUSED_GELU = "fused_gelu"
@@ -50,7 +51,7 @@ def implementation(method: str) -> str:
     """The name in transformers' attention interface of a method."""
     full: str = renamed(method if method.startswith("plsh_") else f"plsh_{method}")
     if full not in METHODS:
-        raise ValueError(f"method={method!r}: is one of {', '.join(METHODS.values())}")
+        raise ValueError(f"method={method!r}: is one of {', '.join(METHODS.values())}, own")
     return full
 
 
@@ -125,6 +126,8 @@ def write(config: PreTrainedConfig, name: str, options: dict[str, Any]) -> None:
 
 def is_own(config: Any, name: str, options: dict[str, Any]) -> bool:
     """Does the model compute what it computes without plsh?"""
+    if name == "plsh_none":
+        return not own_alibi(config)
     return name == "plsh_exact" and not options.keys() - {FUSED_GELU} and own_alibi(config)
 
 
@@ -149,6 +152,11 @@ def erase(config: PreTrainedConfig) -> None:
 def own_alibi(config: Any) -> bool:
     """Does the model have ALiBi of its own?"""
     return config.model_type in OWN_ALIBI and getattr(config, "alibi", True) is not False
+
+
+def own(config: Any) -> str:
+    """The implementation that computes what the model computes without plsh."""
+    return FIRST if own_alibi(config) else "plsh_none"
 
 
 def _no_rotation(config: PreTrainedConfig, device: Any = None, seq_len: Any = None,

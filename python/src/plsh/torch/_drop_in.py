@@ -7,13 +7,13 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor
 
+from plsh._torch_options import NO_BIAS
 from plsh.torch._attention import attention
 from plsh.torch._masks import Seen, recognise
 
 __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "scaled_dot_product_attention"]
 
-_NO_BIAS = 1e15  # the largest sigma: -|i - j| / sigma is below 1e-9 up to a million tokens
 Returned = Union[Tensor, tuple[Tensor, Tensor, None]]
 
 
@@ -192,7 +192,7 @@ def _slopes(slopes: Optional[Tensor], batch: int, heads: int) -> Optional[Tensor
     if not slopes.requires_grad:
         if slopes.dim() == 2 and bool((slopes == slopes[:1]).all()):
             slopes = slopes[0] if batch else slopes.new_full((heads,), 1.0)
-        slopes = torch.where(slopes == 0, 1 / _NO_BIAS, slopes.double())
+        slopes = torch.where(slopes == 0, 1 / NO_BIAS, slopes.double())
     return slopes
 
 
@@ -200,7 +200,7 @@ def _bias(slopes: Optional[Tensor], options: dict[str, Any]) -> dict[str, Any]:
     if slopes is not None:
         return {**options, "slopes": slopes}
     if options["method"] == "window":
-        return {**options, "sigma": _NO_BIAS}
+        return {**options, "sigma": NO_BIAS}
     return {**options, "method": "none"}
 
 

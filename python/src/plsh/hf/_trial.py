@@ -1,0 +1,47 @@
+"""A pass of a model without numbers, to find out when `apply` is called whether plsh serves it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from plsh.hf._mask import Refused
+
+_TOKENS = 4
+
+
+def run(model: nn.Module, parts: Sequence[PreTrainedModel]) -> None:
+    """Raises what plsh refuses in a pass of the parts. They are copied to torch's meta device, which has
+    shapes and no numbers, so that this takes no memory and changes nothing. What such a pass cannot
+    tell is left to the model's first run."""
+    for part in [model] if isinstance(model, PreTrainedModel) else parts:
+        try:
+            copied = _without_numbers(part)
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                copied(**_inputs(part))
+        except Refused:
+            raise
+        except Exception:  # whatever it stops at: numbers that are looked at, inputs of another kind
+            continue
+
+
+def _without_numbers(model: nn.Module) -> Any:
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.to("meta"), requires_grad=False)
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.to("meta")
+    return copy.deepcopy(model, memo)
+
+
+def _inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    if model.main_input_name != "input_ids":
+        raise TypeError("not a model of tokens")
+    return {"input_ids": torch.zeros(1, _TOKENS, dtype=torch.int64, device="meta")}
