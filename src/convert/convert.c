@@ -1,10 +1,12 @@
 /* convert: weights between a folder of safetensors and GGUF, row by row. */
-#include "convert/convert.h"
+#include "convert/items.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "formats/path.h"
@@ -15,47 +17,52 @@
 
 #define ROPE_FACTORS "rope_freqs.weight"
 
-/* One tensor of the output. */
-typedef struct item {
-    const plsh_tensor *from;           /* NULL: `values` */
-    const float *values;               /* one row, made here */
-    plsh_tensor to;                    /* name, type, shape */
-    char name[160];                    /* of `to` */
-    plsh_row_order order;              /* of rows in a GGUF */
-    const plsh_adapter_layer *adapter; /* to be merged; NULL: none */
-} item;
-
-typedef struct conversion {
-    const plsh_convert_options *options;
-    plsh_model *model;         /* NULL: form and names stay, so the family need not be known */
-    plsh_weights *own_weights; /* where there is no model */
-    plsh_adapter *own_adapter;
-    const plsh_weights *weights; /* the model's, or own_weights */
-    const plsh_adapter *adapter; /* likewise */
-    plsh_model_config from, to;  /* `to` differs in its form, and in the family Mistral */
-    bool to_gguf, prefixed;
-    bool rope_carried; /* ROPE_FACTORS has become numbers of the configuration */
-    item *items;
-    size_t count, merged;
-    float *rope_factors; /* [head_dim / 2], where the frequencies are scaled as Llama 3's */
-    plsh_weights_writer *writer;
-    plsh_converted done;
-    size_t written;
-} conversion;
+typedef plsh_conversion conversion;
+typedef plsh_convert_item item;
+typedef plsh_convert_piece piece;
+enum { PIECES = PLSH_CONVERT_PIECES };
 
 /* ---- What is converted into what ------------------------------------------------------------ */
 
-/* A folder of these families has no field for kv heads or for the width of a head. */
+static bool is_type(const plsh_model_config *config, const char *architecture) {
+    return config->family->architecture && strcmp(config->family->architecture, architecture) == 0;
+}
+
+/* What a folder of the family has no field for: other biases, kv heads, the width of a head. */
 static plsh_status check_heads(const conversion *c, plsh_error *error) {
     const plsh_model_config *f = &c->from;
-    const bool usual = f->kv_heads == f->heads && f->heads * f->head_dim == f->hidden;
-    if (c->to_gguf || usual || f->family->position == PLSH_POSITION_ROPE) return PLSH_STATUS_OK;
+    const int64_t kv = is_type(f, "refact") ? 1 : f->heads;
+    const bool usual = f->kv_heads == kv && f->heads * f->head_dim == f->hidden;
+    const bool rope = f->family->position == PLSH_POSITION_ROPE && !is_type(f, "baichuan");
+    if (!c->to_gguf && rope && f->qkv_bias != f->attention_bias && !f->family->qkv_bias)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: biases of q, k and v without one of the output, or the other way; a "
+                         "folder of the family %s has all or none",
+                         plsh_weights_path(c->weights), f->family->name);
+    if (f->gguf && !c->to_gguf) {
+        plsh_status status = plsh_convert_check_folder(f, plsh_weights_path(c->weights), error);
+        if (status) return status;
+    }
+    if (c->to_gguf || usual || rope || is_type(f, "mpt")) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                      "%s: %lld heads, %lld kv heads of width %lld; a folder of the family %s has "
                      "as many kv heads as heads, of width %lld / %lld",
                      plsh_weights_path(c->weights), (long long)f->heads, (long long)f->kv_heads,
                      (long long)f->head_dim, f->family->name, (long long)f->hidden,
                      (long long)f->heads);
+}
+
+/* The other form of the configuration. A GGUF of Jais holds its scales in its weights, so that its
+ * head is no longer the embedding. */
+static void change_form(conversion *c) {
+    const plsh_model_config *f = &c->from;
+    c->to.gguf = c->to_gguf;
+    plsh_model_config_family(&c->to, f->family);
+    c->to.norm = f->norm;
+    c->to.norm_bias = f->norm_bias;
+    c->to.qk_norm = f->qk_norm;
+    if (!f->family->split_gguf) c->to.mlp = f->mlp;
+    if (c->to_gguf && is_type(f, "jais")) c->to.tied = false;
 }
 
 /* Opens the model as every command does, so that each tensor has the shape that the configuration
@@ -68,19 +75,10 @@ static plsh_status open_model(conversion *c, plsh_error *error) {
     c->weights = c->model->weights;
     c->adapter = c->model->adapter;
     c->from = c->to = c->model->config;
-    c->to.gguf = c->to_gguf;
-    const plsh_model_config *f = &c->from;
-    if (f->family->split_gguf || f->family->transposed || f->family->bare_norm || f->clip != 0.0 ||
-        f->logit_scale != 1.0 || f->alibi_max != 8.0 ||
-        (strcmp(f->family->model_type, "mpt") == 0 &&
-         (f->qk_norm || f->norm_bias || f->norm != PLSH_NORM_LAYER || f->qkv_bias ||
-          f->qkv == PLSH_QKV_SPLIT || f->mlp != PLSH_MLP_PLAIN)))
-        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                         "%s: this configuration of %s is not converted yet",
-                         plsh_weights_path(c->weights), f->family->name);
+    change_form(c);
     /* In a GGUF, Mistral is a Llama. */
     if (strcmp(c->from.family->model_type, "mistral") == 0) c->to.family = &plsh_families[0];
-    if (!c->to.family->architecture)
+    if (c->to_gguf && !c->to.family->architecture)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: a GGUF has no place for the family %s", plsh_weights_path(c->weights),
                          c->from.family->name);
@@ -90,14 +88,32 @@ static plsh_status open_model(conversion *c, plsh_error *error) {
     return check_heads(c, error);
 }
 
-/* The family is needed only where names change: between a folder and a GGUF, or for an adapter.
- * Otherwise an unknown family is converted too: only types change. */
+/* Is it a folder of a family whose linear weights are [in, out]? */
+static bool is_transposed(const plsh_weights *weights) {
+    char *path;
+    plsh_mapping mapping;
+    plsh_model_config config;
+    if (plsh_path_join(&path, plsh_weights_folder(weights), "config.json", NULL)) return false;
+    plsh_status status = plsh_mapping_open(&mapping, path, NULL);
+    if (!status) {
+        status =
+            plsh_model_config_json((const char *)mapping.bytes, mapping.size, path, &config, NULL);
+        plsh_mapping_close(&mapping);
+    }
+    plsh_release(path);
+    return !status && config.family->transposed;
+}
+
+/* The family is needed only where names change (between a folder and a GGUF), and to merge an
+ * adapter into a GGUF or into weights that are [in, out]. Otherwise an unknown family is converted
+ * too: only types change. */
 static plsh_status open_input(conversion *c, plsh_error *error) {
     const plsh_convert_options *o = c->options;
     plsh_status status = plsh_weights_open(&c->own_weights, o->model, error);
     if (status) return status;
     const bool from_gguf = plsh_weights_form_of(c->own_weights) == PLSH_WEIGHTS_GGUF;
-    if (from_gguf != c->to_gguf || (from_gguf && o->adapter)) {
+    if (from_gguf != c->to_gguf || (from_gguf && o->adapter) ||
+        (o->adapter && is_transposed(c->own_weights))) {
         plsh_weights_close(c->own_weights);
         c->own_weights = NULL;
         return open_model(c, error);
@@ -108,16 +124,11 @@ static plsh_status open_input(conversion *c, plsh_error *error) {
     return status;
 }
 
-/* A vector, or a matrix of one row, as some files have biases. */
-static bool is_vector(const plsh_tensor *tensor) {
-    return tensor->rank < 2 || plsh_tensor_rows(tensor) == 1;
-}
-
 /* The weights of the logits in a GGUF: "output", or the embedding where there is none. */
 static bool is_head(const conversion *c, const char *name) {
     if (strcmp(name, "output.weight") == 0) return true;
     if (strcmp(name, "token_embd.weight") != 0) return false;
-    if (c->model) return c->from.family->causal && c->from.tied;
+    if (c->model) return c->from.family->causal && c->to.tied;
     return !plsh_weights_find(c->weights, "output.weight") &&
            plsh_weights_find(c->weights, "output_norm.weight");
 }
@@ -148,18 +159,26 @@ static plsh_weight_type type_of_matrix(const conversion *c, const plsh_tensor *t
 static plsh_weight_type type_of(const conversion *c, const plsh_tensor *tensor, const char *name) {
     if (tensor->type >= (plsh_weight_type)PLSH_WEIGHT_COMPUTED) return tensor->type;
     if (!c->to_gguf) return c->options->type;
-    if (is_vector(tensor) || strcmp(name, "token_types.weight") == 0 ||
+    if (plsh_convert_is_vector(tensor) || strcmp(name, "token_types.weight") == 0 ||
         strcmp(name, "position_embd.weight") == 0)
         return PLSH_WEIGHT_F32;
     return type_of_matrix(c, tensor, name);
 }
 
-static item *add_item(conversion *c, const plsh_tensor *from, const char *name) {
+/* The tensor `from` as it is, or its pieces (`shape` NULL: its own shape). */
+static item *add_shaped(conversion *c, const plsh_tensor *from, const int64_t shape[2],
+                        const char *name) {
     item *added = &c->items[c->count++];
-    *added = (item){.from = from, .to = *from};
+    *added = (item){.from = from, .to = *from, .scale = 1.0f};
     snprintf(added->name, sizeof added->name, "%s", name);
     added->to.name = added->name;
-    added->to.type = type_of(c, from, name);
+    if (shape && from->rank == 2) {
+        added->to.shape[0] = shape[0];
+        added->to.shape[1] = shape[1];
+    } else if (shape) {
+        added->to.shape[0] = shape[0];
+    }
+    added->to.type = type_of(c, &added->to, name);
     if (added->to.type != c->options->type && from->rank >= 2 && added->to.type == PLSH_WEIGHT_F16)
         c->done.as_f16++;
     if (plsh_weight_type_block(c->options->type) == 256 &&
@@ -168,12 +187,18 @@ static item *add_item(conversion *c, const plsh_tensor *from, const char *name) 
     return added;
 }
 
+static item *add_item(conversion *c, const plsh_tensor *from, const char *name) {
+    return add_shaped(c, from, NULL, name);
+}
+
 /* Merging adds B A to floats: the tensor is a matrix of them of that shape. */
 static plsh_status check_merge(const conversion *c, const item *it, plsh_error *error) {
     const plsh_adapter_layer *layer = it->adapter;
     const plsh_tensor *from = it->from;
-    if (!layer || (from->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED && from->rank == 2 &&
-                   layer->a->shape[1] == from->shape[1] && layer->b->shape[0] == from->shape[0]))
+    const int in = it->from_turned ? 0 : 1;
+    if (!layer ||
+        (from->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED && from->rank == 2 &&
+         layer->a->shape[1] == from->shape[in] && layer->b->shape[0] == from->shape[1 - in]))
         return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_FORMAT,
                      "%s: the adapter's layer %s, B [%lld, %lld] A [%lld, %lld], does not fit the "
@@ -189,21 +214,121 @@ static void add_adapter(conversion *c, item *to, const char *module) {
     if (to->adapter) c->merged++;
 }
 
-/* The tensor of a role, under its names on both sides; and its rows' order. */
-static bool add_role(conversion *c, plsh_role role, int64_t layer, const char *part) {
-    char name[160], module[160];
-    bool has_name =
+/* The tensor of a role in the input; NULL: there is none. */
+static const plsh_tensor *find_role(const conversion *c, plsh_role role, int64_t layer,
+                                    const char *part) {
+    char name[160];
+    const bool has_name =
         c->from.gguf ? plsh_family_gguf_names[role] != NULL : c->from.family->name_of[role] != NULL;
-    if (!has_name || !c->from.family->name_of[role]) return false;
+    if (!has_name) return NULL;
     plsh_model_tensor_name(&c->from, c->prefixed, role, layer, part, name, sizeof name);
-    const plsh_tensor *from = plsh_weights_find(c->weights, name);
-    if (!from) return false;
+    return plsh_weights_find(c->weights, name);
+}
+
+/* The tensor of a role, under its names on both sides; and its rows' order. */
+static void add_role(conversion *c, plsh_role role, int64_t layer, const char *part) {
+    char name[160], module[160];
+    const plsh_tensor *from = find_role(c, role, layer, part);
+    if (!c->from.family->name_of[role] || !from) return;
     plsh_model_tensor_name(&c->to, true, role, layer, part, name, sizeof name);
-    item *added = add_item(c, from, name);
+    const bool weight = strcmp(part, "weight") == 0;
+    const bool from_turned = weight && plsh_model_transposed(&c->from, role);
+    const bool to_turned = weight && plsh_model_transposed(&c->to, role);
+    const int64_t swapped[2] = {from->shape[1], from->shape[0]};
+    item *added = add_shaped(c, from, from_turned != to_turned ? swapped : NULL, name);
+    added->from_turned = from_turned;
+    added->to_turned = to_turned;
     added->order = plsh_model_gguf_order(c->to.family, role);
+    if (c->to_gguf && role == PLSH_ROLE_TOKENS) added->scale = (float)c->from.embedding_scale;
+    /* Normalised rows are right under either head: the other form may not tell which it is. */
+    if (role == PLSH_ROLE_HEAD) added->normal = c->from.family->normal_head;
+    if (c->to_gguf && role == PLSH_ROLE_HEAD && is_type(&c->from, "jais"))
+        added->scale = (float)c->from.logit_scale;
     plsh_model_module_name(&c->from, role, layer, module, sizeof module);
-    if (strcmp(part, "weight") == 0) add_adapter(c, added, module);
-    return true;
+    if (weight) add_adapter(c, added, module);
+}
+
+/* ---- Rows that one form has in one tensor, and the other in several ---- */
+
+typedef enum segment { SEGMENT_Q, SEGMENT_K, SEGMENT_V, SEGMENT_GATE, SEGMENT_UP } segment;
+
+typedef struct place {
+    plsh_role role;
+    int64_t first, rows;
+} place;
+
+/* Where the rows of q, k, v, gate or up lie. */
+static place place_of(const plsh_model_config *c, segment what) {
+    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const bool split = c->qkv == PLSH_QKV_SPLIT, two = c->qkv == PLSH_QKV_Q_AND_KV;
+    const bool fused = c->mlp == PLSH_MLP_GATED_FUSED;
+    switch (what) {
+    case SEGMENT_Q: return (place){split || two ? PLSH_ROLE_Q : PLSH_ROLE_QKV, 0, q};
+    case SEGMENT_K:
+        return (place){split ? PLSH_ROLE_K
+                       : two ? PLSH_ROLE_KV
+                             : PLSH_ROLE_QKV,
+                       split || two ? 0 : q, kv};
+    case SEGMENT_V:
+        return (place){split ? PLSH_ROLE_V
+                       : two ? PLSH_ROLE_KV
+                             : PLSH_ROLE_QKV,
+                       split ? 0
+                       : two ? kv
+                             : q + kv,
+                       kv};
+    case SEGMENT_GATE: return (place){fused ? PLSH_ROLE_UP : PLSH_ROLE_GATE, 0, c->intermediate};
+    default: return (place){PLSH_ROLE_UP, fused ? c->intermediate : 0, c->intermediate};
+    }
+}
+
+/* Rows of q and k are ordered by pairs in a GGUF of some families. */
+static plsh_row_order order_of(const conversion *c, segment what) {
+    if (what > SEGMENT_K) return PLSH_ROWS_SAME;
+    return plsh_model_gguf_order(c->to.family, what == SEGMENT_Q ? PLSH_ROLE_Q : PLSH_ROLE_K);
+}
+
+/* The tensor of a role of the output, from the pieces that the input has of it. */
+static void add_joined(conversion *c, plsh_role role, int64_t layer, const char *part) {
+    piece pieces[PIECES];
+    int count = 0;
+    int64_t rows = 0;
+    plsh_role first = role;
+    for (int what = SEGMENT_Q; what <= SEGMENT_UP; what++) {
+        if (place_of(&c->to, (segment)what).role != role) continue;
+        const place at = place_of(&c->from, (segment)what);
+        const plsh_tensor *from = find_role(c, at.role, layer, part);
+        if (!from || count == PIECES) return;
+        if (count == 0) first = at.role;
+        pieces[count++] = (piece){from, at.first, at.rows, order_of(c, (segment)what)};
+        rows += at.rows;
+    }
+    if (count == 0) return;
+    char name[160], module[160];
+    plsh_model_tensor_name(&c->to, true, role, layer, part, name, sizeof name);
+    const int64_t shape[2] = {rows, pieces[0].from->shape[1]};
+    item *added = add_shaped(c, pieces[0].from, shape, name);
+    memcpy(added->piece, pieces, sizeof pieces);
+    added->pieces = count;
+    plsh_model_module_name(&c->from, first, layer, module, sizeof module);
+    if (strcmp(part, "weight") != 0 || !c->adapter) return;
+    added->adapter = plsh_adapter_find(c->adapter, module);
+    if (added->adapter && pieces[0].first == 0) c->merged++; /* once for all of its pieces */
+}
+
+static bool is_joined(const conversion *c, plsh_role role) {
+    const bool qkv = role == PLSH_ROLE_QKV || role == PLSH_ROLE_Q || role == PLSH_ROLE_K ||
+                     role == PLSH_ROLE_V || role == PLSH_ROLE_KV;
+    const bool mlp = role == PLSH_ROLE_GATE || role == PLSH_ROLE_UP;
+    if (c->from.family->qkv == PLSH_QKV_INTERLEAVED) return false; /* an order of rows */
+    return (qkv && c->from.qkv != c->to.qkv) || (mlp && c->from.mlp != c->to.mlp);
+}
+
+/* The head of a GGUF that must have one. */
+static void add_head(conversion *c) {
+    const plsh_tensor *tokens = find_role(c, PLSH_ROLE_TOKENS, 0, "weight");
+    if (!c->from.tied || c->to.tied || !tokens) return;
+    add_item(c, tokens, "output.weight")->scale = (float)c->from.logit_scale;
 }
 
 static size_t add_roles(conversion *c) {
@@ -212,9 +337,18 @@ static size_t add_roles(conversion *c) {
         if (role == PLSH_ROLE_HEAD && c->from.tied) continue; /* what lies there is not used */
         int64_t layers = role < PLSH_ROLE_LAYER ? 1 : c->from.layers;
         for (int64_t l = 0; l < layers; l++)
-            for (int p = 0; p < 2; p++) add_role(c, (plsh_role)role, l, parts[p]);
+            for (int p = 0; p < 2; p++)
+                (is_joined(c, (plsh_role)role) ? add_joined : add_role)(c, (plsh_role)role, l,
+                                                                        parts[p]);
     }
+    add_head(c);
     return c->count;
+}
+
+static bool holds(const item *it, const plsh_tensor *tensor) {
+    for (int i = 1; i < it->pieces; i++)
+        if (it->piece[i].from == tensor) return true;
+    return it->from == tensor;
 }
 
 /* Checks that every tensor is converted, or may be left out, such as an extra head in the file of a
@@ -227,7 +361,7 @@ static plsh_status check_all(const conversion *c, plsh_error *error) {
     for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
         const plsh_tensor *tensor = plsh_weights_at(c->weights, i);
         size_t at = 0;
-        while (at < c->count && c->items[at].from != tensor) at++;
+        while (at < c->count && !holds(&c->items[at], tensor)) at++;
         if (c->rope_carried && strcmp(tensor->name, ROPE_FACTORS) == 0) continue;
         if (at == c->count && strcmp(tensor->name, head) != 0 &&
             !plsh_family_ignores(c->from.family, tensor->name))
@@ -280,6 +414,7 @@ static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
     plsh_convert_rope_factors(rope, half, c->rope_factors);
     item *added = &c->items[c->count++];
     *added = (item){.values = c->rope_factors,
+                    .scale = 1.0f,
                     .to = {.type = PLSH_WEIGHT_F32, .rank = 1, .shape = {half}}};
     strcpy(added->name, ROPE_FACTORS);
     added->to.name = added->name;
@@ -289,8 +424,8 @@ static plsh_status add_rope_factors(conversion *c, plsh_error *error) {
 static plsh_status list_items(conversion *c, plsh_error *error) {
     const bool from_gguf = plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF;
     void *memory;
-    plsh_status status = plsh_allocate(&memory, plsh_weights_count(c->weights) + 1, sizeof(item),
-                                       "the tensors to convert", error);
+    plsh_status status = plsh_allocate(&memory, PIECES * plsh_weights_count(c->weights) + 2,
+                                       sizeof(item), "the tensors to convert", error);
     c->items = memory;
     if (status) return status;
     for (size_t i = 0; i < plsh_weights_count(c->weights); i++) {
@@ -313,117 +448,6 @@ static plsh_status list_items(conversion *c, plsh_error *error) {
                            "%s: %zu of the adapter's %zu layers are not in the model",
                            c->options->adapter, plsh_adapter_count(c->adapter) - c->merged,
                            plsh_adapter_count(c->adapter));
-    return status;
-}
-
-/* ---- Rows ----------------------------------------------------------------------------------- */
-
-/* An adapter's layer as floats. */
-typedef struct merge {
-    float *a, *b; /* [rank][in], one row of B */
-    float scale;
-} merge;
-
-static plsh_status begin_merge(merge *m, const item *it, plsh_error *error) {
-    const plsh_adapter_layer *layer = it->adapter;
-    *m = (merge){0};
-    if (!layer) return PLSH_STATUS_OK;
-    int64_t in = plsh_tensor_columns(it->from);
-    void *memory;
-    size_t count = (size_t)(layer->rank * in + layer->rank);
-    plsh_status status = plsh_allocate(&memory, count, sizeof(float), "an adapter", error);
-    if (status) return status;
-    m->a = memory;
-    m->b = m->a + layer->rank * in;
-    m->scale = layer->scale;
-    plsh_tensor_to_float(layer->a, 0, layer->rank, m->a);
-    return PLSH_STATUS_OK;
-}
-
-/* row += scale B[at] A */
-static void merge_row(const merge *m, const item *it, int64_t at, float *row) {
-    const int64_t in = plsh_tensor_columns(it->from);
-    plsh_tensor_to_float(it->adapter->b, at, 1, m->b);
-    for (int64_t k = 0; k < in; k++) {
-        float sum = 0.0f;
-        for (int64_t r = 0; r < it->adapter->rank; r++) sum += m->b[r] * m->a[r * in + k];
-        row[k] += m->scale * sum;
-    }
-}
-
-static plsh_status show_progress(conversion *c, size_t more, plsh_error *error) {
-    c->written += more;
-    const plsh_convert_options *o = c->options;
-    if (!o->progress || o->progress(o->context, c->written, plsh_weights_writer_size(c->writer)))
-        return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_IO, "stopped before the end");
-}
-
-/* For a row to be written: its row number in the adapter (in the order of a folder), and in the
- * file that is read. */
-static int64_t folder_row_of(const conversion *c, const item *it, int64_t row) {
-    return c->to_gguf ? plsh_model_row_in_folder(&c->from, it->order, row) : row;
-}
-
-static int64_t from_row_of(const conversion *c, const item *it, int64_t row) {
-    const int64_t in_folder = folder_row_of(c, it, row);
-    return c->from.gguf ? plsh_model_row_in_gguf(&c->from, it->order, in_folder) : in_folder;
-}
-
-static void make_row(const conversion *c, const item *it, const merge *m, int64_t row, float *to) {
-    plsh_tensor_to_float(it->from, from_row_of(c, it, row), 1, to);
-    if (it->adapter) merge_row(m, it, folder_row_of(c, it, row), to);
-}
-
-/* A bias: its numbers have the order of the rows of its weight. */
-static plsh_status write_ordered_vector(conversion *c, const item *it, plsh_error *error) {
-    const int64_t count = plsh_tensor_columns(it->from);
-    void *memory;
-    plsh_status status = plsh_allocate(&memory, (size_t)count, 2 * sizeof(float), "a bias", error);
-    if (status) return status;
-    float *from = memory, *to = from + count;
-    plsh_tensor_to_float(it->from, 0, 1, from);
-    for (int64_t i = 0; i < count; i++) to[i] = from[from_row_of(c, it, i)];
-    status = plsh_weights_writer_rows(c->writer, to, 1, error);
-    plsh_release(memory);
-    return status ? status : show_progress(c, (size_t)count * sizeof(float), error);
-}
-
-static plsh_status write_rows(conversion *c, const item *it, const merge *m, plsh_error *error) {
-    enum { AT_ONCE = 1 << 18 }; /* values, or one row */
-    const int64_t rows = plsh_tensor_rows(it->from), columns = plsh_tensor_columns(it->from);
-    const int64_t step = columns > 0 && columns < AT_ONCE ? AT_ONCE / columns : 1;
-    if (rows == 0 || columns == 0) return PLSH_STATUS_OK;
-    void *memory;
-    plsh_status status =
-        plsh_allocate(&memory, (size_t)(step * columns), sizeof(float), "rows", error);
-    float *values = memory;
-    for (int64_t r = 0; r < rows && !status; r += step) {
-        const int64_t some = rows - r < step ? rows - r : step;
-        for (int64_t i = 0; i < some; i++) make_row(c, it, m, r + i, values + i * columns);
-        status = plsh_weights_writer_rows(c->writer, values, some, error);
-        size_t bytes = (size_t)(some * columns / plsh_weight_type_block(it->to.type)) *
-                       plsh_weight_type_bytes(it->to.type);
-        if (!status) status = show_progress(c, bytes, error);
-    }
-    plsh_release(memory);
-    return status;
-}
-
-static plsh_status write_item(conversion *c, const item *it, plsh_error *error) {
-    if (it->values) return plsh_weights_writer_rows(c->writer, it->values, 1, error);
-    const bool reordered = it->order != PLSH_ROWS_SAME && c->from.gguf != c->to_gguf;
-    const bool as_is = it->to.type == it->from->type && !it->adapter && !reordered;
-    if (as_is) {
-        plsh_status status =
-            plsh_weights_writer_bytes(c->writer, it->from->data, it->from->size, error);
-        return status ? status : show_progress(c, it->from->size, error);
-    }
-    if (reordered && is_vector(it->from)) return write_ordered_vector(c, it, error);
-    merge m;
-    plsh_status status = begin_merge(&m, it, error);
-    if (!status) status = write_rows(c, it, &m, error);
-    plsh_release(m.a);
     return status;
 }
 
@@ -470,7 +494,8 @@ static plsh_status write_weights(conversion *c, const char *path, plsh_error *er
         status = plsh_weights_writer_declare(c->writer, &c->items[i].to, error);
     c->done.bytes = plsh_weights_writer_size(c->writer);
     c->done.tensors = c->count;
-    for (size_t i = 0; i < c->count && !status; i++) status = write_item(c, &c->items[i], error);
+    for (size_t i = 0; i < c->count && !status; i++)
+        status = plsh_convert_write_item(c, &c->items[i], error);
     if (!status) {
         status = plsh_weights_writer_commit(c->writer, error);
     } else {

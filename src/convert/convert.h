@@ -20,6 +20,9 @@ plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, c
  * sentence-transformers finds it. */
 plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
                                        const char *out, plsh_error *error);
+/* Is there a field in config.json for all that a GGUF says? */
+plsh_status plsh_convert_check_folder(const plsh_model_config *config, const char *what,
+                                      plsh_error *error);
 /* Removes a folder that the conversion made, after a failure. */
 void plsh_convert_remove_folder(const char *out);
 /* Learned slopes, and which attention it was trained with, where a folder has them. */

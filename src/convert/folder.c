@@ -1,4 +1,5 @@
 /* convert: config.json, and the files that lie beside weights. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,14 +46,77 @@ static json_t *make_bloom_config(const plsh_model_config *c, plsh_weight_type ty
                      "torch_dtype", dtype_of(type));
 }
 
+/* As llm-foundry reads it. */
 static json_t *make_mpt_config(const plsh_model_config *c, plsh_weight_type type) {
-    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:{s:b, s:i}, s:s}",
-                     "architectures", "MptForCausalLM", "model_type", "mpt", "d_model",
-                     (json_int_t)c->hidden, "n_layers", (json_int_t)c->layers, "n_heads",
-                     (json_int_t)c->heads, "vocab_size", (json_int_t)c->vocabulary, "max_seq_len",
-                     (json_int_t)(c->context ? c->context : 2048), "layer_norm_epsilon",
-                     c->norm_eps, "no_bias", 1, "tie_word_embeddings", (int)c->tied, "attn_config",
-                     "alibi", 1, "alibi_bias_max", 8, "torch_dtype", dtype_of(type));
+    const bool grouped = c->kv_heads != c->heads;
+    const double ratio = (double)c->intermediate / (double)c->hidden;
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:s, s:{s:b, s:f, s:s, s:b, s:b}, "
+        "s:s}",
+        "architectures", c->family->class_name, "model_type", "mpt", "d_model",
+        (json_int_t)c->hidden, "n_layers", (json_int_t)c->layers, "n_heads", (json_int_t)c->heads,
+        "vocab_size", (json_int_t)c->vocabulary, "max_seq_len",
+        (json_int_t)(c->context ? c->context : 2048), "layer_norm_epsilon", c->norm_eps, "no_bias",
+        !c->mlp_bias, "tie_word_embeddings", (int)c->tied, "norm_type",
+        c->norm == PLSH_NORM_RMS ? "rmsnorm" : "layernorm", "attn_config", "alibi", 1,
+        "alibi_bias_max", c->alibi_max, "attn_type",
+        grouped ? "grouped_query_attention" : "multihead_attention", "qk_ln",
+        c->qk_norm == PLSH_QK_NORM_WHOLE, "qk_gn", c->qk_norm == PLSH_QK_NORM_HEAD, "torch_dtype",
+        dtype_of(type));
+    json_t *attention = root ? json_object_get(root, "attn_config") : NULL;
+    if (!root) return NULL;
+    if (c->intermediate != 4 * c->hidden)
+        json_object_set_new(root, "expansion_ratio", json_real(ratio));
+    if (c->heads * c->head_dim != c->hidden)
+        json_object_set_new(root, "head_dim", json_integer(c->head_dim));
+    if (c->qkv_bias != c->mlp_bias)
+        json_object_set_new(root, "attention_bias", json_boolean(c->qkv_bias));
+    if (c->logit_scale != 1.0) json_object_set_new(root, "logit_scale", json_real(c->logit_scale));
+    if (grouped) json_object_set_new(attention, "kv_n_heads", json_integer(c->kv_heads));
+    if (c->clip > 0.0) json_object_set_new(attention, "clip_qkv", json_real(c->clip));
+    if (c->scale > 0.0) json_object_set_new(attention, "softmax_scale", json_real(c->scale));
+    return root;
+}
+
+static json_t *make_baichuan_config(const plsh_model_config *c, plsh_weight_type type) {
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:b, s:s}",
+                     "architectures", c->family->class_name, "model_type", "baichuan",
+                     "hidden_size", (json_int_t)c->hidden, "intermediate_size",
+                     (json_int_t)c->intermediate, "num_hidden_layers", (json_int_t)c->layers,
+                     "num_attention_heads", (json_int_t)c->heads, "vocab_size",
+                     (json_int_t)c->vocabulary, "model_max_length",
+                     (json_int_t)(c->context ? c->context : 4096), "rms_norm_eps", c->norm_eps,
+                     "hidden_act", "silu", "tie_word_embeddings", 0, "torch_dtype", dtype_of(type));
+}
+
+static bool is_near(double is, double right) { return fabs(is - right) <= 1e-6 * right; }
+
+/* The scales of embeddings and logits are in the weights of a GGUF. */
+static json_t *make_jais_config(const plsh_model_config *c, plsh_weight_type type) {
+    const bool by_d = is_near(c->scale, 1.0 / (double)c->head_dim);
+    const bool scaled = c->head_dim == 1 || !is_near(c->scale, 1.0);
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:f, s:f, s:f, s:b, s:b, s:s}",
+        "architectures", c->family->class_name, "model_type", c->family->model_type, "n_embd",
+        (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers, "n_head", (json_int_t)c->heads,
+        "n_inner", (json_int_t)c->intermediate, "n_positions",
+        (json_int_t)(c->context ? c->context : 2048), "vocab_size", (json_int_t)c->vocabulary,
+        "layer_norm_epsilon", c->norm_eps, "activation_function", "swiglu",
+        "position_embedding_type", "alibi", "mup_embeddings_scale", 1.0, "mup_output_alpha", 1.0,
+        "mup_width_scale", c->logit_scale, "mup_scale_qk_dot_by_d", (int)by_d,
+        "tie_word_embeddings", (int)c->tied, "torch_dtype", dtype_of(type));
+    if (root && !scaled) json_object_set_new(root, "scale_attn_weights", json_false());
+    return root;
+}
+
+static json_t *make_refact_config(const plsh_model_config *c, plsh_weight_type type) {
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:b, s:s}", "architectures",
+                     c->family->class_name, "model_type", "gpt_refact", "n_embd",
+                     (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers, "n_head",
+                     (json_int_t)c->heads, "n_positions",
+                     (json_int_t)(c->context ? c->context : 4096), "vocab_size",
+                     (json_int_t)c->vocabulary, "layer_norm_epsilon", c->norm_eps, "multi_query", 1,
+                     "tie_word_embeddings", (int)c->tied, "torch_dtype", dtype_of(type));
 }
 
 /* BERT, and JinaBERT, whose own code tells it by its fields. */
@@ -75,11 +139,32 @@ static json_t *make_bert_config(const plsh_model_config *c, plsh_weight_type typ
     return root;
 }
 
+plsh_status plsh_convert_check_folder(const plsh_model_config *c, const char *what,
+                                      plsh_error *error) {
+    const char *architecture = c->family->architecture, *lost = NULL;
+    const bool baichuan = strcmp(architecture, "baichuan") == 0;
+    const bool jais = strcmp(architecture, "jais") == 0, mpt = strcmp(architecture, "mpt") == 0;
+    const double d = (double)c->head_dim;
+    if (!mpt && c->alibi_max != 8.0) lost = "attention.max_alibi_bias other than 8";
+    if (!mpt && c->clip > 0.0) lost = "attention.clamp_kqv";
+    if (jais && !is_near(c->scale, 1.0 / d) && !is_near(c->scale, 1.0 / sqrt(d)) &&
+        !is_near(c->scale, 1.0))
+        lost = "attention.scale";
+    if (baichuan && (c->family->position == PLSH_POSITION_ROPE) != (c->hidden == 4096))
+        lost = "RoPE or ALiBi, which a folder tells by a hidden size of 4096,";
+    if (!lost) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: %s has no place in a folder of %s", what,
+                     lost, c->family->name);
+}
+
 static json_t *make_config(const plsh_weights *weights, const plsh_model_config *c,
                            plsh_weight_type type) {
     if (!c->family->causal) return make_bert_config(c, type);
     if (strcmp(c->family->model_type, "bloom") == 0) return make_bloom_config(c, type);
     if (strcmp(c->family->model_type, "mpt") == 0) return make_mpt_config(c, type);
+    if (strcmp(c->family->architecture, "baichuan") == 0) return make_baichuan_config(c, type);
+    if (strcmp(c->family->architecture, "jais") == 0) return make_jais_config(c, type);
+    if (strcmp(c->family->architecture, "refact") == 0) return make_refact_config(c, type);
     const bool qwen = strncmp(c->family->model_type, "qwen", 4) == 0;
     const bool mistral = !qwen && c->sliding_window > 0; /* a Llama has no window */
     json_t *root =

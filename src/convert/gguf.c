@@ -1,4 +1,5 @@
 /* convert: the metadata of a GGUF. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,15 +83,38 @@ static void put_scaling(gguf_writer *w, const plsh_rope_config *rope) {
                rope->attention / plsh_rope_yarn_attention(rope->factor, 1.0));
 }
 
+static bool is_type(const plsh_model_config *config, const char *architecture) {
+    return strcmp(config->family->architecture, architecture) == 0;
+}
+
+/* Those of Jais are in its weights, except that of scores, which is 1 / head_dim unless it is said;
+ * llama.cpp reads the bound alone. */
+static void put_scales(gguf_writer *w, const plsh_model_config *config) {
+    const bool jais = is_type(config, "jais");
+    const double usual = jais ? 1.0 / (double)config->head_dim : 0.0;
+    const double scale = config->scale != 0.0 ? config->scale
+                         : jais               ? 1.0 / sqrt((double)config->head_dim)
+                                              : 0.0;
+    if (config->clip > 0.0) put_number(w, "attention.clamp_kqv", config->clip);
+    if ((jais || is_type(config, "mpt")) && fabs(scale - usual) > 1e-9)
+        put_number(w, "attention.scale", scale);
+    if (!jais && config->logit_scale != 1.0) put_number(w, "logit_scale", config->logit_scale);
+}
+
 static void put_positions(gguf_writer *w, const plsh_model_config *config) {
     const plsh_family *family = config->family;
     if (config->sliding_window && config->sliding_from == 0)
         put_integer(w, "attention.sliding_window", config->sliding_window);
-    /* BLOOM's and JinaBERT's bias is known; MPT's has a key. */
-    if (family->position == PLSH_POSITION_ALIBI && strcmp(family->architecture, "mpt") == 0)
-        put_number(w, "attention.max_alibi_bias", 8.0);
+    /* The bias of BLOOM, JinaBERT and Refact is known; others have a key. llama.cpp knows that of a
+     * Baichuan by the number of its layers. */
+    const bool baichuan = is_type(config, "baichuan");
+    const bool alibi = family->position == PLSH_POSITION_ALIBI;
+    if (baichuan) put_string(w, "tensor_data_layout", "Meta AI original pth");
+    if (baichuan || is_type(config, "mpt") || is_type(config, "jais"))
+        put_number(w, "attention.max_alibi_bias", alibi ? config->alibi_max : 0.0);
+    if (baichuan || family->position == PLSH_POSITION_ROPE)
+        put_integer(w, "rope.dimension_count", config->head_dim);
     if (family->position != PLSH_POSITION_ROPE) return;
-    put_integer(w, "rope.dimension_count", config->head_dim);
     put_number(w, "rope.freq_base", config->rope.theta);
     put_scaling(w, &config->rope);
 }
@@ -107,7 +131,11 @@ static plsh_status check_keys(const plsh_model_config *config, const char *folde
     if (config->rope.scaling == PLSH_ROPE_DYNAMIC) what = "RoPE scaling of type dynamic";
     if (config->rope.scaling == PLSH_ROPE_YARN && !config->rope.rounded)
         what = "\"truncate\": false of yarn";
-    if (config->scale != 0.0) what = "a scale of scores";
+    if (config->scale != 0.0 && !is_type(config, "mpt") && !is_type(config, "jais"))
+        what = "a scale of scores";
+    if (config->alibi_factor != 1.0 || config->alibi_length > 0) what = "alibi_scaling";
+    if (config->mlp == PLSH_MLP_GATED && is_type(config, "mpt")) what = "a gated MLP";
+    if (config->mlp == PLSH_MLP_PLAIN && is_type(config, "jais")) what = "an MLP without a gate";
     if (!what) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "%s: %s has no place in a GGUF of %s", folder,
                      what, config->family->name);
@@ -134,12 +162,13 @@ plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
     put_integer(&w, "attention.head_count_kv", config->kv_heads);
     put_integer(&w, "attention.key_length", config->head_dim);
     put_integer(&w, "attention.value_length", config->head_dim);
-    put_number(&w,
-               config->family->norm == PLSH_NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                                     : "attention.layer_norm_epsilon",
+    /* Refact has LayerNorm; llama.cpp asks for the other key. */
+    const bool rms = config->norm == PLSH_NORM_RMS || is_type(config, "refact");
+    put_number(&w, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
                config->norm_eps);
     put_integer(&w, "vocab_size", config->vocabulary);
     put_positions(&w, config);
+    put_scales(&w, config);
     if (!config->family->causal) put_bool(&w, "attention.causal", false);
     if (pooling != PLSH_POOLING_COUNT)
         put_integer(&w, "pooling_type", plsh_pooling_gguf_type(pooling));

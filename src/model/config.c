@@ -365,8 +365,8 @@ void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *we
         const plsh_tensor *up = find_tensor(config, weights, "mlp.gate_up_proj");
         const plsh_tensor *gate = find_tensor(config, weights, "mlp.linear_1");
         if (!up && gate) plsh_model_config_family(config, plsh_family_find("gpt_refact-2023"));
-        if (up) config->intermediate = plsh_tensor_rows(up) / 2;
-        if (!up && gate) config->intermediate = plsh_tensor_rows(gate);
+        const int64_t wide = up ? plsh_tensor_rows(up) / 2 : gate ? plsh_tensor_rows(gate) : 0;
+        if (wide > 0) config->intermediate = wide;
     }
 }
 

@@ -265,6 +265,9 @@ static void look_at_tensors(const plsh_weights *weights, plsh_model_config *conf
                           : whole ? PLSH_QK_NORM_WHOLE
                                   : PLSH_QK_NORM_HEAD;
         config->norm_bias = plsh_weights_find(weights, "blk.0.attn_norm.bias") != NULL;
+        /* llama.cpp's converter writes 4 times the hidden size, whatever the ratio is. */
+        const plsh_tensor *up = plsh_weights_find(weights, "blk.0.ffn_up.weight");
+        if (up && plsh_tensor_rows(up) > 0) config->intermediate = plsh_tensor_rows(up);
     }
     if (strcmp(config->family->model_type, "jais") == 0 &&
         !plsh_weights_find(weights, "blk.0.ffn_gate.weight")) {
@@ -414,6 +417,11 @@ plsh_status plsh_model_config_gguf(const plsh_weights *weights, const char *what
     read_sizes(&r, config);
     if (!r.status) read_alibi(&r, config);
     if (!r.status) read_scales(&r, config);
+    if (!r.status && is_arch(&r, "jais") && !plsh_weights_find(weights, "output.weight"))
+        r.status = plsh_fail(error, PLSH_STATUS_FORMAT,
+                             "%s: the tensor output.weight is missing, and token_embd.weight has "
+                             "another scale; convert the folder again, with plsh convert",
+                             what);
     check_keys(&r, config);
     const bool rope = config->family->position == PLSH_POSITION_ROPE || is_arch(&r, "baichuan");
     if (rope && !r.status && (config->head_dim % 2 == 0 || !config->rule)) read_rope(&r, config);

@@ -248,6 +248,12 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
                          "makes one); a GGUF takes adapters",
                          path);
     }
+    if (t->model->config.gguf && t->model->config.family->split_gguf) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "%s: a GGUF of %s has layers apart that its adapters join; train in a "
+                         "folder of safetensors (plsh convert makes one)",
+                         path, t->model->config.family->name);
+    }
     status = check_dropout(&t->model->config, options, error);
     if (status) return status;
     t->options = *options;
