@@ -139,9 +139,7 @@ const cli_command cli_command_convert = {
     .text = "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
             "a GGUF file, in the given --type, with an --adapter merged in. Between a folder and a "
             "GGUF file it converts Llama, Mistral, Qwen2, Qwen3, BLOOM, MPT, Baichuan, Jais, BTLM, "
-            "Refact, BERT and JinaBERT, "
-            "with the "
-            "names and row order of llama.cpp.",
+            "Refact, BERT and JinaBERT, with the names and row order of llama.cpp.",
     .example = "plsh convert --model model --type q8_0 --out model.gguf",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

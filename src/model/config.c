@@ -187,8 +187,6 @@ plsh_status plsh_model_config_choose(plsh_model_config *config, const char *name
                          "baichuan2-7b; gpt_refact, gpt_refact-rmsnorm",
                          name, now->name);
     if (family == now) return PLSH_STATUS_OK;
-    if (family->position == PLSH_POSITION_ROPE && config->rope.theta == 0.0)
-        config->rope = (plsh_rope_config){.theta = 10000.0, .factor = 1.0};
     if (family->position == PLSH_POSITION_ROPE && config->head_dim % 2 != 0)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "family \"%.40s\": RoPE needs heads of an even width; this model's have "
