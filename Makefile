@@ -43,6 +43,10 @@ format: ## format every C file
 experiments: dependencies-experiments build ## repeat every experiment of the paper (takes long)
 	@for run in experiments/*/run; do echo "== $$run"; "$$run" || exit 1; done
 
+web: dependencies-web ## the page for browsers, build-wasm/plsh.html: the library in WebAssembly
+	@cmake --preset wasm >/dev/null
+	@cmake --build --preset wasm -j $(JOBS)
+
 install: build ## install under PREFIX (default /usr/local)
 	@cmake --install build --prefix "$(PREFIX)"
 
@@ -59,4 +63,4 @@ dependencies-%:
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
 
-.PHONY: build run test bench sanitize clang lint format experiments install clean dependencies help
+.PHONY: build run test bench sanitize clang lint format experiments web install clean dependencies help

@@ -16,6 +16,7 @@ set(plsh_flags_wide ${plsh_flags_avx2} -Wno-psabi)
 set(plsh_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 set(plsh_flags_vnni ${plsh_flags_avx512} -mavx512vnni)
 set(plsh_flags_neon "")
+set(plsh_flags_wasm -msimd128)
 
 # plsh_select_kernels(VARIABLE files...): keeps what this processor has, and sets the flags. What only
 # the tests' build has, 16 lanes on AVX2, comes in VARIABLE_testing.
@@ -23,11 +24,13 @@ function(plsh_select_kernels variable)
     set(kept)
     foreach(file IN LISTS ARGN)
         get_filename_component(name ${file} NAME_WE)
-        string(REGEX MATCH "avx512|avx2|wide|neon|vnni" isa ${name})
+        string(REGEX MATCH "avx512|avx2|wide|neon|vnni|wasm" isa ${name})
         if(isa STREQUAL "neon" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
             continue()
         elseif(isa MATCHES "avx512|avx2|wide|vnni" AND
                NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
+            continue()
+        elseif(isa STREQUAL "wasm" AND NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "wasm32")
             continue()
         endif()
         if(isa)

@@ -27,7 +27,9 @@ endif()
 # plsh_add_objects(name sources...): compiled once, for the static and the shared library alike.
 function(plsh_add_objects name)
     add_library(${name} OBJECT ${ARGN})
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "wasm32") # slower there, and for no shared library
+        set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    endif()
     plsh_apply_flags(${name})
     target_include_directories(${name} PRIVATE
         "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")

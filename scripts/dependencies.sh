@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that targets of the Makefile need (run, test, lint, clang, experiments;
+# Installs the Debian packages that targets of the Makefile need (run, test, lint, clang, experiments, web;
 # without an argument: all), where it may; otherwise says what is missing and which part needs it, and
 # leaves it at that: a build leaves out what it does not find. Does nothing where all of them are
 # there. This is the one place that names them. `--list TARGET..` only prints their names.
@@ -22,12 +22,13 @@ test | tests on other processors: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qe
 test lint clang | tests by clang, its sanitizers and its fuzzer: clang libclang-rt-dev
 test experiments | the Python package: python3 python3-venv python3-dev
 lint | lint: clang-format clang-tidy shellcheck python3
+web | the page for browsers: cmake ninja-build clang lld llvm wasi-libc libclang-rt-dev-wasm32 librandom123-dev python3
 EOF
 }
 
 list=
 if [ "${1:-}" = --list ]; then list=1 && shift; fi
-all="run test lint clang experiments"
+all="run test lint clang experiments web"
 targets=${*:-$all}
 for target in $targets; do
     case " $all " in

@@ -16,7 +16,6 @@ typedef struct norms_figure {
     cli_plot plots[2]; /* spectral, max */
     int64_t reps;
     int points, held;
-    bool no_spectral; /* ARPACK is not installed */
 } norms_figure;
 
 /* Means over the repetitions, with the seeds of plsh norms. */
@@ -24,19 +23,13 @@ static int measure(const cli_report *report, norms_figure *figure, plsh_partitio
                    cli_moments norms[2]) {
     /* Stratified draws differ less from each other. */
     const int64_t reps = set.design == PLSH_DESIGN_IID ? figure->reps : figure->reps / 2;
-    plsh_norms_options options = {.tolerance = 1e-4,
-                                  .threads = (int)report->common->threads,
-                                  .skip_spectral = figure->no_spectral};
+    plsh_norms_options options = {.tolerance = 1e-4, .threads = (int)report->common->threads};
     set.seed = cli_partition_seed(report->common->seed, &set.decay, set.samples);
     for (int64_t rep = 0; rep < reps; rep++) {
         plsh_norms found;
         plsh_error error;
         set.head = (uint32_t)rep;
         plsh_status status = plsh_norms_measure(&set, POSITIONS, &options, &found, &error);
-        if (status == PLSH_STATUS_UNSUPPORTED && !options.skip_spectral) {
-            options.skip_spectral = figure->no_spectral = true;
-            status = plsh_norms_measure(&set, POSITIONS, &options, &found, &error);
-        }
         if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
         cli_moments_add(&norms[0], found.spectral);
         cli_moments_add(&norms[1], found.max);
@@ -121,13 +114,10 @@ int cli_report_norms(cli_report *report) {
                      "standard deviation). Stratified draws cost the same and converge faster.",
                      figure.held, figure.points);
     cli_report_plots_begin(report);
-    for (size_t x = figure.no_spectral; x < 2; x++)
+    for (size_t x = 0; x < 2; x++)
         cli_report_plot(report, &figure.plots[x], report->today,
                         "plsh norms --paper --sigma 2,16,128%s --reps %lld --tolerance 1e-4",
                         report->quick ? " --samples 1,10,100,1000" : "", (long long)figure.reps);
     cli_report_plots_end(report);
-    if (figure.no_spectral)
-        cli_page_element(report->out, "p class=\"note\"",
-                         "ARPACK is not installed here: no spectral norms.");
     return CLI_DONE;
 }

@@ -72,9 +72,9 @@ typedef struct plsh_norms {
  * options = NULL: the defaults. 1 <= n < 2^31.
  *
  * The spectral norm is the eigenvalue of largest magnitude by ARPACK (dsaupd), from a start vector
- * that is a function of n alone; where ARPACK is not installed (it is loaded when first needed)
- * that is PLSH_STATUS_UNSUPPORTED unless skip_spectral. A tolerance of t means that a true
- * eigenvalue lies within t times the result.
+ * that is a function of n alone; where ARPACK is not installed (it is loaded when first needed) by
+ * the library's own Lanczos method. A tolerance of t means that a true eigenvalue lies within t
+ * times the result.
  *
  * The operator is chosen by the time of one product, in units of one entry of the band: free 12 B,
  * blocks 3 B, banded n w, with B blocks in all and w the largest, split the sum of its two parts;

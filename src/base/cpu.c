@@ -29,6 +29,8 @@ static unsigned machine_features(void) {
     if (__builtin_cpu_supports("avx512vnni")) has |= PLSH_CPU_AVX512VNNI;
 #elif defined(__aarch64__)
     has = PLSH_CPU_NEON; /* part of the architecture */
+#elif defined(__wasm_simd128__)
+    has = PLSH_CPU_SIMD128; /* an engine without it refuses the whole module */
 #endif
     return has;
 }
@@ -36,8 +38,8 @@ static unsigned machine_features(void) {
 #ifdef PLSH_TESTING
 /* The features that PLSH_TEST_CPU_OFF names. */
 static unsigned features_off(void) {
-    static const char *const names[] = {"f16c",     "fma",      "avx2", "avx512f",   "avx512bw",
-                                        "avx512dq", "avx512vl", "neon", "avx512vnni"};
+    static const char *const names[] = {"f16c",     "fma",      "avx2", "avx512f",    "avx512bw",
+                                        "avx512dq", "avx512vl", "neon", "avx512vnni", "simd128"};
     const char *at = getenv("PLSH_TEST_CPU_OFF");
     unsigned off = 0;
     while (at && *at) {
@@ -79,6 +81,8 @@ static const char *const names[] = {
 #endif
 #elif defined(__aarch64__)
     "neon",
+#elif defined(__wasm_simd128__)
+    "wasm",
 #endif
     "reference", NULL};
 
@@ -90,6 +94,8 @@ static const unsigned needs[] = {
 #endif
 #elif defined(__aarch64__)
     PLSH_CPU_NEON,
+#elif defined(__wasm_simd128__)
+    PLSH_CPU_SIMD128,
 #endif
     0};
 

@@ -1,7 +1,7 @@
 /* base: the features of this processor, and the choice of an instruction set.
  *
- * An instruction set is a name ("avx512", "avx2", "neon", "reference") for the features that
- * kernels compiled for it need. A room with kernels has a table of them per name. */
+ * An instruction set is a name ("avx512", "avx2", "neon", "wasm", "reference") for the features
+ * that kernels compiled for it need. A room with kernels has a table of them per name. */
 #ifndef PLSH_BASE_CPU_H
 #define PLSH_BASE_CPU_H
 
@@ -18,7 +18,8 @@ typedef enum plsh_cpu_feature {
     PLSH_CPU_AVX512DQ = 1 << 5,
     PLSH_CPU_AVX512VL = 1 << 6,
     PLSH_CPU_NEON = 1 << 7,
-    PLSH_CPU_AVX512VNNI = 1 << 8
+    PLSH_CPU_AVX512VNNI = 1 << 8,
+    PLSH_CPU_SIMD128 = 1 << 9
 } plsh_cpu_feature;
 
 /* Those of this machine. In the tests' build without those that PLSH_TEST_CPU_OFF names, as in

@@ -242,7 +242,7 @@ plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error) 
 }
 
 plsh_status plsh_alibi_slopes(size_t heads, double *slopes, plsh_error *error) {
-    if (heads == 0 || heads > (size_t)1 << 32)
+    if (heads == 0 || (uint64_t)heads > UINT64_C(1) << 32)
         return plsh_fail(error, PLSH_STATUS_INVALID, "the number of heads is %zu; 1 to 2^32",
                          heads);
     size_t power = 1;

@@ -16,6 +16,8 @@ plsh_status plsh_linear_kernels_choose(const plsh_linear_kernels **out, const ch
 #endif
 #elif defined(__aarch64__)
         &plsh_linear_neon,
+#elif defined(__wasm_simd128__)
+        &plsh_linear_wasm,
 #endif
         &plsh_linear_reference
     };

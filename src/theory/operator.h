@@ -104,10 +104,16 @@ typedef struct plsh_symmetric {
     double cost; /* the time of one product, in units of one entry of a stored band */
 } plsh_symmetric;
 
-/* Its spectral norm by ARPACK; products is set also on failure. tolerance and max_products are
- * those of the options, which may be 0. */
+/* Its spectral norm, by ARPACK where that is installed, otherwise by plsh_lanczos_solve; products
+ * is set also on failure. tolerance and max_products are those of the options, which may be 0. */
 plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
                                 double *norm, int64_t *products, plsh_error *error);
+plsh_status plsh_lanczos_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
+                               double *norm, int64_t *products, plsh_error *error);
+
+/* x = the start vector of both, which depends on n alone; y = A x. Returns false if y consists of
+ * rounding errors: then the matrix is 0 (for small sigma both L* and M~ are the identity). */
+bool plsh_spectral_start(const plsh_symmetric *matrix, double *x, double *y);
 
 /* Checks tolerance, max_products and kind. */
 plsh_status plsh_norms_check_options(const plsh_norms_options *options, plsh_error *error);

@@ -1,5 +1,6 @@
 /* theory: the spectral norm of a symmetric matrix by ARPACK, which is loaded at the first use:
- * programs that need no spectral norm need neither ARPACK nor its BLAS and Fortran libraries. */
+ * programs that need no spectral norm need neither ARPACK nor its BLAS and Fortran libraries. Where
+ * there is no ARPACK, lanczos.c solves. */
 #include "theory/operator.h"
 
 #include "base/memory.h"
@@ -7,6 +8,18 @@
 #include "base/status.h"
 
 #include <math.h>
+
+bool plsh_spectral_start(const plsh_symmetric *matrix, double *x, double *y) {
+    const plsh_stream stream = {.seed = 0x706c7368, .purpose = 1};
+    double from = 0, to = 0;
+    for (int64_t i = 0; i < matrix->n; i++) {
+        x[i] = 2 * plsh_random_unit(plsh_random_at(stream, (uint64_t)i).word[0]) - 1;
+        from += x[i] * x[i];
+    }
+    matrix->apply(matrix->context, x, y);
+    for (int64_t i = 0; i < matrix->n; i++) to += y[i] * y[i];
+    return to > 0x1p-92 * from; /* 64 rounding errors of 2^-52 */
+}
 
 #ifdef PLSH_WITH_ARPACK
 
@@ -33,7 +46,7 @@ static struct {
     arpack_extract *dseupd_c;
 } arpack;
 
-static plsh_status load_arpack(plsh_error *error) {
+static bool load_arpack(void) {
     static const char *const names[] = {"libarpack.so.2", "libarpack.so"};
     for (size_t i = 0; !arpack.dseupd_c && i < sizeof names / sizeof *names; i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -43,10 +56,7 @@ static plsh_status load_arpack(plsh_error *error) {
         *(void **)&arpack.dseupd_c = dlsym(library, "dseupd_c");
         if (!arpack.dsaupd_c || !arpack.dseupd_c) arpack.dseupd_c = NULL;
     }
-    if (arpack.dseupd_c) return PLSH_STATUS_OK;
-    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                     "spectral norms need ARPACK (libarpack.so.2), which is not installed here; "
-                     "install it (libarpack2 on Debian), or skip the spectral norm");
+    return arpack.dseupd_c != NULL;
 }
 
 /* Vectors of the Krylov space. ARPACK tests for convergence only when the space is full, and most
@@ -92,21 +102,6 @@ static void product(solver *self, const double *x, double *y) {
     self->products++;
 }
 
-/* Fills in a start vector that depends on n alone. Returns whether the matrix maps it to rounding
- * errors: then the matrix is 0 (for small sigma both are the identity). */
-static bool start(solver *self) {
-    const plsh_stream stream = {.seed = 0x706c7368, .purpose = 1};
-    double from = 0, to = 0;
-    for (int64_t i = 0; i < self->n; i++) {
-        double x = 2 * plsh_random_unit(plsh_random_at(stream, (uint64_t)i).word[0]) - 1;
-        self->residual[i] = x;
-        from += x * x;
-    }
-    product(self, self->residual, self->workd);
-    for (int64_t i = 0; i < self->n; i++) to += self->workd[i] * self->workd[i];
-    return to > 0x1p-92 * from; /* 64 rounding errors of 2^-52 */
-}
-
 static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     int ido = 0, info = 1, n = (int)self->n, ncv = self->ncv;
     int iparam[11] = {0}, ipntr[14] = {0}, select[KRYLOV] = {0};
@@ -140,12 +135,9 @@ static plsh_status iterate(solver *self, double *norm, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
-                                double *norm, int64_t *products, plsh_error *error) {
+static plsh_status solve_by_arpack(const plsh_symmetric *matrix, const plsh_norms_options *options,
+                                   double *norm, int64_t *products, plsh_error *error) {
     const int64_t n = matrix->n;
-    *norm = 0;
-    *products = 0;
-    if (n <= 1) return PLSH_STATUS_OK; /* k(0) - 1 */
     const int vectors = matrix->cost > DEAR_PER_ROW * (double)n ? KRYLOV_DEAR : KRYLOV;
     solver self = {.matrix = matrix,
                    .n = n,
@@ -153,27 +145,28 @@ plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_o
                    .ncv = n < vectors ? (int)n : vectors,
                    .tolerance = options->tolerance == 0 ? 1e-6 : options->tolerance};
     plsh_status status = solver_create(&self, error);
-    if (!status && start(&self)) {
-        pthread_mutex_lock(&solver_lock);
-        status = load_arpack(error);
-        if (!status) status = iterate(&self, norm, error);
-        pthread_mutex_unlock(&solver_lock);
-    }
+    self.products = 1;
+    if (!status && plsh_spectral_start(matrix, self.residual, self.workd))
+        status = iterate(&self, norm, error);
     *products = self.products;
     solver_destroy(&self);
     return status;
 }
 
-#else
+#endif
 
 plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_options *options,
                                 double *norm, int64_t *products, plsh_error *error) {
-    (void)matrix, (void)options;
-    *norm = NAN;
+    *norm = 0;
     *products = 0;
-    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                     "spectral norms need ARPACK, which this build lacks; configure it with "
-                     "-DPLSH_WITH_ARPACK=ON, or skip the spectral norm");
-}
-
+    if (matrix->n <= 1) return PLSH_STATUS_OK; /* k(0) - 1 */
+#ifdef PLSH_WITH_ARPACK
+    pthread_mutex_lock(&solver_lock);
+    const bool loaded = load_arpack();
+    plsh_status status = PLSH_STATUS_OK;
+    if (loaded) status = solve_by_arpack(matrix, options, norm, products, error);
+    pthread_mutex_unlock(&solver_lock);
+    if (loaded) return status;
 #endif
+    return plsh_lanczos_solve(matrix, options, norm, products, error);
+}

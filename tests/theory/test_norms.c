@@ -19,17 +19,6 @@ static plsh_partition make(plsh_scheme scheme, plsh_design design, double sigma,
     return set;
 }
 
-/* A build without ARPACK has no spectral norm, and says so. */
-static void need_spectral(void) {
-    plsh_error error;
-    plsh_norms norms;
-    plsh_partition set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 4, 3);
-    if (plsh_norms_measure(&set, 9, NULL, &norms, &error) != PLSH_STATUS_UNSUPPORTED) return;
-    test_message_holds(error.message, "ARPACK");
-    print_message("skipped: %s\n", error.message);
-    skip();
-}
-
 /* A few sets of every kind. */
 enum { SETS = 12 };
 static int32_t user_labels[3][90];
@@ -232,7 +221,6 @@ static double dense_spectral(double *a, int64_t n) {
 
 static void test_norms_dense(void **state) {
     (void)state;
-    need_spectral();
     plsh_error error;
     const int64_t sizes[] = {2, 5, 90};
     for (int which = 0; which < SETS; which++)
@@ -250,6 +238,45 @@ static void test_norms_dense(void **state) {
                 assert_true(fabs(norms.spectral - spectral) <= 1e-9 * spectral + 1e-13);
                 assert_true(fabs(norms.max - most) < 1e-15);
             }
+        }
+}
+
+typedef struct dense_matrix {
+    int64_t n;
+    const double *entry;
+} dense_matrix;
+
+static void multiply_dense(void *context, const double *x, double *y) {
+    const dense_matrix *matrix = context;
+    for (int64_t i = 0; i < matrix->n; i++) {
+        y[i] = 0;
+        for (int64_t j = 0; j < matrix->n; j++) y[i] += matrix->entry[i * matrix->n + j] * x[j];
+    }
+}
+
+/* The solver of builds without ARPACK, where it restarts (300) and where it need not. */
+static void test_lanczos(void **state) {
+    (void)state;
+    plsh_error error;
+    const int64_t sizes[] = {2, 5, 90, 300};
+    const plsh_norms_options options = {.tolerance = 1e-10};
+    for (int which = 0; which < SETS; which++)
+        for (int size = 0; size < 4 && !(which == 11 && sizes[size] > 90); size++) {
+            plsh_partition set = example(which);
+            dense_matrix dense = {sizes[size], dense_difference(&set, sizes[size])};
+            plsh_symmetric matrix = {sizes[size], multiply_dense, &dense, 0};
+            double norm;
+            int64_t products;
+            plsh_norms norms;
+            assert_ok(plsh_lanczos_solve(&matrix, &options, &norm, &products, &error));
+            assert_ok(plsh_norms_measure(&set, sizes[size], &options, &norms, &error));
+            assert_true(fabs(norm - norms.spectral) <= 2e-9 * norms.spectral + 1e-13);
+            assert_true(products <= 2 * norms.products + 32);
+            plsh_norms_options few = {.max_products = 7};
+            if (sizes[size] == 300 && norm > 1e-9)
+                assert_fails(plsh_lanczos_solve(&matrix, &few, &norm, &products, &error),
+                             PLSH_STATUS_NO_CONVERGENCE, "7 products");
+            free((void *)(uintptr_t)dense.entry);
         }
 }
 
@@ -288,7 +315,6 @@ static double read_number(const char *path, const char *key) {
 /* Reference norms of dense matrices, for the labels that come with them. */
 static void test_golden(void **state) {
     (void)state;
-    need_spectral();
     static const char *const cases[] = {"a_n256_sigma2_s1",   "b_n256_sigma16_s20",
                                         "c_n256_sigma64_s1",  "d_n1024_sigma2_s20",
                                         "e_n1024_sigma16_s1", "f_n1024_sigma64_s20"};
@@ -329,7 +355,6 @@ static plsh_partition cut_within(double n) {
 
 static void test_threads(void **state) {
     (void)state;
-    need_spectral();
     plsh_error error;
     for (int which = 0; which < 4; which++)
         for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++) {
@@ -384,7 +409,6 @@ static void test_choice(void **state) {
 
 static void test_hostile(void **state) {
     (void)state;
-    need_spectral();
     plsh_error error;
     plsh_norms norms;
     plsh_partition set = make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 4, 3);
@@ -462,7 +486,6 @@ static plsh_status multiply(void *context, plsh_error *error) {
 
 static void test_allocations(void **state) {
     (void)state;
-    need_spectral();
     for (int kind = PLSH_OPERATOR_FREE; kind <= PLSH_OPERATOR_SPLIT; kind++)
         test_every_allocation(measure, &kind, 20);
     test_every_allocation(multiply, NULL, 6);
@@ -470,12 +493,12 @@ static void test_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),        cmocka_unit_test(test_rows_chunks),
-        cmocka_unit_test(test_diagonals),   cmocka_unit_test(test_products),
-        cmocka_unit_test(test_norms_dense), cmocka_unit_test(test_largest_block),
-        cmocka_unit_test(test_golden),      cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_choice),      cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_chunks),
+        cmocka_unit_test(test_diagonals),     cmocka_unit_test(test_products),
+        cmocka_unit_test(test_norms_dense),   cmocka_unit_test(test_lanczos),
+        cmocka_unit_test(test_largest_block), cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

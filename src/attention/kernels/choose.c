@@ -16,6 +16,8 @@ plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh
 #endif
 #elif defined(__aarch64__)
         &plsh_kernels_neon,
+#elif defined(__wasm_simd128__)
+        &plsh_kernels_wasm,
 #endif
         &plsh_kernels_reference
     };

@@ -246,5 +246,6 @@ extern const plsh_kernels plsh_kernels_reference;
 extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512;
 extern const plsh_kernels plsh_kernels_wide; /* in the tests' build only */
 extern const plsh_kernels plsh_kernels_neon;
+extern const plsh_kernels plsh_kernels_wasm;
 
 #endif

@@ -52,6 +52,6 @@ typedef struct plsh_linear_kernels {
 } plsh_linear_kernels;
 
 extern const plsh_linear_kernels plsh_linear_avx512, plsh_linear_avx2, plsh_linear_wide,
-    plsh_linear_neon, plsh_linear_reference;
+    plsh_linear_neon, plsh_linear_wasm, plsh_linear_reference;
 
 #endif
