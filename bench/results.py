@@ -29,6 +29,7 @@ QUESTIONS = {
     "lm-smollm2": "SmolLM2-135M beside llama.cpp and transformers",
     "lm-bloom": "A BLOOM-shaped model beside llama.cpp and transformers",
     "lm-jina": "A Jina-v2-small-shaped encoder beside llama.cpp and transformers",
+    "dna": "100,000 bases through a DNABERT-2-shaped encoder beside torch (other programs ran: compare the processor time)",
     "lm-gguf": "Do converted files give the same logits?",
     "lm-memory": "How much memory does a 4.5 GB model need?",
     "training": "A training step beside torch (Zen 4, AVX2)",

@@ -25,9 +25,10 @@ if(NOT PLSH_SANITIZE)
         "diff <($<TARGET_FILE:portable>) <(GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2_Usable,-FMA_Usable,-FMA4_Usable,-AVX2,-FMA,-FMA4 $<TARGET_FILE:portable>)")
 endif()
 
-# The page of measurements is the one that its script writes.
+# The pages of measurements are those that their scripts write.
 if(NOT PLSH_SANITIZE)
     find_program(PLSH_PYTHON python3 REQUIRED)
+    add_test(NAME conformance-page COMMAND ${PLSH_PYTHON} "${PROJECT_SOURCE_DIR}/scripts/conformance" --check)
     add_test(NAME bench-results COMMAND ${PLSH_PYTHON} "${PROJECT_SOURCE_DIR}/bench/results.py" --check)
 endif()
 

@@ -148,7 +148,8 @@ static plsh_text text_of(const char *bytes) {
     "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const plsh_gguf_cutting cuttings[] = {
-    {"gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v2-es jina-v2-de jina-v2-code gigachat",
+    {"gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
+     "roberta-bpe gigachat",
      {GPT2},
      false,
      false},
