@@ -55,6 +55,13 @@ const cli_option cli_capture_table[CLI_CAPTURE_COUNT] = {
      .help = "only the first N tokens; 0: all",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
+    {.name = "compute",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_capture_options, compute),
+     .value = "NAME",
+     .help = "numbers in the products of its linear layers",
+     .fallback = "float32",
+     .choices = cli_compute_choices},
 };
 
 /* Rows of one array: [heads, n, dim]. */
@@ -153,7 +160,7 @@ int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs
     cli_lm lm = {.model = {.model = options->model,
                            .adapter = options->adapter,
                            .chunk = 512,
-                           .compute = PLSH_COMPUTE_FLOAT32},
+                           .compute = options->compute},
                  .decays = {.decay = "alibi"},
                  .common = *common};
     cli_model model = {0};

@@ -9,9 +9,10 @@ typedef struct cli_capture_options {
     cli_integers layers; /* none: all */
     int position;        /* 0: as projected, 1: after RoPE */
     int64_t limit;       /* tokens at most; 0: all */
+    int compute;         /* a plsh_compute */
 } cli_capture_options;
 
-enum { CLI_CAPTURE_COUNT = 7 };
+enum { CLI_CAPTURE_COUNT = 8 };
 extern const cli_option cli_capture_table[CLI_CAPTURE_COUNT];
 
 /* Some layers' arrays. `causal`, `scale` and threads are those of the inputs. */

@@ -225,6 +225,9 @@ static char *recall(const cli_lm *options) {
 static void describe_compute(cli_model *m) {
     const long long all = m->facts.matrices, some = m->facts.int8_matrices;
     snprintf(m->compute, sizeof m->compute, "float32");
+    if (m->facts.bfloat16)
+        snprintf(m->compute, sizeof m->compute, "bfloat16%s",
+                 m->facts.emulated ? ", emulated: slower than float32 on this processor" : "");
     if (some == all)
         snprintf(m->compute, sizeof m->compute, "int8 in all %lld matrices", all);
     else if (some > 0)

@@ -24,9 +24,8 @@ static const char *const *kv_choices(void) {
     return names;
 }
 
-/* In the order of plsh_compute. */
-static const char *const *compute_choices(void) {
-    static const char *const names[] = {"auto", "float32", "int8", NULL};
+const char *const *cli_compute_choices(void) {
+    static const char *const names[] = {"auto", "float32", "int8", "bfloat16", NULL};
     return names;
 }
 
@@ -68,9 +67,9 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      CLI_MEMBER(cli_model_options, compute),
      .value = "NAME",
      .help = "numbers in the products of linear layers; auto: int8 for quantised weights, float32 "
-             "for others",
+             "for others; bfloat16: any weights",
      .fallback = "auto",
-     .choices = compute_choices},
+     .choices = cli_compute_choices},
     {.name = "family",
      .kind = CLI_TEXT,
      CLI_MEMBER(cli_model_options, family),

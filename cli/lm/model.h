@@ -27,6 +27,9 @@ typedef struct cli_lm {
     cli_common common;
 } cli_lm;
 
+/* The names of plsh_compute, in its order. */
+const char *const *cli_compute_choices(void);
+
 enum { CLI_MODEL_COUNT = 6, CLI_ATTENTION_COUNT = 3 };
 extern const cli_option cli_model_table[CLI_MODEL_COUNT];
 extern const cli_option cli_attention_table[CLI_ATTENTION_COUNT];

@@ -236,10 +236,16 @@ static const cli_column columns[] = {
     {.name = "mrr", .kind = CLI_CELL_NUMBER, .digits = 4},
     {.name = "entropy", .kind = CLI_CELL_NUMBER, .digits = 5},
     {.name = "tokens_per_second", .kind = CLI_CELL_NUMBER, .heading = "tokens/s", .digits = 4},
+    /* only under --compute with fewer bits: */
+    {.name = "float32_nll", .kind = CLI_CELL_NUMBER, .digits = 7},
+    {.name = "float32_perplexity", .kind = CLI_CELL_NUMBER, .digits = 7},
+    {.name = "perplexity_change", .kind = CLI_CELL_NUMBER, .digits = 2},
 };
 
+enum { COLUMNS = CLI_COUNT(columns), BESIDE_COLUMNS = 3 };
+
 static void add_row(cli_table *table, int64_t context, const windows *w, const cli_scores *s,
-                    double speed) {
+                    const cli_scores *beside, double speed) {
     double n = (double)s->tokens;
     cli_cell row[] = {{.integer = context},
                       {.integer = w->step},
@@ -251,7 +257,10 @@ static void add_row(cli_table *table, int64_t context, const windows *w, const c
                       {.number = (double)s->top100 / n},
                       {.number = s->reciprocal / n},
                       {.number = s->entropy / n},
-                      {.number = speed}};
+                      {.number = speed},
+                      {.number = beside->nll / n},
+                      {.number = exp(beside->nll / n)},
+                      {.number = expm1((s->nll - beside->nll) / n)}};
     cli_table_add(table, row);
 }
 
@@ -277,38 +286,69 @@ static int find_bos(const settings *given, cli_model *model, int32_t *out) {
     return code;
 }
 
-static int measure(const settings *given, const cli_model *model, const cli_ids *ids,
-                   int64_t context, int32_t bos, const tables *to) {
-    const perplexity_options *options = &given->perplexity;
-    windows w = {0};
-    cli_scores scores = {0};
-    int code = options->same_tokens ? same_windows(options, ids->count, context, &w)
-                                    : plain_windows(options, ids->count, context, &w);
-    if (code == CLI_DONE) code = begin_positions(given, &w, &scores);
-    if (code != CLI_DONE) return code;
-    double start = plsh_clock_seconds();
-    const plsh_range mine = plsh_ranks_windows(model->ranks, w.count);
-    cli_progress_begin((double)((mine.end - mine.begin) * w.length), "tokens");
+/* What is read, and by which models. */
+typedef struct reading {
+    const settings *given;
+    const cli_model *model;
+    const cli_model *plain; /* the same in float32; NULL: not asked for */
+    const cli_ids *ids;
+    int32_t bos;
+} reading;
+
+static int score_windows(const reading *r, const cli_model *model, const windows *w,
+                         cli_scores *scores) {
+    const plsh_range mine = plsh_ranks_windows(model->ranks, w->count);
+    int code = CLI_DONE;
+    cli_progress_begin((double)((mine.end - mine.begin) * w->length), "tokens");
     for (int64_t k = mine.begin; code == CLI_DONE && k < mine.end; k++) {
-        const int64_t at = w.first + k * w.step;
-        const int32_t first = ids->values[at];
-        if (options->bos) ids->values[at] = bos;
+        const int64_t at = w->first + k * w->step;
+        const int32_t first = r->ids->values[at];
+        if (r->given->perplexity.bos) r->ids->values[at] = r->bos;
         const cli_window one = {
-            .ids = ids->values + at, .count = w.length, .from = w.from, .done = count_fed};
-        code = cli_score_window(&given->lm, model, &one, &scores);
-        ids->values[at] = first;
-        if (code == CLI_DONE && scores.broken > 0)
-            code = cli_fail("%s: the logits for token %lld are not finite", given->lm.model.model,
-                            (long long)(at + scores.broken));
+            .ids = r->ids->values + at, .count = w->length, .from = w->from, .done = count_fed};
+        code = cli_score_window(&r->given->lm, model, &one, scores);
+        r->ids->values[at] = first;
+        if (code == CLI_DONE && scores->broken > 0)
+            code = cli_fail("%s: the logits for token %lld are not finite",
+                            r->given->lm.model.model, (long long)(at + scores->broken));
     }
-    code = cli_mesh_scores(model, code, &scores);
+    code = cli_mesh_scores(model, code, scores);
     cli_progress_end();
-    if (code == CLI_DONE)
-        add_row(to->contexts, context, &w, &scores,
-                (double)(w.count * w.length) / (plsh_clock_seconds() - start));
+    return code;
+}
+
+static int measure(const reading *r, int64_t context, const tables *to) {
+    const perplexity_options *options = &r->given->perplexity;
+    windows w = {0};
+    cli_scores scores = {0}, beside = {0};
+    int code = options->same_tokens ? same_windows(options, r->ids->count, context, &w)
+                                    : plain_windows(options, r->ids->count, context, &w);
+    if (code == CLI_DONE) code = begin_positions(r->given, &w, &scores);
+    if (code != CLI_DONE) return code;
+    const double start = plsh_clock_seconds();
+    code = score_windows(r, r->model, &w, &scores);
+    const double seconds = plsh_clock_seconds() - start;
     if (code == CLI_DONE && track.bins != NULL) add_positions(to->positions, context);
     free(track.bins);
     track.bins = NULL;
+    track.fed = 0;
+    if (code == CLI_DONE && r->plain != NULL) code = score_windows(r, r->plain, &w, &beside);
+    if (code == CLI_DONE)
+        add_row(to->contexts, context, &w, &scores, &beside,
+                (double)(w.count * w.length) / seconds);
+    return code;
+}
+
+/* Where products in fewer bits were asked for: the same model with all of them in float32. */
+static int open_plain(const settings *given, const cli_model *model, cli_model *plain,
+                      bool *beside) {
+    cli_lm lm = given->lm;
+    *beside =
+        cli_option_given("compute") && (model->facts.bfloat16 || model->facts.int8_matrices > 0);
+    if (!*beside) return CLI_DONE;
+    lm.model.compute = PLSH_COMPUTE_FLOAT32;
+    const int code = cli_model_open(&lm, plain);
+    plain->ranks = model->ranks;
     return code;
 }
 
@@ -337,7 +377,8 @@ static int print(const settings *given, const cli_model *model, const tables *fr
 
 static int run_perplexity(const void *given) {
     const settings *options = given;
-    cli_model model = {0};
+    cli_model model = {0}, plain = {0};
+    bool beside = false;
     cli_ids ids = {0};
     tables to = {0};
     plsh_error error;
@@ -354,8 +395,10 @@ static int run_perplexity(const void *given) {
                             false, &ids);
     if (code == CLI_DONE && options->perplexity.limit > 0 && ids.count > options->perplexity.limit)
         ids.count = options->perplexity.limit;
+    if (code == CLI_DONE) code = open_plain(options, &model, &plain, &beside);
+    const size_t shown = beside ? COLUMNS : COLUMNS - BESIDE_COLUMNS;
     if (code == CLI_DONE &&
-        (cli_table_create(&to.contexts, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK ||
+        (cli_table_create(&to.contexts, columns, shown, &error) != PLSH_STATUS_OK ||
          cli_table_create(&to.positions, position_columns, CLI_COUNT(position_columns), &error) !=
              PLSH_STATUS_OK))
         code = cli_fail_error(&error);
@@ -369,12 +412,14 @@ static int run_perplexity(const void *given) {
         const int64_t longest = extreme(contexts, true);
         cli_model_warn_context(&model, longest < ids.count ? longest : ids.count);
     }
+    const reading r = {options, &model, beside ? &plain : NULL, &ids, bos};
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
-        code = measure(options, &model, &ids, contexts->values[i], bos, &to);
+        code = measure(&r, contexts->values[i], &to);
     if (code == CLI_DONE) code = print(options, &model, &to);
     cli_table_free(to.contexts);
     cli_table_free(to.positions);
     free(ids.values);
+    cli_model_close(&plain);
     cli_model_close(&model);
     return code;
 }
@@ -382,11 +427,13 @@ static int run_perplexity(const void *given) {
 const cli_command cli_command_perplexity = {
     .name = "perplexity",
     .summary = "how well a model predicts a text",
-    .text = "Runs a model over a text in independent windows of --context tokens and scores its "
-            "prediction of every token: loss in nats, perplexity, accuracy (how often the most "
-            "likely token was right), how often the token was among the first 10 and 100, the mean "
-            "reciprocal rank, and the entropy of the predictions. --attention replaces the model's "
-            "own attention. Under mpirun, plsh-mpi shares the tokens of a window among its ranks.",
+    .text =
+        "Runs a model over a text in independent windows of --context tokens and scores its "
+        "prediction of every token: loss in nats, perplexity, accuracy (how often the most "
+        "likely token was right), how often the token was among the first 10 and 100, the mean "
+        "reciprocal rank, and the entropy of the predictions. With --compute int8 or bfloat16 it "
+        "runs a second time in float32 and prints that beside. --attention replaces the model's "
+        "own attention. Under mpirun, plsh-mpi shares the tokens of a window among its ranks.",
     .example = "plsh perplexity --model model --text text.txt --context 512,1024\n"
                "plsh perplexity --model model --text text.txt --context 512,1024 "
                "--same-tokens --attention exact --sigma 64",

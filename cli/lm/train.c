@@ -92,6 +92,10 @@ static int check_files(const settings *given) {
 
 /* ---- Model and data -------------------------------------------------------------------------- */
 
+static plsh_compute compute_of(const settings *given) {
+    return given->steps.compute == 1 ? PLSH_COMPUTE_BFLOAT16 : PLSH_COMPUTE_FLOAT32;
+}
+
 static plsh_train_options trainer_options(const work *w) {
     const settings *given = w->given;
     const cli_train_lora *lora = &given->lora;
@@ -111,6 +115,7 @@ static plsh_train_options trainer_options(const work *w) {
                                 .lora_target_count = lora->targets.count,
                                 .threads = (int)given->lm.common.threads,
                                 .isa = given->lm.common.isa,
+                                .compute = compute_of(given),
                                 .adapter = given->data.adapter,
                                 .family = given->data.family,
                                 .ranks = w->model.ranks,
@@ -160,7 +165,7 @@ static int open_model(work *w) {
     w->lm.model.model = data->base != NULL ? data->base : w->weights;
     w->lm.model.tokenizer = data->tokenizer;
     w->lm.model.chunk = 512;
-    w->lm.model.compute = PLSH_COMPUTE_FLOAT32;
+    w->lm.model.compute = compute_of(w->given);
     w->lm.model.whole = true;
     int code = cli_train_folder_weights(w->weights, data->out);
     if (code == CLI_DONE) code = check_adapter(w->given);

@@ -14,6 +14,11 @@ static const char *const *schedule_choices(void) {
     return names;
 }
 
+static const char *const *compute_choices(void) {
+    static const char *const names[] = {"float32", "bfloat16", NULL};
+    return names;
+}
+
 static const char *const *draw_choices(void) {
     static const char *const names[] = {"new", "kept", NULL};
     return names;
@@ -201,6 +206,14 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      CLI_MEMBER(cli_train_steps, recompute),
      .help = "recompute a layer's activations in the backward pass (gradient checkpointing): "
              "slower, less memory"},
+    {.name = "compute",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_train_steps, compute),
+     .value = "NAME",
+     .help = "numbers in the products of linear layers, in both passes and in evaluation; weights, "
+             "gradients, sums and attention are float32",
+     .fallback = "float32",
+     .choices = compute_choices},
     {.name = "draws",
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_train_steps, draws),

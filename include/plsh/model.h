@@ -12,8 +12,8 @@
  *
  * Families: Llama, Mistral, Qwen2, Qwen3; BLOOM, MPT, Falcon, Baichuan, Jais, BTLM, Refact with
  * ALiBi; the encoders BERT, JinaBERT v2 and MosaicBERT (DNABERT-2). Weights stay mapped as they are
- * stored; activations are float32, quantised for products in int8 (plsh_compute). A configuration
- * that asks for something unsupported is refused; the message names the field.
+ * stored; activations are float32, quantised or rounded for products in fewer bits (plsh_compute).
+ * A configuration that asks for something unsupported is refused; the message names the field.
  *
  * A model is constant: threads may share it. A session belongs to one thread at a time. Results are
  * the same to the bit for any number of threads. Link libplsh_lm. */
@@ -39,11 +39,17 @@ typedef struct plsh_model plsh_model;
  *     for any number of threads and for all instruction sets. Other weights, adapters and attention
  *     stay in float32. A model without quantised weights is refused.
  * auto: int8 for quantised weights, float32 for others: no type of quantised weights is finer than
- *     int8 with a scale per block of 32. */
+ *     int8 with a scale per block of 32.
+ * bfloat16: weights of any type and activations are rounded to bfloat16, 8 bits of precision, each
+ *     by at most 1/512 of itself. The bits are the same for any number of threads and for all
+ *     instruction sets. Adapters too; attention and the heads of encoders stay in float32. Twice
+ *     as fast as float32 where the processor multiplies pairs of bfloat16 (AVX-512 BF16 of AMD);
+ *     elsewhere it is emulated, and slower than float32. */
 typedef enum plsh_compute {
     PLSH_COMPUTE_AUTO,
     PLSH_COMPUTE_FLOAT32,
-    PLSH_COMPUTE_INT8
+    PLSH_COMPUTE_INT8,
+    PLSH_COMPUTE_BFLOAT16
 } plsh_compute;
 
 typedef struct plsh_model_options {
@@ -77,6 +83,8 @@ typedef struct plsh_model_facts {
     size_t bytes;          /* of the weights as stored */
     int64_t matrices;      /* of linear layers, with the head */
     int64_t int8_matrices; /* those whose products are in int8; the others are in float32 */
+    bool bfloat16;         /* all products are in bfloat16 .. */
+    bool emulated;         /* .. without instructions for it */
 } plsh_model_facts;
 
 PLSH_API plsh_model_facts plsh_model_describe(const plsh_model *model);

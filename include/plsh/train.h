@@ -9,9 +9,9 @@
  *         plsh_trainer_update(trainer, &update, &norm, &error);
  *     }
  *
- * float32 throughout; the same bits for any number of threads. Llama, Mistral, Qwen2, Qwen3,
- * BLOOM, MPT, Falcon, Baichuan, Jais, BTLM and Refact. Attention by any method; sampled masks are
- * redrawn in every step, or kept. Link libplsh_lm. */
+ * float32 throughout, or bfloat16 in the products of linear layers; the same bits for any number of
+ * threads. Llama, Mistral, Qwen2, Qwen3, BLOOM, MPT, Falcon, Baichuan, Jais, BTLM and Refact.
+ * Attention by any method; sampled masks are redrawn in every step, or kept. Link libplsh_lm. */
 #ifndef PLSH_TRAIN_H
 #define PLSH_TRAIN_H
 
@@ -44,6 +44,9 @@ typedef struct plsh_train_options {
     size_t lora_target_count;
     int threads; /* 0 = all */
     const char *isa;
+    plsh_compute compute; /* of the linear layers, in both passes and in evaluation: float32 (auto),
+                             or bfloat16. Weights, their gradients, sums and attention are float32
+                           */
     const char
         *adapter; /* a PEFT adapter to continue training (its layers, and lora_targets), or NULL */
     const plsh_ranks *ranks; /* that share the work, see below; NULL: one process. Not copied */

@@ -27,6 +27,7 @@ static unsigned machine_features(void) {
     if (__builtin_cpu_supports("avx512dq")) has |= PLSH_CPU_AVX512DQ;
     if (__builtin_cpu_supports("avx512vl")) has |= PLSH_CPU_AVX512VL;
     if (__builtin_cpu_supports("avx512vnni")) has |= PLSH_CPU_AVX512VNNI;
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd")) has |= PLSH_CPU_AVX512BF16;
 #elif defined(__aarch64__)
     has = PLSH_CPU_NEON; /* part of the architecture */
 #elif defined(__wasm_simd128__)
@@ -38,8 +39,9 @@ static unsigned machine_features(void) {
 #ifdef PLSH_TESTING
 /* The features that PLSH_TEST_CPU_OFF names. */
 static unsigned features_off(void) {
-    static const char *const names[] = {"f16c",     "fma",      "avx2", "avx512f",    "avx512bw",
-                                        "avx512dq", "avx512vl", "neon", "avx512vnni", "simd128"};
+    static const char *const names[] = {"f16c",       "fma",      "avx2",      "avx512f",
+                                        "avx512bw",   "avx512dq", "avx512vl",  "neon",
+                                        "avx512vnni", "simd128",  "avx512bf16"};
     const char *at = getenv("PLSH_TEST_CPU_OFF");
     unsigned off = 0;
     while (at && *at) {

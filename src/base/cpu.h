@@ -19,7 +19,8 @@ typedef enum plsh_cpu_feature {
     PLSH_CPU_AVX512VL = 1 << 6,
     PLSH_CPU_NEON = 1 << 7,
     PLSH_CPU_AVX512VNNI = 1 << 8,
-    PLSH_CPU_SIMD128 = 1 << 9
+    PLSH_CPU_SIMD128 = 1 << 9,
+    PLSH_CPU_AVX512BF16 = 1 << 10 /* of AMD only: Intel's takes as long as float32 */
 } plsh_cpu_feature;
 
 /* Those of this machine. In the tests' build without those that PLSH_TEST_CPU_OFF names, as in

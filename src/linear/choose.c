@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "linear/kernels/bfloat.h"
 #include "linear/kernels/int8.h"
 #include "linear/linear.h"
 
@@ -42,6 +43,20 @@ plsh_status plsh_int8_kernels_choose(const plsh_int8_kernels **out, const char *
     if (strcmp(name, "avx512") == 0 && vnni) *out = &plsh_int8_vnni;
 #elif defined(__aarch64__)
     if (strcmp(name, "neon") == 0) *out = &plsh_int8_neon;
+#endif
+    return PLSH_STATUS_OK;
+}
+
+plsh_status plsh_bfloat_kernels_choose(const plsh_bfloat_kernels **out, const char *isa,
+                                       plsh_error *error) {
+    const char *name;
+    plsh_status status = plsh_cpu_choose(&name, isa, error);
+    if (status != PLSH_STATUS_OK) return status;
+    *out = &plsh_bfloat_reference;
+#if defined(__x86_64__)
+    const bool pairs = (plsh_cpu_features() & PLSH_CPU_AVX512BF16) != 0;
+    if (strcmp(name, "reference") != 0) *out = &plsh_bfloat_avx2;
+    if (strcmp(name, "avx512") == 0 && pairs) *out = &plsh_bfloat_avx512;
 #endif
     return PLSH_STATUS_OK;
 }

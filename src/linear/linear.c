@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "linear/bfloat.h"
 #include "linear/int8.h"
 #include "linear/types.h"
 
@@ -33,6 +34,8 @@ enum {
 
 _Static_assert(PLSH_LINEAR_FEW_ROWS == (int)PLSH_LINEAR_FEW, "one number");
 _Static_assert(DEPTH == (int)PLSH_INT8_DEPTH, "panels of one depth");
+_Static_assert(DEPTH == (int)PLSH_BFLOAT_DEPTH, "panels of one depth");
+_Static_assert(ROW_BLOCK == (int)PLSH_BFLOAT_ROWS, "blocks of one height");
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
@@ -40,12 +43,14 @@ typedef struct thread_memory {
     float *panels;  /* [TILE / width][DEPTH][width] */
     float *widened; /* [PLSH_LINEAR_GROUP][WIDENED], or [TILE] */
     plsh_int8_panels int8;
+    plsh_bfloat_memory bfloat;
 } thread_memory;
 
 static thread_memory carve(plsh_arena *arena) {
     return (thread_memory){plsh_arena_floats(arena, (size_t)TILE * DEPTH),
                            plsh_arena_floats(arena, (size_t)PLSH_LINEAR_GROUP * WIDENED),
-                           plsh_int8_panels_take(arena, TILE)};
+                           plsh_int8_panels_take(arena, TILE),
+                           plsh_bfloat_memory_take(arena, TILE)};
 }
 
 /* Bytes of one thread's memory. */
@@ -55,7 +60,7 @@ static size_t thread_bytes(void) {
     return measured.used;
 }
 
-/* That of each thread, then the rows of x in int8. */
+/* That of each thread, then the rows of x in int8, or few of them in bfloat16. */
 size_t plsh_linear_workspace(int threads) { return (size_t)threads * thread_bytes() + ROWS_BYTES; }
 
 static thread_memory memory_of(const plsh_linear_engine *engine, int thread) {
@@ -63,9 +68,12 @@ static thread_memory memory_of(const plsh_linear_engine *engine, int thread) {
     return carve(&arena);
 }
 
+static void *rows_memory(const plsh_linear_engine *engine) {
+    return (char *)engine->workspace + (size_t)engine->threads * thread_bytes();
+}
+
 static plsh_int8_rows int8_rows(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
-    char *memory = (char *)engine->workspace + (size_t)engine->threads * thread_bytes();
-    return plsh_int8_rows_take(&(plsh_arena){.memory = memory}, rows, in);
+    return plsh_int8_rows_take(&(plsh_arena){.memory = rows_memory(engine)}, rows, in);
 }
 
 /* ---- Layers --------------------------------------------------------------------------------- */
@@ -97,8 +105,9 @@ plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t c
 
 typedef struct product {
     const plsh_linear_kernels *kernels;
-    const plsh_int8_kernels *int8; /* NULL: in float32 */
-    plsh_int8_rows a_int8;         /* a */
+    const plsh_int8_kernels *int8; /* one of the two, or NULL: in float32 */
+    const plsh_bfloat_kernels *bfloat;
+    plsh_int8_rows a_int8; /* a */
     plsh_const_matrix a;
     bool a_turned; /* a[m][k] is a.data[k * stride + m] */
     /* Puts b[k .. k + depth)[n .. n + columns) into panels. */
@@ -233,6 +242,56 @@ static void multiply_int8(const product *p, thread_memory memory, int64_t k, int
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* The same three in bfloat16. */
+static void pack_turned_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
+                               int64_t n, int columns) {
+    plsh_bfloat_pack_turned(
+        &(plsh_bfloat_pack){p->bfloat, memory.bfloat, memory.widened, k, n, depth, columns},
+        p->layer);
+}
+
+static void pack_straight_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
+                                 int64_t n, int columns) {
+    plsh_bfloat_pack_straight(
+        &(plsh_bfloat_pack){p->bfloat, memory.bfloat, memory.widened, k, n, depth, columns},
+        p->layer);
+}
+
+static void pack_floats_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
+                               int64_t n, int columns) {
+    plsh_bfloat_pack_floats(
+        &(plsh_bfloat_pack){p->bfloat, memory.bfloat, memory.widened, k, n, depth, columns}, p->x);
+}
+
+static void multiply_bfloat(const product *p, thread_memory memory, int64_t k, int depth, int64_t m,
+                            int64_t rows, int64_t n, int columns) {
+    const int width = p->bfloat->plain->width;
+    const ptrdiff_t at = p->a_turned ? k * p->a.stride + m : m * p->a.stride + k;
+    plsh_bfloat_take_block(&memory.bfloat, (plsh_const_matrix){p->a.data + at, p->a.stride},
+                           p->a_turned, (int)rows, depth);
+    for (int c = 0; c < columns; c += width) {
+        float *y = p->y.data + m * p->y.stride + n + c;
+        plsh_bfloat_product block = {
+            .a = memory.bfloat.block,
+            .a_row = p->a_turned ? 1 : DEPTH / 2,
+            .a_step = p->a_turned ? ROW_BLOCK : 1,
+            .panel = memory.bfloat.panels + (ptrdiff_t)c * DEPTH,
+            .rows = rows,
+            .pairs = (depth + 1) / 2,
+            .columns = columns - c < width ? columns - c : width,
+            .y = y,
+            .y_stride = p->y.stride,
+        };
+        if (k > 0 || p->add) {
+            block.start = y;
+            block.start_stride = p->y.stride;
+        } else if (p->bias) {
+            block.start = p->bias + n + c;
+        }
+        p->bfloat->multiply(&block);
+    }
+}
+
 static void run_tile(const product *p, thread_memory memory, int64_t tile) {
     const int64_t across = (p->columns + p->tile_columns - 1) / p->tile_columns;
     const int64_t n = tile % across * p->tile_columns, top = tile / across * p->tile_rows;
@@ -245,6 +304,8 @@ static void run_tile(const product *p, thread_memory memory, int64_t tile) {
             const int64_t rows = least(ROW_BLOCK, end - m);
             if (p->int8)
                 multiply_int8(p, memory, k, depth, m, rows, n, columns);
+            else if (p->bfloat)
+                multiply_bfloat(p, memory, k, depth, m, rows, n, columns);
             else
                 multiply_panels(p, memory, k, depth, m, rows, n, columns);
         }
@@ -314,7 +375,8 @@ typedef struct few_rows {
     const float *sums;
     int64_t rows;
     plsh_const_matrix x;
-    plsh_int8_rows x_int8; /* where a layer is computed in int8 */
+    plsh_int8_rows x_int8;    /* where a layer is computed in int8 */
+    const uint16_t *x_bfloat; /* where all are computed in bfloat16 */
     bool add;
 } few_rows;
 
@@ -350,7 +412,34 @@ static void run_int8_dots(const few_rows *few, int i, int64_t run) {
     few->engine->int8->dot[layer->type](&dot);
 }
 
-/* Run number `run` of layer number i. */
+static int64_t whole_groups(int64_t in) {
+    return (in + PLSH_LINEAR_GROUP - 1) / PLSH_LINEAR_GROUP * PLSH_LINEAR_GROUP;
+}
+
+/* The same in bfloat16. A row of W takes the panels' place. */
+static void run_bfloat_dots(const few_rows *few, int i, int64_t run, int slot) {
+    const plsh_linear *layer = &few->layers[i];
+    const plsh_matrix y = few->y[i];
+    const int64_t first = run * DOT_RUN;
+    const thread_memory memory = memory_of(few->engine, slot);
+    float *to = y.data + first;
+    const plsh_bfloat_dot dot = {
+        .in = layer->in,
+        .x = few->x_bfloat,
+        .x_stride = whole_groups(layer->in),
+        .rows = (int)few->rows,
+        .start = few->add      ? to
+                 : layer->bias ? layer->bias + first
+                               : NULL,
+        .start_stride = few->add ? y.stride : 0,
+        .y = to,
+        .y_stride = y.stride,
+    };
+    plsh_bfloat_dots(few->engine->bfloat, layer, first, least(DOT_RUN, layer->out - first), dot,
+                     memory.widened, memory.bfloat.panels);
+}
+
+/* Run number `run` of layer number i, in float32. */
 static void run_dots(const few_rows *few, int i, int64_t run) {
     const plsh_linear *layer = &few->layers[i];
     const plsh_matrix y = few->y[i];
@@ -384,11 +473,12 @@ static void run_runs(void *context, int64_t first, int64_t end, int slot) {
     const few_rows *few = context;
     int i = 0;
     int64_t run = first;
-    (void)slot;
     for (int64_t left = end - first; left > 0; left--, run++) {
         for (; run >= runs_of(&few->layers[i]); i++) run -= runs_of(&few->layers[i]);
         if (is_int8(few->engine, &few->layers[i]))
             run_int8_dots(few, i, run);
+        else if (few->engine->bfloat)
+            run_bfloat_dots(few, i, run, slot);
         else
             run_dots(few, i, run);
     }
@@ -400,6 +490,18 @@ static int count_int8(const plsh_linear_engine *engine, const plsh_linear *layer
     return found;
 }
 
+/* Rows of x in bfloat16, padded to whole groups. */
+static const uint16_t *narrow_rows(const plsh_linear_engine *engine, int64_t rows, int64_t in,
+                                   plsh_const_matrix x) {
+    uint16_t *to = rows_memory(engine);
+    const int64_t stride = whole_groups(in);
+    for (int64_t r = 0; r < rows; r++) {
+        plsh_bfloat_narrow(x.data + r * x.stride, to + r * stride, in);
+        memset(to + r * stride + in, 0, (size_t)(stride - in) * sizeof *to);
+    }
+    return to;
+}
+
 static void forward_few(const plsh_linear_engine *engine, const plsh_linear *layers,
                         const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x,
                         bool add) {
@@ -407,8 +509,11 @@ static void forward_few(const plsh_linear_engine *engine, const plsh_linear *lay
     for (int i = 0; i < count; i++) total += runs_of(&layers[i]);
     float *sums = engine->workspace;
     const int in_int8 = count_int8(engine, layers, count);
-    few_rows few = {engine, layers, y, sums, rows, x, {0}, add};
-    if (in_int8 < count) sum_groups(sums, rows, layers[0].in, x);
+    few_rows few = {engine, layers, y, sums, rows, x, {0}, NULL, add};
+    if (engine->bfloat)
+        few.x_bfloat = narrow_rows(engine, rows, layers[0].in, x);
+    else if (in_int8 < count)
+        sum_groups(sums, rows, layers[0].in, x);
     if (in_int8 > 0) {
         few.x_int8 = int8_rows(engine, rows, layers[0].in);
         plsh_int8_quantise(&few.x_int8, rows, x, engine->threads);
@@ -422,8 +527,11 @@ static product forward_product(const plsh_linear_engine *engine, const plsh_line
                                int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add) {
     product p = {.kernels = engine->kernels,
                  .int8 = is_int8(engine, layer) ? engine->int8 : NULL,
+                 .bfloat = engine->bfloat,
                  .a = x,
-                 .pack = is_int8(engine, layer) ? pack_int8 : pack_turned,
+                 .pack = is_int8(engine, layer) ? pack_int8
+                         : engine->bfloat       ? pack_turned_bfloat
+                                                : pack_turned,
                  .layer = layer,
                  .y = y,
                  .bias = layer->bias,
@@ -467,8 +575,10 @@ static void forward_products(const plsh_linear_engine *engine, const plsh_linear
 }
 
 /* The sums of the groups of x have to fit into the memory of one thread, for as many rows as are
- * few: so the way a product is computed depends neither on the threads nor on the other rows. */
-static bool is_few(int64_t rows, int64_t in) {
+ * few: so the way a product is computed depends neither on the threads nor on the other rows. In
+ * bfloat16 a row of W has to fit into the panels. */
+static bool is_few(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
+    if (engine->bfloat && in > TILE * DEPTH) return false;
     return rows <= PLSH_LINEAR_FEW &&
            (size_t)(PLSH_LINEAR_FEW * (in / PLSH_LINEAR_GROUP)) * sizeof(float) <= thread_bytes();
 }
@@ -478,7 +588,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
     if (rows == 0) return;
     for (int from = 0; from < count; from += MOST_LAYERS) {
         const int some = count - from < MOST_LAYERS ? count - from : MOST_LAYERS;
-        if (is_few(rows, layers[from].in)) {
+        if (is_few(engine, rows, layers[from].in)) {
             forward_few(engine, layers + from, y + from, some, rows, x, false);
             continue;
         }
@@ -489,7 +599,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
 void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
                          plsh_const_matrix x, plsh_matrix y, bool add) {
     if (rows == 0) return;
-    if (is_few(rows, layer->in)) {
+    if (is_few(engine, rows, layer->in)) {
         forward_few(engine, layer, &y, 1, rows, x, add);
         return;
     }
@@ -499,8 +609,9 @@ void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *la
 static product input_product(const plsh_linear_engine *engine, const plsh_linear *layer,
                              int64_t rows, plsh_const_matrix dy, plsh_matrix dx, bool add) {
     product p = {.kernels = engine->kernels,
+                 .bfloat = engine->bfloat,
                  .a = dy,
-                 .pack = pack_straight,
+                 .pack = engine->bfloat ? pack_straight_bfloat : pack_straight,
                  .layer = layer,
                  .y = dx,
                  .add = add,
@@ -514,9 +625,10 @@ static product input_product(const plsh_linear_engine *engine, const plsh_linear
 static product weight_product(const plsh_linear_engine *engine, const plsh_linear *layer,
                               int64_t rows, plsh_const_matrix dy, plsh_const_matrix x, float *dw) {
     product p = {.kernels = engine->kernels,
+                 .bfloat = engine->bfloat,
                  .a = dy,
                  .a_turned = true,
-                 .pack = pack_floats,
+                 .pack = engine->bfloat ? pack_floats_bfloat : pack_floats,
                  .x = x,
                  .y = {dw, layer->in},
                  .add = true,

@@ -4,8 +4,9 @@
  *     dx[rows][in] = dy[rows][out] W
  *     dW[out][in] += dy[rows][out]^T x[rows][in]     dW float32
  *
- * Activations are float32; an engine with int8 quantises them for the forward products of q types
- * (linear/int8.h), where the bits are also the same for all instruction sets. Few rows (up to
+ * Activations are float32. An engine with int8 quantises them for the forward products of q types
+ * (linear/int8.h); one with bfloat rounds both factors of all products to bfloat16
+ * (linear/bfloat.h). There the bits are also the same for all instruction sets. Few rows (up to
  * PLSH_LINEAR_FEW): dot products on the stored type, exact to rounding, W read once. More rows:
  * panels of W are dequantised to float32 in a tile that stays in cache. The bits of a result depend
  * on the instruction set, never on the number of threads; those of few rows are the same in any
@@ -27,7 +28,9 @@ typedef struct plsh_linear {
  * PLSH_ALIGNMENT boundary; it may be shared by all layers, one call at a time. */
 typedef struct plsh_linear_engine {
     const struct plsh_linear_kernels *kernels;
-    const struct plsh_int8_kernels *int8; /* NULL: all products in float32 */
+    /* Not both; NULL and NULL: all products in float32. */
+    const struct plsh_int8_kernels *int8;
+    const struct plsh_bfloat_kernels *bfloat;
     int threads;
     void *workspace;
 } plsh_linear_engine;
@@ -39,6 +42,10 @@ plsh_status plsh_linear_kernels_choose(const struct plsh_linear_kernels **out, c
 /* Those of products in int8: of this instruction set, with VNNI where the machine has it. */
 plsh_status plsh_int8_kernels_choose(const struct plsh_int8_kernels **out, const char *isa,
                                      plsh_error *error);
+
+/* Those of products in bfloat16: with AVX-512 BF16 where the machine has it. */
+plsh_status plsh_bfloat_kernels_choose(const struct plsh_bfloat_kernels **out, const char *isa,
+                                       plsh_error *error);
 
 size_t plsh_linear_workspace(int threads);
 

@@ -173,8 +173,7 @@ plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *enco
     encoder e = {.model = model,
                  .encoding = encoding,
                  .own = plsh_ranks_rows(encoding->ranks, encoding->count)};
-    plsh_linear_engine engine = {
-        .kernels = model->kernels, .int8 = model->int8, .threads = model->threads};
+    plsh_linear_engine engine = plsh_model_engine(model);
     plsh_layer_buffers b = {0};
     char *memory = NULL;
     plsh_status status = prepare_encoder(&e, &b, &engine, &memory, error);

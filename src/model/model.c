@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "linear/kernels/bfloat.h"
 #include "model/encoder_heads.h"
 #include "model/slopes.h"
 
@@ -532,6 +533,8 @@ static void count_matrices(plsh_model_facts *facts, const plsh_model *model) {
 static plsh_status choose_compute(plsh_model *model, const plsh_model_options *options,
                                   plsh_error *error) {
     if (options->compute == PLSH_COMPUTE_FLOAT32) return PLSH_STATUS_OK;
+    if (options->compute == PLSH_COMPUTE_BFLOAT16)
+        return plsh_bfloat_kernels_choose(&model->bfloat, options->isa, error);
     if (options->compute != PLSH_COMPUTE_AUTO && options->compute != PLSH_COMPUTE_INT8)
         return plsh_fail(error, PLSH_STATUS_INVALID, "compute is %d; it must be a plsh_compute",
                          (int)options->compute);
@@ -541,7 +544,7 @@ static plsh_status choose_compute(plsh_model *model, const plsh_model_options *o
     if (!status && options->compute == PLSH_COMPUTE_INT8 && facts.int8_matrices == 0)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: compute int8 needs quantised weights (q8_0, q4_0, ..); its linear "
-                         "layers are of type %s: compute float32 or auto",
+                         "layers are of type %s: compute float32, bfloat16 or auto",
                          plsh_weights_path(model->weights),
                          plsh_weight_type_name(model->layer[0].attention_out.base.type));
     return status;
@@ -652,6 +655,8 @@ plsh_model_facts plsh_model_describe(const plsh_model *model) {
         facts.parameters += plsh_tensor_rows(tensor) * plsh_tensor_columns(tensor);
     }
     count_matrices(&facts, model);
+    facts.bfloat16 = model->bfloat != NULL;
+    facts.emulated = facts.bfloat16 && !model->bfloat->native;
     return facts;
 }
 

@@ -40,8 +40,9 @@ struct plsh_model {
     plsh_weights *weights; /* NULL where they are in memory */
     plsh_adapter *adapter;
     const struct plsh_linear_kernels *kernels;
-    const struct plsh_int8_kernels *int8; /* NULL: products in float32 */
-    char *isa;                            /* NULL: not asked for */
+    const struct plsh_int8_kernels *int8; /* as in plsh_linear_engine */
+    const struct plsh_bfloat_kernels *bfloat;
+    char *isa; /* NULL: not asked for */
     int threads;
     const plsh_tensor *tokens; /* embeddings */
     const plsh_tensor *positions;
@@ -106,5 +107,13 @@ plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role r
 int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
                                  int64_t row);
 int64_t plsh_model_row_in_gguf(const plsh_model_config *config, plsh_row_order order, int64_t row);
+
+/* The engine of its linear layers, still without workspace. */
+static inline plsh_linear_engine plsh_model_engine(const plsh_model *model) {
+    return (plsh_linear_engine){.kernels = model->kernels,
+                                .int8 = model->int8,
+                                .bfloat = model->bfloat,
+                                .threads = model->threads};
+}
 
 #endif

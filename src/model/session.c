@@ -120,8 +120,7 @@ static plsh_status begin(plsh_session **out, const plsh_model *model,
     session->undo = options->undo;
     session->planned = options->length;
     session->tap = options->tap;
-    session->engine = (plsh_linear_engine){
-        .kernels = model->kernels, .int8 = model->int8, .threads = model->threads};
+    session->engine = plsh_model_engine(model);
     status = plsh_allocate((void **)&session->cache, (size_t)model->config.layers,
                            sizeof(plsh_cache *), "caches", error);
     if (!status) status = copy_attention(session, options, error);

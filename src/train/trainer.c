@@ -32,6 +32,9 @@ static plsh_status check_options(const plsh_train_options *o, plsh_error *error)
                          "LoRA of rank %lld, alpha %g, dropout %g, and dropout %g of hidden states",
                          (long long)o->lora_rank, o->lora_alpha, o->lora_dropout, o->dropout);
     }
+    if (o->compute == PLSH_COMPUTE_INT8)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "compute is int8, which has no gradients; float32 or bfloat16");
     for (size_t i = 0; i < o->lora_target_count; i++) {
         if (!o->lora_targets || !o->lora_targets[i]) {
             return plsh_fail(error, PLSH_STATUS_INVALID,
@@ -223,11 +226,12 @@ static plsh_status check_dropout(const plsh_model_config *c, const plsh_train_op
 
 static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_options *options,
                          plsh_error *error) {
-    plsh_model_options open = {.adapter = options->adapter,
-                               .threads = options->threads,
-                               .isa = options->isa,
-                               .family = options->family,
-                               .compute = PLSH_COMPUTE_FLOAT32};
+    plsh_model_options open = {
+        .adapter = options->adapter,
+        .threads = options->threads,
+        .isa = options->isa,
+        .family = options->family,
+        .compute = options->compute == PLSH_COMPUTE_AUTO ? PLSH_COMPUTE_FLOAT32 : options->compute};
     plsh_status status = check_options(options, error);
     if (!status) status = plsh_model_open(&t->model, path, &open, error);
     if (status) return status;
@@ -257,7 +261,7 @@ static plsh_status build(plsh_trainer *t, const char *path, const plsh_train_opt
     status = check_dropout(&t->model->config, options, error);
     if (status) return status;
     t->options = *options;
-    t->engine = (plsh_linear_engine){.kernels = t->model->kernels, .threads = t->model->threads};
+    t->engine = plsh_model_engine(t->model);
     status = plsh_allocate((void **)&t->layer, (size_t)t->model->config.layers, sizeof(*t->layer),
                            "layers", error);
     if (!status) status = copy_attention(t, options, error);

@@ -17,7 +17,8 @@ static const struct {
                 {"avx512dq", PLSH_CPU_AVX512DQ},
                 {"avx512vl", PLSH_CPU_AVX512VL},
                 {"neon", PLSH_CPU_NEON},
-                {"avx512vnni", PLSH_CPU_AVX512VNNI}};
+                {"avx512vnni", PLSH_CPU_AVX512VNNI},
+                {"avx512bf16", PLSH_CPU_AVX512BF16}};
 enum { FEATURES = sizeof features / sizeof *features };
 
 static bool lists(const char *isa) {
@@ -33,7 +34,8 @@ static void test_off(void **state) {
     const unsigned all = plsh_cpu_features();
     const bool avx512 = lists("avx512"), avx2 = lists("avx2"), neon = lists("neon");
     const unsigned below = PLSH_CPU_F16C | PLSH_CPU_FMA | PLSH_CPU_AVX2;
-    const unsigned beside = PLSH_CPU_NEON | PLSH_CPU_AVX512VNNI; /* avx512 needs neither */
+    const unsigned beside = /* what avx512 does not need */
+        PLSH_CPU_NEON | PLSH_CPU_AVX512VNNI | PLSH_CPU_AVX512BF16;
     for (int i = 0; i < FEATURES; i++) {
         const unsigned off = features[i].feature;
         setenv("PLSH_TEST_CPU_OFF", features[i].name, 1);
@@ -44,8 +46,8 @@ static void test_off(void **state) {
         assert_int_equal(lists("neon"), neon && off != PLSH_CPU_NEON);
         assert_true(lists("reference"));
     }
-    setenv("PLSH_TEST_CPU_OFF", "f16c,fma,avx2,avx512f,avx512bw,avx512dq,avx512vl,neon,avx512vnni",
-           1);
+    setenv("PLSH_TEST_CPU_OFF",
+           "f16c,fma,avx2,avx512f,avx512bw,avx512dq,avx512vl,neon,avx512vnni,avx512bf16", 1);
     assert_int_equal(plsh_cpu_features(), 0);
     assert_string_equal(plsh_cpu_isas()[0], "reference");
 }

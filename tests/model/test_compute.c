@@ -105,10 +105,41 @@ static void test_plain(void **unused) {
     tiny_model_remove(folder);
 }
 
+/* bfloat16: of any type, for any number of threads, near float32, and it says so. */
+static void check_bfloat(const char *path) {
+    float plain[VOCABULARY], narrow[VOCABULARY], other[VOCABULARY];
+    plsh_model *model = open_as(path, PLSH_COMPUTE_FLOAT32, 1);
+    assert_false(plsh_model_describe(model).bfloat16);
+    logits_of(model, plain);
+    plsh_model_close(model);
+    for (int threads = 1; threads <= 3; threads++) {
+        model = open_as(path, PLSH_COMPUTE_BFLOAT16, threads);
+        assert_true(plsh_model_describe(model).bfloat16);
+        assert_int_equal(plsh_model_describe(model).int8_matrices, 0);
+        logits_of(model, threads == 1 ? narrow : other);
+        plsh_model_close(model);
+        if (threads > 1) assert_memory_equal(narrow, other, sizeof other);
+    }
+    const double off = distance(narrow, plain);
+    if (!(off > 1e-4 && off < 0.02))
+        fail_msg("%s: bfloat16 is off by %g of the logits; 1e-4 to 0.02", path, off);
+}
+
+static void test_bfloat(void **unused) {
+    (void)unused;
+    const char *folder = tiny_llama();
+    check_bfloat(folder);
+    convert_to(folder, PLSH_WEIGHT_Q4_1, "tiny.gguf");
+    check_bfloat("tiny.gguf");
+    unlink("tiny.gguf");
+    tiny_model_remove(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_bfloat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,170 @@
+/* linear: products in bfloat16: a, panels of b and vectors rounded to pairs of bfloat16. */
+#include "linear/bfloat.h"
+
+#include <string.h>
+
+#include "base/clones.h"
+#include "linear/types.h"
+
+enum { DEPTH = PLSH_BFLOAT_DEPTH, ROWS = PLSH_BFLOAT_ROWS, GROUP = PLSH_LINEAR_GROUP };
+
+plsh_bfloat_memory plsh_bfloat_memory_take(plsh_arena *arena, int columns) {
+    return (plsh_bfloat_memory){
+        .panels = plsh_arena_take(arena, (size_t)columns * DEPTH, sizeof(uint16_t)),
+        .block = plsh_arena_take(arena, (size_t)ROWS * DEPTH, sizeof(uint16_t)),
+        .rows = plsh_arena_take(arena, (size_t)GROUP * DEPTH, sizeof(uint16_t))};
+}
+
+/* ---- Rounding ------------------------------------------------------------------------------- */
+
+static inline uint16_t narrow(uint32_t bits) {
+    const uint32_t size = bits & 0x7fffffffu;
+    uint32_t nearest = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    nearest = size > 0x7f800000u ? bits >> 16 | 0x40 : nearest;
+    return (uint16_t)(size < 0x00800000u ? bits >> 16 & 0x8000u : nearest);
+}
+
+static inline uint32_t bits_of(const float *x) {
+    uint32_t bits;
+    memcpy(&bits, x, sizeof bits);
+    return bits;
+}
+
+PLSH_CLONES
+static void narrow_all(const float *restrict from, uint16_t *restrict to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = narrow(bits_of(from + i));
+}
+
+void plsh_bfloat_narrow(const float *from, uint16_t *to, int64_t count) {
+    narrow_all(from, to, count);
+    if (count % 2) to[count] = 0;
+}
+
+/* Pairs (a[i], b[i]). */
+PLSH_CLONES
+static void narrow_pairs(const float *restrict a, const float *restrict b, uint16_t *restrict to,
+                         int count) {
+    for (int i = 0; i < count; i++) {
+        const uint32_t pair = narrow(bits_of(a + i)) | (uint32_t)narrow(bits_of(b + i)) << 16;
+        memcpy(to + 2 * i, &pair, sizeof pair);
+    }
+}
+
+/* Pairs (a[i], 0). */
+static void narrow_last(const float *a, uint16_t *to, int count) {
+    for (int i = 0; i < count; i++) {
+        to[2 * i] = narrow(bits_of(a + i));
+        to[2 * i + 1] = 0;
+    }
+}
+
+/* ---- Panels --------------------------------------------------------------------------------- */
+
+/* `count` values of W, from any address. */
+static void narrow_stored(const plsh_bfloat_kernels *kernels, plsh_weight_type type,
+                          const char *from, float *widened, uint16_t *to, int64_t count) {
+    if (type == PLSH_WEIGHT_BF16) {
+        memcpy(to, from, (size_t)count * sizeof *to);
+        if (count % 2) to[count] = 0;
+    } else {
+        kernels->plain->widen[type](from, widened, count);
+        plsh_bfloat_narrow(widened, to, count);
+    }
+}
+
+/* Pairs are moved as floats are: no arithmetic is done on them. */
+void plsh_bfloat_pack_turned(const plsh_bfloat_pack *pack, const plsh_linear *layer) {
+    const plsh_linear_kernels *plain = pack->kernels->plain;
+    const int width = plain->width, depth = pack->depth;
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
+    for (int c = 0; c < pack->columns; c += width) {
+        const int have = pack->columns - c < width ? pack->columns - c : width;
+        const char *first = (const char *)layer->weight + (size_t)(pack->n + c) * row_bytes +
+                            plsh_weight_bytes_of(layer->type, pack->k);
+        for (int r = 0; r < have; r++)
+            narrow_stored(pack->kernels, layer->type, first + (size_t)r * row_bytes, pack->widened,
+                          pack->to.rows + r * DEPTH, depth);
+        plain->transpose((float *)(void *)(pack->to.panels + (ptrdiff_t)c * DEPTH),
+                         (const float *)(const void *)pack->to.rows, DEPTH / 2, have,
+                         (depth + 1) / 2);
+    }
+}
+
+/* Rows k and k + 1 of b, `columns` floats each (b NULL: 0), into pairs number k / 2 of the panels.
+ */
+static void pack_two_rows(const plsh_bfloat_pack *pack, const float *a, const float *b, int k) {
+    const int width = pack->kernels->plain->width;
+    for (int c = 0; c < pack->columns; c += width) {
+        const int have = pack->columns - c < width ? pack->columns - c : width;
+        uint16_t *to = pack->to.panels + (ptrdiff_t)c * DEPTH + (ptrdiff_t)k * width;
+        if (b)
+            narrow_pairs(a + c, b + c, to, have);
+        else
+            narrow_last(a + c, to, have);
+        memset(to + 2 * have, 0, (size_t)(width - have) * 2 * sizeof *to);
+    }
+}
+
+void plsh_bfloat_pack_straight(const plsh_bfloat_pack *pack, const plsh_linear *layer) {
+    const plsh_linear_kernels *plain = pack->kernels->plain;
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
+    const char *first = (const char *)layer->weight + (size_t)pack->k * row_bytes +
+                        plsh_weight_bytes_of(layer->type, pack->n);
+    float *two[2] = {pack->widened, pack->widened + pack->columns};
+    for (int i = 0; i < pack->depth; i += 2) {
+        const bool both = i + 1 < pack->depth;
+        for (int j = 0; j < 1 + both; j++)
+            plain->widen[layer->type](first + (size_t)(i + j) * row_bytes, two[j], pack->columns);
+        pack_two_rows(pack, two[0], both ? two[1] : NULL, i);
+    }
+}
+
+void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x) {
+    for (int i = 0; i < pack->depth; i += 2) {
+        const float *row = x.data + (pack->k + i) * x.stride + pack->n;
+        pack_two_rows(pack, row, i + 1 < pack->depth ? row + x.stride : NULL, i);
+    }
+}
+
+void plsh_bfloat_take_block(const plsh_bfloat_memory *to, plsh_const_matrix a, bool turned,
+                            int rows, int depth) {
+    if (!turned) {
+        for (int m = 0; m < rows; m++)
+            plsh_bfloat_narrow(a.data + m * a.stride, to->block + m * DEPTH, depth);
+        return;
+    }
+    for (int k = 0; k < depth; k += 2) {
+        const float *row = a.data + k * a.stride;
+        if (k + 1 < depth)
+            narrow_pairs(row, row + a.stride, to->block + k * ROWS, rows);
+        else
+            narrow_last(row, to->block + k * ROWS, rows);
+    }
+}
+
+/* ---- Few rows ------------------------------------------------------------------------------- */
+
+void plsh_bfloat_dots(const plsh_bfloat_kernels *kernels, const plsh_linear *layer, int64_t first,
+                      int64_t outs, plsh_bfloat_dot dot, float *widened, uint16_t *row) {
+    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
+    const char *weight = (const char *)layer->weight + (size_t)first * row_bytes;
+    if (layer->type == PLSH_WEIGHT_BF16) {
+        dot.weight = weight;
+        dot.row_bytes = row_bytes;
+        dot.outs = outs;
+        kernels->dot(&dot);
+        return;
+    }
+    dot.weight = row;
+    dot.outs = 1;
+    for (int64_t o = 0; o < outs; o++, weight += row_bytes) {
+        for (int64_t k = 0; k < layer->in; k += DEPTH) {
+            const int64_t some = layer->in - k < DEPTH ? layer->in - k : DEPTH;
+            narrow_stored(kernels, layer->type, weight + plsh_weight_bytes_of(layer->type, k),
+                          widened, row + k, some);
+        }
+        kernels->dot(&dot);
+        if (dot.start) dot.start++;
+        dot.y++;
+    }
+}

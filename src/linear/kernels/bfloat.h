@@ -1,0 +1,57 @@
+/* linear: the kernels of products in bfloat16, one table per instruction set.
+ *
+ * Numbers come in pairs, which are words of 32 bits: of (w0, w1) against (x0, x1)
+ *
+ *     pair(s, w, x) = fl(w0 x0 + fl(w1 x1 + s)),
+ *
+ * where fl rounds to float32, to nearest even, and what is below 2^-126 is 0 before and after each
+ * of the two steps. That is vdpbf16ps as AMD's Zen 4 computes it, to the bit; the other tables do
+ * the same with fused multiply-adds. Each kernel defines the order of its pairs: all tables give
+ * the same bits. */
+#ifndef PLSH_LINEAR_BFLOAT_KERNELS_H
+#define PLSH_LINEAR_BFLOAT_KERNELS_H
+
+#include "linear/kernels/kernels.h"
+
+/* Some rows of W against some vectors: y[r][o] = W_o . x_r (+ start). Lane l of 16 takes pair l of
+ * each group of 32 values. Group g goes to sum g % 4, what is left after the groups to sum 0. The
+ * four are added as (0 + 1) + (2 + 3), then lanes l and l + 8, l + 4, l + 2, l + 1. */
+typedef struct plsh_bfloat_dot {
+    const void *weight; /* bfloat16, from any address */
+    size_t row_bytes;
+    int64_t outs, in;
+    const uint16_t *x; /* rows 1 .. PLSH_LINEAR_FEW_ROWS; padded with 0 to a multiple of 32 */
+    ptrdiff_t x_stride;
+    int rows;
+    const float *start; /* initial value of y: start[r * start_stride + o]; NULL: 0 */
+    ptrdiff_t start_stride;
+    float *y;
+    ptrdiff_t y_stride;
+} plsh_bfloat_dot;
+
+/* y[m][n] = start[m][n] + the pairs of row m of a against the panel, in order, n < columns <=
+ * width. */
+typedef struct plsh_bfloat_product {
+    const uint16_t *a; /* pair k of row m begins at a[2 * (m * a_row + k * a_step)] */
+    ptrdiff_t a_row, a_step;
+    const uint16_t *panel; /* [pairs][width][2], padded with zeros after the columns */
+    int64_t rows, pairs;
+    int columns;
+    const float *start; /* may be y itself */
+    ptrdiff_t start_stride;
+    float *y;
+    ptrdiff_t y_stride;
+} plsh_bfloat_product;
+
+typedef struct plsh_bfloat_kernels {
+    const char *name;
+    bool native;                      /* the processor multiplies pairs; otherwise slower than
+                                         float32 */
+    const plsh_linear_kernels *plain; /* its width, `widen` and `transpose` make the panels */
+    void (*dot)(const plsh_bfloat_dot *);
+    void (*multiply)(const plsh_bfloat_product *);
+} plsh_bfloat_kernels;
+
+extern const plsh_bfloat_kernels plsh_bfloat_avx512, plsh_bfloat_avx2, plsh_bfloat_reference;
+
+#endif
