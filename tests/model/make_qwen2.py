@@ -41,6 +41,8 @@ def main() -> None:
     np.save(FOLDER / "logits.npy", logits.detach().numpy())
     save_file({name: p.grad.float() for name, p in model.named_parameters()},
               FOLDER / "grads.safetensors")
+    for path in FOLDER.iterdir():
+        path.chmod(0o644)
     print(f"loss {loss.item():.9f}, largest logit {logits.abs().max().item():.3f}")
 
 

@@ -170,18 +170,102 @@ static void test_dynamic_short(void **state) {
     tiny_model_remove(folder);
 }
 
-static void test_qwen2(void **state) {
-    (void)state;
-    plsh_npy ids = array(PLSH_TEST_FOLDER "/qwen2/input_ids.npy"),
-             logits = array(PLSH_TEST_FOLDER "/qwen2/logits.npy");
-    check(PLSH_TEST_FOLDER "/qwen2", NULL, &ids, &logits);
+/* References that make_qwen2.py and make_mpt.py made. */
+static void check_own(const char *folder) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/input_ids.npy", folder);
+    plsh_npy ids = array(path);
+    snprintf(path, sizeof path, "%s/logits.npy", folder);
+    plsh_npy logits = array(path);
+    check(folder, NULL, &ids, &logits);
     plsh_npy_free(&ids);
     plsh_npy_free(&logits);
 }
 
+static void test_qwen2(void **state) {
+    (void)state;
+    check_own(PLSH_TEST_FOLDER "/qwen2");
+}
+
+static void test_mpt(void **state) {
+    (void)state;
+    check_own(PLSH_TEST_FOLDER "/mpt");
+}
+
+/* ---- Refact as its files were in 2023: k and v apart, gate and up apart ---- */
+
+typedef struct apart {
+    const char *name, *first, *second; /* of the tensor of two, and of its halves */
+} apart;
+
+static const apart parts[] = {{"attn.kv.", "attn.k.", "attn.v."},
+                              {"mlp.gate_up_proj.", "mlp.linear_1.", "mlp.linear_3."}};
+
+/* One half of a tensor, or all of it under its name: `half` 0 or 1, or -1. */
+static plsh_tensor take_half(const plsh_tensor *tensor, int half, char name[128]) {
+    plsh_tensor out = *tensor;
+    out.name = name;
+    snprintf(name, 128, "%s", tensor->name);
+    for (int p = 0; p < 2 && half >= 0; p++) {
+        const char *at = strstr(tensor->name, parts[p].name);
+        if (!at) continue;
+        snprintf(name, 128, "%.*s%sweight", (int)(at - tensor->name), tensor->name,
+                 half ? parts[p].second : parts[p].first);
+        out.shape[0] /= 2;
+        out.size /= 2;
+        out.data = (const char *)tensor->data + (size_t)half * out.size;
+    }
+    return out;
+}
+
+static bool is_double(const plsh_tensor *tensor) {
+    return strstr(tensor->name, parts[0].name) || strstr(tensor->name, parts[1].name);
+}
+
+static void write_halves(const char *from, const char *to) {
+    plsh_weights *weights;
+    plsh_weights_writer *writer;
+    plsh_error error;
+    char name[128];
+    assert_ok(plsh_weights_open(&weights, from, &error));
+    assert_ok(plsh_weights_writer_create(&writer, to, PLSH_WEIGHTS_SAFETENSORS, &error));
+    for (int writing = 0; writing < 2; writing++) {
+        for (size_t i = 0; i < plsh_weights_count(weights); i++) {
+            const plsh_tensor *tensor = plsh_weights_at(weights, i);
+            for (int half = is_double(tensor) ? 0 : -1; half < (is_double(tensor) ? 2 : 0);
+                 half++) {
+                const plsh_tensor out = take_half(tensor, half, name);
+                assert_ok(writing ? plsh_weights_writer_bytes(writer, out.data, out.size, &error)
+                                  : plsh_weights_writer_declare(writer, &out, &error));
+            }
+        }
+    }
+    assert_ok(plsh_weights_writer_commit(writer, &error));
+    plsh_weights_close(weights);
+}
+
+static void test_refact_2023(void **state) {
+    (void)state;
+    char folder[] = "refact-XXXXXX", path[64], command[2200];
+    plsh_npy ids = array(shared("refact", "input_ids.npy")),
+             logits = array(shared("refact", "logits.npy"));
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "cp '%s' %s/ && chmod u+w %s/*",
+             shared("refact", "config.json"), folder, folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    write_halves(shared("refact", "model.safetensors"), path);
+    check(folder, NULL, &ids, &logits);
+    plsh_npy_free(&ids);
+    plsh_npy_free(&logits);
+    tiny_model_remove(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_qwen2), cmocka_unit_test(test_goldens), cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_alibi_scaling), cmocka_unit_test(test_dynamic_short)};
+        cmocka_unit_test(test_qwen2),        cmocka_unit_test(test_mpt),
+        cmocka_unit_test(test_refact_2023),  cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_chosen),       cmocka_unit_test(test_alibi_scaling),
+        cmocka_unit_test(test_dynamic_short)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "plsh/lm.h"
 #include "support/support.h"
+#include "support/tiny_model.h"
 
 /* The limits of the reference data: gradients relative to the largest of a tensor. */
 static const double limit = 1e-5, loss_limit = 5e-6;
@@ -99,14 +101,69 @@ static void test_goldens(void **state) {
     }
 }
 
-static void test_qwen2(void **state) {
+/* Those of make_qwen2.py and make_mpt.py, with the losses that they print. */
+static void test_own(void **state) {
     (void)state;
 #define QWEN2 PLSH_TEST_FOLDER "/qwen2"
+#define MPT PLSH_TEST_FOLDER "/mpt"
     check(QWEN2, NULL, QWEN2 "/input_ids.npy", QWEN2 "/grads.safetensors", 5.508082477);
+    check(MPT, NULL, MPT "/input_ids.npy", MPT "/grads.safetensors", 4.119698476);
+}
+
+/* The loss of the first 40 tokens, which all of these vocabularies have. */
+static double loss_of(plsh_trainer *trainer) {
+    int32_t ids[40];
+    double loss;
+    plsh_error error;
+    for (int i = 0; i < 40; i++) ids[i] = 7 * i % 50;
+    assert_ok(plsh_trainer_accumulate(trainer, ids, 40, 1, &loss, &error));
+    return loss;
+}
+
+static plsh_trainer *open_trainer(const char *folder) {
+    const plsh_train_options options = {.context = 40, .batch = 1};
+    plsh_trainer *trainer;
+    plsh_error error;
+    assert_ok(plsh_trainer_create(&trainer, folder, &options, &error));
+    return trainer;
+}
+
+/* New weights of a configuration are trained for a step and saved: the folder has the same loss. */
+static void check_saved(const char *config) {
+    plsh_error error;
+    double norm;
+    assert_ok(plsh_train_initialise(config, 3, "family-fresh", &error));
+    plsh_trainer *trainer = open_trainer("family-fresh");
+    const double first = loss_of(trainer);
+    const plsh_update update = {.learning_rate = 0.01};
+    assert_ok(plsh_trainer_update(trainer, &update, &norm, &error));
+    assert_int_equal(mkdir("family-saved", 0777), 0);
+    assert_ok(plsh_trainer_save(trainer, "family-saved", &error));
+    const double second = loss_of(trainer);
+    plsh_trainer_destroy(trainer);
+    trainer = open_trainer("family-saved");
+    assert_true(loss_of(trainer) == second);
+    print_message("%s: %.4f, then %.4f\n", config, first, second);
+    assert_true(first < 8.0 && second < first);
+    plsh_trainer_destroy(trainer);
+    tiny_model_remove("family-fresh");
+    tiny_model_remove("family-saved");
+}
+
+static void test_saved(void **state) {
+    (void)state;
+    static const char *const names[] = {"baichuan", "jais13", "btlm", "refact", "mpt_qkln_bias"};
+    check_saved(QWEN2 "/config.json");
+    check_saved(MPT "/config.json");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[200];
+        snprintf(file, sizeof file, "golden/families/%s/config.json", names[i]);
+        check_saved(test_shared(file));
+    }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_qwen2),
-                                       cmocka_unit_test(test_goldens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own), cmocka_unit_test(test_goldens),
+                                       cmocka_unit_test(test_saved)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
