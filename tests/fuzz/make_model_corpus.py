@@ -82,6 +82,8 @@ def llama(kind: str) -> tuple[dict, dict]:
                layer + "self_attn.v_proj.weight": (4, HIDDEN), layer + "self_attn.o_proj.weight": (HIDDEN, 8),
                layer + "mlp.gate_proj.weight": (4, HIDDEN), layer + "mlp.up_proj.weight": (4, HIDDEN),
                layer + "mlp.down_proj.weight": (HIDDEN, 4)}
+    if kind == "qwen2":
+        tensors |= {f"{layer}self_attn.{name}_proj.bias": (rows,) for name, rows in (("q", 8), ("k", 4), ("v", 4))}
     if kind == "qwen3":
         tensors |= {layer + "self_attn.q_norm.weight": (4,), layer + "self_attn.k_norm.weight": (4,)}
     return config, tensors
@@ -106,6 +108,52 @@ def mpt() -> tuple[dict, dict]:
     for name, out, wide in (("attn.Wqkv", 24, 8), ("attn.out_proj", 8, 8), ("ffn.up_proj", 32, 8), ("ffn.down_proj", 8, 32)):
         tensors[f"transformer.blocks.0.{name}.weight"] = (out, wide)
     return config, tensors
+
+
+def mpt_foundry() -> tuple[dict, dict]:
+    config, tensors = mpt()
+    config |= {"no_bias": False, "logit_scale": "inv_sqrt_d_model", "expansion_ratio": 1.5,
+               "attn_config": {"qk_ln": True, "clip_qkv": 2, "alibi_bias_max": 16, "softmax_scale": 0.2,
+                               "attn_type": "grouped_query_attention", "kv_n_heads": 1}}
+    tensors |= {"transformer.blocks.0.attn.Wqkv.weight": (16, 8), "transformer.blocks.0.ffn.up_proj.weight": (12, 8),
+                "transformer.blocks.0.ffn.down_proj.weight": (8, 12), "transformer.blocks.0.attn.q_ln.weight": (8,),
+                "transformer.blocks.0.attn.k_ln.weight": (4,)}
+    for name, shape in list(tensors.items()):
+        if "wte" not in name:
+            tensors[name.replace(".weight", ".bias")] = (shape[0],)
+    return config, tensors
+
+
+def baichuan() -> tuple[dict, dict]:
+    config, tensors = llama("baichuan")
+    for field in ("num_key_value_heads", "head_dim", "tie_word_embeddings"):
+        del config[field]
+    tensors = {name: shape for name, shape in tensors.items() if not any(p in name for p in ("q_proj", "k_proj", "v_proj"))}
+    return config, tensors | {"model.layers.0.self_attn.W_pack.weight": (24, HIDDEN), "lm_head.weight": (VOCABULARY, HIDDEN)}
+
+
+def jais() -> tuple[dict, dict]:
+    config = {"model_type": "jais", "n_embd": HIDDEN, "n_layer": 1, "n_head": HEADS, "n_inner": 4, "vocab_size": VOCABULARY,
+              "position_embedding_type": "alibi", "activation_function": "swiglu", "mup_embeddings_scale": 2.0,
+              "mup_output_alpha": 2.0, "mup_width_scale": 0.5, "mup_scale_qk_dot_by_d": True,
+              "alibi_scaling": None}
+    tensors = {"transformer.wte.weight": (VOCABULARY, HIDDEN), "transformer.relative_pe.slopes": (HEADS, 1)}
+    for name in ("ln_f", "h.0.ln_1", "h.0.ln_2"):
+        tensors |= {f"transformer.{name}.weight": (HIDDEN,), f"transformer.{name}.bias": (HIDDEN,)}
+    for name, wide, out in (("attn.c_attn", 8, 24), ("attn.c_proj", 8, 8), ("mlp.c_fc", 8, 4), ("mlp.c_fc2", 8, 4),
+                            ("mlp.c_proj", 4, 8)):
+        tensors |= {f"transformer.h.0.{name}.weight": (wide, out), f"transformer.h.0.{name}.bias": (out,)}
+    return config, tensors
+
+
+def refact() -> tuple[dict, dict]:
+    config = {"model_type": "gpt_refact", "n_embd": HIDDEN, "n_layer": 1, "n_head": HEADS, "vocab_size": VOCABULARY,
+              "multi_query": True}
+    at = "transformer.h.0."
+    return config, {"transformer.wte.weight": (VOCABULARY, HIDDEN), "ln_f.weight": (HIDDEN,),
+                    "lm_head.weight": (VOCABULARY, HIDDEN), at + "ln_1.weight": (HIDDEN,), at + "ln_2.weight": (HIDDEN,),
+                    at + "attn.q.weight": (8, 8), at + "attn.kv.weight": (8, 8), at + "attn.c_proj.weight": (8, 8),
+                    at + "mlp.gate_up_proj.weight": (6, 8), at + "mlp.c_proj.weight": (8, 3)}
 
 
 def bert(jina: bool) -> tuple[dict, dict]:
@@ -147,6 +195,26 @@ def gguf_llama() -> tuple[dict, dict]:
                         ("attn_v", (4, 8)), ("attn_output", (8, 8)), ("ffn_gate", (4, 8)), ("ffn_up", (4, 8)),
                         ("ffn_down", (8, 4))):
         tensors[f"blk.0.{name}.weight"] = shape
+    return metadata, tensors
+
+
+def gguf_other(architecture: str) -> tuple[dict, dict]:
+    """Jais has q, k and v in one tensor, and biases; Baichuan and Refact have them apart."""
+    metadata, tensors = gguf_llama()
+    kv = {"jais": 2, "baichuan": 2, "refact": 1}[architecture]
+    metadata = {key.replace("llama.", architecture + ".", 1): what for key, what in metadata.items()
+                if "key_length" not in key and "freq_base" not in key}
+    metadata |= {"general.architecture": architecture, "tokenizer.ggml.model": "llama",
+                 architecture + ".attention.head_count_kv": kv}
+    tensors |= {"output.weight": (VOCABULARY, HIDDEN), "blk.0.attn_k.weight": (4 * kv, 8), "blk.0.attn_v.weight": (4 * kv, 8)}
+    if architecture != "jais":
+        return metadata, tensors
+    metadata = {key.replace("rms_", ""): what for key, what in metadata.items()} | {"jais.attention.max_alibi_bias": 8.0}
+    tensors = {name: shape for name, shape in tensors.items() if not any(p in name for p in ("attn_q", "attn_k", "attn_v"))}
+    tensors["blk.0.attn_qkv.weight"] = (24, 8)
+    for name, shape in list(tensors.items()):
+        if name not in ("token_embd.weight", "output.weight"):
+            tensors[name.replace(".weight", ".bias")] = (shape[0],)
     return metadata, tensors
 
 
@@ -201,10 +269,15 @@ models = {"llama": folder(*llama("llama")) | {"tokenizer.json": tokenizer(), "ge
           "mistral": folder(*llama("mistral")), "qwen3": folder(*llama("qwen3")), "bloom": folder(*bloom()),
           "mpt": folder(*mpt()), "bert": folder(*bert(False)) | {"1_Pooling/config.json": b'{"pooling_mode_cls_token": true}'},
           "jina": folder(*bert(True)), "gguf": {"model.gguf": gguf(*gguf_llama())}, "split": split_gguf(),
+          "qwen2": folder(*llama("qwen2")), "mpt-foundry": folder(*mpt_foundry()), "baichuan": folder(*baichuan()),
+          "jais": folder(*jais()), "refact": folder(*refact()),
+          **{"gguf-" + name: {"model.gguf": gguf(*gguf_other(name))} for name in ("baichuan", "jais", "refact")},
           "index": indexed(), "adapter": adapted(), "sentence": sentence("F32"), "sentence-i32": sentence("I32")}
 for name, files in models.items():
     save("model", name, container(files))
-    for way in (1, 9) if name not in ("gguf", "split") else (0, 2):  # f32 and q4_1 of a GGUF; f32 and f16 of a folder
+    if name in ("qwen2", "mpt-foundry", "baichuan", "jais", "refact"):  # others: make_weights_corpus.py
+        save("config", name, files["config.json"])
+    for way in (1, 9) if not name.startswith("gguf") and name != "split" else (0, 2):  # f32 and q4_1 of a GGUF; f32 and f16 of a folder
         save("convert", f"{name}-{way}", bytes([way]) + container(files))
 draw = random.Random(7)
 save("model_options", "empty", b"")
