@@ -52,13 +52,14 @@ const cli_option cli_knobs_options[CLI_KNOBS_COUNT] = {
      .fallback = "0",
      .range = {.least = 0, .most = 1, .below = true}},
     {.name = "window",
-     .kind = CLI_INTEGER,
+     .kind = CLI_REAL,
      CLI_MEMBER(cli_knobs, window),
-     .value = "N",
-     .help = "window: a query sees keys nearer than this; 0 is 27 sigma (or 27 times the distance "
-             "where the decay is 1/e)",
+     .value = "R",
+     .help =
+         "window: a query sees keys nearer than this (among points a radius); 0 is 27 sigma (or "
+         "27 times the distance where the decay is 1/e)",
      .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
+     .range = CLI_BETWEEN(0, 1e15)},
     {.name = "block",
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_knobs, block),
@@ -169,7 +170,8 @@ void cli_arrays_free(cli_arrays *arrays) {
 plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs) {
     plsh_head head = plsh_head_default((plsh_method)method, decay);
     head.eps = knobs->eps;
-    if (knobs->window > 0) head.window = knobs->window;
+    if (knobs->window > 0) head.window = (int64_t)ceil(knobs->window);
+    head.radius = knobs->window;
     if (knobs->block > 0) head.block = knobs->block;
     return head;
 }

@@ -46,8 +46,8 @@ void cli_arrays_free(cli_arrays *arrays);
 
 /* Options of single methods: attend, bench. */
 typedef struct cli_knobs {
-    double eps;
-    int64_t window, block;
+    double eps, window;
+    int64_t block;
 } cli_knobs;
 
 enum { CLI_KNOBS_COUNT = 3 };

@@ -16,7 +16,6 @@ typedef struct attend_options {
     int method;
     int64_t samples, reps;
     const char *out, *lse, *certify, *grid, *positions, *query_positions;
-    double radius;
     bool check;
 } attend_options;
 
@@ -74,14 +73,6 @@ static const cli_option attend_table[] = {
      CLI_MEMBER(attend_options, query_positions),
      .value = "FILE",
      .help = "the same of the queries; without it they are the last keys"},
-    {.name = "radius",
-     .kind = CLI_REAL,
-     CLI_MEMBER(attend_options, radius),
-     .value = "R",
-     .help = "window with --positions: a query sees keys nearer than this, a real number; 0 is "
-             "--window",
-     .fallback = "0",
-     .range = CLI_AT_LEAST(0)},
     {.name = "check",
      .kind = CLI_FLAG,
      CLI_MEMBER(attend_options, check),
@@ -99,10 +90,10 @@ static const cli_group groups[] = {
     CLI_GROUP("Options", attend_table, settings, attend),
     CLI_GROUP("Methods", cli_knobs_options, settings, knobs),
     CLI_GROUP("Gradients", cli_gradients_options, settings, gradients),
-    CLI_PROBLEM_GROUPS(settings, cli_partitions_options),
+    CLI_PROBLEM_GROUPS(settings, cli_points_partitions_options),
 };
 
-enum { OUT, LSE, CERTIFY, GRADIENTS, OUTPUTS = GRADIENTS + 4 };
+enum { OUT, LSE, CERTIFY, GRADIENTS, OUTPUTS = GRADIENTS + CLI_GRADIENTS };
 _Static_assert((int)OUTPUTS <= (int)CLI_OUTPUTS_MOST, "a signal removes all of them");
 
 typedef struct work {
@@ -123,15 +114,18 @@ static int make_head(const settings *given, work *w, size_t h) {
     const attend_options *options = &given->attend;
     const plsh_decay *decay = &w->decays.values[h];
     w->heads[h] = cli_head_make(options->method, decay, &given->knobs);
-    w->heads[h].radius = options->radius;
     if (!plsh_method_is_sampled((plsh_method)options->method)) return CLI_DONE;
     return cli_partition_make(&given->problem.partitions, &w->labels, decay, options->samples,
                               given->problem.common.seed, h, &w->heads[h].partition);
 }
 
 static int check_usage(const settings *given) {
-    if (given->attend.radius > 0 && given->attend.positions == NULL)
-        return cli_usage("--radius needs --positions; on the line it is --window");
+    if ((given->gradients.d_positions != NULL || given->gradients.d_query_positions != NULL) &&
+        given->attend.positions == NULL)
+        return cli_usage("--dpositions and --dquery-positions need --positions");
+    if (given->gradients.d_query_positions != NULL && given->attend.query_positions == NULL)
+        return cli_usage("--dquery-positions needs --query-positions; without these the queries "
+                         "are the last keys, and --dpositions has both gradients");
     if (given->attend.grid != NULL && given->attend.positions != NULL)
         return cli_usage("--grid and --positions exclude each other");
     if (given->attend.grid == NULL) return CLI_DONE;
@@ -158,9 +152,15 @@ static int read_labels(const settings *given, work *w) {
 }
 
 static int open_outputs(const settings *given, work *w) {
-    const char *paths[OUTPUTS] = {
-        given->attend.out,    given->attend.lse,    given->attend.certify,   given->gradients.d_q,
-        given->gradients.d_k, given->gradients.d_v, given->gradients.d_decay};
+    const char *paths[OUTPUTS] = {given->attend.out,
+                                  given->attend.lse,
+                                  given->attend.certify,
+                                  given->gradients.d_q,
+                                  given->gradients.d_k,
+                                  given->gradients.d_v,
+                                  given->gradients.d_decay,
+                                  given->gradients.d_positions,
+                                  given->gradients.d_query_positions};
     for (int i = 0; i < OUTPUTS; i++) w->outputs[i].path = paths[i];
     return cli_outputs_open(w->outputs, OUTPUTS);
 }
@@ -331,14 +331,17 @@ static int backward(const settings *given, work *w) {
                             .o = w->o,
                             .lse = w->lse,
                             .d_o = w->d_o.data};
-    return cli_gradients_run(w->outputs + GRADIENTS, &w->arrays, w->attention, &inputs,
-                             &w->backward);
+    const cli_gradients_call call = {&w->arrays, &w->positions, w->attention, &inputs};
+    return cli_gradients_run(w->outputs + GRADIENTS, &call, &w->backward);
 }
 
 static int run_attend(const void *given) {
-    const settings *options = given;
+    settings settled = *(const settings *)given;
+    const settings *options = &settled;
     work w = {0};
-    int code = begin(options, &w);
+    int code =
+        cli_partitions_settle(&settled.problem.partitions, false, settled.attend.positions != NULL);
+    if (code == CLI_DONE) code = begin(options, &w);
     if (code == CLI_DONE) code = forward(options, &w);
     if (code == CLI_DONE) code = backward(options, &w);
     if (code == CLI_DONE) code = save(&w);

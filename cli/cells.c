@@ -8,34 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int cli_points_read(const char *path, cli_points *out) {
-    plsh_error error;
-    *out = (cli_points){0};
-    if (plsh_npy_read(path, &out->array, &error) || plsh_npy_to_float32(&out->array, &error)) {
-        plsh_npy_free(&out->array);
-        return cli_fail("%s: %s", path, error.message);
-    }
-    const plsh_npy *array = &out->array;
-    const int64_t *shape = array->shape;
-    const int64_t dim = array->rank > 1 ? shape[array->rank - 1] : 1;
-    if (array->rank < 1 || array->rank > 3 || dim < 1 || dim > 3) {
-        plsh_npy_free(&out->array);
-        return cli_fail("%s: positions are [n], [n, D] or [heads, n, D], D = 1 to 3", path);
-    }
-    out->dim = (int)dim;
-    out->sets = array->rank == 3 ? shape[0] : 1;
-    out->n = array->rank == 3 ? shape[1] : shape[0];
-    return CLI_DONE;
-}
-
-void cli_points_free(cli_points *points) { plsh_npy_free(&points->array); }
-
-plsh_point_set cli_points_of(const cli_points *points, size_t head) {
-    const int64_t set = points->sets == 1 ? 0 : (int64_t)head;
-    return (plsh_point_set){points->dim, points->n,
-                            (const float *)points->array.data + set * points->n * points->dim};
-}
-
 /* ---- the picture ------------------------------------------------------------------------------
  */
 

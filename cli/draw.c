@@ -66,42 +66,10 @@ static const cli_option draw_table[] = {
              "--positions the cells of three draws of the first head, in the plane"},
 };
 
-/* The schemes of row numbers, and last the one of points. */
-enum { DRAW_HYPERPLANES = PLSH_SCHEME_LABELS };
-
-static const char *const *draw_schemes(void) {
-    static const char *names[DRAW_HYPERPLANES + 2];
-    for (int i = 0; i < DRAW_HYPERPLANES; i++) names[i] = plsh_scheme_names()[i];
-    names[DRAW_HYPERPLANES] = plsh_scheme_names()[PLSH_SCHEME_HYPERPLANES];
-    return (const char *const *)names;
-}
-
-static const cli_option draw_partitions_table[] = {
-    {.name = "scheme",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_partitions, scheme),
-     .value = "NAME",
-     .choices = draw_schemes,
-     .help = "how positions are cut; without it integer, with --positions hyperplanes"},
-    {.name = "design",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_partitions, design),
-     .value = "NAME",
-     .choices = plsh_design_names,
-     .help = "how the draws of a head are placed",
-     .fallback = "stratified"},
-    {.name = "labels",
-     .kind = CLI_FILE,
-     CLI_MEMBER(cli_partitions, labels),
-     .value = "FILE",
-     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those of one "
-             "head serve all"},
-};
-
 static const cli_group groups[] = {
     CLI_GROUP("Options", draw_table, settings, draw),
     CLI_GROUP("Bias", cli_decays_options, settings, decays),
-    CLI_GROUP("Partitions", draw_partitions_table, settings, partitions),
+    CLI_GROUP("Partitions", cli_points_partitions_options, settings, partitions),
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
@@ -118,23 +86,6 @@ typedef struct draw_work {
     cli_points points; /* of --positions */
     cli_output outputs[OUTPUTS];
 } draw_work;
-
-/* The scheme that was not given, and those that do not go with what is cut. */
-static int settle_scheme(settings *given) {
-    const int scheme = given->partitions.scheme;
-    if (given->draw.positions == NULL) {
-        if (scheme == DRAW_HYPERPLANES) return cli_usage("--scheme hyperplanes needs --positions");
-        if (scheme < 0) given->partitions.scheme = PLSH_SCHEME_INTEGER;
-        return CLI_DONE;
-    }
-    if (given->partitions.labels != NULL)
-        return cli_usage("--labels and --positions: give one of them");
-    if (scheme >= 0 && scheme != DRAW_HYPERPLANES)
-        return cli_usage("--scheme %s cuts row numbers; --positions takes hyperplanes",
-                         draw_schemes()[scheme]);
-    given->partitions.scheme = PLSH_SCHEME_HYPERPLANES;
-    return CLI_DONE;
-}
 
 /* Draws the cells of all heads, as labels. */
 static int draw_cells(const settings *given, draw_work *out) {
@@ -445,7 +396,7 @@ static int print_table(const draw_work *drawing) {
 static int run_draw(const void *given) {
     settings settled = *(const settings *)given;
     const settings *options = &settled;
-    int code = settle_scheme(&settled);
+    int code = cli_partitions_settle(&settled.partitions, false, settled.draw.positions != NULL);
     if (code != CLI_DONE) return code;
     const char *labels = options->partitions.labels;
     draw_work drawing = {.outputs = {{.path = options->draw.out}, {.path = options->draw.svg}}};

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/output.h"
+#include "cli/positions.h"
 #if PLSH_WITH_LM
 #include "cli/lm/capture.h"
 #endif
@@ -15,6 +16,7 @@ typedef struct error_options {
     int64_t reps;
     int method;
     bool paper;
+    const char *positions;
     const char *out;
 } error_options;
 
@@ -60,6 +62,12 @@ static const cli_option error_table[] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(error_options, paper),
      .help = "the paper's draws (binning, iid), sample counts and repetitions"},
+    {.name = "positions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(error_options, positions),
+     .value = "FILE",
+     .help = "where the rows are, .npy [n], [n, D] or [heads, n, D], D = 1 to 3: Euclidean "
+             "distances instead of row numbers"},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(error_options, out),
@@ -89,6 +97,7 @@ typedef struct work {
     size_t layers, layer; /* of a model that are measured, and the current one; otherwise 1, 0 */
     cli_decay_list decays;
     cli_labels labels;
+    cli_positions positions;
     plsh_head *heads;
     float *exact, *o;
     cli_integers samples;
@@ -209,6 +218,9 @@ static int read_arrays(const settings *given, work *w) {
     const cli_problem *problem = &given->problem;
     w->layers = 1;
 #if PLSH_WITH_LM
+    if (given->capture.model != NULL && given->error.positions != NULL)
+        return cli_usage("--positions are those of arrays; the tokens of a --model have row "
+                         "numbers");
     if (given->capture.model != NULL) {
         int code =
             cli_capture_run(&given->capture, &problem->inputs, &problem->common, &w->capture);
@@ -226,6 +238,9 @@ static int read_inputs(const settings *given, work *w) {
     const plsh_attention *a = &w->arrays.attention;
     int code = plan_runs(given, w);
     if (code == CLI_DONE) code = read_arrays(given, w);
+    if (code == CLI_DONE)
+        code =
+            cli_positions_read(given->error.positions, NULL, &w->arrays.attention, &w->positions);
     if (code == CLI_DONE) code = cli_decays_make(&problem->decays, 0, &w->decays);
     if (code == CLI_DONE) code = cli_labels_read(&problem->partitions, &w->labels);
     if (code == CLI_DONE)
@@ -325,8 +340,9 @@ static int print_result(const settings *given, const work *w) {
 static int run_error(const void *given) {
     settings options = *(const settings *)given;
     work w = {0};
-    cli_partitions_settle(&options.problem.partitions, options.error.paper);
-    int code = prepare_error(&options, &w);
+    int code = cli_partitions_settle(&options.problem.partitions, options.error.paper,
+                                     options.error.positions != NULL);
+    if (code == CLI_DONE) code = prepare_error(&options, &w);
     if (code == CLI_DONE) code = measure(&options, &w);
     if (code == CLI_DONE) code = print_result(&options, &w);
     cli_outputs_abandon(&w.out, 1);
@@ -337,6 +353,7 @@ static int run_error(const void *given) {
     cli_arrays_free(&w.arrays);
     cli_decays_free(&w.decays);
     cli_labels_free(&w.labels);
+    cli_positions_free(&w.positions);
     void *all[] = {w.heads, w.exact, w.o, w.cells};
     for (int i = 0; i < 4; i++) free(all[i]);
     return code;
@@ -350,7 +367,8 @@ const cli_command cli_command_error = {
             "samples: the third curve of the paper's figure. Every sigma is given to all heads of "
             "the arrays; mean and standard deviation are over heads and repetitions. Repetition r "
             "has the seed --seed + r. Partitions are integer and stratified by default; --paper "
-            "takes the paper's. With --model the arrays are q, k and v of its layers on a text, "
+            "takes the paper's. With --positions the rows are points, and the partitions cells of "
+            "hyperplanes. With --model the arrays are q, k and v of its layers on a text, "
             "and every layer has its own rows in the table.",
     .example = "plsh error --random 2,500,16 --sigma 4,32 --samples 1,10,100 --reps 3 --causal",
     .groups = groups,

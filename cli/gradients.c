@@ -33,18 +33,29 @@ const cli_option cli_gradients_options[CLI_GRADIENTS_COUNT] = {
      CLI_MEMBER(cli_gradients, d_decay),
      .value = "FILE",
      .help = "gradients of the decay's two parameters, [heads, 2]; for alibi: sigma and 0"},
+    {.name = "dpositions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_gradients, d_positions),
+     .value = "FILE",
+     .help = "gradient of the positions, like --positions"},
+    {.name = "dquery-positions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(cli_gradients, d_query_positions),
+     .value = "FILE",
+     .help = "gradient of the queries' positions, like --query-positions"},
 };
 
 bool cli_gradients_asked(const cli_gradients *given) {
     return given->d_o != NULL || given->d_q != NULL || given->d_k != NULL || given->d_v != NULL ||
-           given->d_decay != NULL;
+           given->d_decay != NULL || given->d_positions != NULL || given->d_query_positions != NULL;
 }
 
 int cli_gradients_read(const cli_gradients *given, const plsh_attention *a, plsh_npy *out) {
     plsh_error error;
     const char *path = given->d_o;
     if (!cli_gradients_asked(given)) return CLI_DONE;
-    if (path == NULL) return cli_usage("--do is needed for --dq, --dk, --dv and --ddecay");
+    if (path == NULL)
+        return cli_usage("--do is needed for --dq, --dk, --dv, --ddecay and --dpositions");
     if (plsh_npy_read(path, out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
     if (out->rank != 3 || out->shape[0] != a->heads || out->shape[1] != a->queries ||
         out->shape[2] != a->value_dim)
@@ -55,11 +66,43 @@ int cli_gradients_read(const cli_gradients *given, const plsh_attention *a, plsh
     return CLI_DONE;
 }
 
-/* Room for an array like that, where it is asked for. */
-static int make_room(const char *path, const plsh_npy *like, float **out) {
-    if (path == NULL) return CLI_DONE;
-    *out = calloc(like->count + 1, sizeof **out);
-    return *out != NULL ? CLI_DONE : cli_fail("out of memory for %zu numbers", like->count);
+enum { D_Q, D_K, D_V, D_DECAY, D_POSITIONS, D_QUERY_POSITIONS };
+
+/* The array that an output is like; NULL for those of the decay. */
+static const plsh_npy *array_like(const cli_gradients_call *call, int output) {
+    const plsh_npy *like[CLI_GRADIENTS] = {[D_Q] = &call->arrays->q,
+                                           [D_K] = &call->arrays->k,
+                                           [D_V] = &call->arrays->v,
+                                           [D_POSITIONS] = &call->positions->key.array,
+                                           [D_QUERY_POSITIONS] = &call->positions->query.array};
+    return like[output];
+}
+
+/* Where the backward pass puts it. */
+static float **gradient_of(plsh_backward *b, int output) {
+    float **at[CLI_GRADIENTS] = {[D_Q] = &b->d_q,
+                                 [D_K] = &b->d_k,
+                                 [D_V] = &b->d_v,
+                                 [D_POSITIONS] = &b->d_key_positions,
+                                 [D_QUERY_POSITIONS] = &b->d_query_positions};
+    return at[output];
+}
+
+/* Room for what is asked for. */
+static int make_room(const cli_output *outputs, const cli_gradients_call *call, plsh_backward *b) {
+    for (int i = 0; i < CLI_GRADIENTS; i++) {
+        const plsh_npy *like = array_like(call, i);
+        if (outputs[i].path == NULL) continue;
+        if (like == NULL) {
+            b->d_decay = calloc((size_t)call->arrays->attention.heads * 2, sizeof(double));
+            if (b->d_decay == NULL) return cli_fail("out of memory for the decays' gradients");
+            continue;
+        }
+        *gradient_of(b, i) = calloc(like->count + 1, sizeof(float));
+        if (*gradient_of(b, i) == NULL)
+            return cli_fail("out of memory for %zu numbers", like->count);
+    }
+    return CLI_DONE;
 }
 
 static int save_decay(const cli_output *output, int64_t heads, const double *d_decay) {
@@ -73,33 +116,24 @@ static int save_decay(const cli_output *output, int64_t heads, const double *d_d
     return code;
 }
 
-static int save(const cli_output *outputs, const cli_arrays *arrays, const plsh_backward *from) {
-    const plsh_npy *like[] = {&arrays->q, &arrays->k, &arrays->v};
-    const float *data[] = {from->d_q, from->d_k, from->d_v};
-    int code = CLI_DONE;
-    for (int i = 0; i < 3 && code == CLI_DONE; i++)
-        code = cli_output_array(&outputs[i], PLSH_DTYPE_FLOAT32, 3, like[i]->shape, data[i]);
-    return code == CLI_DONE ? save_decay(&outputs[3], arrays->attention.heads, from->d_decay)
-                            : code;
+static int save(const cli_output *outputs, const cli_gradients_call *call, plsh_backward *b) {
+    int code = save_decay(&outputs[D_DECAY], call->arrays->attention.heads, b->d_decay);
+    for (int i = 0; i < CLI_GRADIENTS && code == CLI_DONE; i++) {
+        const plsh_npy *like = array_like(call, i);
+        if (like != NULL && outputs[i].path != NULL)
+            code = cli_output_array(&outputs[i], PLSH_DTYPE_FLOAT32, like->rank, like->shape,
+                                    *gradient_of(b, i));
+    }
+    return code;
 }
 
-int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, cli_attention *attention,
-                      const plsh_backward *inputs, cli_run *run) {
-    const size_t heads = (size_t)arrays->attention.heads;
-    plsh_backward b = *inputs;
-    int code = make_room(outputs[0].path, &arrays->q, &b.d_q);
-    if (code == CLI_DONE) code = make_room(outputs[1].path, &arrays->k, &b.d_k);
-    if (code == CLI_DONE) code = make_room(outputs[2].path, &arrays->v, &b.d_v);
-    if (code == CLI_DONE && outputs[3].path != NULL) {
-        b.d_decay = calloc(heads * 2, sizeof(double));
-        if (b.d_decay == NULL) code = cli_fail("out of memory for the decays' gradients");
-    }
-    code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = cli_attention_backward(attention, &b, run);
-    if (code == CLI_DONE) code = save(outputs, arrays, &b);
-    free(b.d_q);
-    free(b.d_k);
-    free(b.d_v);
+int cli_gradients_run(const cli_output *outputs, const cli_gradients_call *call, cli_run *run) {
+    plsh_backward b = *call->inputs;
+    int code = cli_ranks_agree(make_room(outputs, call, &b));
+    if (code == CLI_DONE) code = cli_attention_backward(call->attention, &b, run);
+    if (code == CLI_DONE) code = save(outputs, call, &b);
+    for (int i = 0; i < CLI_GRADIENTS; i++)
+        if (array_like(call, i) != NULL) free(*gradient_of(&b, i));
     free(b.d_decay);
     return code;
 }

@@ -4,13 +4,15 @@
 
 #include "cli/attention.h"
 #include "cli/output.h"
+#include "cli/positions.h"
 
 typedef struct cli_gradients {
     const char *d_o;                       /* read */
     const char *d_q, *d_k, *d_v, *d_decay; /* written */
+    const char *d_positions, *d_query_positions;
 } cli_gradients;
 
-enum { CLI_GRADIENTS_COUNT = 5 };
+enum { CLI_GRADIENTS = 6, CLI_GRADIENTS_COUNT = CLI_GRADIENTS + 1 };
 extern const cli_option cli_gradients_options[CLI_GRADIENTS_COUNT];
 
 /* Is any of them asked for? */
@@ -19,9 +21,16 @@ bool cli_gradients_asked(const cli_gradients *given);
 /* Reads d_o, where any is asked for: float32, of the output's shape. */
 int cli_gradients_read(const cli_gradients *given, const plsh_attention *a, plsh_npy *out);
 
-/* Runs the backward pass on `inputs` and writes those of the four outputs (d_q, d_k,
- * d_v, d_decay) that have a path. */
-int cli_gradients_run(const cli_output *outputs, const cli_arrays *arrays, cli_attention *attention,
-                      const plsh_backward *inputs, cli_run *run);
+/* What a backward pass reads. */
+typedef struct cli_gradients_call {
+    const cli_arrays *arrays;
+    const cli_positions *positions;
+    cli_attention *attention;
+    const plsh_backward *inputs;
+} cli_gradients_call;
+
+/* Runs it and writes those of the outputs [CLI_GRADIENTS], in the order of cli_gradients, that have
+ * a path. */
+int cli_gradients_run(const cli_output *outputs, const cli_gradients_call *call, cli_run *run);
 
 #endif

@@ -4,6 +4,7 @@
 #include "cli/moments.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/positions.h"
 #include "cli/published.h"
 
 #include "base/clock.h"
@@ -23,6 +24,7 @@ typedef struct norms_options {
     double tolerance;
     bool paper;
     bool timing;
+    const char *positions;
     const char *out;
 } norms_options;
 
@@ -38,7 +40,9 @@ static const cli_option norms_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(norms_options, n),
      .value = "N",
-     .help = "positions; without it 4096, and 4250 with --paper (with --labels: all of theirs)",
+     .help =
+         "positions; without it 4096, and 4250 with --paper (with --labels and --positions: all "
+         "of theirs)",
      .range = CLI_BETWEEN(1, 2147483647)},
     {.name = "samples",
      .kind = CLI_INTEGERS,
@@ -77,6 +81,13 @@ static const cli_option norms_table[] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(norms_options, timing),
      .help = "also the seconds per repetition"},
+    {.name = "positions",
+     .kind = CLI_FILE,
+     CLI_MEMBER(norms_options, positions),
+     .value = "FILE",
+     .help =
+         "points instead of row numbers, and cells of hyperplanes: .npy [n], [n, D] or [sigmas, "
+         "n, D], D = 1 to 3; takes 8 n^2 bytes, and O(n^3) time for bounds up to n = 4096"},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(norms_options, out),
@@ -110,6 +121,7 @@ typedef struct norms_work {
     int64_t n, reps;
     cli_decay_list decays;
     cli_labels labels;
+    cli_points points; /* dim = 0: row numbers */
     norms_cell *cells;
     size_t count;
     cli_output out;
@@ -131,6 +143,20 @@ static int follow_bounds(const plsh_partition *set, double delta, int64_t n, nor
     return CLI_DONE;
 }
 
+/* The norms of a set: over row numbers, or over the points of its decay. */
+static plsh_status measure_set(const norms_work *work, const plsh_partition *set, size_t head,
+                               const plsh_norms_options *options, plsh_norms *norms,
+                               plsh_error *error) {
+    if (work->points.dim == 0) return plsh_norms_measure(set, work->n, options, norms, error);
+    return plsh_cells_norms(set, cli_points_of(&work->points, head), options, norms, error);
+}
+
+static plsh_status find_bounds(const norms_work *work, const plsh_partition *set, size_t head,
+                               double delta, plsh_bounds *bounds, plsh_error *error) {
+    if (work->points.dim == 0) return plsh_bounds_find(set, work->n, delta, bounds, error);
+    return plsh_cells_bounds(set, cli_points_of(&work->points, head), delta, 0, bounds, error);
+}
+
 static int measure_once(const settings *given, norms_work *work, norms_cell *cell, size_t head,
                         int64_t rep) {
     plsh_partition set;
@@ -144,7 +170,7 @@ static int measure_once(const settings *given, norms_work *work, norms_cell *cel
     if (code != CLI_DONE) return code;
     if (given->partitions.labels == NULL) set.head = (uint32_t)rep;
     double begin = plsh_clock_seconds();
-    if (plsh_norms_measure(&set, work->n, &options, &norms, &error) != PLSH_STATUS_OK)
+    if (measure_set(work, &set, head, &options, &norms, &error) != PLSH_STATUS_OK)
         return given->partitions.labels == NULL
                    ? cli_fail_error(&error)
                    : cli_fail("%s: %s", given->partitions.labels, error.message);
@@ -208,8 +234,10 @@ static int make_bounds(const settings *given, norms_work *work) {
                                       cell->samples, 1, 0, &set);
         if (code != CLI_DONE) return code;
         plsh_bounds all;
-        if (plsh_bounds_find(&set, work->n, given->norms.delta, &cell->bounds, &error) ||
-            plsh_bounds_find(&set, work->n, given->norms.delta / (double)work->reps, &all, &error))
+        const size_t head = c * work->decays.count / work->count;
+        const double delta = given->norms.delta;
+        if (find_bounds(work, &set, head, delta, &cell->bounds, &error) ||
+            find_bounds(work, &set, head, delta / (double)work->reps, &all, &error))
             return cli_fail_error(&error);
         cell->block_of_all = all.largest_block;
     }
@@ -222,12 +250,23 @@ static int prepare_norms(const settings *given, norms_work *work) {
     if (labels && (options->samples.count > 0 || options->reps > 1 || options->paper))
         return cli_usage("--labels fixes the number of samples and repetitions; leave out "
                          "--samples, --reps and --paper");
+    if (options->positions != NULL && options->paper)
+        return cli_usage("--paper is about row numbers; leave out --positions");
     int code = cli_labels_read(&given->partitions, &work->labels);
+    if (code == CLI_DONE && options->positions != NULL)
+        code = cli_points_read(options->positions, &work->points);
     if (code == CLI_DONE)
         code = cli_decays_make(&given->decays, (size_t)work->labels.heads, &work->decays);
     if (code == CLI_DONE) code = make_cells(given, work);
     if (code != CLI_DONE) return code;
-    work->n = labels ? work->labels.n : options->n ? options->n : options->paper ? 4250 : 4096;
+    if (work->points.sets > 1 && (size_t)work->points.sets != work->decays.count)
+        return cli_fail("%s: %lld sets of positions; 1, or one per sigma, %zu", options->positions,
+                        (long long)work->points.sets, work->decays.count);
+    work->n = work->points.dim ? work->points.n
+              : labels         ? work->labels.n
+              : options->n     ? options->n
+              : options->paper ? 4250
+                               : 4096;
     work->reps = labels ? 1 : options->reps ? options->reps : options->paper ? 30 : 10;
     work->out.path = options->out;
     code = make_bounds(given, work);
@@ -241,6 +280,7 @@ static void release(norms_work *work) {
     free(work->cells);
     cli_decays_free(&work->decays);
     cli_labels_free(&work->labels);
+    cli_points_free(&work->points);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -486,10 +526,11 @@ static int print_table(const settings *given, const norms_work *work) {
 static int run_norms(const void *given) {
     settings options = *(const settings *)given;
     norms_work work = {0};
-    cli_partitions_settle(&options.partitions, options.norms.paper);
+    int code = cli_partitions_settle(&options.partitions, options.norms.paper,
+                                     options.norms.positions != NULL);
     /* ARPACK's vectors are short: threads of OpenBLAS would only compete with those of plsh. */
     bench_blas_threads(1);
-    int code = prepare_norms(&options, &work);
+    if (code == CLI_DONE) code = prepare_norms(&options, &work);
     if (code == CLI_DONE) code = measure(&options, &work);
     if (code == CLI_DONE) code = cli_outputs_commit(&work.out, 1);
     if (code == CLI_DONE)
@@ -510,7 +551,9 @@ const cli_command cli_command_norms = {
         "and the bound beside it holds for all of them together (bound_bmax in the JSON is that of "
         "one). The bounds on the spectral norm of "
         "stratified sets by integer are for the widths of each repetition, and the largest of them "
-        "is printed; their bound on the max norm is never exceeded (bound_max_certain). In "
+        "is printed; their bound on the max norm is never exceeded (bound_max_certain). "
+        "With --positions the rows are points and the masks cells of hyperplanes; b_max is the "
+        "most points of a cell. In "
         "the JSON paper_* are the bounds of the paper's Theorem 2.1 as published, about binning "
         "and iid; exceed_spectral, exceed_max and exceed_bmax are the parts of the repetitions "
         "that exceed our bounds: at most --delta each, up to chance. With --paper the published "

@@ -5,6 +5,7 @@
 #include "cli/ranks.h"
 
 #include "plsh/attention.h"
+#include "plsh/cells.h"
 #include "plsh/io.h"
 #include "plsh/thread.h"
 
@@ -305,9 +306,16 @@ const char *const *cli_schemes(void) {
     return (const char *const *)drawn;
 }
 
+/* The schemes of row numbers, and last the one of points. */
+static const char *const *all_schemes(void) {
+    static const char *names[PLSH_SCHEME_LABELS + 2];
+    for (int i = 0; i < PLSH_SCHEME_LABELS; i++) names[i] = plsh_scheme_names()[i];
+    names[PLSH_SCHEME_LABELS] = plsh_scheme_names()[PLSH_SCHEME_HYPERPLANES];
+    return (const char *const *)names;
+}
+
 #define SCHEME_OPTION                                                                              \
-    .name = "scheme", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, scheme), .value = "NAME",     \
-    .choices = cli_schemes
+    .name = "scheme", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, scheme), .value = "NAME"
 #define DESIGN_OPTION                                                                              \
     .name = "design", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, design), .value = "NAME",     \
     .choices = plsh_design_names
@@ -317,21 +325,42 @@ const char *const *cli_schemes(void) {
             "head serve all"
 
 const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
-    {SCHEME_OPTION, .help = "how positions are cut", .fallback = "integer"},
+    {SCHEME_OPTION, .choices = cli_schemes, .help = "how positions are cut", .fallback = "integer"},
+    {DESIGN_OPTION, .help = "how the draws of a head are placed", .fallback = "stratified"},
+    {LABELS_OPTION},
+};
+
+const cli_option cli_points_partitions_options[CLI_PARTITIONS_COUNT] = {
+    {SCHEME_OPTION, .choices = all_schemes,
+     .help = "how positions are cut; without it integer, with --positions hyperplanes"},
     {DESIGN_OPTION, .help = "how the draws of a head are placed", .fallback = "stratified"},
     {LABELS_OPTION},
 };
 
 const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT] = {
-    {SCHEME_OPTION, .help = "how positions are cut; without it integer, with --paper binning"},
+    {SCHEME_OPTION, .choices = all_schemes,
+     .help = "how positions are cut; without it integer, with --paper binning, with --positions "
+             "hyperplanes"},
     {DESIGN_OPTION,
      .help = "how the draws of a head are placed; without it stratified, with --paper iid"},
     {LABELS_OPTION},
 };
 
-void cli_partitions_settle(cli_partitions *options, bool paper) {
-    if (options->scheme < 0) options->scheme = paper ? PLSH_SCHEME_BINNING : PLSH_SCHEME_INTEGER;
+int cli_partitions_settle(cli_partitions *options, bool paper, bool points) {
+    const int hyperplanes = PLSH_SCHEME_LABELS; /* its place in all_schemes */
+    if (points && options->labels != NULL)
+        return cli_usage("--labels and --positions: give one of them");
+    if (points && options->scheme >= 0 && options->scheme != hyperplanes)
+        return cli_usage("--scheme %s cuts row numbers; --positions takes hyperplanes",
+                         all_schemes()[options->scheme]);
+    if (!points && options->scheme == hyperplanes)
+        return cli_usage("--scheme hyperplanes needs --positions");
+    if (points)
+        options->scheme = PLSH_SCHEME_HYPERPLANES;
+    else if (options->scheme < 0)
+        options->scheme = paper ? PLSH_SCHEME_BINNING : PLSH_SCHEME_INTEGER;
     if (options->design < 0) options->design = paper ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
+    return CLI_DONE;
 }
 
 int cli_labels_read(const cli_partitions *options, cli_labels *out) {
@@ -409,7 +438,10 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
         out->label_count = labels->n;
     }
     plsh_error error;
-    if (plsh_partition_check(out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    if ((out->scheme == PLSH_SCHEME_HYPERPLANES
+             ? plsh_cells_check(out, &error)
+             : plsh_partition_check(out, &error)) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
     return CLI_DONE;
 }
 

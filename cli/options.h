@@ -66,14 +66,17 @@ typedef struct cli_partitions {
     const char *labels;
 } cli_partitions;
 
-/* Their table; norms and error have one of their own, because --paper changes the defaults. */
+/* Their table; that of commands with --positions; and that of norms and error, which have --paper
+ * besides. */
 enum { CLI_PARTITIONS_COUNT = 3 };
 extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
+extern const cli_option cli_points_partitions_options[CLI_PARTITIONS_COUNT];
 extern const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT];
 
-/* Puts the defaults where nothing was given to the second table: integer and stratified as
- * everywhere, with --paper the paper's own draws, binning and iid. */
-void cli_partitions_settle(cli_partitions *options, bool paper);
+/* For the last two tables: puts the defaults where nothing was given, and refuses what does not go
+ * together. integer and stratified as everywhere; with --paper the paper's own draws, binning and
+ * iid; for points hyperplanes. Returns an exit code. */
+int cli_partitions_settle(cli_partitions *options, bool paper, bool points);
 
 /* The names of plsh_scheme except labels, NULL at the end. */
 const char *const *cli_schemes(void);

@@ -5,7 +5,7 @@
 
 #include "plsh/io.h"
 
-enum { CLI_OUTPUTS_MOST = 8 }; /* of one command */
+enum { CLI_OUTPUTS_MOST = 9 }; /* of one command */
 
 typedef struct cli_output {
     const char *path; /* NULL: not asked for; every call ignores it */

@@ -4,36 +4,51 @@
 #include "cli/command.h"
 #include "cli/message.h"
 
-/* The sets, rows and dimension of an array of points. */
-typedef struct point_shape {
-    int64_t sets, rows, dim;
-} point_shape;
-
-static point_shape shape_of(const plsh_npy *array) {
-    const int64_t *s = array->shape;
-    if (array->rank == 1) return (point_shape){1, s[0], 1};
-    if (array->rank == 2) return (point_shape){1, s[0], s[1]};
-    return (point_shape){s[0], s[1], s[2]};
+/* The shape of the array that was read. */
+static int find_shape(const char *path, cli_points *out) {
+    const int rank = out->array.rank;
+    const int64_t *shape = out->array.shape;
+    if (rank < 1 || rank > 3)
+        return cli_fail("%s: rank %d; positions are [n], [n, D] or [heads, n, D]", path, rank);
+    const int64_t dim = rank > 1 ? shape[rank - 1] : 1;
+    if (dim < 1 || dim > 3)
+        return cli_fail("%s: points of %lld coordinates; 1 to 3", path, (long long)dim);
+    out->dim = (int)dim;
+    out->sets = rank == 3 ? shape[0] : 1;
+    out->n = rank == 3 ? shape[1] : shape[0];
+    return CLI_DONE;
 }
 
-/* One file: `rows` points in each of its sets. */
-static int read_points(const char *path, const char *what, int64_t rows, int64_t heads,
-                       plsh_npy *out) {
+int cli_points_read(const char *path, cli_points *out) {
     plsh_error error;
-    if (plsh_npy_read(path, out, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    if (out->rank < 1 || out->rank > 3)
-        return cli_fail("%s: rank %d; positions are [n], [n, D] or [heads, n, D]", path, out->rank);
-    if (plsh_npy_to_float32(out, &error) != PLSH_STATUS_OK)
-        return cli_fail("%s: %s", path, error.message);
-    const point_shape shape = shape_of(out);
-    if (shape.dim < 1 || shape.dim > 3)
-        return cli_fail("%s: points of %lld coordinates; 1 to 3", path, (long long)shape.dim);
-    if (shape.rows != rows)
-        return cli_fail("%s: positions of %lld rows; there are %lld %s", path,
-                        (long long)shape.rows, (long long)rows, what);
-    if (shape.sets != 1 && shape.sets != heads)
+    *out = (cli_points){0};
+    if (plsh_npy_read(path, &out->array, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
+    int code = find_shape(path, out);
+    if (code == CLI_DONE && plsh_npy_to_float32(&out->array, &error) != PLSH_STATUS_OK)
+        code = cli_fail("%s: %s", path, error.message);
+    if (code != CLI_DONE) cli_points_free(out);
+    return code;
+}
+
+void cli_points_free(cli_points *points) { plsh_npy_free(&points->array); }
+
+plsh_point_set cli_points_of(const cli_points *points, size_t head) {
+    const int64_t set = points->sets == 1 ? 0 : (int64_t)head;
+    return (plsh_point_set){points->dim, points->n,
+                            (const float *)points->array.data + set * points->n * points->dim};
+}
+
+/* One file of a call: `rows` points in each of its sets. */
+static int read_points(const char *path, const char *what, int64_t rows, int64_t heads,
+                       cli_points *out) {
+    int code = cli_points_read(path, out);
+    if (code != CLI_DONE) return code;
+    if (out->n != rows)
+        return cli_fail("%s: positions of %lld rows; there are %lld %s", path, (long long)out->n,
+                        (long long)rows, what);
+    if (out->sets != 1 && out->sets != heads)
         return cli_fail("%s: %lld sets of positions; 1, or one per head, %lld", path,
-                        (long long)shape.sets, (long long)heads);
+                        (long long)out->sets, (long long)heads);
     return CLI_DONE;
 }
 
@@ -43,23 +58,21 @@ int cli_positions_read(const char *path, const char *query_path, plsh_attention 
         return query_path == NULL ? CLI_DONE
                                   : cli_usage("--query-positions needs --positions, of the keys");
     }
+    const cli_points *key = &out->key, *query = &out->query;
     int code = read_points(path, "keys", a->keys, a->heads, &out->key);
     if (code != CLI_DONE) return code;
-    const point_shape key = shape_of(&out->key);
-    a->positions = (plsh_positions){(int)key.dim, key.sets, out->key.data, NULL};
+    a->positions = (plsh_positions){key->dim, key->sets, key->array.data, NULL};
     if (query_path == NULL) return CLI_DONE;
     code = read_points(query_path, "queries", a->queries, a->heads, &out->query);
     if (code != CLI_DONE) return code;
-    const point_shape query = shape_of(&out->query);
-    if (query.dim != key.dim || query.sets != key.sets)
-        return cli_fail("%s: %lld sets of %lld coordinates; %s has %lld of %lld", query_path,
-                        (long long)query.sets, (long long)query.dim, path, (long long)key.sets,
-                        (long long)key.dim);
-    a->positions.query = out->query.data;
+    if (query->dim != key->dim || query->sets != key->sets)
+        return cli_fail("%s: %lld sets of %d coordinates; %s has %lld of %d", query_path,
+                        (long long)query->sets, query->dim, path, (long long)key->sets, key->dim);
+    a->positions.query = query->array.data;
     return CLI_DONE;
 }
 
 void cli_positions_free(cli_positions *positions) {
-    plsh_npy_free(&positions->key);
-    plsh_npy_free(&positions->query);
+    cli_points_free(&positions->key);
+    cli_points_free(&positions->query);
 }

@@ -40,6 +40,28 @@ def test_steps_give_what_one_pass_gives(rng, method, options):
     assert len(cache) == 200 and cache.methods == (method,) * 4
 
 
+@pytest.mark.parametrize("method, options", [("exact", {}), ("dense", {}), ("window", {"window": 6.5})])
+@pytest.mark.parametrize("sets, dim", [(4, 1), (1, 2)])
+def test_positions(rng, method, options, sets, dim):
+    q, k, v = arrays(rng)
+    points = rng.uniform(0, 30, (sets, 200, dim)).astype(np.float32)
+    points[:, 7] = np.nan
+    whole = plsh.attention(q, k, v, sigma=2.0, positions=points, method=method, **options)
+    cache = plsh.Cache(4, 24, kv_heads=2, sigma=2.0, method=method, position_dim=dim, position_sets=sets, **options)
+    cuts = [0, 1, 2, 50, 51, 120, *range(121, 201)]
+    found = [cache.step(*(x[:, a:b] for x in (q, k, v)), positions=points[:, a:b]) for a, b in zip(cuts, cuts[1:])]
+    assert abs(np.concatenate(found, axis=1) - whole).max() < 3e-6
+    again = pickle.loads(pickle.dumps(cache))
+    last = [c.step(*(x[:, :1] for x in (q, k, v)), positions=points[:, :1]) for c in (cache, again)]
+    assert (last[0] == last[1]).all()
+    with pytest.raises(ValueError, match="sets of"):
+        cache.step(*(x[:, :1] for x in (q, k, v)), positions=np.zeros((1, 3), np.float32))
+    with pytest.raises(plsh.Error, match="must not be NULL"):
+        cache.step(*(x[:, :1] for x in (q, k, v)))
+    with pytest.raises(ValueError, match="position_dim"):
+        plsh.Cache(4, 24, kv_heads=2, sigma=2.0).step(*(x[:, :1] for x in (q, k, v)), positions=[1.0])
+
+
 def test_what_is_out_of_reach_is_forgotten(rng):
     q, k, v = arrays(rng, 2000)
     cache = plsh.Cache(4, 24, kv_heads=2, sigma=8.0, method="window", window=20)

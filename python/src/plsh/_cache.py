@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any, Literal, Optional, Union
+from typing import Any, Literal, Optional, Union, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from plsh._decay import DecayLike
 from plsh._library import check, ffi, lib, pointer
 from plsh._options import check_used, heads_of
 from plsh._plan import DTYPES, METHOD_WORDS, head_array, layout, method_words
+from plsh._positions import point_shape, radius_of
 
 __all__ = ["Cache"]
 
@@ -29,6 +30,10 @@ class Cache:
     time per token. Options are those of :func:`plsh.attention`; `dtype` is the type in which keys
     and values are stored; the last `undo` tokens can always be truncated. A cache belongs to one thread
     at a time, its forks are independent.
+
+    With `position_dim` 1 to 3 positions are points, as in :func:`plsh.attention`: every token brings its own
+    (`positions=` of :meth:`step` and :meth:`append`), shared by all heads or, with `position_sets=heads`, one
+    set per head. `window` is then a radius, the sampled methods are refused, and all keys are kept.
 
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = (rng.standard_normal((4, 100, 16), dtype=np.float32) for _ in range(3))
@@ -45,10 +50,11 @@ class Cache:
         slopes: Optional[Numbers] = None,
         decay: Union[DecayLike, Sequence[DecayLike], None] = None,
         method: Union[str, Sequence[str]] = "exact", scale: Optional[float] = None,
-        eps: Optional[float] = None, window: Optional[Integers] = None,
+        eps: Optional[float] = None, window: Union[Integers, Numbers, None] = None,
         block: Optional[Integers] = None, scheme: Optional[str] = None,
         design: Optional[str] = None, samples: Optional[int] = None, seed: Optional[int] = None,
-        dtype: str = "float32", undo: int = 0, threads: int = 0, isa: str = "",
+        dtype: str = "float32", undo: int = 0, position_dim: int = 0, position_sets: int = 1,
+        threads: int = 0, isa: str = "",
         path: Union[str, os.PathLike[str], None] = None,
     ) -> None:
         """`path` reads the tokens from a file that :meth:`save` wrote, with the same options."""
@@ -56,25 +62,29 @@ class Cache:
             "kv_heads": kv_heads, "value_dim": value_dim, "sigma": sigma, "slopes": slopes,
             "decay": decay, "method": method, "scale": scale, "eps": eps, "window": window,
             "block": block, "scheme": scheme, "design": design, "samples": samples, "seed": seed,
-            "dtype": dtype, "undo": undo, "threads": threads, "isa": isa}
+            "dtype": dtype, "undo": undo, "position_dim": position_dim,
+            "position_sets": position_sets, "threads": threads, "isa": isa}
         if dtype not in DTYPES:
             raise ValueError(f"dtype={dtype!r}: is one of {', '.join(DTYPES)}")
         check_numbers(True, scale, eps, samples, seed, threads)
         words = method_words(method)
         check_used(words, {"eps": eps, "window": window, "block": block, "scheme": scheme,
                            "design": design, "samples": samples, "seed": seed})
-        options = heads_of(words, decays_of(heads, sigma, slopes, decay), eps,
-                           integers("window", window), integers("block", block), scheme, design,
-                           samples, seed)
+        radius = radius_of(window) if position_dim else ()
+        width = () if position_dim else integers("window", cast(Optional[Integers], window))
+        options = heads_of(words, decays_of(heads, sigma, slopes, decay), eps, width,
+                           integers("block", block), scheme, design, samples, seed, radius)
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.head_dim, self.value_dim = head_dim, value_dim or head_dim
         self.dtype = dtype
+        self.position_dim, self.position_sets = position_dim, position_sets
         head, self._keep = head_array(options, heads, 1, None)
         name = ffi.new("char[]", isa.encode()) if isa else ffi.NULL
         config = ffi.new("plsh_cache_config *", {
             "heads": heads, "kv_heads": self.kv_heads, "head_dim": head_dim,
             "value_dim": self.value_dim, "dtype": DTYPES[dtype], "scale": scale or 0.0,
-            "head": head, "head_count": heads, "undo": undo, "threads": threads, "isa": name,
+            "head": head, "head_count": heads, "undo": undo, "position_dim": position_dim,
+            "position_sets": position_sets, "threads": threads, "isa": name,
         })
         made, error = ffi.new("plsh_cache **"), ffi.new("plsh_error *")
         if path is None:
@@ -134,26 +144,51 @@ class Cache:
         tokens.count, tokens.dtype = rows.pop(), DTYPES[kinds.pop()]
         return tokens
 
-    def append(self, k: npt.NDArray[Any], v: npt.NDArray[Any]) -> None:
+    def _points(self, tokens: Any, positions: Optional[npt.ArrayLike]) -> Any:
+        """Puts the positions into plsh_tokens; returns what has to be kept as long as these."""
+        if positions is None:
+            return None
+        if not self.position_dim:
+            raise ValueError("positions: the cache counts rows; make it with position_dim=")
+        points = np.asarray(positions, dtype=np.float32)
+        found = point_shape("positions", points.shape, tokens.count, "tokens", 1, self.heads)
+        if (found.sets, found.dim) != (self.position_sets, self.position_dim):
+            raise ValueError(f"positions: {found.sets} sets of {found.dim} coordinates; the cache has "
+                             f"{self.position_sets} of {self.position_dim}")
+        points = np.ascontiguousarray(points)
+        tokens.positions = pointer(address(points))
+        return points
+
+    def append(self, k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+               positions: Optional[npt.ArrayLike] = None) -> None:
         """Appends tokens, k [kv_heads, tokens, head_dim] and v, without attending."""
         error = ffi.new("plsh_error *")
-        check(lib.plsh_cache_append(self.pointer, self._tokens(k=k, v=v), error), error)
+        tokens = self._tokens(k=k, v=v)
+        kept = self._points(tokens, positions)
+        check(lib.plsh_cache_append(self.pointer, tokens, error), error)
+        del kept
 
     def attend(self, q: npt.NDArray[Any]) -> Float32:
         """Attention of the queries of the last tokens, [heads, tokens, head_dim]."""
         return self._run(lib.plsh_cache_attend, q, None, None)
 
-    def step(self, q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any]) -> Float32:
-        """Appends tokens and attends for them: [heads, tokens, value_dim]."""
-        return self._run(lib.plsh_cache_step, q, k, v)
+    def step(self, q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
+             positions: Optional[npt.ArrayLike] = None) -> Float32:
+        """Appends tokens and attends for them: [heads, tokens, value_dim].
+
+        `positions`, where they are points: [tokens], [tokens, D] or [heads, tokens, D].
+        """
+        return self._run(lib.plsh_cache_step, q, k, v, positions)
 
     def _run(self, function: Any, q: npt.NDArray[Any], k: Optional[npt.NDArray[Any]],
-             v: Optional[npt.NDArray[Any]]) -> Float32:
+             v: Optional[npt.NDArray[Any]], positions: Optional[npt.ArrayLike] = None) -> Float32:
         rows = q.shape[1] if isinstance(q, np.ndarray) and q.ndim == 3 else 0
         o = np.empty((self.heads, rows, self.value_dim), dtype=np.float32)
         tokens = self._tokens(q=q, k=k, v=v, o=o)
+        kept = self._points(tokens, positions)
         error = ffi.new("plsh_error *")
         check(function(self.pointer, tokens, ffi.NULL, error), error)
+        del kept
         return o
 
     def fork(self) -> Cache:
