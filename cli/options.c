@@ -319,6 +319,7 @@ static const char *const *all_schemes(void) {
 #define DESIGN_OPTION                                                                              \
     .name = "design", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, design), .value = "NAME",     \
     .choices = plsh_design_names
+#define DESIGN_HELP "how the draws of a head are placed; golden: without chance, for ALiBi"
 #define LABELS_OPTION                                                                              \
     .name = "labels", .kind = CLI_FILE, CLI_MEMBER(cli_partitions, labels), .value = "FILE",       \
     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those of one "   \
@@ -326,14 +327,14 @@ static const char *const *all_schemes(void) {
 
 const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
     {SCHEME_OPTION, .choices = cli_schemes, .help = "how positions are cut", .fallback = "integer"},
-    {DESIGN_OPTION, .help = "how the draws of a head are placed", .fallback = "stratified"},
+    {DESIGN_OPTION, .help = DESIGN_HELP, .fallback = "stratified"},
     {LABELS_OPTION},
 };
 
 const cli_option cli_points_partitions_options[CLI_PARTITIONS_COUNT] = {
     {SCHEME_OPTION, .choices = all_schemes,
      .help = "how positions are cut; without it integer, with --positions hyperplanes"},
-    {DESIGN_OPTION, .help = "how the draws of a head are placed", .fallback = "stratified"},
+    {DESIGN_OPTION, .help = DESIGN_HELP, .fallback = "stratified"},
     {LABELS_OPTION},
 };
 

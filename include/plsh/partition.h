@@ -1,9 +1,10 @@
 /* plsh/partition.h - positional LSH: random partitions whose mean mask is the decay.
  *
  * One draw cuts the positions ... -1, 0, 1, 2 ... into contiguous blocks; its
- * mask M is 1 where two positions share a block. For every scheme and design
+ * mask M is 1 where two positions share a block. For every scheme and random design
  * here E[M_ij] = k(|i - j|) exactly, so the mean M~ of s masks converges to the
- * bias matrix (the paper's Theorem 2.1).
+ * bias matrix (the paper's Theorem 2.1). Design golden has no randomness: its M~ is within a
+ * certain error of the bias matrix.
  *
  * A set of s draws is a small value, not an array: every query of it is a function of (scheme,
  * design, decay, samples, seed, head) alone, takes O(1), works at any 64-bit position, and gives
@@ -42,9 +43,15 @@ typedef enum plsh_scheme {
 } plsh_scheme;
 
 typedef enum plsh_design {
-    PLSH_DESIGN_IID,       /* s independent draws, as the paper */
-    PLSH_DESIGN_STRATIFIED /* the same mean, from stratified draws: at equal s 2 to 9 times less
-                              spectral error, and less error next to the diagonal */
+    PLSH_DESIGN_IID,        /* s independent draws, as the paper */
+    PLSH_DESIGN_STRATIFIED, /* the same mean, from stratified draws: at equal s 2 to 9 times less
+                               spectral error, and less error next to the diagonal */
+    /* Partitions of the golden lattice, for ALiBi: every entry of M~ is within (1.2 + 0.32
+     * ln s) / s of L*, for certain (plsh_max_certain). One set per s, without chance: seed and head
+     * do not change it, so M~ - L* is a bias that other seeds do not average out. Schemes binning
+     * and integer give the same set; s is at most 2^16, sigma at most 2^48. Its tables stay in
+     * memory until the process ends, about 100 s bytes for each s that was checked. */
+    PLSH_DESIGN_GOLDEN
 } plsh_design;
 
 typedef struct plsh_partition {
@@ -64,8 +71,8 @@ typedef struct plsh_range {
     int64_t begin, end;
 } plsh_range;
 
-/* "binning", "integer", ..., and "iid", "stratified": the names in the order of the enums, NULL at
- * the end; and the value of a name. */
+/* "binning", "integer", ..., and "iid", "stratified", ...: the names in the order of the enums,
+ * NULL at the end; and the value of a name. */
 PLSH_API const char *const *plsh_scheme_names(void);
 PLSH_API plsh_status plsh_scheme_find(const char *name, plsh_scheme *scheme, plsh_error *error);
 PLSH_API const char *const *plsh_design_names(void);
@@ -88,7 +95,7 @@ PLSH_API void plsh_partition_block(const plsh_partition *set, int64_t sample, in
 PLSH_API bool plsh_partition_same(const plsh_partition *set, int64_t sample, int64_t i, int64_t j);
 
 /* Width and offset of one draw: b and c of the definitions above; b = 0 says
- * one block holds everything. Not for cuts and labels (both 0 there). */
+ * one block holds everything. Not for cuts, labels and design golden (both 0 there). */
 PLSH_API void plsh_partition_draw(const plsh_partition *set, int64_t sample, double *b, double *c);
 
 /* labels[i] for i = 0..n-1: 0 for the block of position 0, then 1, 2, ... */

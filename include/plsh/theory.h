@@ -104,7 +104,8 @@ typedef struct plsh_bounds {
     double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
     double spectral_expectation; /* at least E||L* - M~|| */
     double max;                  /* exceeded by ||L* - M~||_max with probability at most delta, */
-    bool max_certain; /* or never: for stratified sets of binning and integer, and where it is 1 */
+    bool max_certain; /* or never: for stratified sets of binning and integer, for design golden,
+                       * whose bounds are all certain, and where it is 1 */
     double largest_block; /* exceeded by b_max with probability at most delta */
 } plsh_bounds;
 
@@ -146,8 +147,10 @@ PLSH_API double plsh_max_tail(int64_t n, int64_t s, double eps);
 PLSH_API double plsh_max_error(int64_t n, int64_t s, double delta);
 PLSH_API int64_t plsh_max_samples(int64_t n, double eps, double delta);
 
-/* Max norm of a stratified set by binning or integer: (strata + samples of the largest) / s, which
- * is never exceeded, for any n and any decay. NAN for other sets. */
+/* Max norm, never exceeded, for any n. Of a stratified set by binning or integer: (strata + samples
+ * of the largest) / s, for any decay. Of design golden: the greatest difference over all real
+ * positions, computed, up to 2^13 samples, (6.02 ln(sqrt(sqrt(5) s) + 3.62) + 3.12) / s beyond. NAN
+ * for other sets. */
 PLSH_API double plsh_max_certain(const plsh_partition *set);
 
 /* Largest block, binning and integer, any design (it needs no independence):
@@ -250,7 +253,8 @@ PLSH_API double plsh_paper_output_bound(double delta_p, double beta, double v_ma
 typedef struct plsh_advice {
     int64_t samples_theorem; /* enough with probability 1 - delta, proven: for stratified sets by
                               * integer of the set with seed 1 and head 0 (others need a few per
-                              * cent more or less), for all other sets of independent draws */
+                              * cent more or less), for design golden certain where at most 2^13
+                              * are enough, in all other cases of independent draws */
     int64_t samples_least;   /* no fewer masks can: plsh_spectral_least */
     int64_t samples_paper;   /* by the paper's constants (2 n E) */
     int64_t

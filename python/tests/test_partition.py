@@ -11,7 +11,7 @@ import plsh
 
 @pytest.mark.parametrize("scheme, design", [
     ("binning", "iid"), ("binning", "stratified"), ("integer", "iid"), ("integer", "stratified"),
-    ("cuts", "iid"),
+    ("cuts", "iid"), ("integer", "golden"),
 ])
 def test_answers_agree(scheme, design):
     set_ = plsh.Partition(8.0, samples=6, scheme=scheme, design=design, seed=5, head=2)

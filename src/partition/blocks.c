@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "partition/draw.h"
+#include "partition/golden.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -119,6 +120,12 @@ plsh_status plsh_draws_create(const plsh_partition *set, int64_t n, int threads,
         plsh_status status = check_contiguous(set, &runs, error);
         draws->density = runs / (double)set->label_count;
         return status;
+    }
+    if (plsh_partition_is_golden(set)) {
+        const plsh_golden_line line = plsh_golden_line_of(set);
+        draws->longest = plsh_golden_longest(&line);
+        draws->density = (double)set->samples / set->decay.a;
+        return PLSH_STATUS_OK;
     }
     if (!plsh_partition_is_grid(set)) {
         draws->density = (double)set->samples * -expm1(-1 / set->decay.a);

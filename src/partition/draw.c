@@ -4,33 +4,11 @@
 #include "partition/draw.h"
 
 #include "base/clones.h"
+#include "partition/portable.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { PURPOSE_GRID = 0, PURPOSE_PLACE = 1 };
-
-/* ln x for normal x > 0, by additions, multiplications and divisions alone: the last bit of libm's
- * log differs between machines, and widths must have the same bits everywhere. x = 2^e m, m in
- * [1/sqrt2, sqrt2); ln m = 2 atanh(z), z = (m - 1) / (m + 1), |z| <= 0.172: the term z^21 / 21 is
- * below 2^-57. The exponent is converted to a double as the low bits of 2^52 + e. There is no call
- * and no branch, so a loop of logarithms vectorises. */
-static inline double portable_log(double x) {
-    uint64_t bits, one, exponent;
-    double m, e;
-    memcpy(&bits, &x, sizeof bits);
-    one = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(0x3fe) << 52; /* 1/2 <= m < 1 */
-    exponent = bits >> 52 | UINT64_C(0x433) << 52;
-    memcpy(&m, &one, sizeof m);
-    memcpy(&e, &exponent, sizeof e);
-    e -= 0x1p52 + 1022;
-    bool low = m < 0.70710678118654752;
-    m = low ? m * 2 : m;
-    e = low ? e - 1 : e;
-    double z = (m - 1) / (m + 1), square = z * z, sum = 0;
-    for (int k = 21; k >= 3; k -= 2) sum = (sum + 1.0 / k) * square;
-    return e * 0.69314718055994531 + (2 * z + 2 * z * sum);
-}
 
 /* The x with Pr[Gamma(2, 1) > x] = (1 + x) exp(-x) = v, i.e. x - ln(1 + x) = w = -ln v: the branch
  * -1 - W_{-1}(-v/e) of Lambert's function. The first approximation is that of Barry et al. (2000),
@@ -38,12 +16,12 @@ static inline double portable_log(double x) {
  * Each step of Halley's method cubes the error, so two steps reach the rounding error of the left
  * side. */
 static inline double gamma2_quantile(double v) {
-    double w = -portable_log(v), root = sqrt(w);
+    double w = -plsh_portable_log(v), root = sqrt(w);
     double damping = 1 + root * (-0.0201 + root * 0.000202);
     double bend = 0.3361 * 0.70710678118654752 * root / (1 - 0.0042 * w * damping);
     double x = w + 2 / 0.3361 * (1 - 1 / (1 + bend));
     for (int step = 0; step < 2; step++) {
-        double newton = (x - portable_log(1 + x) - w) * (1 + x) / x;
+        double newton = (x - plsh_portable_log(1 + x) - w) * (1 + x) / x;
         x -= newton / (1 - newton / (2 * x * (1 + x)));
     }
     return x > 0 ? x : 0;
@@ -176,7 +154,7 @@ static int64_t exact_width(const plsh_partition *set) {
         return 0;
     double s = (double)set->samples, sigma = decay->a;
     if (!(s > sigma * sigma)) return 0;
-    return (int64_t)fmin(pow(s, 0.46), sigma * portable_log(s / (sigma * sigma)));
+    return (int64_t)fmin(pow(s, 0.46), sigma * plsh_portable_log(s / (sigma * sigma)));
 }
 
 /* The first sample all of whose quantiles have width b or less. */

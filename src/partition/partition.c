@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "partition/draw.h"
+#include "partition/golden.h"
 #include "partition/permute.h"
 
 #include <math.h>
@@ -18,6 +19,9 @@ static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 /* A block of cuts is found by walking to its ends. */
 static const double MAX_CUTS_SIGMA = 0x1p24;
 
+/* A block has at most some 20 periods, which have to fit into the positions. */
+static const double MAX_GOLDEN_SIGMA = 0x1p48;
+
 static const char *const scheme_names[] = {
     [PLSH_SCHEME_BINNING] = "binning",
     [PLSH_SCHEME_INTEGER] = "integer",
@@ -29,7 +33,8 @@ static const char *const scheme_names[] = {
 static const char *const design_names[] = {
     [PLSH_DESIGN_IID] = "iid",
     [PLSH_DESIGN_STRATIFIED] = "stratified",
-    [PLSH_DESIGN_STRATIFIED + 1] = NULL,
+    [PLSH_DESIGN_GOLDEN] = "golden",
+    [PLSH_DESIGN_GOLDEN + 1] = NULL,
 };
 
 const char *const *plsh_scheme_names(void) { return scheme_names; }
@@ -78,12 +83,34 @@ static plsh_status check_scheme(const plsh_partition *set, const char *name, pls
     return PLSH_STATUS_OK;
 }
 
+/* After this check the table of the set is there. */
+static plsh_status check_golden(const plsh_partition *set, plsh_error *error) {
+    plsh_status status = plsh_decay_check(&set->decay, error);
+    if (status) return status;
+    if (set->scheme != PLSH_SCHEME_BINNING && set->scheme != PLSH_SCHEME_INTEGER)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "design golden goes with the schemes binning and integer, not with %s",
+                         (unsigned)set->scheme <= PLSH_SCHEME_HYPERPLANES
+                             ? scheme_names[set->scheme]
+                             : "this one");
+    if (set->decay.kind != PLSH_DECAY_ALIBI || set->decay.limit != 0)
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                         "design golden is for ALiBi only; design stratified draws any convex "
+                         "decay");
+    if (set->samples > PLSH_GOLDEN_SAMPLES || set->decay.a > MAX_GOLDEN_SIGMA)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "samples is %lld and sigma %g; design golden takes at most 2^16 and 2^48",
+                         (long long)set->samples, set->decay.a);
+    return plsh_golden_make(set->samples, error);
+}
+
 plsh_status plsh_partition_check(const plsh_partition *set, plsh_error *error) {
     if (set->samples < 1 || set->samples > MAX_SAMPLES)
         return plsh_fail(error, PLSH_STATUS_INVALID, "samples is %lld; 1 to 2^31",
                          (long long)set->samples);
-    if (set->design != PLSH_DESIGN_IID && set->design != PLSH_DESIGN_STRATIFIED)
+    if ((unsigned)set->design > PLSH_DESIGN_GOLDEN)
         return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown", (int)set->design);
+    if (plsh_partition_is_golden(set)) return check_golden(set, error);
     plsh_status status;
     switch (set->scheme) {
     case PLSH_SCHEME_LABELS: return check_labels(set, error);
@@ -153,6 +180,9 @@ void plsh_partition_block(const plsh_partition *set, int64_t sample, int64_t pos
         *block = cuts_block(set, sample, position);
     } else if (set->scheme == PLSH_SCHEME_LABELS) {
         *block = labels_block(set, sample, position);
+    } else if (plsh_partition_is_golden(set)) {
+        const plsh_golden_line line = plsh_golden_line_of(set);
+        *block = plsh_golden_block(&line, sample, position);
     } else {
         plsh_draw draw = plsh_draw_get(set, sample);
         *block = plsh_draw_block(&draw, position);

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "partition/draw.h"
+#include "partition/golden.h"
 
 #include <math.h>
 
@@ -109,9 +110,9 @@ int64_t plsh_max_samples(int64_t n, double eps, double delta) {
 
 double plsh_max_certain(const plsh_partition *set) {
     plsh_error error;
-    if (plsh_partition_check(set, &error) || set->design != PLSH_DESIGN_STRATIFIED ||
-        !plsh_partition_is_grid(set))
-        return NAN;
+    if (plsh_partition_check(set, &error)) return NAN;
+    if (plsh_partition_is_golden(set)) return plsh_golden_max_error(set->samples);
+    if (set->design != PLSH_DESIGN_STRATIFIED || !plsh_partition_is_grid(set)) return NAN;
     plsh_strata strata = plsh_draw_strata(set);
     return fmin(1, (double)(strata.count + strata.largest) / (double)set->samples);
 }
@@ -144,6 +145,10 @@ double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta) {
 
 static double block_of(const plsh_partition *set, int64_t n, double delta) {
     const double sigma = set->decay.a;
+    if (plsh_partition_is_golden(set)) {
+        const plsh_golden_line line = plsh_golden_line_of(set);
+        return (double)plsh_golden_longest(&line);
+    }
     if (set->scheme == PLSH_SCHEME_CUTS)
         return plsh_block_bound_cuts(n, sigma, set->samples, delta);
     return plsh_block_bound(sigma, set->samples, delta);
@@ -154,6 +159,13 @@ static double semidefinite_bound(double sigma, double largest_block) {
     return fmax(1 / tanh(0.5 / sigma), largest_block);
 }
 
+/* No norm exceeds the largest sum of a row. Entries are off by `max` within the longest block and
+ * by all of L* beyond; the diagonal is exact. */
+static double row_sum_bound(double sigma, double max, double longest) {
+    const double q = exp(-1 / sigma);
+    return 2 * (max * (longest - 1) + pow(q, longest) / -expm1(-1 / sigma));
+}
+
 static plsh_status find_spectral(const plsh_partition *set, int64_t n, double delta,
                                  plsh_bounds *bounds, plsh_error *error) {
     const double sigma = set->decay.a;
@@ -162,6 +174,10 @@ static plsh_status find_spectral(const plsh_partition *set, int64_t n, double de
     if (set->design == PLSH_DESIGN_IID) {
         bounds->spectral = fmin(most, plsh_spectral_error_integral(n, sigma, set->samples, delta));
         bounds->spectral_expectation = plsh_spectral_expectation_integral(n, sigma, set->samples);
+    } else if (plsh_partition_is_golden(set)) {
+        const double longest = block_of(set, n, delta);
+        bounds->spectral = fmin(most, row_sum_bound(sigma, bounds->max, longest));
+        bounds->spectral_expectation = bounds->spectral; /* it is certain */
     } else if (set->scheme == PLSH_SCHEME_INTEGER) {
         plsh_strata_error found;
         plsh_status status = plsh_strata_bound(set, n, delta, &found, error);

@@ -83,15 +83,17 @@ static const plsh_decay decays[] = {
 enum { DECAYS = 8, CONVEX = 7 };
 
 static plsh_head make_head(plsh_method method, const plsh_decay *decay, uint32_t h) {
-    return (plsh_head){.method = method,
-                       .window = 11,
-                       .block = 13,
-                       .partition = {.scheme = PLSH_SCHEME_INTEGER,
-                                     .design = PLSH_DESIGN_STRATIFIED,
-                                     .decay = *decay,
-                                     .samples = 5,
-                                     .seed = 3,
-                                     .head = h}};
+    const bool lattice = h == 1 && decay->kind == PLSH_DECAY_ALIBI && decay->limit == 0;
+    return (plsh_head){
+        .method = method,
+        .window = 11,
+        .block = 13,
+        .partition = {.scheme = PLSH_SCHEME_INTEGER,
+                      .design = lattice ? PLSH_DESIGN_GOLDEN : PLSH_DESIGN_STRATIFIED,
+                      .decay = *decay,
+                      .samples = 5,
+                      .seed = 3,
+                      .head = h}};
 }
 
 /* A problem, and the same for the oracle: its inputs as doubles. */

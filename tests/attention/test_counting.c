@@ -139,6 +139,19 @@ static void test_grids(void **state) {
     }
 }
 
+static void test_golden(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof SIGMAS / sizeof *SIGMAS; i++) {
+        plsh_partition set = plsh_partition_default(SIGMAS[i], 1 + 13 * (int)i);
+        plsh_error error;
+        set.design = PLSH_DESIGN_GOLDEN;
+        assert_ok(plsh_partition_check(&set, &error));
+        check_tiles(set);
+        set.decay.a *= 0.01; /* positions of a tile do not fit into 64 bits */
+        check_tiles(set);
+    }
+}
+
 static void test_cuts(void **state) {
     (void)state;
     for (size_t i = 0; i < 5; i++) {
@@ -155,6 +168,11 @@ static void test_far(void **state) {
     for (int variant = 0; variant < 4; variant++) {
         plsh_partition set = plsh_partition_default(variant & 2 ? 100 : 3, 20);
         set.scheme = variant & 1 ? PLSH_SCHEME_BINNING : PLSH_SCHEME_INTEGER;
+        if (variant == 3) {
+            plsh_error error;
+            set.design = PLSH_DESIGN_GOLDEN;
+            assert_ok(plsh_partition_check(&set, &error));
+        }
         int64_t far = (INT64_C(1) << 40) + 12345;
         check_case(&(test_case){set, far, far + 1000, 96, 16, false, true});
         check_case(&(test_case){set, far, far + 1000, 96, 16, true, true});
@@ -280,11 +298,11 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids),        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_far),          cmocka_unit_test(test_quotients),
-        cmocka_unit_test(test_long_blocks),  cmocka_unit_test(test_many_draws),
-        cmocka_unit_test(test_single_draws), cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_grids),      cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_cuts),       cmocka_unit_test(test_far),
+        cmocka_unit_test(test_quotients),  cmocka_unit_test(test_long_blocks),
+        cmocka_unit_test(test_many_draws), cmocka_unit_test(test_single_draws),
+        cmocka_unit_test(test_labels),     cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ static void set_heads(plsh_head *head, int method, bool own) {
         head[h] = plsh_head_default((plsh_method)method, &decay);
         head[h].partition.scheme = (plsh_scheme)(h % 3);
         head[h].partition.design = h < 2 ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
+        if (h == 3) head[h].partition.design = PLSH_DESIGN_GOLDEN;
         head[h].partition.samples = SAMPLES;
         head[h].partition.head = (uint32_t)h;
         head[h].window = h == 2 ? 1 : 30 + 40 * h;

@@ -179,6 +179,8 @@ static void test_schemes(void **state) {
                                                  : PLSH_SCHEME_CUTS;
             set->design = variant / 6 % 2 ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
             set->head = (uint32_t)h;
+            if (variant / 6 % 2 == 0 && h == 1 && set->scheme != PLSH_SCHEME_CUTS)
+                set->design = PLSH_DESIGN_GOLDEN;
             if (variant >= 18 && set->scheme == PLSH_SCHEME_INTEGER) set->decay.limit = 0.2;
         }
         set_up(&p, (uint64_t)variant, 1);

@@ -99,6 +99,7 @@ static void set_heads(plsh_head *head, plsh_method method) {
         head[h] = plsh_head_default(method, &decay);
         head[h].partition.scheme = (plsh_scheme)(h % 3);
         head[h].partition.design = h < 2 ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
+        if (h == 3) head[h].partition.design = PLSH_DESIGN_GOLDEN;
         head[h].partition.samples = SAMPLES;
         head[h].partition.head = (uint32_t)h;
         head[h].window = h == 2 ? 1 : 30 + 40 * h;
@@ -447,6 +448,7 @@ static void test_fewer_queries(void) {
         setting s = make_setting((plsh_method)(i / 2), i & 1, false, i & 1);
         s.a.queries = ROWS / 2 - 31;
         for (int h = 0; h < HEADS; h++) s.head[h].partition.scheme = PLSH_SCHEME_INTEGER;
+        s.head[3].partition.design = PLSH_DESIGN_STRATIFIED; /* golden is for ALiBi only */
         for (int h = 0; h < HEADS; h++)
             if (h & 1)
                 s.head[h].partition.decay =

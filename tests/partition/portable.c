@@ -33,6 +33,12 @@ int main(void) {
                 set.design = (plsh_design)design;
                 printf("%d %d %g %016" PRIx64 "\n", scheme, design, sigmas[k], digest_set(&set));
             }
+    for (size_t k = 0; k < sizeof sigmas / sizeof sigmas[0]; k++) {
+        plsh_partition set = plsh_partition_default(sigmas[k], 200);
+        set.design = PLSH_DESIGN_GOLDEN;
+        if (plsh_partition_check(&set, NULL)) return 1;
+        printf("golden %g %016" PRIx64 "\n", sigmas[k], digest_set(&set));
+    }
     plsh_decay decays[] = {{.kind = PLSH_DECAY_KERPLE_LOG, .a = 1.5, .b = 0.3},
                            {.kind = PLSH_DECAY_KERPLE_POWER, .a = 0.2, .b = 0.5, .limit = 0.1},
                            {.kind = PLSH_DECAY_TRIANGLE, .a = 20.5}};

@@ -42,7 +42,7 @@ static const plsh_head sampled_methods[] = {
     {.method = PLSH_METHOD_PLSH,
      .partition = SET(PLSH_SCHEME_BINNING, PLSH_DESIGN_STRATIFIED, ALIBI(0.4), 64, 4)},
     {.method = PLSH_METHOD_PLSH,
-     .partition = SET(PLSH_SCHEME_INTEGER, PLSH_DESIGN_STRATIFIED, ALIBI(40), 200, 5)},
+     .partition = SET(PLSH_SCHEME_INTEGER, PLSH_DESIGN_GOLDEN, ALIBI(40), 200, 5)},
 };
 
 #define LOG_DECAY                                                                                  \

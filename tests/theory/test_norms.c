@@ -20,7 +20,7 @@ static plsh_partition make(plsh_scheme scheme, plsh_design design, double sigma,
 }
 
 /* A few sets of every kind. */
-enum { SETS = 12 };
+enum { SETS = 13 };
 static int32_t user_labels[3][90];
 
 static plsh_partition example(int which) {
@@ -32,6 +32,7 @@ static plsh_partition example(int which) {
     if (which == 5) return make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 1e6, 3);
     if (which == 6) return make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 1e-3, 4);
     if (which == 7) return make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_IID, 3, 1);
+    if (which == 12) return make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_GOLDEN, 7, 21);
     plsh_partition set = make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_IID, 6, 40);
     if (which == 8) set.decay = (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = 0.5};
     if (which == 9) set.decay.limit = 0.3; /* some draws are one block */

@@ -73,6 +73,7 @@ plsh_status plsh_counting_create(const plsh_partition *set, bool merge, plsh_cou
         compile_draws(counting);
         if (merge) merge_draws(counting);
     }
+    if (merge && plsh_partition_is_golden(set)) counting->golden = plsh_golden_line_of(set);
     *out = counting;
     return PLSH_STATUS_OK;
 }
@@ -275,13 +276,55 @@ static void push_any(plsh_counts *counts, const plsh_counting *counting, int64_t
     }
 }
 
+/* The golden lattice, one slot: `base` is the begin of its period relative to the first query, in
+ * fixed point. Every begin ends the block before it. */
+static void push_slot(plsh_counts *counts, const plsh_golden_line *line, int64_t slot,
+                      int64_t base) {
+    const plsh_golden *table = line->table;
+    const int rows = counts->tile.rows, shift = line->shift;
+    const int64_t part = (INT64_C(1) << shift) - 1;
+    int64_t edge = base - table->open_ago[slot] * line->period;
+    int64_t begin = (edge + plsh_golden_offset(line, table->open_turn[slot]) + part) >> shift;
+    int first = 0;
+    while (first < rows) {
+        for (int32_t b = table->first[slot]; b < table->first[slot + 1] && first < rows; b++) {
+            const int64_t end = (base + plsh_golden_offset(line, table->turn[b]) + part) >> shift;
+            const int next = end < rows ? (int)end : rows;
+            if (next > first) push_block(counts, begin, end, first, next - 1, 1);
+            if (next > first) first = next;
+            begin = end;
+        }
+        const int32_t periods = table->close_in[slot];
+        base += periods * line->period;
+        edge = base + plsh_golden_offset(line, table->close_turn[slot]);
+        const int64_t end = (edge + part) >> shift;
+        if (end >= rows && first < rows) {
+            push_block(counts, begin, end, first, rows - 1, 1);
+            return;
+        }
+        for (int32_t x = 0; x < periods; x++) slot = table->next[slot];
+    }
+}
+
+/* All slots, where the positions of a tile fit into 64 bits. */
+static bool push_slots(plsh_counts *counts, const plsh_counting *counting) {
+    const plsh_golden_line *line = &counting->golden;
+    const plsh_counts_tile *tile = &counts->tile;
+    if (!line->table || line->shift > 62 - 10) return false;
+    const plsh_golden_place at = plsh_golden_place_of(line, tile->origin + tile->first);
+    for (int64_t slot = tile->first_draw; slot < tile->first_draw + tile->draws; slot++)
+        push_slot(counts, line, slot, -at.rest);
+    return true;
+}
+
 static void push_draws(plsh_counts *counts, const plsh_counting *counting) {
     plsh_counts local = *counts;
     const plsh_counts_tile *tile = &counts->tile;
     /* Positions of the fast path: their fixed point fits, and so does their label in 51 bits. */
     int bits = 61 - counting->shift < 50 ? 61 - counting->shift : 50;
     bool fast = counting->draw && tile->origin + tile->first < INT64_C(1) << bits;
-    for (int64_t i = tile->first_draw; i < tile->first_draw + tile->draws; i++) {
+    const bool slots = push_slots(&local, counting);
+    for (int64_t i = tile->first_draw; !slots && i < tile->first_draw + tile->draws; i++) {
         const plsh_counting_draw *draw = counting->draw ? &counting->draw[i] : NULL;
         if (draw && draw->width == 0)
             push_block(&local, -REACH, REACH, 0, tile->rows - 1, draw->times);

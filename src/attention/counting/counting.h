@@ -15,7 +15,7 @@
 #ifndef PLSH_ATTENTION_COUNTING_H
 #define PLSH_ATTENTION_COUNTING_H
 
-#include "plsh/partition.h"
+#include "partition/golden.h"
 
 /* The farthest key from a tile of queries that can be counted. */
 #define PLSH_COUNTING_REACH (INT64_C(1) << 30)
@@ -33,6 +33,7 @@ typedef struct plsh_counting {
     int shift;                /* fraction bits of the grids */
     int64_t draws;            /* rows of the table; of other schemes than grids: s */
     plsh_counting_draw *draw; /* grids only */
+    plsh_golden_line golden;  /* design golden, merged: row m is a slot, not draw m */
 } plsh_counting;
 
 /* merge: equal draws become one row, which is cheaper to count; otherwise row m is draw m. The
