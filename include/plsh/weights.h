@@ -293,6 +293,7 @@ typedef struct plsh_adapter_settings {
     int64_t rank;
     double alpha, dropout;
     bool rslora;
+    bool transposed; /* the weights below are [in, out] (fan_in_fan_out); A and B are not */
 } plsh_adapter_settings;
 
 /* Both files into an existing folder. Of the layers module, a and b are used; F32, F16 or BF16. */

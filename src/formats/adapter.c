@@ -48,6 +48,7 @@ static plsh_status refuse_what_is_missing(json_t *config, const char *what, plsh
         "target_modules", "exclude_modules",
         "layers_pattern", "layers_to_transform",
         "runtime_config", "ensure_weight_tying",
+        "fan_in_fan_out", /* how the weights below are stored; A and B have the same shapes */
     };
     const char *key;
     json_t *value;

@@ -18,8 +18,8 @@ static json_t *make_config(const plsh_adapter_settings *settings) {
                      "LORA", "task_type", settings->task ? settings->task : "CAUSAL_LM",
                      "base_model_name_or_path", settings->base, "r", (json_int_t)settings->rank,
                      "lora_alpha", settings->alpha, "lora_dropout", settings->dropout, "use_rslora",
-                     (int)settings->rslora, "bias", "none", "fan_in_fan_out", 0, "inference_mode",
-                     1, "target_modules", targets);
+                     (int)settings->rslora, "bias", "none", "fan_in_fan_out",
+                     (int)settings->transposed, "inference_mode", 1, "target_modules", targets);
 }
 
 static plsh_status save_config(const char *folder, const plsh_adapter_settings *settings,

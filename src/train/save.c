@@ -146,7 +146,8 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
                                               given ? t->options.lora_target_count : a.target_count,
                                           .rank = a.layers[0].rank,
                                           .alpha = t->parameters.alpha,
-                                          .dropout = t->options.lora_dropout};
+                                          .dropout = t->options.lora_dropout,
+                                          .transposed = t->model->config.family->transposed};
         status = plsh_adapter_save(folder, &settings, a.layers,
                                    (t->parameters.count - apart_of(&t->parameters)) / 2, error);
     }

@@ -204,6 +204,9 @@ static void test_adapters(void **state) {
         assert_int_equal(system("mkdir -p family-adapter"), 0);
         assert_ok(plsh_trainer_save(trainer, "family-adapter", &error));
         plsh_trainer_destroy(trainer);
+        const bool transposed = strcmp(names[i], "jais13") == 0;
+        assert_int_equal(system("grep -q '\"fan_in_fan_out\": true' family-adapter/*.json") == 0,
+                         transposed);
         const int count = run_model(path, NULL, NULL, plain);
         run_model(path, NULL, "family-adapter", first);
         double change = 0;

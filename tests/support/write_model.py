@@ -1,6 +1,6 @@
 """Writes a tiny language model with random weights as people have them: a folder with config.json,
 model.safetensors and tokenizer.json (bytes as tokens), for transcripts of the command line.
-Usage: write_model.py FOLDER [llama|embedder|bert|classifier|reranker|dna]"""
+Usage: write_model.py FOLDER [llama|baichuan|embedder|bert|classifier|reranker|dna]"""
 import json
 import random
 import struct
@@ -47,6 +47,18 @@ def embedder() -> tuple[dict, dict]:
     return (config | {"tie_word_embeddings": False, "architectures": ["LlamaModel"], "bos_token_id": 256,
                       "eos_token_id": 256},
             {name.removeprefix("model."): shape for name, shape in tensors.items()})
+
+
+def baichuan() -> tuple[dict, dict]:
+    config, tensors = llama()
+    for field in ("num_key_value_heads", "rope_theta", "max_position_embeddings"):
+        del config[field]
+    config |= {"model_type": "baichuan", "tie_word_embeddings": False}
+    tensors = {name: shape for name, shape in tensors.items()
+               if not any(part in name for part in (".q_proj.", ".k_proj.", ".v_proj."))}
+    tensors |= {f"model.layers.{layer}.self_attn.W_pack.weight": (3 * HIDDEN, HIDDEN)
+                for layer in range(LAYERS)}
+    return config, tensors | {"lm_head.weight": (VOCABULARY, HIDDEN)}
 
 
 def bert() -> tuple[dict, dict]:
@@ -161,7 +173,7 @@ def write(folder: Path, config: dict, tensors: dict) -> None:
 
 if __name__ == "__main__":
     KIND = (sys.argv + ["llama"])[2]
-    MAKE = {"llama": llama, "embedder": embedder, "bert": bert, "dna": dna,
+    MAKE = {"llama": llama, "baichuan": baichuan, "embedder": embedder, "bert": bert, "dna": dna,
             "classifier": lambda: with_classifier(["bad", "fair", "good"]),
             "reranker": lambda: with_classifier(["score"])}
     write(Path(sys.argv[1]), *MAKE[KIND]())
