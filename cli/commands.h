@@ -24,5 +24,8 @@ extern const cli_command cli_command_rerank;
 extern const cli_command cli_command_tokenize;
 extern const cli_command cli_command_train;
 #endif
+#if PLSH_WITH_SERVE
+extern const cli_command cli_command_serve;
+#endif
 
 #endif

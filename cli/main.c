@@ -31,6 +31,9 @@ const cli_command *const cli_commands[] = {&cli_command_attend,
                                            &cli_command_tokenize,
                                            &cli_command_train,
 #endif
+#if PLSH_WITH_SERVE
+                                           &cli_command_serve,
+#endif
                                            NULL};
 
 static const cli_command *find_command(const char *name) {

@@ -13,6 +13,7 @@ run test lint clang experiments | the library and the program: gcc libc6-dev cma
 run test lint clang experiments | faster builds: ninja-build
 run test lint clang experiments | spectral norms: libarpack2
 run test lint clang experiments | language models: pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
+run test lint clang | plsh serve: libmicrohttpd-dev
 run test experiments | the roof of plsh bench: libopenblas0
 run experiments | plots of make run: gnuplot-nox librsvg2-bin python3
 test lint clang experiments | attention over ranks of MPI: openmpi-bin libopenmpi-dev

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
+#include "cli/lm/prompt.h"
 #include "cli/message.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
@@ -159,8 +160,10 @@ typedef struct work {
     plsh_model_ends ends;
     plsh_chat *chat;
     plsh_token_ids prompt, made;
-    plsh_token_ids seen;    /* both, for --repetition-penalty */
-    likely *likely;         /* --logprobs: of every token that was made */
+    plsh_token_ids seen; /* both, for --repetition-penalty */
+    likely *likely;      /* --logprobs: of every token that was made */
+    plsh_string *stops;  /* --stop */
+    size_t stop_count;
     plsh_token_text text;   /* of what was made */
     size_t printed;         /* bytes of it */
     float *logits, *copy;   /* [vocabulary] */
@@ -175,14 +178,6 @@ static volatile sig_atomic_t interrupted;
 static void interrupt(int signal_number) {
     (void)signal_number;
     interrupted = 1;
-}
-
-/* A prompt that has the tokens of its begin in its text does not get them twice. */
-static void drop_second_begin(plsh_token_ids *prompt, size_t first) {
-    const size_t bytes = first * sizeof *prompt->ids;
-    if (prompt->count < 2 * first || memcmp(prompt->ids, prompt->ids + first, bytes) != 0) return;
-    prompt->count -= first;
-    memmove(prompt->ids, prompt->ids + first, prompt->count * sizeof *prompt->ids);
 }
 
 static int keep_id(plsh_token_ids *list, int32_t id) {
@@ -202,13 +197,9 @@ static int encode_prompt(const settings *given, work *w, plsh_string text) {
     plsh_error error;
     /* what a session holds has a beginning already */
     const bool begins = !given->generate.special && !given->generate.no_bos && w->kept == 0;
-    if (begins && plsh_tokenizer_begin(w->model.tokenizer, &w->prompt, &error) != PLSH_STATUS_OK)
+    if (cli_prompt_encode(w->model.tokenizer, text, begins, given->generate.special, &w->prompt,
+                          &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    const size_t first = w->prompt.count;
-    if (plsh_tokenizer_encode(w->model.tokenizer, text.bytes, text.length, given->generate.special,
-                              &w->prompt, &error) != PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    if (first > 0) drop_second_begin(&w->prompt, first);
     return CLI_DONE;
 }
 
@@ -282,6 +273,17 @@ static int open_chat(const settings *given, work *w) {
     return CLI_DONE;
 }
 
+static int keep_stops(const settings *given, work *w) {
+    const cli_words *stop = &given->generate.stop;
+    w->stops = calloc(stop->count + 1, sizeof *w->stops);
+    if (w->stops == NULL) return cli_fail("out of memory");
+    for (; w->stop_count < stop->count; w->stop_count++) {
+        const char *text = stop->values[w->stop_count];
+        w->stops[w->stop_count] = (plsh_string){text, strlen(text)};
+    }
+    return CLI_DONE;
+}
+
 static int open_model(const settings *given, work *w) {
     plsh_error error;
     int code = check_usage(&given->generate);
@@ -291,6 +293,7 @@ static int open_model(const settings *given, work *w) {
                         given->lm.model.model);
     if (code == CLI_DONE) code = cli_model_tokenizer(&given->lm, &w->model);
     if (code == CLI_DONE) code = open_chat(given, w);
+    if (code == CLI_DONE) code = keep_stops(given, w);
     if (code != CLI_DONE) return code;
     w->logits = malloc(2 * (size_t)w->model.facts.vocabulary * sizeof *w->logits);
     if (w->logits == NULL) return cli_fail("out of memory");
@@ -363,26 +366,15 @@ static int prefill(const settings *given, work *w) {
 }
 
 /* Where in the text that is not printed yet a stop begins, or may begin; its length otherwise. */
-static size_t find_stop(const settings *given, const work *w, bool *whole) {
-    const cli_words *stop = &given->generate.stop;
-    size_t earliest = w->text.length;
-    *whole = false;
-    for (size_t i = 0; i < stop->count; i++) {
-        size_t length = strlen(stop->values[i]);
-        for (size_t at = w->printed; length > 0 && at < earliest; at++) {
-            size_t have = w->text.length - at < length ? w->text.length - at : length;
-            if (memcmp(w->text.bytes + at, stop->values[i], have) != 0) continue;
-            earliest = at;
-            *whole = have == length;
-        }
-    }
-    return earliest;
+static size_t find_stop(const work *w, bool *whole) {
+    const plsh_string text = {w->text.bytes, w->text.length};
+    return cli_prompt_find_stop(w->stops, w->stop_count, text, w->printed, whole);
 }
 
 /* Prints the text that cannot be the beginning of a stop. True: a stop was found. */
 static bool print_text(const settings *given, work *w, bool final) {
     bool whole = false;
-    size_t end = w->text.length > 0 ? find_stop(given, w, &whole) : 0;
+    size_t end = w->text.length > 0 ? find_stop(w, &whole) : 0;
     if (final && !whole) end = w->text.length;
     if (!given->lm.common.json && end > w->printed) {
         cli_write_text(stdout, w->text.bytes + w->printed, end - w->printed, true);
@@ -391,12 +383,6 @@ static bool print_text(const settings *given, work *w, bool final) {
     if (end > w->printed) w->printed = end;
     if (whole) w->text.length = end;
     return whole;
-}
-
-static bool is_end(const work *w, int32_t id) {
-    for (int64_t i = 0; i < w->ends.count; i++)
-        if (w->ends.ids[i] == id) return true;
-    return id == plsh_tokenizer_roles(w->model.tokenizer).end;
 }
 
 static int penalise(const settings *given, work *w) {
@@ -432,7 +418,7 @@ static int next_token(const settings *given, work *w, const plsh_sampler *sample
     if (code != CLI_DONE) return code;
     if (plsh_sampler_choose(sampler, w->logits, vocabulary, index, &id, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (!given->generate.ignore_end && is_end(w, id)) {
+    if (!given->generate.ignore_end && cli_prompt_is_end(&w->ends, w->model.tokenizer, id)) {
         *over = true;
         return CLI_DONE;
     }
@@ -710,6 +696,7 @@ static int run_generate(const void *given) {
     free(w.made.ids);
     free(w.seen.ids);
     free(w.likely);
+    free(w.stops);
     plsh_token_text_free(&w.text);
     free(w.logits);
     cli_model_close(&w.model);

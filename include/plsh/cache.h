@@ -134,8 +134,10 @@ PLSH_API int64_t plsh_cache_earliest(const plsh_cache *cache);
 PLSH_API int64_t plsh_cache_length(const plsh_cache *cache);
 PLSH_API int64_t plsh_cache_first(const plsh_cache *cache, int64_t head);
 
-/* Memory in use, pages shared with forks included. */
+/* Memory in use, pages shared with forks included; and an upper bound of it for a cache of `length`
+ * tokens, more than it has now, that drops none. */
 PLSH_API size_t plsh_cache_bytes(const plsh_cache *cache);
+PLSH_API size_t plsh_cache_bytes_at(const plsh_cache *cache, int64_t length);
 
 /* The head as the cache runs it (auto resolved), with the reason in words for auto, and the
  * instruction set in use. */

@@ -175,10 +175,12 @@ PLSH_API plsh_status plsh_session_step(plsh_session *session, const plsh_step *s
 /* The same for several sessions of one model at once: steps[i] for sessions[i], which are distinct.
  * The steps may have any lengths: parts of prompts and single tokens go through the layers
  * together, up to `chunk` tokens of the first session at a time, and the weights are read once for
- * all of them. The results are those of single steps to float rounding, since the order of sums in
- * a linear layer depends on the number of rows; with up to 4 tokens in all they have the same bits.
- * After an error all sessions are unchanged, or refuse further steps. Sessions with a tap, and
- * those whose layers apply RoPE differently, take passes of their own. */
+ * all of them. One of the sessions, the one that has the most memory for
+ * activations, lends it to all; beside others a session may take a step of 0 tokens to lend its
+ * own. The results are those of single steps to float rounding, since the order of sums in a linear
+ * layer depends on the number of rows; with up to 4 tokens in all they have the same bits. After an
+ * error all sessions are unchanged, or refuse further steps. Sessions with a tap, and those whose
+ * layers apply RoPE differently, take passes of their own. */
 PLSH_API plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
                                              int64_t count, plsh_error *error);
 
@@ -188,6 +190,15 @@ PLSH_API plsh_status plsh_session_logits(plsh_session *session, const float *hid
 
 PLSH_API int64_t plsh_session_length(const plsh_session *session);
 PLSH_API size_t plsh_session_cache_bytes(const plsh_session *session);
+
+/* An upper bound of plsh_session_cache_bytes once the session has `length` tokens, more than now:
+ * that of caches which drop nothing. */
+PLSH_API size_t plsh_session_cache_bytes_at(const plsh_session *session, int64_t length);
+
+/* An upper bound of the bytes that sessions like this one hold for activations while up to `count`
+ * of them take steps together, a chunk at a time: one of them has the memory for all. */
+PLSH_API plsh_status plsh_session_step_bytes(plsh_session *session, int64_t count, size_t *bytes,
+                                             plsh_error *error);
 
 /* A second session with the same tokens; memory is shared until one of them writes to it. */
 PLSH_API plsh_status plsh_session_fork(const plsh_session *session, plsh_session **fork,
@@ -212,6 +223,14 @@ PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *mod
 /* ---- Whole sequences at once: encoders, embedders made of decoders, causal models over ranks ----
  */
 
+/* Called by the thread that called plsh_model_encode, several times in each layer, between its
+ * parts: a server runs short texts there while a long one is under way. It may call
+ * plsh_model_encode itself. false ends the work with PLSH_STATUS_CANCELLED. */
+typedef struct plsh_pause {
+    bool (*run)(void *context);
+    void *context;
+} plsh_pause;
+
 typedef struct plsh_encoding {
     const int32_t *ids;     /* of all sequences, one after the other */
     const int32_t *types;   /* of all ids, 0 or 1 in pairs of texts; NULL: all 0 */
@@ -222,6 +241,7 @@ typedef struct plsh_encoding {
     int64_t attention_count; /* as in plsh_session_options */
     float *hidden;           /* [count][hidden], the last hidden states */
     const plsh_ranks *ranks; /* NULL: this process alone */
+    plsh_pause pause;        /* run NULL: none. Not with ranks */
 } plsh_encoding;
 
 /* With ranks, all ranks of a group call it with the same ids, and `hidden` receives the rows of
@@ -229,6 +249,12 @@ typedef struct plsh_encoding {
  * model gives its hidden states after the last norm, as a step of a session does. */
 PLSH_API plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *encoding,
                                        plsh_error *error);
+
+/* Bytes that plsh_model_encode allocates for `encoding`, in this process alone, besides the array
+ * `hidden` and the small tables of a plan. Only count, offsets, sequences and the attention are
+ * read. */
+PLSH_API plsh_status plsh_model_encode_bytes(const plsh_model *model, const plsh_encoding *encoding,
+                                             size_t *bytes, plsh_error *error);
 
 /* ---- Heads of encoders ----
  *

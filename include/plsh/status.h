@@ -32,7 +32,8 @@ typedef enum plsh_status {
     PLSH_STATUS_IO,          /* the system refused to open, read, write or rename */
     PLSH_STATUS_FORMAT,      /* a file is not what it claims to be */
     PLSH_STATUS_UNSUPPORTED, /* this machine, build or method cannot do it */
-    PLSH_STATUS_NO_CONVERGENCE
+    PLSH_STATUS_NO_CONVERGENCE,
+    PLSH_STATUS_CANCELLED /* the caller ended it */
 } plsh_status;
 
 typedef struct plsh_error {

@@ -16,6 +16,7 @@ const char *plsh_status_name(plsh_status status) {
     case PLSH_STATUS_FORMAT: return "bad file format";
     case PLSH_STATUS_UNSUPPORTED: return "unsupported";
     case PLSH_STATUS_NO_CONVERGENCE: return "no convergence";
+    case PLSH_STATUS_CANCELLED: return "cancelled";
     }
     return "unknown status";
 }

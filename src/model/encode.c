@@ -19,6 +19,9 @@ typedef struct encoder {
 
 static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_error *error) {
     const plsh_model_config *c = &model->config;
+    if (e->ranks && e->pause.run) {
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "a pass over ranks has no pauses");
+    }
     plsh_range own = plsh_ranks_rows(e->ranks, e->count);
     if (e->count < 1 || !e->ids || (!e->hidden && own.end > own.begin) || e->sequences < 0 ||
         (e->sequences && !e->offsets)) {
@@ -123,7 +126,8 @@ static plsh_status run_layers(encoder *e, const plsh_layer_buffers *b,
     plsh_layer_pass pass = {.model = model,
                             .engine = engine,
                             .rows = e->own.end - e->own.begin,
-                            .attend = {.run = attend_all, .context = e}};
+                            .attend = {.run = attend_all, .context = e},
+                            .pause = from->pause};
     plsh_layer_embed(model, from->ids + e->own.begin,
                      from->types ? from->types + e->own.begin : NULL, e->position, pass.rows, b->x,
                      b->n);
@@ -181,4 +185,27 @@ plsh_status plsh_model_encode(const plsh_model *model, const plsh_encoding *enco
     if (!status) status = run_layers(&e, &b, &engine, error);
     plsh_release(memory);
     return status;
+}
+
+/* The plan of the first layer: those of the others have the same shape. */
+plsh_status plsh_model_encode_bytes(const plsh_model *model, const plsh_encoding *encoding,
+                                    size_t *bytes, plsh_error *error) {
+    encoder e = {.model = model, .encoding = encoding, .own = {0, encoding->count}};
+    plsh_linear_engine engine = {.threads = model->threads};
+    plsh_arena arena = {0};
+    if (encoding->count < 1) {
+        return plsh_fail(error, PLSH_STATUS_INVALID, "encoding %lld ids; at least 1",
+                         (long long)encoding->count);
+    }
+    lay_out(&e, &arena, &engine);
+    plsh_status status = make_attention(&e, 0, error);
+    if (status) return status;
+    plsh_arena_take(&arena, plsh_plan_workspace(e.attention.plan), 1);
+    plsh_sequence_attention_clear(&e.attention);
+    if (arena.overflow) {
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "%lld tokens are too many",
+                         (long long)encoding->count);
+    }
+    *bytes = arena.used;
+    return PLSH_STATUS_OK;
 }

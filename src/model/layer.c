@@ -165,6 +165,12 @@ static void clamp_qkv(const plsh_layer_pass *pass, float *qkv) {
     if (model->config.clip > 0.0) plsh_thread_rows(model->threads, pass->rows, 8, clamp_rows, &job);
 }
 
+/* Lets the caller run something else, or end the pass. */
+static plsh_status pause_pass(const plsh_layer_pass *pass, plsh_error *error) {
+    if (!pass->pause.run || pass->pause.run(pass->pause.context)) return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_CANCELLED, "the caller ended the pass");
+}
+
 /* o = attention(qkv(x)). */
 static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
                           const float *x, plsh_error *error) {
@@ -181,7 +187,9 @@ static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_lay
     plsh_layer_prepare_qk(pass, l, b, attention->rotate && !early);
     if (tap) tap->see(tap->context, &qkv);
     if (attention->rotate && early) plsh_layer_rotate(pass, b->rope, b->qk, false);
-    return attention->run(attention->context, &qkv, b->o, error);
+    plsh_status status = pause_pass(pass, error);
+    if (!status) status = attention->run(attention->context, &qkv, b->o, error);
+    return status ? status : pause_pass(pass, error);
 }
 
 /* y += dropout(layer(x)), with the probability of hidden dropout. */
@@ -206,13 +214,14 @@ static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_plac
 }
 
 /* y += down(act(up x)), in chunks of rows. */
-static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
-                    const float *x, float *y) {
+static plsh_status add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                           const float *x, float *y, plsh_error *error) {
     const plsh_model_config *c = &pass->model->config;
     const plsh_layer *layer = &pass->model->layer[l];
     bool gated = c->mlp != PLSH_MLP_PLAIN;
     int64_t width = gated ? 2 * c->intermediate : c->intermediate;
-    for (int64_t first = 0; first < pass->rows; first += b->mlp_rows) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (int64_t first = 0; !status && first < pass->rows; first += b->mlp_rows) {
         int64_t left = pass->rows - first, count = left < b->mlp_rows ? left : b->mlp_rows;
         plsh_const_matrix from = {x + first * c->hidden, c->hidden};
         forward_fan_out(pass, l, b, (fan_out){layer->up, layer->up_count, PLSH_DROPOUT_UP}, count,
@@ -221,7 +230,9 @@ static void add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buf
                                 pass->model->threads);
         add_linear(pass, l, PLSH_DROPOUT_MLP_OUT, &layer->down, count,
                    (plsh_const_matrix){b->a, c->intermediate}, y + first * c->hidden, b);
+        status = pause_pass(pass, error);
     }
+    return status;
 }
 
 static void normalise(const plsh_norm *norm, const float *x, float *y, int64_t rows, int threads) {
@@ -258,9 +269,9 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const pls
     }
     if (post) memcpy(b->n, b->mid, sizeof(float) * (size_t)numbers);
     copy_rows(b->y, b->mid, numbers);
-    add_mlp(pass, l, b, b->n, b->y);
-    if (post) normalise(&layer->mlp_norm, b->y, b->y, rows, model->threads);
-    return PLSH_STATUS_OK;
+    status = add_mlp(pass, l, b, b->n, b->y, error);
+    if (!status && post) normalise(&layer->mlp_norm, b->y, b->y, rows, model->threads);
+    return status;
 }
 
 /* Position and type are added to a row before its norm; `scratch` holds a row. */

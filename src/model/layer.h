@@ -50,6 +50,7 @@ typedef struct plsh_layer_pass {
     int64_t position; /* of the first row, for taps alone */
     plsh_layer_attend attend;
     plsh_dropout dropout; /* of a training step; zero: none */
+    plsh_pause pause;     /* run between parts of the layer; run NULL: none */
 } plsh_layer_pass;
 
 /* y = layer(x), or y += layer(x), with its adapter unless `rank` is NULL. */

@@ -221,7 +221,8 @@ typedef struct batch {
     pass_part *parts;    /* [count] at most: the pass */
     int64_t part_count;  /* of the pass, */
     int64_t rows;        /* and its tokens */
-    plsh_session *first; /* of its sessions: the pass works in its memory */
+    plsh_session *first; /* of its sessions */
+    plsh_session *host;  /* the one with the most memory: the pass works in it */
     plsh_cache **caches; /* [part_count] and */
     plsh_tokens *tokens; /* [part_count], for the current layer */
 } batch;
@@ -244,8 +245,8 @@ static plsh_status attend_caches(void *context, const plsh_model_qkv *qkv, float
                                      .k_layout = qkv->k_layout,
                                      .v_layout = qkv->v_layout,
                                      .o_layout = {.head_stride = c->head_dim, .row_stride = width},
-                                     .workspace = b->first->attention_memory,
-                                     .workspace_bytes = b->first->attention_bytes};
+                                     .workspace = b->host->attention_memory,
+                                     .workspace_bytes = b->host->attention_bytes};
         row += b->tokens[i].count;
     }
     return plsh_cache_step_batch(b->caches, b->tokens, b->part_count, NULL, error);
@@ -274,7 +275,7 @@ static plsh_status attention_bytes(plsh_session *session, int64_t tokens, size_t
 
 /* One workspace for the caches of every layer, grown to what this pass needs. */
 static plsh_status reserve_attention(const batch *b, plsh_error *error) {
-    plsh_session *first = b->first;
+    plsh_session *host = b->host;
     size_t total = 0;
     for (int64_t i = 0; i < b->part_count; i++) {
         size_t bytes;
@@ -285,13 +286,13 @@ static plsh_status reserve_attention(const batch *b, plsh_error *error) {
             return plsh_fail(error, PLSH_STATUS_OVERFLOW, "the workspace of a step overflows");
         }
     }
-    if (total <= first->attention_bytes) return PLSH_STATUS_OK;
+    if (total <= host->attention_bytes) return PLSH_STATUS_OK;
     void *memory;
     plsh_status status = plsh_allocate(&memory, total, 1, "the workspace of attention", error);
     if (status) return status;
-    plsh_release(first->attention_memory);
-    first->attention_memory = memory;
-    first->attention_bytes = total;
+    plsh_release(host->attention_memory);
+    host->attention_memory = memory;
+    host->attention_bytes = total;
     return PLSH_STATUS_OK;
 }
 
@@ -329,28 +330,28 @@ static bool wants_logits(const batch *b, pass_part part) {
 /* The output matrix is read once for the logits of several steps; these rows of hidden states and
  * of logits lie side by side, PLSH_SESSION_LOGITS at a time. */
 static plsh_status reserve_logits(const batch *b, plsh_error *error) {
-    plsh_session *first = b->first;
-    const plsh_model_config *c = &first->model->config;
+    plsh_session *host = b->host;
+    const plsh_model_config *c = &host->model->config;
     int64_t count = 0;
     for (int64_t i = 0; i < b->part_count; i++) count += wants_logits(b, b->parts[i]);
-    if (count < 2 || first->logits) return PLSH_STATUS_OK;
-    return plsh_allocate((void **)&first->logits, PLSH_SESSION_LOGITS,
+    if (count < 2 || host->logits) return PLSH_STATUS_OK;
+    return plsh_allocate((void **)&host->logits, PLSH_SESSION_LOGITS,
                          sizeof(float) * (size_t)(c->hidden + c->vocabulary), "logits", error);
 }
 
 /* Logits of the rows of hidden states at these numbers. */
 static void write_logits(const batch *b, const plsh_layer_buffers *from, const int64_t *rows,
                          float *const *to, int64_t count) {
-    plsh_session *first = b->first;
-    const plsh_model *model = first->model;
+    plsh_session *host = b->host;
+    const plsh_model *model = host->model;
     const int64_t hidden = model->config.hidden, vocabulary = model->config.vocabulary;
     const bool one = count == 1;
-    float *x = one ? from->n + rows[0] * hidden : first->logits;
-    float *y = one ? to[0] : first->logits + PLSH_SESSION_LOGITS * hidden;
+    float *x = one ? from->n + rows[0] * hidden : host->logits;
+    float *y = one ? to[0] : host->logits + PLSH_SESSION_LOGITS * hidden;
     for (int64_t i = 0; !one && i < count; i++) {
         memcpy(x + i * hidden, from->n + rows[i] * hidden, sizeof(float) * (size_t)hidden);
     }
-    plsh_layer_logits(&first->engine, model, count, x, y, from->rank);
+    plsh_layer_logits(&host->engine, model, count, x, y, from->rank);
     for (int64_t i = 0; !one && i < count; i++) {
         memcpy(to[i], y + i * vocabulary, sizeof(float) * (size_t)vocabulary);
     }
@@ -381,15 +382,15 @@ static void hand_out(const batch *b, const plsh_layer_buffers *from) {
 }
 
 static plsh_status run_pass(batch *b, plsh_error *error) {
-    plsh_session *first = b->first;
+    plsh_session *first = b->first, *host = b->host;
     const plsh_model *model = first->model;
-    plsh_status status = reserve_buffers(first, b->rows, error);
+    plsh_status status = reserve_buffers(host, b->rows, error);
     if (!status) status = reserve_attention(b, error);
     if (!status) status = reserve_logits(b, error);
     if (status) return status;
-    const plsh_layer_buffers *buffers = &first->buffers;
+    const plsh_layer_buffers *buffers = &host->buffers;
     plsh_layer_pass layer = {.model = model,
-                             .engine = &first->engine,
+                             .engine = &host->engine,
                              .position = plsh_session_length(first),
                              .rows = b->rows,
                              .attend = {.run = attend_caches, .context = b, .tap = &first->tap}};
@@ -424,6 +425,17 @@ static bool can_join(const plsh_session *a, const plsh_session *b) {
     return true;
 }
 
+/* The session with the most memory for activations, of those that may have it for this pass. */
+static void choose_host(batch *b) {
+    b->host = b->first;
+    for (int64_t i = 0; b->first && i < b->count; i++) {
+        const plsh_session *session = b->sessions[i];
+        if (session->rows > b->host->rows && session->chunk >= b->first->chunk) {
+            b->host = b->sessions[i];
+        }
+    }
+}
+
 /* The next pass: tokens of the steps in their order, up to a chunk of the first session. */
 static void fill_pass(batch *b) {
     int64_t room = 0;
@@ -441,6 +453,7 @@ static void fill_pass(batch *b) {
         b->rows += tokens;
         room -= tokens;
     }
+    choose_host(b);
 }
 
 static plsh_status run_batch(batch *b, plsh_error *error) {
@@ -469,12 +482,13 @@ static plsh_status check_head(const plsh_model *model, plsh_error *error) {
                      plsh_weights_path(model->weights));
 }
 
-static plsh_status check_step(const plsh_session *session, const plsh_step *step,
+static plsh_status check_step(const plsh_session *session, const plsh_step *step, bool lends,
                               plsh_error *error) {
     if (session->broken) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "an earlier step failed half way; this session cannot continue");
     }
+    if (step->count == 0 && lends) return PLSH_STATUS_OK;
     if (step->count < 1 || !step->ids) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "a step of %lld tokens; at least 1",
                          (long long)step->count);
@@ -496,7 +510,7 @@ static plsh_status check_steps(plsh_session *const *sessions, const plsh_step *s
             break;
         }
         session->stepping = true;
-        status = check_step(session, &steps[marked], error);
+        status = check_step(session, &steps[marked], count > 1, error);
         if (!status && session->model != sessions[0]->model) {
             status = plsh_fail(error, PLSH_STATUS_INVALID,
                                "session %lld has another model than the first", (long long)marked);
@@ -573,6 +587,35 @@ size_t plsh_session_cache_bytes(const plsh_session *session) {
         bytes += plsh_cache_bytes(session->cache[l]);
     }
     return bytes;
+}
+
+size_t plsh_session_cache_bytes_at(const plsh_session *session, int64_t length) {
+    size_t bytes = 0;
+    for (int64_t l = 0; l < session->model->config.layers; l++) {
+        bytes += plsh_cache_bytes_at(session->cache[l], length);
+    }
+    return bytes;
+}
+
+plsh_status plsh_session_step_bytes(plsh_session *session, int64_t count, size_t *bytes,
+                                    plsh_error *error) {
+    const plsh_model_config *c = &session->model->config;
+    size_t single, chunk;
+    plsh_session whole = *session;
+    whole.rows = session->chunk;
+    plsh_arena arena = {0};
+    lay_out(&whole, &arena);
+    plsh_arena_take(&arena, PLSH_SESSION_LOGITS,
+                    sizeof(float) * (size_t)(c->hidden + c->vocabulary));
+    plsh_status status = attention_bytes(session, 1, &single, error);
+    if (!status) status = attention_bytes(session, session->chunk, &chunk, error);
+    if (status) return status;
+    plsh_arena_take(&arena, (size_t)count, single > chunk ? single : chunk);
+    if (arena.overflow || count < 1) {
+        return plsh_fail(error, PLSH_STATUS_OVERFLOW, "steps of %lld sessions", (long long)count);
+    }
+    *bytes = arena.used;
+    return PLSH_STATUS_OK;
 }
 
 plsh_status plsh_session_truncate(plsh_session *session, int64_t length, plsh_error *error) {

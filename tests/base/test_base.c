@@ -21,7 +21,7 @@ static void test_status_carries_a_message(void **state) {
     text[999] = '\0';
     plsh_fail(&error, PLSH_STATUS_IO, "%s", text);
     assert_int_equal(strlen(error.message), sizeof error.message - 1);
-    for (int status = 0; status <= PLSH_STATUS_NO_CONVERGENCE; status++)
+    for (int status = 0; status <= PLSH_STATUS_CANCELLED; status++)
         assert_string_not_equal(plsh_status_name((plsh_status)status), "unknown status");
     assert_string_equal(plsh_status_name((plsh_status)99), "unknown status");
 }

@@ -253,6 +253,20 @@ size_t plsh_cache_bytes(const plsh_cache *cache) {
     return bytes;
 }
 
+/* Tables double: twice what is needed, and the 8 entries that they begin with. */
+size_t plsh_cache_bytes_at(const plsh_cache *cache, int64_t length) {
+    const plsh_cache_setup *setup = cache->setup;
+    const size_t pages = (size_t)(length + PLSH_PAGE_KEYS - 1) / PLSH_PAGE_KEYS + 1;
+    size_t bytes = plsh_cache_bytes(cache);
+    for (int64_t kv = 0; kv < setup->kv_heads; kv++)
+        bytes += pages * plsh_cache_setup_pages(setup, kv)->bytes +
+                 (2 * pages + 8) * (sizeof(void *) + 2 * sizeof(float));
+    for (int64_t h = 0; h < setup->heads; h++)
+        if (setup->mask[h].kind == PLSH_MASK_TABLE)
+            bytes += 2 * (pages + 1) * PLSH_PAGE_KEYS * (sizeof(float) + sizeof(double));
+    return bytes;
+}
+
 plsh_head plsh_cache_head(const plsh_cache *cache, int64_t head, const char **reason) {
     const plsh_cache_mask *mask = &cache->setup->mask[head];
     if (reason) *reason = mask->reason;

@@ -1,0 +1,301 @@
+/* serve: the scheduler of causal models.
+ *
+ * A pass takes one token of every live sequence that is past its prompt, and parts of prompts, up
+ * to limits.batch tokens; a quarter of that while others generate, so that their texts do not
+ * stall. Short prompts go first, and the oldest one gets its share in any case. A sequence becomes
+ * live when the cache for its longest text fits beside those of the others. */
+#include "cli/serve/generate.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Beginning and ending ---- */
+
+/* A sequence is over: its cache is kept for others, its job may be done. */
+static void end_sequence(serve_generator *g, serve_sequence *s) {
+    serve_job *job = s->job;
+    g->reserved -= s->reserved;
+    s->reserved = 0;
+    if (s->session != NULL && s->finish != NULL) serve_prefix_keep(g, s);
+    plsh_session_destroy(s->session);
+    s->session = NULL;
+    if (--job->sequences_left > 0) return;
+    if (job->request.stream && !serve_answer_stream_end(job))
+        serve_refuse(&job->fault, 503, NULL, "out of memory");
+    serve_job_finish(job);
+}
+
+static void fail(serve_sequence *s, plsh_status status, const char *message) {
+    serve_refuse(&s->job->fault, status == PLSH_STATUS_NO_MEMORY ? 503 : 500, NULL, "%s", message);
+}
+
+/* Is nothing to be done for it any more? */
+static bool is_over(serve_sequence *s) {
+    return s->finish != NULL || s->job->fault.status != 0 || serve_job_left(s->job);
+}
+
+static void end_live(serve_generator *g) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < g->live_count; i++) {
+        if (is_over(g->live[i]))
+            end_sequence(g, g->live[i]);
+        else
+            g->live[kept++] = g->live[i];
+    }
+    g->live_count = kept;
+}
+
+static void end_waiting(serve_generator *g) {
+    for (serve_sequence **at = &g->waiting; *at != NULL;) {
+        serve_sequence *s = *at;
+        if (!is_over(s)) {
+            at = &s->after;
+            continue;
+        }
+        *at = s->after;
+        end_sequence(g, s);
+    }
+}
+
+static void collect(serve_generator *g, bool wait) {
+    for (serve_job *job = serve_queue_take(g->server, wait); job != NULL;
+         job = serve_queue_take(g->server, false)) {
+        if (serve_sequences_create(g, job)) continue;
+        serve_refuse(&job->fault, 503, NULL, "out of memory");
+        if (job->request.stream) serve_answer_stream_end(job);
+        serve_job_finish(job);
+    }
+}
+
+static size_t longest_bytes(const serve_generator *g, const serve_sequence *s) {
+    return plsh_session_cache_bytes_at(g->host, s->prompt + s->job->request.max_tokens);
+}
+
+/* Gives a sequence its session. false: another one is computing its beginning. */
+static bool begin_sequence(serve_generator *g, serve_sequence *s) {
+    plsh_status status;
+    const size_t bytes = longest_bytes(g, s);
+    serve_prefix_drop(g, bytes);
+    if (!serve_prefix_begin(g, s, &status)) return false;
+    if (status != PLSH_STATUS_OK) fail(s, status, "no session could be made");
+    s->reserved = bytes;
+    g->reserved += bytes;
+    return true;
+}
+
+static void note_begin(serve_generator *g, serve_job *job) {
+    if (job->started > 0) return;
+    job->started = plsh_clock_seconds();
+    pthread_mutex_lock(&g->server->lock);
+    serve_histogram_add(&g->server->metrics.queued, job->started - job->arrived);
+    pthread_mutex_unlock(&g->server->lock);
+}
+
+/* In their order: one whose cache does not fit is not overtaken by smaller ones, or it might never
+ * begin. */
+static void begin_waiting(serve_generator *g) {
+    serve_sequence **at = &g->waiting;
+    while (*at != NULL && g->live_count < g->server->limits.sequences) {
+        serve_sequence *s = *at;
+        if (longest_bytes(g, s) > g->server->limits.caches - g->reserved) return;
+        if (!begin_sequence(g, s)) {
+            at = &s->after;
+            continue;
+        }
+        *at = s->after;
+        s->after = NULL;
+        note_begin(g, s->job);
+        if (s->session == NULL)
+            end_sequence(g, s);
+        else
+            g->live[g->live_count++] = s;
+    }
+}
+
+/* ---- A pass ---- */
+
+/* Tokens that the sequence has and its session does not. */
+static int64_t pending(const serve_sequence *s) {
+    return s->prompt + s->made - plsh_session_length(s->session);
+}
+
+static int64_t give(serve_sequence *s, int64_t room) {
+    const int64_t wants = pending(s) - s->share, given = wants < room ? wants : room;
+    s->share += given;
+    return given;
+}
+
+/* The prompt with the fewest tokens left that has no share yet. */
+static serve_sequence *shortest(const serve_generator *g) {
+    serve_sequence *best = NULL;
+    for (int64_t i = 0; i < g->live_count; i++) {
+        serve_sequence *s = g->live[i];
+        if (s->share == pending(s)) continue;
+        if (best == NULL || pending(s) - s->share < pending(best) - best->share) best = s;
+    }
+    return best;
+}
+
+/* Gives every sequence its share of the pass. */
+static void divide(serve_generator *g) {
+    int64_t generating = 0, room = g->server->limits.batch;
+    serve_sequence *oldest = NULL;
+    for (int64_t i = 0; i < g->live_count; i++) {
+        serve_sequence *s = g->live[i];
+        s->share = pending(s) == 1;
+        generating += s->share;
+        if (s->share == 0 && oldest == NULL) oldest = s;
+    }
+    if (generating > 0) room /= 4;
+    if (room < 1) room = 1;
+    if (oldest != NULL) room -= give(oldest, (room + 3) / 4);
+    for (serve_sequence *s = shortest(g); room > 0 && s != NULL; s = shortest(g))
+        room -= give(s, room);
+}
+
+typedef struct choices {
+    serve_generator *generator;
+    int32_t *ids; /* [live]; -1: none, -2: it failed */
+} choices;
+
+static void choose_one(void *context, int64_t i, int slot) {
+    const choices *c = context;
+    serve_sequence *s = c->generator->live[i];
+    (void)slot;
+    c->ids[i] = -1;
+    if (s->share > 0 && pending(s) == 0 && !serve_sequence_choose(s, &c->ids[i])) c->ids[i] = -2;
+}
+
+static void note_token(serve_server *server, serve_sequence *s, double now) {
+    if (s->made == 1)
+        serve_histogram_add(&server->metrics.first_token, now - s->job->arrived);
+    else
+        serve_histogram_add(&server->metrics.next_token, now - s->last);
+    server->metrics.tokens_out++;
+    s->last = now;
+}
+
+/* The next token of every sequence whose tokens are all in its session. */
+static void add_tokens(serve_generator *g, int32_t *ids) {
+    serve_server *server = g->server;
+    choices c = {g, ids};
+    plsh_thread_run(0, g->live_count, choose_one, &c);
+    const double now = plsh_clock_seconds();
+    for (int64_t i = 0; i < g->live_count; i++) {
+        serve_sequence *s = g->live[i];
+        if (ids[i] == -1) continue;
+        const int64_t before = s->made;
+        if (ids[i] < 0)
+            fail(s, PLSH_STATUS_NOT_FINITE, "the model's logits are not finite");
+        else if (!serve_sequence_add(s, ids[i]))
+            fail(s, PLSH_STATUS_NO_MEMORY, "out of memory");
+        pthread_mutex_lock(&server->lock);
+        if (s->made > before) note_token(server, s, now);
+        pthread_mutex_unlock(&server->lock);
+    }
+}
+
+/* The host lends its memory; then the sequences that have a share. */
+static int64_t make_steps(serve_generator *g, int64_t *tokens) {
+    int64_t count = 1;
+    *tokens = 0;
+    g->sessions[0] = g->host;
+    g->steps[0] = (plsh_step){0};
+    for (int64_t i = 0; i < g->live_count; i++) {
+        serve_sequence *s = g->live[i];
+        if (s->share == 0) continue;
+        g->sessions[count] = s->session;
+        g->steps[count++] = (plsh_step){.ids = s->ids + plsh_session_length(s->session),
+                                        .count = s->share,
+                                        .logits = s->share == pending(s) ? s->logits : NULL};
+        *tokens += s->share;
+    }
+    return count;
+}
+
+static void note_pass(serve_generator *g, int64_t tokens, double seconds) {
+    serve_server *server = g->server;
+    pthread_mutex_lock(&server->lock);
+    server->metrics.passes++;
+    server->metrics.pass_tokens += (uint64_t)tokens;
+    serve_histogram_add(&server->metrics.pass_seconds, seconds);
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* A failed pass changed nothing. Without memory: once more without kept texts, then without the
+ * newest sequence. */
+static void recover(serve_generator *g, plsh_status status, const char *message) {
+    if (status == PLSH_STATUS_NO_MEMORY && g->prefix_count > 0) {
+        serve_prefix_drop(g, g->server->limits.caches);
+        return;
+    }
+    const int64_t first = status == PLSH_STATUS_NO_MEMORY ? g->live_count - 1 : 0;
+    for (int64_t i = first; i < g->live_count; i++) fail(g->live[i], status, message);
+}
+
+static void run_pass(serve_generator *g, int32_t *ids) {
+    int64_t tokens;
+    plsh_error error;
+    divide(g);
+    const int64_t count = make_steps(g, &tokens);
+    const double began = plsh_clock_seconds();
+    const plsh_status status = plsh_session_step_batch(g->sessions, g->steps, count, &error);
+    note_pass(g, tokens, plsh_clock_seconds() - began);
+    if (status == PLSH_STATUS_OK)
+        add_tokens(g, ids);
+    else
+        recover(g, status, error.message);
+}
+
+/* ---- The loop ---- */
+
+/* The session that has the memory for activations: it takes a step, so that it has some. */
+static bool make_host(serve_generator *g) {
+    const int32_t id = 0;
+    const plsh_step step = {.ids = &id, .count = 1};
+    return plsh_session_create(&g->host, g->server->model.model, &g->options, NULL) ==
+               PLSH_STATUS_OK &&
+           plsh_session_step(g->host, &step, NULL) == PLSH_STATUS_OK &&
+           plsh_session_truncate(g->host, 0, NULL) == PLSH_STATUS_OK;
+}
+
+static void end_all(serve_generator *g) {
+    collect(g, false);
+    for (int64_t i = 0; i < g->live_count; i++)
+        serve_refuse(&g->live[i]->job->fault, 503, NULL, "the server is shutting down");
+    for (serve_sequence *s = g->waiting; s != NULL; s = s->after)
+        serve_refuse(&s->job->fault, 503, NULL, "the server is shutting down");
+    end_live(g);
+    end_waiting(g);
+    serve_prefix_drop(g, g->server->limits.caches + 1);
+}
+
+void serve_generate_loop(serve_server *server) {
+    serve_generator g = {.server = server,
+                         .options = cli_model_session(server->options, &server->model)};
+    const size_t most = (size_t)server->limits.sequences;
+    g.options.chunk = server->limits.batch + server->limits.sequences;
+    int32_t *ids = malloc(most * sizeof *ids);
+    g.live = calloc(most, sizeof *g.live);
+    g.sessions = calloc(most + 1, sizeof *g.sessions);
+    g.steps = calloc(most + 1, sizeof *g.steps);
+    const bool made = ids && g.live && g.sessions && g.steps && make_host(&g);
+    while (made && !serve_is_stopping(server)) {
+        collect(&g, g.live_count == 0 && g.waiting == NULL);
+        end_live(&g);
+        end_waiting(&g);
+        begin_waiting(&g);
+        pthread_mutex_lock(&server->lock);
+        server->cache_bytes = g.reserved + g.kept;
+        pthread_mutex_unlock(&server->lock);
+        if (g.live_count > 0) run_pass(&g, ids);
+    }
+    end_all(&g);
+    plsh_session_destroy(g.host);
+    free(ids);
+    free(g.live);
+    free(g.sessions);
+    free(g.steps);
+}

@@ -1,0 +1,60 @@
+/* serve: the parts of the scheduler of causal models. */
+#ifndef PLSH_CLI_SERVE_GENERATE_H
+#define PLSH_CLI_SERVE_GENERATE_H
+
+#include "cli/serve/sequence.h"
+
+enum {
+    SERVE_PREFIXES = 32,    /* kept texts */
+    SERVE_PREFIX_LEAST = 16 /* tokens: shorter beginnings are computed again */
+};
+
+/* A text that was generated: its cache serves later prompts that begin like it. */
+typedef struct serve_prefix {
+    plsh_session *session;
+    int32_t *ids; /* [count], as many as the session holds */
+    int64_t count;
+    size_t bytes;
+    uint64_t used; /* larger: more recently */
+} serve_prefix;
+
+typedef struct serve_generator {
+    serve_server *server;
+    plsh_session_options options;
+    plsh_session *host;      /* has the memory for activations, and no tokens */
+    serve_sequence *waiting; /* in their order */
+    serve_sequence **live;   /* [limits.sequences], the oldest first */
+    int64_t live_count;
+    serve_prefix prefix[SERVE_PREFIXES];
+    int64_t prefix_count;
+    uint64_t clock;
+    size_t reserved, kept;   /* bytes of the caches of live sequences, and of prefixes */
+    plsh_session **sessions; /* [limits.sequences + 1] of a pass */
+    plsh_step *steps;
+} serve_generator;
+
+/* ---- sequence.c ---- */
+
+/* The sequences of a job, appended to the waiting ones; false: memory. */
+bool serve_sequences_create(serve_generator *generator, serve_job *job);
+
+/* Chooses the next token from the logits. Runs on any thread. */
+bool serve_sequence_choose(serve_sequence *sequence, int32_t *id);
+
+/* Adds a token; sends what can be sent. The sequence may be over then. */
+bool serve_sequence_add(serve_sequence *sequence, int32_t id);
+
+/* ---- prefix.c ---- */
+
+/* A session for the sequence: with the longest beginning that another one has computed. false: it
+ * is worth waiting, because a live sequence is about to compute a longer one. On failure *status is
+ * set. */
+bool serve_prefix_begin(serve_generator *generator, serve_sequence *sequence, plsh_status *status);
+
+/* Keeps the session of a sequence that is over. */
+void serve_prefix_keep(serve_generator *generator, serve_sequence *sequence);
+
+/* Drops the least recently used texts until their caches and `wanted` more bytes fit. */
+void serve_prefix_drop(serve_generator *generator, size_t wanted);
+
+#endif

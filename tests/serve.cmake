@@ -1,0 +1,12 @@
+# plsh serve, as its clients see it.
+if(plsh_has_serve)
+    find_program(PLSH_PYTHON python3 REQUIRED)
+    foreach(part encoder generator limits)
+        add_test(NAME serve-${part} COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/serve/routes.py"
+            "$<TARGET_FILE:plsh>" ${part})
+        set_tests_properties(serve-${part} PROPERTIES TIMEOUT 600)
+    endforeach()
+    add_test(NAME serve-load COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/serve/load.py"
+        "$<TARGET_FILE:plsh>" --requests 300)
+    set_tests_properties(serve-load PROPERTIES TIMEOUT 600)
+endif()

@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+"""plsh serve, route by route: answers equal those of the commands, errors have the forms that clients expect, everything is bounded.
+usage: routes.py PLSH [encoder|generator|limits]"""
+import base64
+import json
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from client import Server, embed, rows32, run, write_model
+
+PLSH = sys.argv[1]
+LINES = ["hello world", "a", "the quick brown fox jumps over the lazy dog", "ALiBi " * 40]
+
+
+def check_fault(answer, status: int, word: str, openai: bool) -> None:
+    """The status, the form, and a message that names what is wrong."""
+    assert answer[0] == status, answer
+    error = answer[2]["error"]
+    message = error["message"] if openai else error
+    assert word in message, (word, message)
+    if openai:
+        assert set(error) == {"message", "type", "param", "code"}, error
+    else:
+        assert isinstance(answer[2]["error_type"], str), answer[2]
+
+
+def embeddings(server: Server, model: Path) -> None:
+    want = embed(PLSH, model, LINES)
+    status, _, got = server.post("/v1/embeddings", {"input": LINES, "model": "any"})
+    assert status == 200 and got["object"] == "list" and got["data"][1]["index"] == 1
+    assert rows32([d["embedding"] for d in got["data"]]) == want, "not the rows of plsh embed"
+    assert got["usage"]["prompt_tokens"] == sum(len(line.encode()) for line in LINES)
+    one = embed(PLSH, model, [LINES[2]])
+    got = server.post("/v1/embeddings", {"input": LINES[2], "encoding_format": "base64"})[2]
+    raw = base64.b64decode(got["data"][0]["embedding"])
+    assert [list(struct.unpack(f"<{len(raw) // 4}f", raw))] == one
+    ids = list(LINES[2].encode())
+    assert rows32([server.post("/v1/embeddings", {"input": ids})[2]["data"][0]["embedding"]]) == one
+    both = server.post("/v1/embeddings", {"input": [ids, [104, 105]]})[2]
+    assert len(both["data"]) == 2
+    assert rows32(server.post("/embed", {"inputs": LINES})[2]) == want
+    assert rows32(server.post("/embed", {"inputs": LINES[2]})[2]) == one
+    short = server.post("/v1/embeddings", {"input": LINES[2], "dimensions": 8})[2]["data"][0]["embedding"]
+    assert len(short) == 8 and abs(sum(x * x for x in short) - 1) < 1e-5
+    plain = server.post("/embed", {"inputs": LINES[2], "normalize": False})[2][0]
+    assert abs(sum(x * x for x in plain) - 1) > 1e-3, "normalize: false did nothing"
+
+
+def facts(server: Server) -> None:
+    assert server.get("/health")[2] == {"status": "ok"}
+    info = server.get("/info")[2]
+    assert info["model_type"] == {"embedding": {"pooling": "mean"}} and info["max_input_length"] > 0
+    assert server.get("/v1/models")[2]["data"][0]["id"] == "bert"
+    status, headers, page = server.get("/")
+    assert status == 200 and "default-src 'none'" in headers["Content-Security-Policy"] and "</html>" in page
+    tokens = server.post("/tokenize", {"inputs": "hi"})[2]
+    assert [t["id"] for t in tokens[0]] == [104, 105] and tokens[0][0]["text"] == "h"
+    before = server.metric("requests_total")
+    assert server.metric("requests_total") == before + 1
+    assert server.metric("pass_seconds_count") > 0
+
+
+def faults(server: Server) -> None:
+    post, get = server.post, server.get
+    check_fault(post("/v1/embeddings", b"{"), 400, "not JSON", True)
+    check_fault(post("/embed", b"\xff"), 400, "not JSON", False)
+    check_fault(post("/v1/embeddings", {}), 422, "input is missing", True)
+    check_fault(post("/v1/embeddings", [1]), 422, "object", True)
+    check_fault(post("/v1/embeddings", {"input": {"a": 1}}), 422, "input", True)
+    check_fault(post("/v1/embeddings", {"input": []}), 422, "empty", True)
+    check_fault(post("/v1/embeddings", {"input": ["a", 3]}), 422, "input", True)
+    check_fault(post("/v1/embeddings", {"input": [999]}), 422, "999", True)
+    check_fault(post("/v1/embeddings", {"input": "a", "encoding_format": "x"}), 422, "encoding_format", True)
+    check_fault(post("/v1/embeddings", {"input": "a", "dimensions": 99}), 422, "dimensions", True)
+    check_fault(post("/v1/embeddings", b"[" * 40 + b"]" * 40), 422, "deep", True)
+    check_fault(post("/v1/embeddings", {"input": ["a"] * 3000}), 413, "3000", True)
+    check_fault(post("/embed", {"inputs": "a", "truncate": 3}), 422, "truncate", False)
+    check_fault(post("/embed", {"inputs": ""}), 422, "no tokens", False)
+    check_fault(post("/rerank", {"query": "a", "texts": ["b"]}), 422, "reranker", False)
+    check_fault(post("/predict", {"inputs": "a"}), 422, "classifier", False)
+    check_fault(post("/v1/completions", {"prompt": "a"}), 422, "encoder", True)
+    check_fault(get("/nowhere"), 404, "/nowhere", False)
+    check_fault(get("/v1/nowhere"), 404, "/v1/nowhere", True)
+    check_fault(get("/v1/embeddings"), 405, "POST", True)
+    check_fault(post("/info", {}), 405, "GET", False)
+    check_fault(post("/embed", {"inputs": "a"}, headers={"Content-Type": "text/plain"}), 415, "JSON", False)
+
+
+def connections(server: Server) -> None:
+    """Keep-alive, pipelining, a body in chunks, a client that waits for 100-continue."""
+    kept = server.connect()
+    for text in ("a", "b", "c"):
+        assert server.post("/embed", {"inputs": text}, connection=kept)[0] == 200
+    assert server.metric("connections") >= 1
+    kept.close()
+    body = b'{"inputs": "pipelined"}'
+    one = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with server.socket() as line:
+        line.sendall(one * 3)
+        got = b""
+        while got.count(b"HTTP/1.1 200") < 3 or got.count(b"]]") < 3:
+            part = line.recv(65536)
+            assert part, got
+            got += part
+    chunked = server.connect()
+    chunked.request("POST", "/embed", iter([b'{"inp', b'uts": "x"}']), {"Content-Type": "application/json"}, encode_chunked=True)
+    assert chunked.getresponse().status == 200
+    chunked.close()
+    with server.socket() as line:
+        line.sendall(one.split(b"\r\n\r\n")[0] + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert line.recv(100).startswith(b"HTTP/1.1 100")
+        line.sendall(body)
+        assert line.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def long_and_short(server: Server, model: Path) -> None:
+    """A short text is answered while a long one is under way, and both are right."""
+    text, done = "x y " * 5000, []
+    want = embed(PLSH, model, [text])
+    long = threading.Thread(target=lambda: done.append(server.post("/embed", {"inputs": text})))
+    long.start()
+    while server.metric("queue_tokens") < 20000 and not done:
+        pass
+    short = server.post("/embed", {"inputs": LINES[2]})
+    assert not done, "the short text waited for the long one"
+    long.join()
+    assert rows32(short[2]) == embed(PLSH, model, [LINES[2]])
+    assert rows32(done[0][2]) == want
+
+
+def encoder(folder: Path) -> None:
+    model = write_model(folder / "bert", "bert")
+    with Server(PLSH, model) as server:
+        embeddings(server, model)
+        facts(server)
+        faults(server)
+        connections(server)
+        long_and_short(server, model)
+    classifier = write_model(folder / "classifier", "classifier")
+    with Server(PLSH, classifier) as server:
+        want = json.loads(run(PLSH, "classify", "--model", str(classifier), "--probabilities", "--json", text="hello\n"))["rows"][0]
+        got = server.post("/predict", {"inputs": "hello"})[2]
+        assert got[0]["label"] == want["label"] and [g["score"] for g in got] == sorted((g["score"] for g in got), reverse=True)
+        assert all(abs(g["score"] - want["scores"][g["label"]]) < 1e-6 for g in got)
+        raw = server.post("/predict", {"inputs": [["hello"], ["b"]], "raw_scores": True})[2]
+        assert len(raw) == 2 and abs(sum(g["score"] for g in raw[0]) - 1) > 1e-3
+    reranker = write_model(folder / "reranker", "reranker")
+    with Server(PLSH, reranker) as server:
+        texts = ["they sleep", "b", "a longer text of several words"]
+        want = json.loads(run(PLSH, "rerank", "--model", str(reranker), "--query", "who", "--json", text="\n".join(texts) + "\n"))["rows"]
+        got = server.post("/rerank", {"query": "who", "texts": texts, "raw_scores": True, "return_text": True})[2]
+        assert [g["index"] for g in got] == [w["index"] for w in want]
+        assert all(abs(g["score"] - w["score"]) < 1e-6 and g["text"] == w["text"] for g, w in zip(got, want))
+
+
+def generate(model: Path, prompt: str, tokens: int, *options: str) -> dict:
+    return json.loads(run(PLSH, "generate", "--model", str(model), "--prompt", prompt, "--tokens", str(tokens), "--json", *options))
+
+
+def completions(server: Server, model: Path) -> None:
+    prompt = "Once upon a time"
+    want = generate(model, prompt, 24, "--logprobs", "3")
+    status, _, got = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 24, "temperature": 0, "logprobs": 3})
+    choice = got["choices"][0]
+    assert status == 200 and choice["text"] == want["text"] and choice["finish_reason"] == "length"
+    assert got["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": 24, "total_tokens": len(prompt) + 24}
+    for mine, theirs in zip(choice["logprobs"]["token_logprobs"], want["logprobs"]):
+        assert abs(mine - theirs["logprob"]) < 1e-4
+    drawn = {"prompt": prompt, "max_tokens": 24, "temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 7}
+    want = generate(model, prompt, 24, "--temperature", "0.9", "--top-p", "0.95", "--top-k", "40", "--seed", "7")
+    text = server.post("/v1/completions", drawn)[2]["choices"][0]["text"]
+    assert text == want["text"], (text, want["text"])
+    assert "".join(e["choices"][0]["text"] for e in server.events("/v1/completions", drawn)) == text
+    ids = list(prompt.encode())
+    assert server.post("/v1/completions", {**drawn, "prompt": ids})[2]["choices"][0]["text"] == text
+    stop = text[5:8]
+    cut = server.post("/v1/completions", {**drawn, "stop": [stop]})[2]["choices"][0]
+    assert cut["text"] == text[:text.index(stop)] and cut["finish_reason"] == "stop"
+    several = server.post("/v1/completions", {**drawn, "prompt": [prompt, "b"], "n": 2})[2]["choices"]
+    assert [c["index"] for c in several] == [0, 1, 2, 3] and several[0]["text"] == text
+    events = server.events("/v1/completions", {**drawn, "stream_options": {"include_usage": True}})
+    assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == 24
+
+
+def chats(server: Server) -> None:
+    body = {"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            "max_tokens": 8, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    status, _, got = server.post("/v1/chat/completions", body)
+    assert status == 200, got
+    choice = got["choices"][0]
+    assert choice["message"]["role"] == "assistant" and len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
+    events = server.events("/v1/chat/completions", body)
+    assert events[0]["choices"][0]["delta"]["role"] == "assistant" and events[-1]["choices"][0]["finish_reason"] == "length"
+    assert "".join(e["choices"][0]["delta"].get("content", "") for e in events) == choice["message"]["content"]
+    check_fault(server.post("/v1/chat/completions", {"messages": []}), 422, "messages", True)
+    check_fault(server.post("/v1/chat/completions", {"messages": [{"role": "x", "content": "a"}]}), 422, "role", True)
+    check_fault(server.post("/v1/chat/completions", {**body, "tools": [{}]}), 422, "tools", True)
+
+
+def shared_beginnings(server: Server) -> None:
+    """A prompt that begins like an earlier one computes only the rest, with the same result."""
+    beginning = "A long beginning that several prompts have in common. " * 8
+    body = {"max_tokens": 8, "temperature": 0}
+    first = [server.post("/v1/completions", {**body, "prompt": beginning + end})[2]["choices"][0]["text"] for end in "xyz"]
+    shared = server.metric("shared_tokens_total")
+    assert shared >= 2 * len(beginning), shared
+    with Server(PLSH, Path(server.command[3])) as fresh:
+        assert fresh.post("/v1/completions", {**body, "prompt": beginning + "z"})[2]["choices"][0]["text"] == first[2]
+
+
+def clients_that_leave(server: Server) -> None:
+    before = server.metric("clients_left_total")
+    body = json.dumps({"prompt": "a", "max_tokens": 2000, "temperature": 0.5, "stream": True}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    for stream in (True, False):
+        with server.socket() as line:
+            line.sendall(head + body if stream else (head + body).replace(b'"stream": true', b'"stream": null'))
+            if stream:
+                assert b"data:" in line.recv(65536) + line.recv(65536)
+    while server.metric("clients_left_total") < before + 2:
+        pass
+    assert server.metric("queue_requests") == 0 and server.metric("queue_tokens") == 0
+
+
+def generator(folder: Path) -> None:
+    model = write_model(folder / "llama", "llama")
+    with Server(PLSH, model) as server:
+        completions(server, model)
+        chats(server)
+        shared_beginnings(server)
+        clients_that_leave(server)
+        check_fault(server.post("/v1/completions", {"prompt": "a", "max_tokens": 99999}), 413, "max_tokens", True)
+        check_fault(server.post("/v1/completions", {"prompt": "a", "temperature": -1}), 422, "temperature", True)
+        check_fault(server.post("/v1/completions", {"prompt": "a", "echo": True}), 422, "echo", True)
+        check_fault(server.post("/embed", {"inputs": "a"}), 422, "no encoder", False)
+
+
+def keys(folder: Path, model: Path) -> None:
+    with Server(PLSH, model, env={"PLSH_API_KEY": "secret"}) as server:
+        body = {"inputs": "a"}
+        assert server.get("/health")[0] == 200
+        for header in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "Bearer secrets"}, {"Authorization": "secret"}, {"Authorization": "Bearer "}):
+            check_fault(server.post("/embed", body, headers=header), 401, "key", False)
+        check_fault(server.get("/metrics"), 401, "key", False)
+        assert server.post("/embed", body, headers={"Authorization": "Bearer secret"})[0] == 200
+
+
+def bounds(folder: Path, model: Path) -> None:
+    options = ["--max-body", "20000", "--max-tokens", "300", "--queue-tokens", "4000", "--queue-requests", "2", "--connections", "8",
+               "--patience", "1"]
+    with Server(PLSH, model, *options) as server:
+        check_fault(server.post("/embed", {"inputs": "a" * 30000}), 413, "body", False)
+        check_fault(server.post("/embed", {"inputs": "a" * 301}), 413, "301 tokens", False)
+        assert server.post("/embed", {"inputs": "a" * 301, "truncate": True})[0] == 200
+        check_fault(server.post("/embed", {"inputs": ["a" * 250] * 17}), 413, "fewer texts", False)
+        chunked = server.connect()
+        chunked.request("POST", "/embed", iter([b"x" * 10000] * 4), {"Content-Type": "application/json"}, encode_chunked=True)
+        assert chunked.getresponse().status == 413
+        chunked.close()
+        with server.socket() as line:  # a body of 100 MB that is announced is not read
+            line.sendall(b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n")
+            assert line.recv(100).startswith(b"HTTP/1.1 413")
+        with server.socket() as line:
+            line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100000)
+            assert b" 431 " in line.recv(100)
+        slow = [server.socket() for _ in range(8)]  # they fill the limit, and are ended
+        slow[0].sendall(b"POST /embed HTTP/1.1\r\n")
+        answer = server.get("/health")
+        assert answer[0] == 503 and int(answer[1]["Retry-After"]) > 0, answer
+        for line in slow:
+            assert line.recv(1) == b"", "a client that sends nothing is not waited for"
+            line.close()
+        assert server.get("/health")[0] == 200
+
+
+def crowds(folder: Path) -> None:
+    """More than two requests at a time: 429, and those that were admitted are answered."""
+    model = write_model(folder / "crowd", "llama")
+    with Server(PLSH, model, "--queue-requests", "2", "--parallel", "1") as server:
+        body = {"prompt": "a", "max_tokens": 400, "temperature": 0.8, "seed": 3}
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        busy = [a for a in answers if a[0] == 429]
+        right = [a for a in answers if a[0] == 200]
+        assert len(busy) + len(right) == 8 and len(right) >= 2 and busy, [a[0] for a in answers]
+        assert all(int(a[1]["Retry-After"]) >= 1 for a in busy)
+        assert len({a[2]["choices"][0]["text"] for a in right}) == 1
+
+
+def drains(folder: Path) -> None:
+    """SIGTERM while requests are under way: each is answered, new ones are not taken."""
+    model = write_model(folder / "drain", "llama")
+    with Server(PLSH, model) as server:
+        body = {"prompt": "a", "max_tokens": 600, "temperature": 0.8, "seed": 3}
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while server.metric("queue_requests") < 4:
+            pass
+        kept = server.connect()
+        assert server.get("/health", connection=kept)[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        while server.get("/health", connection=kept)[0] == 200:
+            pass
+        check_fault(server.post("/v1/completions", body, connection=kept), 503, "shutting down", True)
+        for thread in threads:
+            thread.join()
+        assert [a[0] for a in answers] == [200] * 4, [a[0] for a in answers]
+        assert all(a[2]["usage"]["completion_tokens"] == 600 for a in answers)
+        kept.close()
+
+
+def limits(folder: Path) -> None:
+    model = write_model(folder / "bert", "bert")
+    keys(folder, model)
+    bounds(folder, model)
+    crowds(folder)
+    drains(folder)
+
+
+if __name__ == "__main__":
+    PARTS = {"encoder": encoder, "generator": generator, "limits": limits}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in sys.argv[2:] or PARTS:
+            PARTS[name](Path(scratch))
+            print(f"{name}: passed")
