@@ -1,5 +1,9 @@
 /* cli: plsh info: the features of this machine and this build. */
 #include "cli/commands.h"
+#if PLSH_WITH_LM
+#include "cli/lm/holds.h"
+#include "cli/lm/hub.h"
+#endif
 #include "cli/message.h"
 #include "cli/options.h"
 
@@ -13,11 +17,31 @@
 #include <string.h>
 #include <unistd.h>
 
+typedef struct info_options {
+    const char *model;
+} info_options;
+
 typedef struct settings {
+    info_options info;
     cli_common common;
 } settings;
 
+#if PLSH_WITH_LM
+static const cli_option info_table[] = {
+    {.name = "model",
+     .kind = CLI_FILE,
+     CLI_MEMBER(info_options, model),
+     .value = "PATH",
+     .resolve = cli_hub_resolve,
+     .help = "show what this model holds instead: a folder, a .gguf file, or owner/name of a model "
+             "in the local Hugging Face cache"},
+};
+#endif
+
 static const cli_group groups[] = {
+#if PLSH_WITH_LM
+    CLI_GROUP("Options", info_table, settings, info),
+#endif
     CLI_GROUP("Common options", cli_common_options, settings, common)};
 
 /* The processor's name as the kernel tells it; empty where it does not. */
@@ -46,6 +70,9 @@ static const char *compiler(void) {
 static int run_info(const void *given) {
     const settings *options = given;
     char name[256], available[256] = "";
+#if PLSH_WITH_LM
+    if (options->info.model != NULL) return cli_model_holds(options->info.model, &options->common);
+#endif
     processor_name(name, sizeof name);
     for (const char *const *isa = plsh_isa_available(); *isa != NULL; isa++) {
         size_t used = strlen(available);
@@ -84,8 +111,10 @@ static int run_info(const void *given) {
 const cli_command cli_command_info = {
     .name = "info",
     .summary = "shows the processor, the instruction set in use, threads and versions",
-    .text = "Shows what plsh found on this machine and what it was built with: the facts that "
-            "belong beside every measurement.",
+    .text =
+        "Shows what plsh found on this machine and what it was built with: the facts that "
+        "belong beside every measurement. With --model: format, family, sizes, types of tensors, "
+        "tokenizer and chat template of a model's files.",
     .example = "plsh info",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

@@ -22,6 +22,10 @@ foreach(source IN LISTS fuzz_targets)
         add_test(NAME fuzz-${name} COMMAND ${target} "${corpus}")
     endif()
     target_link_libraries(${target} PRIVATE plsh_lm_static ${plsh_lm_libraries})
+    if(name STREQUAL "request") # a part of the program, not of a library
+        target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cli/serve/request.c")
+        target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+    endif()
 endforeach()
 
 # A short run of libFuzzer on the readers of files in the ordinary suite too, where clang has it: those

@@ -9,4 +9,12 @@ if(plsh_has_serve)
     add_test(NAME serve-load COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/serve/load.py"
         "$<TARGET_FILE:plsh>" --requests 300)
     set_tests_properties(serve-load PROPERTIES TIMEOUT 600)
+    if(NOT PLSH_SANITIZE)
+        add_test(NAME serve-clients COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/serve/clients.py"
+            "$<TARGET_FILE:plsh>")
+        set_tests_properties(serve-clients PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+        add_test(NAME serve-browser COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/serve/browser.py"
+            "$<TARGET_FILE:plsh>")
+        set_tests_properties(serve-browser PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+    endif()
 endif()
