@@ -177,3 +177,17 @@ def test_what_is_refused():
         plsh.torch.scaled_dot_product_attention(q[:, :, :5], k, v, is_causal=True)
     with pytest.raises(ValueError, match="enable_gqa"):
         plsh.torch.scaled_dot_product_attention(q, k[:, :2], v[:, :2])
+
+
+def test_dropout_of_the_layer():
+    """In training alone; out of range, it is refused when the layer is made."""
+    layer, x = plsh.torch.ALiBiAttention(32, 4, dropout=0.3), torch.randn(2, 30, 32)
+    torch.manual_seed(0)
+    first = layer(x)
+    torch.manual_seed(0)
+    assert torch.equal(layer(x), first) and not torch.equal(layer(x), first)
+    plain = plsh.torch.ALiBiAttention(32, 4)
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.eval()(x), plain(x))
+    with pytest.raises(ValueError, match="dropout=1: is a probability"):
+        plsh.torch.ALiBiAttention(32, 4, dropout=1)

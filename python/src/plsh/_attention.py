@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from plsh._decay import Decay, DecayLike, alibi_slopes, as_decay
 from plsh._library import ffi, lib
-from plsh._options import as_truth, check_used, heads_of
+from plsh._options import (
+    USED, as_count, as_number, as_scale, as_truth, check_one_bias, check_positive, check_slopes, check_used, heads_of,
+)
 from plsh._partition import check_labels
 from plsh._plan import (
     DTYPES, Array, Call, Settings, cached_call, method_words, refuse_unaligned,
@@ -56,7 +58,19 @@ class AttentionOptions(TypedDict, total=False):
     query_positions: Optional[npt.NDArray[np.floating[Any]]]
 
 
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(AttentionOptions.__annotations__), "causal": True, "method": "exact", "threads": 0,
+    "isa": "", "check_finite": False}
 _ADDRESS = ffi.typeof("uintptr_t")
+
+
+def _complete(options: Any) -> dict[str, Any]:
+    """The options, with defaults for those that are not given."""
+    given = {**_DEFAULTS, **options}
+    if len(given) > len(_DEFAULTS):
+        wrong = next(name for name in given if name not in _DEFAULTS)
+        raise TypeError(f"{wrong}: not an option; the options are {', '.join(_DEFAULTS)}, return_lse, certificate")
+    return given
 
 
 def describe(name: str, array: Any) -> Array:
@@ -104,9 +118,10 @@ def integers(name: str, values: Union[Integers, Numbers, None]) -> tuple[int, ..
     flat = np.asarray(values)
     if flat.ndim > 1 or not np.issubdtype(flat.dtype, np.integer):
         raise TypeError(f"{name}: must be one integer, or a list of them")
-    if name in ("window", "block") and (flat <= 0).any():
-        raise ValueError(f"{name}={values}: is positive")
-    return tuple(flat.ravel().tolist())
+    made: tuple[int, ...] = tuple(flat.ravel().tolist())
+    if name in ("window", "block"):
+        check_positive(name, made)
+    return made
 
 
 @lru_cache(maxsize=64)
@@ -119,12 +134,10 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
               decay: Union[DecayLike, Sequence[DecayLike], None],
               ) -> Union[tuple[float, ...], tuple[Decay, ...]]:
     """The decays of sigma, slopes or decay; at most one of them is given."""
-    if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
-        raise ValueError("sigma, slopes, decay: give at most one of the three")
+    check_one_bias(sigma, slopes, decay)
     if slopes is not None:
         values = _floats("slopes", slopes)
-        if not all(x > 0 for x in values):
-            raise ValueError(f"slopes={values}: are positive (method='none' has no bias)")
+        check_slopes(values)
         return tuple(1.0 / x for x in values)
     if decay is None or decay == "alibi":
         if sigma is None or (isinstance(sigma, str) and sigma == "alibi"):
@@ -231,21 +244,8 @@ def _gradient_like(array: npt.NDArray[Any]) -> Float32:
     return np.lib.stride_tricks.as_strided(memory, array.shape, steps)
 
 
-def attend(
-    q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
-    sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
-    decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
-    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact",
-    eps: Optional[float] = None, window: Union[Integers, Numbers, None] = None,
-    block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
-    samples: Optional[int] = None, seed: Optional[int] = None,
-    labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
-    key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
-    check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
-    out: Optional[npt.NDArray[Any]] = None,
-    positions: Optional[npt.NDArray[np.floating[Any]]] = None,
-    query_positions: Optional[npt.NDArray[np.floating[Any]]] = None,
-) -> Attended:
+def attend(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *, return_lse: bool = False,
+           certificate: bool = False, **options: Unpack[AttentionOptions]) -> Attended:
     """Attention with everything that can be known about it; :func:`attention` is the short form.
 
     Takes what :func:`attention` takes and returns an :class:`Attended`.
@@ -258,19 +258,10 @@ def attend(
     >>> done.methods[0]
     'exact'
     """
-    if positions is None and query_positions is not None:
-        raise ValueError("query_positions: needs positions, of the keys")
-    if positions is not None:
-        return _attend_points(
-            (q, k, v), positions, query_positions, out, return_lse, certificate, {
-                "sigma": sigma, "slopes": slopes, "decay": decay, "causal": causal, "scale": scale,
-                "method": method, "eps": eps, "window": window, "block": block, "scheme": scheme,
-                "design": design, "samples": samples, "seed": seed, "labels": labels,
-                "query_offsets": query_offsets, "key_offsets": key_offsets, "threads": threads, "isa": isa,
-                "check_finite": check_finite})
-    call, o = _prepare(q, k, v, sigma, slopes, decay, causal, scale, method, eps, window, block,
-                       scheme, design, samples, seed, labels, query_offsets, key_offsets, threads,
-                       isa, check_finite, out)
+    given = _complete(options)
+    if given["positions"] is not None or given["query_positions"] is not None:
+        return _attend_points((q, k, v), return_lse, certificate, given)
+    call, o = _prepare(q, k, v, given)
     lse = np.empty(o.shape[:-1], dtype=np.float32) if return_lse else None
     bound = np.empty(o.shape[:-1], dtype=np.float32) if certificate else None
     outcome = call.forward(address(q), address(k), address(v), address(o), 0 if lse is None else address(lse),
@@ -289,11 +280,12 @@ def _points(name: str, x: Any, rows: int, what: str, q: Array) -> Float32:
         point_shape(name, x.shape, rows, what, q.batch, q.heads))
 
 
-def _attend_points(inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], positions: Any,
-                   query_positions: Any, out: Optional[npt.NDArray[Any]], return_lse: bool,
-                   certificate: bool, given: dict[str, Any]) -> Attended:
+def _attend_points(inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], return_lse: bool,
+                   certificate: bool, use: dict[str, Any]) -> Attended:
     """attend with positions; a plan is made in each call, because it is ordered by them."""
-    (q, k, v), use = inputs, given
+    (q, k, v), positions, query_positions, out = inputs, use["positions"], use["query_positions"], use["out"]
+    if positions is None:
+        raise ValueError("query_positions: needs positions, of the keys")
     check_numbers(use["causal"], use["scale"], use["eps"], use["samples"], use["seed"], use["threads"])
     qa, ka, va = describe("q", q), describe("k", k), describe("v", v)
     if not q.dtype == k.dtype == v.dtype:
@@ -302,7 +294,7 @@ def _attend_points(inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray
     for name in ("labels", "block"):
         if use[name] is not None:
             raise ValueError(f"{name}: are of row numbers, not of positions; give one or the other")
-    check_used(words, {name: use[name] for name in ("eps", "window", "scheme", "design", "samples", "seed")})
+    check_used(words, {name: use[name] for name in USED})
     if out is None:
         out = _output(shape, qa)
     else:
@@ -313,7 +305,7 @@ def _attend_points(inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray
     options = heads_of(words, decays_of(qa.heads, use["sigma"], use["slopes"], use["decay"]), use["eps"], (), (),
                        use["scheme"] or "hyperplanes", use["design"], use["samples"], use["seed"],
                        radius_of(use["window"]))
-    settings = Settings(use["causal"], 0.0 if use["scale"] is None else float(use["scale"]),
+    settings = Settings(use["causal"], as_scale(use["scale"]),
                         DTYPES[q.dtype.name], use["threads"], use["isa"], use["check_finite"],
                         integers("query_offsets", use["query_offsets"]),
                         integers("key_offsets", use["key_offsets"]), o_dtype=DTYPES[out.dtype.name])
@@ -336,31 +328,24 @@ def _hashable(option: Any) -> Any:
 
 
 _calls: dict[Any, tuple[Call, Any]] = {}
+_PLAIN = ("causal", "scale", "eps", "scheme", "design", "samples", "seed", "threads", "isa", "check_finite")
+_LISTS = ("sigma", "slopes", "decay", "method", "window", "block", "query_offsets", "key_offsets")
 
 
-def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any,
-             decay: Any, causal: bool, scale: Optional[float], method: Any, eps: Any, window: Any,
-             block: Any, scheme: Any, design: Any, samples: Any, seed: Any, labels: Any,
-             query_offsets: Any, key_offsets: Any, threads: int, isa: str, check_finite: bool,
-             out: Optional[npt.NDArray[Any]]) -> tuple[Call, Float32]:
+def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any],
+             given: dict[str, Any]) -> tuple[Call, Float32]:
     """The call for these arguments, found again where they were checked before, and its output."""
-    options = (scale, eps, scheme, design, samples, seed, threads, isa, check_finite)
-    if out is not None or labels is not None or not (
+    if given["out"] is not None or given["labels"] is not None or not (
             type(q) is type(k) is type(v) is np.ndarray):  # noqa: E721 - subclasses are checked
-        return _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block, labels,
-                     query_offsets, key_offsets, out)
-    key = (q.shape, q.strides, q.dtype, k.shape, k.strides, k.dtype, v.shape, v.strides,
-           v.dtype, causal, options, _hashable(sigma), _hashable(slopes), _hashable(decay),
-           _hashable(method), _hashable(window), _hashable(block), _hashable(query_offsets),
-           _hashable(key_offsets))
+        return _make(q, k, v, given)
+    key = (q.shape, q.strides, q.dtype, k.shape, k.strides, k.dtype, v.shape, v.strides, v.dtype,
+           *[given[name] for name in _PLAIN], *[_hashable(given[name]) for name in _LISTS])
     try:
         call, order = _calls[key]
     except TypeError:  # an option that is not even hashable is refused by name
-        return _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block, labels,
-                     query_offsets, key_offsets, out)
+        return _make(q, k, v, given)
     except KeyError:
-        call, o = _make(q, k, v, sigma, slopes, decay, causal, *options, method, window, block,
-                        labels, query_offsets, key_offsets, out)
+        call, o = _make(q, k, v, given)
         if len(_calls) >= 1024:
             _calls.clear()
         _calls[key] = call, o.flags.c_contiguous
@@ -371,47 +356,38 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigm
 
 
 def check_numbers(causal: Any, scale: Any, eps: Any, samples: Any, seed: Any, threads: Any) -> None:
-    for name, value, least, bits in (
-            ("seed", 1 if seed is None else seed, 0, 64),
-            ("samples", 1 if samples is None else samples, 1, 63), ("threads", threads, 0, 31)):
-        if not isinstance(value, (int, np.integer)) or not least <= value < 2**bits:
-            raise ValueError(f"{name}={value}: must be an integer, {least} or more, of {bits} bits")
-    for name, number in (("scale", 1.0 if scale is None else scale),
-                         ("eps", 0.0 if eps is None else eps)):
-        if not isinstance(number, (int, float, np.number)):
-            raise TypeError(f"{name}={number!r}: must be a number")
+    as_count("threads", threads)
+    for name, value in (("seed", seed), ("samples", samples)):
+        if value is not None:
+            as_count(name, value)
+    if eps is not None:
+        as_number("eps", eps)
+    as_scale(scale)
     as_truth("causal", causal)
-    if scale is not None and not (scale > 0 or scale < 0):
-        raise ValueError(f"scale={scale}: is a number other than 0")
 
 
-def _make(
-    q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], sigma: Any, slopes: Any, decay: Any,
-    causal: bool, scale: Optional[float], eps: Any, scheme: Any, design: Any, samples: Any,
-    seed: Any, threads: int, isa: str, check_finite: bool, method: Any, window: Any, block: Any,
-    labels: Any, query_offsets: Any, key_offsets: Any, out: Optional[npt.NDArray[Any]],
-) -> tuple[Call, Float32]:
+def _make(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any],
+          use: dict[str, Any]) -> tuple[Call, Float32]:
     """Checks everything; the call for these arguments, and its output array."""
-    check_numbers(causal, scale, eps, samples, seed, threads)
+    check_numbers(use["causal"], use["scale"], use["eps"], use["samples"], use["seed"], use["threads"])
     qa, ka, va = describe("q", q), describe("k", k), describe("v", v)
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"q, k, v: dtypes {q.dtype}, {k.dtype}, {v.dtype}; must be equal")
     if not q.ndim == k.ndim == v.ndim:
         raise ValueError(f"q, k, v: {q.ndim}, {k.ndim} and {v.ndim} dimensions; must be equal")
-    shape = (*q.shape[:-1], v.shape[-1])
+    shape, out, labels = (*q.shape[:-1], v.shape[-1]), use["out"], use["labels"]
     if out is None:
         out = _output(shape, qa)
     else:
         _check_out(out, shape, (q, k, v))
-    words = method_words(method)
-    check_used(words, {"eps": eps, "window": window, "block": block, "scheme": scheme,
-                       "design": design, "samples": samples, "seed": seed, "labels": labels})
-    options = heads_of(words, decays_of(qa.heads, sigma, slopes, decay), eps,
-                       integers("window", window), integers("block", block), scheme, design,
-                       samples, seed)
-    settings = Settings(causal, 0.0 if scale is None else float(scale), DTYPES[q.dtype.name],
-                        threads, isa, check_finite, integers("query_offsets", query_offsets),
-                        integers("key_offsets", key_offsets), o_dtype=DTYPES[out.dtype.name])
+    words = method_words(use["method"])
+    check_used(words, {name: use[name] for name in USED})
+    options = heads_of(words, decays_of(qa.heads, use["sigma"], use["slopes"], use["decay"]), use["eps"],
+                       integers("window", use["window"]), integers("block", use["block"]), use["scheme"],
+                       use["design"], use["samples"], use["seed"])
+    settings = Settings(use["causal"], as_scale(use["scale"]), DTYPES[q.dtype.name], use["threads"],
+                        use["isa"], use["check_finite"], integers("query_offsets", use["query_offsets"]),
+                        integers("key_offsets", use["key_offsets"]), o_dtype=DTYPES[out.dtype.name])
     oa = describe("out", out)
     if labels is None:
         return cached_call(qa, ka, va, oa, settings, options), out
@@ -462,21 +438,9 @@ def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
 def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
               return_lse: Literal[True], certificate: Literal[True],
               **options: Unpack[AttentionOptions]) -> tuple[Float32, Float32, Float32]: ...
-def attention(
-    q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *,
-    sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
-    decay: Union[DecayLike, Sequence[DecayLike], None] = None, causal: bool = True,
-    scale: Optional[float] = None, method: Union[str, Sequence[str]] = "exact",
-    eps: Optional[float] = None, window: Union[Integers, Numbers, None] = None,
-    block: Optional[Integers] = None, scheme: Optional[str] = None, design: Optional[str] = None,
-    samples: Optional[int] = None, seed: Optional[int] = None,
-    labels: Optional[npt.NDArray[np.int32]] = None, query_offsets: Optional[Integers] = None,
-    key_offsets: Optional[Integers] = None, threads: int = 0, isa: str = "",
-    check_finite: bool = False, return_lse: bool = False, certificate: bool = False,
-    out: Optional[npt.NDArray[Any]] = None,
-    positions: Optional[npt.NDArray[np.floating[Any]]] = None,
-    query_positions: Optional[npt.NDArray[np.floating[Any]]] = None,
-) -> Union[Float32, tuple[Float32, ...]]:
+def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *, return_lse: bool = False,
+              certificate: bool = False, **options: Unpack[AttentionOptions],
+              ) -> Union[Float32, tuple[Float32, ...]]:
     """softmax(scale q k^T + log k(|i - j|)) v, near-linear in the context length.
 
     Arrays are [heads, n, dim] or [batch, heads, n, dim], float32, float16 or bfloat16, of any
@@ -517,18 +481,12 @@ def attention(
     >>> bool((abs(sampled - o).max(axis=-1) <= bound + 1e-6).all())
     True
     """
-    if positions is not None or query_positions is not None:
-        done = attend(q, k, v, sigma=sigma, slopes=slopes, decay=decay, causal=causal, scale=scale,
-                      method=method, eps=eps, window=window, block=block, scheme=scheme, design=design,
-                      samples=samples, seed=seed, labels=labels, query_offsets=query_offsets,
-                      key_offsets=key_offsets, threads=threads, isa=isa, check_finite=check_finite,
-                      return_lse=return_lse, certificate=certificate, out=out, positions=positions,
-                      query_positions=query_positions)
+    given = _complete(options)
+    if given["positions"] is not None or given["query_positions"] is not None:
+        done = _attend_points((q, k, v), return_lse, certificate, given)
         parts = tuple(x for x in (done.o, done.lse, done.certificate) if x is not None)
         return parts if len(parts) > 1 else done.o
-    call, o = _prepare(q, k, v, sigma, slopes, decay, causal, scale, method, eps, window, block,
-                       scheme, design, samples, seed, labels, query_offsets, key_offsets, threads,
-                       isa, check_finite, out)
+    call, o = _prepare(q, k, v, given)
     lse = np.empty(o.shape[:-1], dtype=np.float32) if return_lse else None
     bound = np.empty(o.shape[:-1], dtype=np.float32) if certificate else None
     call.forward(address(q), address(k), address(v), address(o), 0 if lse is None else address(lse),

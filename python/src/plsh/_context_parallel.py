@@ -24,14 +24,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from plsh._decay import DecayLike
-from plsh._options import as_truth, check_used, heads_of
+from plsh._options import as_count, as_number, as_scale, as_truth, check_used, heads_of
 from plsh._plan import Options, Settings, check_shapes, method_words
 from plsh._ranks import Ranks, Traffic
 from plsh._shard_layout import Edges, lay_out, whole
 from plsh._sharded import Ready, Saved, Sharded
 from plsh._torch_options import (
-    TORCH_DTYPES, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers, as_number,
-    as_offsets, autocast, check_inputs, check_numbers, check_spans, check_threads, checked_scale,
+    TORCH_DTYPES, Integers, Numbers, Offsets, TorchOptions, as_integer, as_integers,
+    as_offsets, autocast, check_inputs, check_numbers, check_spans,
     decays_of, describe, edges_of, floats_as, head_decays, signed_seed,
 )
 
@@ -163,8 +163,8 @@ def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters
     edges, keys = _edges(spans, as_offsets("query_offsets", query_offsets),
                          as_offsets("key_offsets", key_offsets), qa.batch)
     settings = Settings(
-        as_truth("causal", causal), 0.0 if scale is None else checked_scale(scale), TORCH_DTYPES[q.dtype],
-        torch.get_num_threads() if threads is None else check_threads(threads), "", False,
+        as_truth("causal", causal), as_scale(scale), TORCH_DTYPES[q.dtype],
+        torch.get_num_threads() if threads is None else as_count("threads", threads), "", False,
         edges=edges)
     check_shapes(qa, ka, va, settings)
     if ka.rows != qa.rows:

@@ -5,6 +5,7 @@ An option that is given is used, or refused: nothing is ignored without a word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -21,6 +22,10 @@ _USERS: dict[str, tuple[str, ...]] = {
     "samples": _SAMPLED, "scheme": _SAMPLED, "design": _SAMPLED, "seed": _SAMPLED,
     "labels": _SAMPLED, "window": ("window",), "block": ("fixed",), "eps": ("exact", "auto"),
 }
+USED = tuple(_USERS)  # the options that not every method uses
+DEFAULT = Options((), ())  # what is not given
+SCALAR = (int, float, np.number)
+_RANGES = {"seed": (0, 64), "samples": (1, 63), "threads": (0, 31)}  # the least value, and the bits
 _WORDS = {"scheme": SCHEMES, "design": DESIGNS}
 _DRAWN = ("samples", "scheme", "design", "seed")  # labels are partitions: nothing is drawn
 
@@ -55,6 +60,46 @@ def as_truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def as_count(name: str, value: Any) -> int:
+    """A seed, a number of samples or of threads."""
+    least, bits = _RANGES[name]
+    if not isinstance(value, (int, np.integer)) or not least <= value < 2**bits:
+        raise ValueError(f"{name}={value}: must be an integer, {least} or more, of {bits} bits")
+    return int(value)
+
+
+def as_number(name: str, value: Any) -> float:
+    if not isinstance(value, SCALAR):
+        raise TypeError(f"{name}={value!r}: must be a number")
+    return float(value)
+
+
+def as_scale(scale: Any) -> float:
+    """0 where it is not given, which stands for 1 / sqrt(dim)."""
+    if scale is None:
+        return 0.0
+    made = as_number("scale", scale)
+    if not (made > 0 or made < 0):
+        raise ValueError(f"scale={scale}: is a number other than 0")
+    return made
+
+
+def check_positive(name: str, values: Sequence[int]) -> None:
+    """Of a window or a block."""
+    if any([x < 1 for x in values]):
+        raise ValueError(f"{name}={','.join(map(str, values))}: is positive")
+
+
+def check_one_bias(sigma: Any, slopes: Any, decay: Any) -> None:
+    if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
+        raise ValueError("sigma, slopes, decay: give at most one of the three")
+
+
+def check_slopes(slopes: Sequence[float]) -> None:
+    if not all([0 < x < math.inf for x in slopes]):
+        raise ValueError(f"slopes={list(slopes)}: are positive (method='none' has no bias)")
+
+
 def _shown(name: str, value: Any) -> str:
     return f"{name}={value!r}" if isinstance(value, (int, float, str)) else name
 
@@ -64,9 +109,8 @@ def heads_of(method: tuple[str, ...], decay: Union[tuple[float, ...], tuple[Deca
              scheme: Optional[str], design: Optional[str], samples: Optional[int],
              seed: Optional[int], radius: tuple[float, ...] = ()) -> Options:
     """What the heads do; defaults for what is None."""
-    default = Options((), ())
-    return Options(method, decay, default.eps if eps is None else float(eps), window, block,
-                   default.scheme if scheme is None else scheme,
-                   default.design if design is None else design,
-                   default.samples if samples is None else int(samples),
-                   default.seed if seed is None else int(seed), radius=radius)
+    return Options(method, decay, DEFAULT.eps if eps is None else float(eps), window, block,
+                   DEFAULT.scheme if scheme is None else scheme,
+                   DEFAULT.design if design is None else design,
+                   DEFAULT.samples if samples is None else int(samples),
+                   DEFAULT.seed if seed is None else int(seed), radius=radius)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from plsh._attention import standard_sigmas
 from plsh._decay import Decay, DecayLike, as_decay, parse_decay
+from plsh._options import SCALAR, as_count, check_one_bias, check_positive, check_slopes
 from plsh._plan import DTYPES, Array
 
 Numbers = Union[float, Sequence[float], Tensor]
 Integers = Union[int, Sequence[int], Tensor]
 Offsets = Union[Sequence[int], Tensor]
-_SCALAR = (int, float, np.number)
 NO_BIAS = 1e15  # the largest sigma: -|i - j| / sigma is below 1e-9 up to a million tokens
 Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 TORCH_DTYPES = {
@@ -62,9 +62,8 @@ def head_decays(word: str, heads: int, numbers: tuple[float, ...], constant: boo
     and the table of one decay, for several kinds each after the number of its entries; others are
     the a and b of each head."""
     if word in ("sigma", "slopes"):
-        if word == "slopes" and not all(0 < x < math.inf for x in numbers):
-            slopes = [1.0 / x if x else math.inf for x in numbers]
-            raise ValueError(f"slopes={slopes}: are positive (method='none' has no bias)")
+        if word == "slopes":
+            check_slopes([1.0 / x if x else math.inf for x in numbers])
         return numbers or standard_sigmas(heads)
     if "," in word:
         return tuple(_listed_decays(word, numbers))
@@ -141,8 +140,7 @@ class Decays(NamedTuple):
 def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes: Optional[Numbers],
               decay: Union[DecayLike, Sequence[DecayLike], None],
               parameters: Optional[Tensor]) -> Decays:
-    if (sigma is not None) + (slopes is not None) + (decay is not None) > 1:
-        raise ValueError("sigma, slopes, decay: give at most one of the three")
+    check_one_bias(sigma, slopes, decay)
     if parameters is not None:
         if not isinstance(parameters, Tensor) or not isinstance(decay, str) or \
                 parameters.shape != (heads, 2):
@@ -166,12 +164,12 @@ def decays_of(heads: int, sigma: Union[Numbers, Literal["alibi"], None], slopes:
         _check_count(name, x.shape[0], heads)
         return Decays((x if slopes is None else 1.0 / x).expand(heads), name)
     try:
-        listed = [float(x) for x in ([values] if isinstance(values, _SCALAR) else values)]
+        listed = [float(x) for x in ([values] if isinstance(values, SCALAR) else values)]
     except (TypeError, ValueError):
         raise TypeError(f"{name}: must be one number, or one per head") from None
     _check_count(name, len(listed), heads)
-    if slopes is not None and not all(x > 0 for x in listed):
-        raise ValueError(f"slopes={listed}: are positive (method='none' has no bias)")
+    if slopes is not None:
+        check_slopes(listed)
     return Decays(None, name, listed if slopes is None else [1.0 / x for x in listed])
 
 
@@ -221,7 +219,7 @@ def as_integers(name: str, values: Union[Integers, Numbers, None]) -> list[int]:
         return []
     if isinstance(values, (Tensor, np.ndarray)):
         values = values.tolist()
-    listed = [values] if isinstance(values, _SCALAR) else values
+    listed = [values] if isinstance(values, SCALAR) else values
     return [as_integer(name, x) for x in listed]
 
 
@@ -253,9 +251,9 @@ def as_labels(labels: Any, heads: int) -> Optional[Tensor]:
 
 def as_dropout_seed(dropout: Any, seed: Any) -> Optional[Tensor]:
     """The seed of dropout as a tensor; None where nothing is dropped."""
-    if isinstance(dropout, _SCALAR) and dropout == 0 and seed is None:
+    if isinstance(dropout, SCALAR) and dropout == 0 and seed is None:
         return None
-    if not isinstance(dropout, _SCALAR) or not 0 <= dropout < 1:
+    if not isinstance(dropout, SCALAR) or not 0 <= dropout < 1:
         raise ValueError(f"dropout={dropout}: is a probability, 0 or more and less than 1")
     if seed is None:
         return torch.randint(2**63 - 1, (1,))
@@ -281,25 +279,11 @@ def unexpanded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 def check_numbers(samples: int, eps: float, window: Sequence[int], block: Sequence[int]) -> None:
     """Are they in range? What depends on other arguments, the library checks."""
-    if not 1 <= samples < 2**63:
-        raise ValueError(f"samples={samples}: must be an integer, 1 or more, of 63 bits")
+    as_count("samples", samples)
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps={eps}: must be a number, 0 or more")
-    for name, values in (("window", window), ("block", block)):
-        if any(x < 1 for x in values):
-            raise ValueError(f"{name}={','.join(map(str, values))}: is positive")
-
-
-def check_threads(threads: Any) -> int:
-    if not isinstance(threads, (int, np.integer)) or not 0 <= threads < 2**31:
-        raise ValueError(f"threads={threads}: must be an integer, 0 or more, of 31 bits")
-    return int(threads)
-
-
-def as_number(name: str, value: Any) -> float:
-    if not isinstance(value, _SCALAR):
-        raise TypeError(f"{name}={value!r}: must be a number")
-    return float(value)
+    check_positive("window", window)
+    check_positive("block", block)
 
 
 def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -312,17 +296,10 @@ def autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def checked_scale(scale: float) -> float:
-    if not isinstance(scale, _SCALAR) or not (scale > 0 or scale < 0):
-        raise ValueError(f"scale={scale}: is a number other than 0")
-    return float(scale)
-
-
 def signed_seed(seed: int) -> int:
     """A seed as the operators take it: 64 bits with a sign."""
-    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-        raise ValueError(f"seed={seed}: must be an integer, 0 or more, of 64 bits")
-    return int(seed) if seed < 2**63 else int(seed) - 2**64
+    made = as_count("seed", seed)
+    return made if made < 2**63 else made - 2**64
 
 
 def floats_as(x: Tensor) -> Tensor:

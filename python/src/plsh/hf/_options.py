@@ -20,8 +20,6 @@ FIRST = "plsh_exact"
 RENAMED = {"plsh_sampled": "plsh_plsh"}  # before 0.2.0
 # Of BLOOM's MLP: torch's GELU in the place of the model's own, which is the same to rounding.
 FUSED_GELU = "fused_gelu"
-NAMES = ("sigma", "slopes", "decay", "eps", "window", "block", "scheme", "design", "samples",
-         "seed", "threads", FUSED_GELU)
 
 
 class Options(TypedDict, total=False):
@@ -41,6 +39,7 @@ class Options(TypedDict, total=False):
     fused_gelu: bool
 
 
+NAMES = tuple(Options.__annotations__)
 NOTE = "attention by plsh: import plsh.hf; plsh.hf.register() before the model is loaded"
 NO_ROPE = "plsh_none"
 # Families whose own attention is ALiBi, so that plsh_exact computes what they compute without plsh.

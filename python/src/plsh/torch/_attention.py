@@ -16,14 +16,14 @@ from torch.autograd import forward_ad
 from plsh import _fused
 from plsh._decay import DecayLike
 from plsh._fused import nothing_watches
-from plsh._options import as_truth, check_used
+from plsh._options import DEFAULT, as_count, as_number, as_scale, as_truth, check_used
 from plsh._plan import Call, Options, Settings, method_words
 from plsh._torch_cache import Cache
 from plsh.torch._positions import PointOptions, attend_points
 from plsh._torch_options import (
     TORCH_DTYPES, Form, Integers, Numbers, Offsets, TorchOptions, as_dropout_seed, as_integer,
-    as_integers, as_labels, as_number, as_offsets, autocast, check_inputs, check_numbers,
-    check_spans, check_threads, checked_scale, decays_of, describe, edges_of, floats_as, head_decays,
+    as_integers, as_labels, as_offsets, autocast, check_inputs, check_numbers,
+    check_spans, decays_of, describe, edges_of, floats_as, head_decays,
     is_one_decay, new_outputs, signed_seed, unexpanded,
 )
 
@@ -537,15 +537,15 @@ def attention(
     inputs = (q, k, v, decays.parameters, spans, as_offsets("query_offsets", query_offsets),
               as_offsets("key_offsets", key_offsets), as_labels(labels, q.shape[1]),
               as_dropout_seed(dropout, dropout_seed), decays.constants,
-              0.0 if scale is None else checked_scale(scale), dropout,
-              0.0 if eps is None else as_number("eps", eps),
-              1 if seed is None else signed_seed(seed),
-              20 if samples is None else as_integer("samples", samples),
+              as_scale(scale), dropout,
+              DEFAULT.eps if eps is None else as_number("eps", eps),
+              DEFAULT.seed if seed is None else signed_seed(seed),
+              DEFAULT.samples if samples is None else as_integer("samples", samples),
               as_integers("window", window), as_integers("block", block),
-              -1 if threads is None else check_threads(threads),
+              -1 if threads is None else as_count("threads", threads),
               words, decays.word, as_truth("causal", causal),
-              "integer" if scheme is None else scheme,
-              "stratified" if design is None else design)
+              DEFAULT.scheme if scheme is None else scheme,
+              DEFAULT.design if design is None else design)
     results = _run(inputs, as_truth("certificate", certificate))
     if q.dtype != torch.float32:
         results = (results[0].to(q.dtype), *results[1:])

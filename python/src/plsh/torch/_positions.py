@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plsh._options import as_truth, check_used, heads_of
+from plsh._options import as_count, as_number, as_scale, as_truth, check_used, heads_of
 from plsh._plan import Settings
 from plsh._positions import PointsCall, point_shape, radius_of
 from plsh._torch_options import (
-    TORCH_DTYPES, Decays, Offsets, as_integer, as_number, as_offsets, check_spans, check_threads,
-    checked_scale, describe, edges_of, floats_as, head_decays, new_outputs,
+    TORCH_DTYPES, Decays, Offsets, as_integer, as_offsets, check_spans,
+    describe, edges_of, floats_as, head_decays, new_outputs,
 )
 
 __all__ = ["PointOptions", "attend_points", "forgetting_attention"]
@@ -60,8 +60,8 @@ def _call(q: Tensor, k: Tensor, v: Tensor, o: Tensor, keys_at: Tensor, queries_a
                                                    ("key_offsets", given.key_offsets))]
     first, second = (() if x is None else tuple(int(y) for y in x.tolist()) for x in offsets)
     settings = Settings(
-        given.causal, 0.0 if given.scale is None else checked_scale(given.scale), TORCH_DTYPES[q.dtype],
-        torch.get_num_threads() if given.threads is None else check_threads(given.threads), "", False,
+        given.causal, as_scale(given.scale), TORCH_DTYPES[q.dtype],
+        torch.get_num_threads() if given.threads is None else as_count("threads", given.threads), "", False,
         first, second, edges)
     options = heads_of(
         given.words, head_decays(decays.word, q.shape[1], numbers, decays.parameters is None),

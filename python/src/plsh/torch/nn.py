@@ -27,7 +27,8 @@ class AlibiAttention(nn.Module):
     """Multi-head self-attention with ALiBi in near-linear time, [batch, n, embed_dim] to the same.
 
     `learn_slopes` makes the slopes parameters (kept positive by their logarithm); the other
-    options are those of :func:`plsh.torch.attention`, and checked when the layer is made. With
+    options are those of :func:`plsh.torch.attention`, and checked when the layer is made; `dropout` of
+    the weights is for training. With
     `positions` in the call, points in R^1 to R^3 (tiles of an image, times), the bias is of their
     Euclidean distances; a NaN is no position (a class token).
 
@@ -43,13 +44,14 @@ class AlibiAttention(nn.Module):
                  eps: Optional[float] = None, window: Optional[Integers] = None,
                  block: Optional[Integers] = None, scheme: Optional[str] = None,
                  design: Optional[str] = None, samples: Optional[int] = None,
-                 seed: Optional[int] = None, threads: Optional[int] = None) -> None:
+                 seed: Optional[int] = None, threads: Optional[int] = None,
+                 dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.kv_heads = heads, kv_heads or heads
         if head_dim is None and embed_dim % heads:
             raise ValueError(f"heads={heads}: must divide embed_dim={embed_dim}, or give head_dim")
         self.head_dim = head_dim or embed_dim // heads
-        self.causal = causal
+        self.causal, self.dropout = causal, dropout
         given = {
             "scale": scale, "method": method, "eps": eps, "window": window, "block": block,
             "scheme": scheme, "design": design, "samples": samples, "seed": seed,
@@ -73,7 +75,7 @@ class AlibiAttention(nn.Module):
         q = torch.empty(0, self.heads, 1, self.head_dim, device="cpu")
         k = torch.empty(0, self.kv_heads, 1, self.head_dim, device="cpu")
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            attention(q, k, k, sigma=self._sigma(), causal=self.causal, **self.options)
+            attention(q, k, k, sigma=self._sigma(), causal=self.causal, dropout=self.dropout, **self.options)
 
     def _sigma(self) -> Numbers:
         return self.sigma if self.log_slopes is None else (-self.log_slopes.double()).exp()
@@ -84,7 +86,7 @@ class AlibiAttention(nn.Module):
         batch, rows, _ = x.shape
         q, k, v = _fused.split(self.qkv(x), self._parts)
         o = attention(q, k, v, sigma=self._sigma(), causal=self.causal, spans=spans,
-                      positions=positions, **self.options)
+                      positions=positions, dropout=self.dropout if self.training else 0.0, **self.options)
         out: Tensor = self.out(o.transpose(1, 2).reshape(batch, rows, -1))
         return out
 
