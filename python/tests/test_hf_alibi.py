@@ -187,20 +187,28 @@ def test_what_is_refused(family):
     asking = tiny(family)
     asking.set_attn_implementation("eager")  # with others transformers refuses the next line
     asking.config.output_attentions = True
-    plsh.hf.apply(asking)
     with pytest.raises(NotImplementedError, match="output_attentions=True"):
-        asking(tokens)
+        plsh.hf.apply(asking)
     with pytest.raises(NotImplementedError, match="mask of its own"):
         model(tokens, attention_mask=torch.zeros(1, 1, 10, 10))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropout_in_training(family):
+    """In training, from torch's generator; none in eval()."""
+    tokens, plain = ids(1, 10), with_plsh(tiny(family))
     dropping = with_plsh(tiny(family))
     for module in dropping.modules():
         if family == "mpt" and hasattr(module, "attn_dropout_p"):
-            module.attn_dropout_p = 0.1
+            module.attn_dropout_p = 0.3
         elif isinstance(getattr(module, "attention_dropout", None), torch.nn.Dropout):
-            module.attention_dropout.p = 0.1
-    dropping(tokens)
-    with pytest.raises(NotImplementedError, match="attention dropout 0.1"):
-        dropping.train()(tokens)
+            module.attention_dropout.p = 0.3
+    assert torch.equal(dropping(tokens).logits, plain(tokens).logits)
+    runs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        runs.append(dropping.train()(tokens, use_cache=False).logits)
+    assert torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[2])
 
 
 needs_models = pytest.mark.skipif(not (GOLDEN / "models").is_dir(),

@@ -104,5 +104,5 @@ def test_what_is_refused():
         plsh.hf.configure(model, sample=3)
     with pytest.raises(TypeError, match="slopes: a tensor that requires a gradient"):
         plsh.hf.configure(model, slopes=torch.ones(4, requires_grad=True))
-    with pytest.raises(TypeError, match="Linear is not a model of transformers"):
+    with pytest.raises(plsh.hf.Refused, match="Linear: no model of transformers"):
         plsh.hf.apply(torch.nn.Linear(2, 2))
