@@ -6,7 +6,12 @@
 #include "base/clones.h"
 #include "linear/types.h"
 
-enum { DEPTH = PLSH_BFLOAT_DEPTH, ROWS = PLSH_BFLOAT_ROWS, GROUP = PLSH_LINEAR_GROUP };
+enum {
+    DEPTH = PLSH_BFLOAT_DEPTH,
+    ROWS = PLSH_BFLOAT_ROWS,
+    GROUP = PLSH_LINEAR_GROUP,
+    AHEAD = 6 /* rows of W that are asked for before they are rounded */
+};
 
 plsh_bfloat_memory plsh_bfloat_memory_take(plsh_arena *arena, int columns) {
     return (plsh_bfloat_memory){
@@ -35,19 +40,31 @@ static void narrow_all(const float *restrict from, uint16_t *restrict to, int64_
     for (int64_t i = 0; i < count; i++) to[i] = narrow(bits_of(from + i));
 }
 
-void plsh_bfloat_narrow(const float *from, uint16_t *to, int64_t count) {
-    narrow_all(from, to, count);
+void plsh_bfloat_narrow(const plsh_bfloat_kernels *kernels, const float *from, uint16_t *to,
+                        int64_t count) {
+    if (kernels->narrow)
+        kernels->narrow(from, to, count);
+    else
+        narrow_all(from, to, count);
     if (count % 2) to[count] = 0;
 }
 
 /* Pairs (a[i], b[i]). */
 PLSH_CLONES
-static void narrow_pairs(const float *restrict a, const float *restrict b, uint16_t *restrict to,
-                         int count) {
+static void zip_all(const float *restrict a, const float *restrict b, uint16_t *restrict to,
+                    int count) {
     for (int i = 0; i < count; i++) {
         const uint32_t pair = narrow(bits_of(a + i)) | (uint32_t)narrow(bits_of(b + i)) << 16;
         memcpy(to + 2 * i, &pair, sizeof pair);
     }
+}
+
+static void narrow_pairs(const plsh_bfloat_kernels *kernels, const float *a, const float *b,
+                         uint16_t *to, int count) {
+    if (kernels->narrow_pairs)
+        kernels->narrow_pairs(a, b, to, count);
+    else
+        zip_all(a, b, to, count);
 }
 
 /* Pairs (a[i], 0). */
@@ -68,7 +85,7 @@ static void narrow_stored(const plsh_bfloat_kernels *kernels, plsh_weight_type t
         if (count % 2) to[count] = 0;
     } else {
         kernels->plain->widen[type](from, widened, count);
-        plsh_bfloat_narrow(widened, to, count);
+        plsh_bfloat_narrow(kernels, widened, to, count);
     }
 }
 
@@ -81,9 +98,12 @@ void plsh_bfloat_pack_turned(const plsh_bfloat_pack *pack, const plsh_linear *la
         const int have = pack->columns - c < width ? pack->columns - c : width;
         const char *first = (const char *)layer->weight + (size_t)(pack->n + c) * row_bytes +
                             plsh_weight_bytes_of(layer->type, pack->k);
-        for (int r = 0; r < have; r++)
-            narrow_stored(pack->kernels, layer->type, first + (size_t)r * row_bytes, pack->widened,
-                          pack->to.rows + r * DEPTH, depth);
+        for (int r = 0; r < have; r++) {
+            const char *row = first + (size_t)r * row_bytes;
+            plsh_weight_prefetch(row + AHEAD * row_bytes, layer->type, depth);
+            narrow_stored(pack->kernels, layer->type, row, pack->widened, pack->to.rows + r * DEPTH,
+                          depth);
+        }
         plain->transpose((float *)(void *)(pack->to.panels + (ptrdiff_t)c * DEPTH),
                          (const float *)(const void *)pack->to.rows, DEPTH / 2, have,
                          (depth + 1) / 2);
@@ -98,7 +118,7 @@ static void pack_two_rows(const plsh_bfloat_pack *pack, const float *a, const fl
         const int have = pack->columns - c < width ? pack->columns - c : width;
         uint16_t *to = pack->to.panels + (ptrdiff_t)c * DEPTH + (ptrdiff_t)k * width;
         if (b)
-            narrow_pairs(a + c, b + c, to, have);
+            narrow_pairs(pack->kernels, a + c, b + c, to, have);
         else
             narrow_last(a + c, to, have);
         memset(to + 2 * have, 0, (size_t)(width - have) * 2 * sizeof *to);
@@ -126,17 +146,17 @@ void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x) 
     }
 }
 
-void plsh_bfloat_take_block(const plsh_bfloat_memory *to, plsh_const_matrix a, bool turned,
-                            int rows, int depth) {
+void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
+                            plsh_const_matrix a, bool turned, int rows, int depth) {
     if (!turned) {
         for (int m = 0; m < rows; m++)
-            plsh_bfloat_narrow(a.data + m * a.stride, to->block + m * DEPTH, depth);
+            plsh_bfloat_narrow(kernels, a.data + m * a.stride, to->block + m * DEPTH, depth);
         return;
     }
     for (int k = 0; k < depth; k += 2) {
         const float *row = a.data + k * a.stride;
         if (k + 1 < depth)
-            narrow_pairs(row, row + a.stride, to->block + k * ROWS, rows);
+            narrow_pairs(kernels, row, row + a.stride, to->block + k * ROWS, rows);
         else
             narrow_last(row, to->block + k * ROWS, rows);
     }

@@ -8,7 +8,8 @@
 
 /* The nearest numbers of bfloat16, ties to even; 0 for what is below 2^-126 and, where the count is
  * odd, after the last. */
-void plsh_bfloat_narrow(const float *from, uint16_t *to, int64_t count);
+void plsh_bfloat_narrow(const plsh_bfloat_kernels *kernels, const float *from, uint16_t *to,
+                        int64_t count);
 
 enum {
     PLSH_BFLOAT_DEPTH = 256, /* of a panel */
@@ -41,8 +42,8 @@ void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x);
 
 /* a[rows][depth], which begins at `a`, into the block: row by row, or, where a[m][k] is at data[k *
  * stride + m], pairs of rows. */
-void plsh_bfloat_take_block(const plsh_bfloat_memory *to, plsh_const_matrix a, bool turned,
-                            int rows, int depth);
+void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
+                            plsh_const_matrix a, bool turned, int rows, int depth);
 
 /* Outputs of a layer for few rows x in bfloat16; `dot` has all but weight, row_bytes and outs.
  * Weights of other types are rounded row by row in `row`, which has room for layer->in numbers. */

@@ -141,9 +141,12 @@ static void pack_turned(const product *p, thread_memory memory, int64_t k, int d
         for (int from = 0; from < depth; from += step) {
             const int count = depth - from < step ? depth - from : step;
             const char *first = rows + plsh_weight_bytes_of(layer->type, k + from);
-            for (int r = 0; r < have; r++)
-                kernels->widen[layer->type](first + (size_t)r * row_bytes,
-                                            memory.widened + r * step, count);
+            for (int r = 0; r < have; r++) {
+                const char *piece = first + (size_t)r * row_bytes;
+                plsh_weight_prefetch(piece + plsh_weight_bytes_of(layer->type, step), layer->type,
+                                     step);
+                kernels->widen[layer->type](piece, memory.widened + r * step, count);
+            }
             kernels->transpose(panel_at(memory, c) + (ptrdiff_t)from * width, memory.widened, step,
                                have, count);
         }
@@ -267,8 +270,9 @@ static void multiply_bfloat(const product *p, thread_memory memory, int64_t k, i
                             int64_t rows, int64_t n, int columns) {
     const int width = p->bfloat->plain->width;
     const ptrdiff_t at = p->a_turned ? k * p->a.stride + m : m * p->a.stride + k;
-    plsh_bfloat_take_block(&memory.bfloat, (plsh_const_matrix){p->a.data + at, p->a.stride},
-                           p->a_turned, (int)rows, depth);
+    plsh_bfloat_take_block(p->bfloat, &memory.bfloat,
+                           (plsh_const_matrix){p->a.data + at, p->a.stride}, p->a_turned, (int)rows,
+                           depth);
     for (int c = 0; c < columns; c += width) {
         float *y = p->y.data + m * p->y.stride + n + c;
         plsh_bfloat_product block = {
@@ -496,7 +500,7 @@ static const uint16_t *narrow_rows(const plsh_linear_engine *engine, int64_t row
     uint16_t *to = rows_memory(engine);
     const int64_t stride = whole_groups(in);
     for (int64_t r = 0; r < rows; r++) {
-        plsh_bfloat_narrow(x.data + r * x.stride, to + r * stride, in);
+        plsh_bfloat_narrow(engine->bfloat, x.data + r * x.stride, to + r * stride, in);
         memset(to + r * stride + in, 0, (size_t)(stride - in) * sizeof *to);
     }
     return to;

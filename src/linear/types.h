@@ -43,6 +43,14 @@ static inline size_t plsh_weight_bytes_of(plsh_weight_type type, int64_t count) 
     return (size_t)(count / kind->block) * (size_t)kind->bytes;
 }
 
+/* Asks for `count` stored values some time before they are read: rows of W are read piece by piece,
+ * in an order that processors do not predict. Without this, packing panels of q8_0 took 1.5 times
+ * as long. The address may be beyond the last row. */
+static inline void plsh_weight_prefetch(const char *from, plsh_weight_type type, int64_t count) {
+    const size_t bytes = plsh_weight_bytes_of(type, count);
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
 /* By their names in files; false: there is no such type. */
 bool plsh_weight_type_of_gguf(uint32_t number, plsh_weight_type *type);
 

@@ -30,26 +30,36 @@ static double rounded(float x) { return (double)plsh_bfloat_to_float(plsh_float_
 
 /* ---- Rounding ---- */
 
+static void check_narrow(const plsh_bfloat_kernels *kernels, const float *x, int count) {
+    uint16_t *to = make((size_t)count + 1, 2);
+    to[count] = 1;
+    plsh_bfloat_narrow(kernels, x, to, count);
+    for (int i = 0; i < count; i++) {
+        const bool tiny = fabsf(x[i]) < 0x1p-126f;
+        const uint16_t wanted = plsh_float_to_bfloat(tiny ? copysignf(0.0f, x[i]) : x[i]);
+        if (to[i] != wanted)
+            fail_msg("%s: %a is %04x, not %04x", kernels->name, (double)x[i], to[i], wanted);
+    }
+    assert_int_equal(to[count], 0);
+    plsh_release(to);
+}
+
 static void test_narrow(void **unused) {
     (void)unused;
     enum { COUNT = 200001 };
     float *x = make(COUNT, 4);
-    uint16_t *to = make(COUNT + 1, 2);
     uint32_t bits = 0;
     for (int i = 0; i < COUNT; i++, bits += 21474) memcpy(x + i, &bits, 4);
     static const uint32_t edges[] = {0x00800000, 0x007fffff, 0x807fffff, 0x3f808000,
                                      0x3f818000, 0x7f7fffff, 0x7f800001, 0xff800000};
     memcpy(x, edges, sizeof edges);
-    to[COUNT] = 1;
-    plsh_bfloat_narrow(x, to, COUNT);
-    for (int i = 0; i < COUNT; i++) {
-        const bool tiny = fabsf(x[i]) < 0x1p-126f;
-        const uint16_t wanted = plsh_float_to_bfloat(tiny ? copysignf(0.0f, x[i]) : x[i]);
-        if (to[i] != wanted) fail_msg("%a is %04x, not %04x", (double)x[i], to[i], wanted);
+    for (int i = 0; i < PATHS; i++) {
+        plsh_linear_engine engine;
+        if (!make_bfloat_engine(&engine, i, 1)) continue;
+        check_narrow(engine.bfloat, x, COUNT);
+        plsh_release(engine.workspace);
     }
-    assert_int_equal(to[COUNT], 0);
     plsh_release(x);
-    plsh_release(to);
 }
 
 /* ---- Forward ---- */

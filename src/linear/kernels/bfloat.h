@@ -48,6 +48,10 @@ typedef struct plsh_bfloat_kernels {
     bool native;                      /* the processor multiplies pairs; otherwise slower than
                                          float32 */
     const plsh_linear_kernels *plain; /* its width, `widen` and `transpose` make the panels */
+    /* The nearest numbers, 0 for what is below 2^-126: to[i] = from[i]; to[2 i] = a[i] and
+     * to[2 i + 1] = b[i]. NULL: no instructions for it. */
+    void (*narrow)(const float *from, uint16_t *to, int64_t count);
+    void (*narrow_pairs)(const float *a, const float *b, uint16_t *to, int count);
     void (*dot)(const plsh_bfloat_dot *);
     void (*multiply)(const plsh_bfloat_product *);
 } plsh_bfloat_kernels;

@@ -40,4 +40,4 @@ INLINE void pairs_end(unsigned state) { _mm_setcsr(state); }
 
 #include "linear/kernels/bfloat_template.h"
 
-const plsh_bfloat_kernels plsh_bfloat_avx2 = BFLOAT_TABLE("avx2", false, &plsh_linear_avx2);
+const plsh_bfloat_kernels plsh_bfloat_avx2 = BFLOAT_TABLE("avx2", &plsh_linear_avx2);

@@ -29,5 +29,36 @@ INLINE void pairs_end(unsigned state) { (void)state; }
 
 #include "linear/kernels/bfloat_template.h"
 
-const plsh_bfloat_kernels plsh_bfloat_avx512 =
-    BFLOAT_TABLE("avx512 bf16", true, &plsh_linear_avx512);
+/* vcvtneps2bf16 takes what is below 2^-126 for 0. */
+INLINE __m256i narrow_lanes(__mmask16 mask, const float *from) {
+    return (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, from));
+}
+
+INLINE __mmask16 first_lanes(int64_t count) {
+    return count < LANES ? v_lane_mask((int)count) : (__mmask16)-1;
+}
+
+static void narrow(const float *from, uint16_t *to, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        const __mmask16 mask = first_lanes(count - i);
+        _mm256_mask_storeu_epi16(to + i, mask, narrow_lanes(mask, from + i));
+    }
+}
+
+static void narrow_pairs(const float *a, const float *b, uint16_t *to, int count) {
+    for (int i = 0; i < count; i += LANES) {
+        const __mmask16 mask = first_lanes(count - i);
+        const __m512i low = _mm512_cvtepu16_epi32(narrow_lanes(mask, a + i));
+        const __m512i high = _mm512_cvtepu16_epi32(narrow_lanes(mask, b + i));
+        _mm512_mask_storeu_epi32(to + 2 * i, mask,
+                                 _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+}
+
+const plsh_bfloat_kernels plsh_bfloat_avx512 = {.name = "avx512 bf16",
+                                                .native = true,
+                                                .plain = &plsh_linear_avx512,
+                                                .narrow = narrow,
+                                                .narrow_pairs = narrow_pairs,
+                                                .dot = dot_few,
+                                                .multiply = multiply};

@@ -51,5 +51,4 @@ INLINE void pairs_end(unsigned state) { (void)state; }
 
 #include "linear/kernels/bfloat_template.h"
 
-const plsh_bfloat_kernels plsh_bfloat_reference =
-    BFLOAT_TABLE("reference", false, &plsh_linear_reference);
+const plsh_bfloat_kernels plsh_bfloat_reference = BFLOAT_TABLE("reference", &plsh_linear_reference);

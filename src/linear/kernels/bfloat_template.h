@@ -6,7 +6,7 @@
  *     pairs_begin(), pairs_end(state)         before and after functions that are PAIRS_ONLY
  *     PAIRS_ONLY                              a function with no arithmetic but v_pair
  *     BLOCK_ROWS, BLOCK_VECTORS               register block of multiply
- * and makes its table with BFLOAT_TABLE(name, native, plain). */
+ * and makes its table with BFLOAT_TABLE(name, plain). */
 #ifndef PLSH_LINEAR_BFLOAT_TEMPLATE_H
 #define PLSH_LINEAR_BFLOAT_TEMPLATE_H
 
@@ -179,7 +179,7 @@ static void multiply(const plsh_bfloat_product *product) {
     pairs_end(state);
 }
 
-#define BFLOAT_TABLE(isa, is_native, table)                                                        \
-    { .name = (isa), .native = (is_native), .plain = (table), .dot = dot_few, .multiply = multiply }
+#define BFLOAT_TABLE(isa, table)                                                                   \
+    { .name = (isa), .plain = (table), .dot = dot_few, .multiply = multiply }
 
 #endif
