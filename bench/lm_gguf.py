@@ -104,7 +104,7 @@ def convert_with_llama(folder: pathlib.Path, out: pathlib.Path) -> None:
             if "type_vocab_size" in fields:
                 self.gguf_writer.add_token_type_count(fields["type_vocab_size"])
     with torch.inference_mode():
-        WithoutTokenizer(folder, gguf.LlamaFileType.ALL_F32, out).write()
+        WithoutTokenizer(folder, gguf.LlamaFileType.ALL_F32, out, eager=True).write()
 
 
 def difference(a: Any, b: Any) -> float:
