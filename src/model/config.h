@@ -74,7 +74,7 @@ plsh_status plsh_model_config_json(const char *text, size_t length, const char *
 
 /* Takes another of the families that neither config.json nor the tensors tell apart: the four of
  * Baichuan, Refact with either norm. */
-plsh_status plsh_model_config_choose(plsh_model_config *config, const char *family,
+plsh_status plsh_model_config_choose(plsh_model_config *config, const char *name,
                                      plsh_error *error);
 
 /* Families that config.json or a GGUF's metadata do not tell apart, told by the tensors: JinaBERT

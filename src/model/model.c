@@ -215,22 +215,42 @@ static void bind_adapter(binder *b, plsh_role role, int64_t layer, plsh_model_li
     if (rank > model->rank_max) model->rank_max = rank;
 }
 
+typedef struct transposition {
+    const char *from; /* [in][out], numbers of 2 or 4 bytes, at any address */
+    char *to;         /* [out][in] */
+    int64_t in, out;
+    size_t size;
+} transposition;
+
+/* Rows of the copy, 32 at a time: a cache line of the file is read once. */
+static void transpose_rows(void *context, int64_t first, int64_t end, int slot) {
+    enum { TILE = 32 };
+    const transposition *t = context;
+    (void)slot;
+    for (int64_t o0 = first; o0 < end; o0 += TILE) {
+        const int64_t o1 = o0 + TILE < end ? o0 + TILE : end;
+        for (int64_t i = 0; i < t->in; i++) {
+            const char *from = t->from + (size_t)(i * t->out) * t->size;
+            for (int64_t o = o0; t->size == 2 && o < o1; o++)
+                memcpy(t->to + 2 * (o * t->in + i), from + 2 * o, 2);
+            for (int64_t o = o0; t->size == 4 && o < o1; o++)
+                memcpy(t->to + 4 * (o * t->in + i), from + 4 * o, 4);
+        }
+    }
+}
+
 /* Copies a weight [in, out] as [out, in], in its type; `turned` describes the copy. */
 static bool bind_transposed(binder *b, const plsh_tensor *weight, plsh_tensor *turned) {
-    enum { TILE = 32 };
     const int64_t in = plsh_tensor_rows(weight), out = plsh_tensor_columns(weight);
     const size_t size = plsh_weight_type_bytes(weight->type);
-    if (plsh_weight_type_block(weight->type) != 1)
+    if (plsh_weight_type_block(weight->type) != 1 || (size != 2 && size != 4))
         return fail(b, plsh_fail(b->error, PLSH_STATUS_UNSUPPORTED,
                                  "%s: the tensor %s is %s; one that is [in, out] is float",
                                  plsh_weights_path(b->model->weights), weight->name,
                                  plsh_weight_type_name(weight->type)));
     char *to = bind_memory(b, in * out, size);
-    const char *from = weight->data;
-    for (int64_t i0 = 0; to && i0 < in; i0 += TILE)
-        for (int64_t o = 0; o < out; o++)
-            for (int64_t i = i0; i < i0 + TILE && i < in; i++)
-                memcpy(to + (size_t)(o * in + i) * size, from + (size_t)(i * out + o) * size, size);
+    transposition t = {weight->data, to, in, out, size};
+    if (to) plsh_thread_rows(b->model->threads, out, 32, transpose_rows, &t);
     *turned = *weight;
     turned->shape[0] = out;
     turned->shape[1] = in;
