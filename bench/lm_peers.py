@@ -3,6 +3,7 @@
 
     bench/lm_peers.py --tables load,smollm2 --model SmolLM2-135M.Q4_1.gguf
     bench/lm_peers.py --tables roofs --model SmolLM2-135M.Q4_1.gguf      shares of memory and of sgemm
+    bench/lm_peers.py --tables types --model SmolLM2-135M.Q4_1.gguf      seven types of weights, ways to multiply
     bench/lm_peers.py --tables bloom       24 layers, hidden 1024, 16 heads, random weights
     bench/lm_peers.py --tables jina        4 layers, hidden 512, 8 heads, random weights: an encoder
     bench/lm_peers.py --rows rows.jsonl    keeps rows there; those it has are not measured again
@@ -36,7 +37,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LENGTHS = {"smollm2": [512, 2048, 8192], "bloom": [8192, 16384], "jina": [512, 8192, 32768]}
 PEERS = ("llama.cpp", "llama.cpp flash", "transformers")
 OURS = {"plsh": [], "plsh avx2": ["--isa", "avx2"], "plsh window": ["--attention", "window"],
-        "plsh sampled": ["--attention", "plsh"], "plsh halves": ["--kv", "float16"]}
+        "plsh sampled": ["--attention", "plsh"], "plsh halves": ["--kv", "float16"],
+        "plsh float32": ["--compute", "float32"], "plsh bfloat16": ["--compute", "bfloat16"],
+        "avx2 float32": ["--isa", "avx2", "--compute", "float32"]}
+# The table "types" is one of these for each; files are made from the Q4_1, whose rows have no say in speed.
+TYPES = {f"smollm2 {kind}": kind for kind in ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16", "bf16")}
 NEW_TOKENS = 32
 LONG = 5.0  # seconds: what takes longer is measured once
 WORDS = {"bloom": 4096, "jina": 30528}
@@ -120,7 +125,8 @@ def file_of(table: str, model: pathlib.Path | None) -> pathlib.Path:
         return converted(folder_of(table), "f16", f"{table}-f16.gguf")
     if not model:
         sys.exit(f"bench/lm_peers.py: the table {table} needs --model FILE.gguf")
-    return model
+    kind = TYPES.get(table, "q4_1")
+    return model if kind == "q4_1" else converted(model, kind, f"smollm2-{kind}.gguf")
 
 
 # ---- plsh ----------------------------------------------------------------------------------------
@@ -141,7 +147,7 @@ def measure_plsh(o: argparse.Namespace, table: str, contender: str, n: int) -> R
     if table == "load":
         rows = repeat(lambda: plsh("generate", "--model", file, "--prompt", "a", "--tokens", 1, *more), 9)
         return {"seconds": middle(rows, "wall")}
-    if table == "smollm2":
+    if table.startswith("smollm2"):
         text = prompt(file, n)[0].read_text(encoding="utf-8")
         rows = repeat(lambda: plsh("generate", "--model", file, "--tokens", NEW_TOKENS, *more, text=text), o.reps)
         for row in rows:  # the first of the new tokens comes from the prompt's pass
@@ -194,7 +200,7 @@ def measure_llama(o: argparse.Namespace, table: str, contender: str, n: int) -> 
         model.feed(ids, 0, False)
     row: Row = {"prefill": len(ids) / timed(prefill, o.reps),
                 "above": memory("VmHWM") - file.stat().st_size}
-    if table == "smollm2":
+    if table.startswith("smollm2"):
         start = time.perf_counter()
         for i in range(NEW_TOKENS):
             model.feed([int(model.outputs(1)[0].argmax())], len(ids) + i, False)
@@ -230,7 +236,7 @@ def measure_transformers(o: argparse.Namespace, table: str, n: int) -> Row:
         for at in range(0, ids.shape[1], chunk):
             found["out"] = model(ids[:, at:at + chunk], past_key_values=cache, use_cache=True, logits_to_keep=1)
     row: Row = {"prefill": ids.shape[1] / timed(prefill, o.reps), "above": memory("VmHWM") - before}
-    if table == "smollm2":
+    if table.startswith("smollm2"):
         start = time.perf_counter()
         for _ in range(NEW_TOKENS):
             following = found["out"].logits[:, -1].argmax(-1, keepdim=True)
@@ -300,11 +306,15 @@ def keys_of(table: str, chosen: list[int] | None) -> list[list[Any]]:
     isas = [isa for isa in plsh("info")["isa_available"].split() if isa != "reference"]
     if table == "roofs":
         return [[table, kind, isa] for isa in isas for kind in ("f16", "q8_0", "q4_1")]
-    lengths = (1,) if table == "load" else chosen or LENGTHS[table]
-    ours = {"smollm2": list(OURS), "bloom": ["plsh"]}.get(table, ["plsh", "plsh avx2"])
+    lengths = (1,) if table == "load" else chosen or LENGTHS[table.split()[0]]
+    ours = {"smollm2": list(OURS)[:5], "bloom": ["plsh"]}.get(table, ["plsh", "plsh avx2"])
+    peers = PEERS
+    if table in TYPES:  # int8 is what plsh takes by itself for the quantised ones
+        ours += ["plsh bfloat16"] if TYPES[table] in ("f16", "bf16") else ["plsh float32", "plsh bfloat16", "avx2 float32"]
+        peers = PEERS[:2]
     if isas[0] == "avx2":  # what plsh takes by itself
-        ours = [x for x in ours if x != "plsh avx2"]
-    return [[table, contender, n] for n in lengths for contender in (*ours, *PEERS)
+        ours = [x for x in ours if "avx2" not in x]
+    return [[table, contender, n] for n in lengths for contender in (*ours, *peers)
             if n >= 8192 or contender != "plsh halves"]
 
 
@@ -325,12 +335,12 @@ def fastest(rows: dict[str, Row], table: str, n: int, field: str) -> float:
 
 def print_table(rows: dict[str, Row], table: str) -> None:
     """Tokens per second, and how many times the fastest peer's; memory."""
-    print(f"{table:9}{'n':>6}  {'contender':16}{'prefill/s':>10}{'x peers':>9}{'decode/s':>10}{'x peers':>9}{'above MB':>10}")
+    print(f"{table:13}{'n':>6}  {'contender':16}{'prefill/s':>10}{'x peers':>9}{'decode/s':>10}{'x peers':>9}{'above MB':>10}")
     for text, row in rows.items():
         name, contender, n = json.loads(text)
         if name != table:
             continue
-        line = f"{table:9}{n:6}  {contender:16}"
+        line = f"{table:13}{n:6}  {contender:16}"
         if "why" in row:
             print(line + "  " + row["why"])
             continue
@@ -371,7 +381,8 @@ def main() -> None:
     rows: dict[str, Row] = {}
     if o.rows and o.rows.exists():
         rows = dict(json.loads(x) for x in o.rows.read_text(encoding="utf-8").splitlines())
-    for key in (key for table in o.tables.split(",") for key in keys_of(table, o.lengths)):
+    tables = [name for table in o.tables.split(",") for name in (TYPES if table == "types" else [table])]
+    for key in (key for table in tables for key in keys_of(table, o.lengths)):
         text = json.dumps(key)
         if text in rows:
             continue
@@ -384,7 +395,7 @@ def main() -> None:
             with open(o.rows, "a", encoding="utf-8") as file:
                 file.write(json.dumps([text, rows[text]]) + "\n")
     print(f"threads: {o.threads}\n")
-    for table in o.tables.split(","):
+    for table in tables:
         if table == "roofs":
             print_roofs(rows)
         elif table == "load":

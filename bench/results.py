@@ -27,6 +27,7 @@ QUESTIONS = {
     "overhead": "What does a call from Python cost beyond the C call?",
     "models": "BLOOM, MPT and Falcon beside transformers' own attention",
     "lm-smollm2": "SmolLM2-135M beside llama.cpp and transformers",
+    "lm-types": "SmolLM2-135M in seven types of weights beside llama.cpp",
     "lm-bloom": "A BLOOM-shaped model beside llama.cpp and transformers",
     "lm-jina": "A Jina-v2-small-shaped encoder beside llama.cpp and transformers",
     "dna": "100,000 bases through a DNABERT-2-shaped encoder beside torch (other programs ran: compare the processor time)",
