@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/lm/describe.h"
 #include "cli/lm/prompt.h"
+#include "cli/lm/prompts.h"
 #include "cli/message.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
@@ -17,7 +18,7 @@
 enum { LIKELY_MOST = 100 };
 
 typedef struct generate_options {
-    const char *prompt, *prompt_file, *system, *session;
+    const char *prompt, *prompt_file, *prompts, *system, *session;
     int64_t tokens;
     double temperature, top_p, min_p, penalty;
     int64_t top_k, logprobs;
@@ -42,6 +43,12 @@ static const cli_option generate_table[] = {
      CLI_MEMBER(generate_options, prompt_file),
      .value = "FILE",
      .help = "the same from a file, byte for byte"},
+    {.name = "prompts",
+     .kind = CLI_FILE,
+     CLI_MEMBER(generate_options, prompts),
+     .value = "FILE",
+     .help = "several prompts, one per line (or .jsonl, .csv, .tsv by the name), whose texts are "
+             "generated together; each is printed after its prompt, with --json as rows"},
     {.name = "chat",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, chat),
@@ -240,6 +247,11 @@ static int check_usage(const generate_options *options) {
                                                     : NULL;
     if (options->prompt != NULL && options->prompt_file != NULL)
         return cli_usage("give the prompt with --prompt, or with --prompt-file");
+    if (options->prompts != NULL &&
+        (options->prompt != NULL || options->prompt_file != NULL || options->session != NULL ||
+         options->logprobs > 0 || options->log != NULL))
+        return cli_usage("--prompts does not go with --prompt, --prompt-file, --session, "
+                         "--logprobs and --log");
     if (options->system != NULL && !options->chat) return cli_usage("--system needs --chat");
     if (options->chat && (options->special || options->no_bos))
         return cli_usage("with --chat the template says which special tokens there are; leave out "
@@ -483,13 +495,18 @@ static int paced_token(const settings *given, work *w, const plsh_sampler *sampl
     return code;
 }
 
+static plsh_sampler sampler_of(const settings *given) {
+    const generate_options *options = &given->generate;
+    return (plsh_sampler){.temperature = options->temperature,
+                          .top_k = options->top_k,
+                          .top_p = options->top_p,
+                          .min_p = options->min_p,
+                          .seed = given->lm.common.seed};
+}
+
 static int decode(const settings *given, work *w) {
     const generate_options *options = &given->generate;
-    plsh_sampler sampler = {.temperature = options->temperature,
-                            .top_k = options->top_k,
-                            .top_p = options->top_p,
-                            .min_p = options->min_p,
-                            .seed = given->lm.common.seed};
+    const plsh_sampler sampler = sampler_of(given);
     double start = plsh_clock_seconds();
     bool over = false;
     int code = CLI_DONE;
@@ -681,6 +698,28 @@ static int converse(const settings *given, work *w) {
     return code;
 }
 
+/* --prompts */
+static int continue_prompts(const settings *given, const work *w) {
+    const generate_options *options = &given->generate;
+    const cli_prompts prompts = {.options = &given->lm,
+                                 .model = &w->model,
+                                 .ends = &w->ends,
+                                 .chat = w->chat,
+                                 .system = options->system,
+                                 .path = options->prompts,
+                                 .stops = w->stops,
+                                 .stop_count = w->stop_count,
+                                 .sampler = sampler_of(given),
+                                 .penalty = options->penalty,
+                                 .tokens = options->tokens,
+                                 .begins = !options->special && !options->no_bos,
+                                 .special = options->special,
+                                 .ignore_end = options->ignore_end,
+                                 .interrupted = &interrupted};
+    return options->tokens > 0 ? cli_prompts_generate(&prompts)
+                               : cli_usage("--prompts: --tokens has to be at least 1");
+}
+
 static int run_generate(const void *given) {
     const settings *options = given;
     work w = {0};
@@ -688,7 +727,9 @@ static int run_generate(const void *given) {
     struct sigaction action = {.sa_handler = interrupt};
     if (code == CLI_DONE) sigaction(SIGINT, &action, NULL);
     if (code == CLI_DONE)
-        code = is_conversation(options) ? converse(options, &w) : continue_prompt(options, &w);
+        code = options->generate.prompts != NULL ? continue_prompts(options, &w)
+               : is_conversation(options)        ? converse(options, &w)
+                                                 : continue_prompt(options, &w);
     plsh_token_stream_free(w.stream);
     plsh_session_destroy(w.session);
     plsh_chat_close(w.chat);

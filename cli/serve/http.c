@@ -394,17 +394,18 @@ static void note_connection(void *context, struct MHD_Connection *connection, vo
         close_peer(context, *state);
 }
 
+/* No timeouts of libmicrohttpd's own: it would count the time in which a request is worked on.
+ * serve_watch ends clients that stall. */
 static struct MHD_Daemon *start_daemon(serve_server *server, const struct addrinfo *at) {
     const unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION |
                            MHD_USE_ITC | (at->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);
     return MHD_start_daemon(
         flags, 0, NULL, NULL, handle, server, MHD_OPTION_SOCK_ADDR, at->ai_addr,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(server->limits.connections + SPARE),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)(10 * server->limits.patience), MHD_OPTION_NOTIFY_COMPLETED, end_request, server,
-        MHD_OPTION_NOTIFY_CONNECTION, note_connection, server, MHD_OPTION_LISTEN_BACKLOG_SIZE,
-        1024U, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+        end_request, server, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server,
+        MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024U, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_END);
 }
 
 int serve_http_start(serve_server *server, const char *host, int64_t port, char **address) {

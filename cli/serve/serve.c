@@ -6,16 +6,20 @@
 #include "cli/lm/describe.h"
 #include "cli/message.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 enum {
-    TICK = 50000000,       /* nanoseconds between two looks at the clients */
+    TICK = 50000000, /* nanoseconds between two looks at the clients */
+    TRIM = 20,       /* ticks between two returns of free memory */
+    HEAPS = 2,
     LONGEST_TEXT = 131072, /* tokens, where a model has no limit of its own */
     CAUSAL_TEXT = 4096
 };
@@ -242,6 +246,20 @@ static void stop_threads(serve_server *s, threads *t) {
     for (int i = 1; i < t->count; i++) pthread_join(t->thread[i], NULL);
 }
 
+/* glibc keeps a heap for many threads, and what they freed. A server's threads come and go with
+ * its connections: they share few heaps, which are returned to the system while nothing runs. */
+static void tidy_memory(serve_server *s, int64_t ticks) {
+#if defined(__GLIBC__)
+    pthread_mutex_lock(&s->lock);
+    const bool idle = s->admitted == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (ticks % TRIM == TRIM - 1 && idle) malloc_trim(0);
+#else
+    (void)s;
+    (void)ticks;
+#endif
+}
+
 /* Waits a tick for a signal to end, and looks at the clients. */
 static bool wait_tick(serve_server *s, const sigset_t *signals) {
     const struct timespec tick = {.tv_nsec = TICK};
@@ -276,7 +294,7 @@ static int serve(const settings *given, serve_server *s, const sigset_t *signals
     if (code == CLI_DONE) {
         fprintf(stderr, "listening on %s\n", address);
         fflush(stderr);
-        while (!wait_tick(s, signals)) continue;
+        for (int64_t ticks = 0; !wait_tick(s, signals); ticks++) tidy_memory(s, ticks);
         drain(s, signals);
     }
     stop_threads(s, &t);
@@ -306,6 +324,9 @@ static int run_serve(const void *given) {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     signal(SIGPIPE, SIG_IGN);
+#if defined(__GLIBC__)
+    mallopt(M_ARENA_MAX, HEAPS);
+#endif
     int code = open_server(given, &s);
     if (code == CLI_DONE) { /* before there are threads, which inherit it */
         pthread_sigmask(SIG_BLOCK, &signals, NULL);
