@@ -46,7 +46,7 @@ typedef enum plsh_design {
     PLSH_DESIGN_IID,        /* s independent draws, as the paper */
     PLSH_DESIGN_STRATIFIED, /* the same mean, from stratified draws: at equal s 2 to 9 times less
                                spectral error, and less error next to the diagonal */
-    /* Partitions of the golden lattice, for ALiBi: every entry of M~ is within (1.2 + 0.32
+    /* Partitions of the golden lattice, for ALiBi: every entry of M~ is within about (1.4 + 0.33
      * ln s) / s of L*, for certain (plsh_max_certain). One set per s, without chance: seed and head
      * do not change it, so M~ - L* is a bias that other seeds do not average out. Schemes binning
      * and integer give the same set; s is at most 2^16, sigma at most 2^48. Its tables stay in
