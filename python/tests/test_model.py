@@ -323,6 +323,7 @@ def test_errors(folder, llama, tmp_path):
             (lambda: encoder.embed(["a"], pooling="median"), ValueError),
             (lambda: encoder.embed(["a"], pooling="none"), ValueError),
             (lambda: encoder.embed([3]), TypeError),
+            (lambda: plsh.Model(folder / "llama", family="other"), plsh.Error),
             (lambda: plsh.Model(folder / "llama", window=3), ValueError),
             (lambda: plsh.Model(folder / "llama", attention=["exact"] * 3), ValueError),
             (lambda: plsh.Model(folder / "llama", attention="exact", samples=3), ValueError),

@@ -42,6 +42,7 @@ class ModelFacts(NamedTuple):
     intermediate: int
     vocabulary: int
     context: int  #: positions it was made for; 0: any number
+    alibi_length: int  #: slopes depend on the length of texts beyond it; 0: they do not
     causal: bool  #: False: an encoder
     rope: bool
     alibi: bool
@@ -100,7 +101,7 @@ class Model:
     def __init__(
         self, path: Union[str, os.PathLike[str]], *,
         adapter: Union[str, os.PathLike[str], None] = None,
-        tokenizer: Union[str, os.PathLike[str], None] = None,
+        tokenizer: Union[str, os.PathLike[str], None] = None, family: str = "",
         attention: Union[str, Sequence[str]] = "original", rope: Literal["keep", "drop"] = "keep",
         sigma: Union[Numbers, Literal["alibi"], None] = None, slopes: Optional[Numbers] = None,
         decay: Union[DecayLike, Sequence[DecayLike], None] = None, eps: Optional[float] = None,
@@ -118,7 +119,7 @@ class Model:
             raise ValueError(f"chunk={chunk}: must be an integer between 1 and 65536")
         self.path, self.chunk = _find(os.fspath(path)), int(chunk)
         self._tokenizer_path = self.path if tokenizer is None else _find(os.fspath(tokenizer))
-        self._open(adapter, threads, isa, _COMPUTE.index(compute))
+        self._open(adapter, family, threads, isa, _COMPUTE.index(compute))
         options = {"eps": eps, "window": window, "block": block, "scheme": scheme, "design": design,
                    "samples": samples, "seed": seed}
         decays = (sigma, slopes, decay)
@@ -129,12 +130,13 @@ class Model:
         self._lock = threading.Lock()  # of what is opened when it is first asked for
         self._opened: dict[Any, Any] = {}
 
-    def _open(self, adapter: Union[str, os.PathLike[str], None], threads: int, isa: str,
+    def _open(self, adapter: Union[str, os.PathLike[str], None], family: str, threads: int, isa: str,
               compute: int) -> None:
-        keep = [ffi.new("char[]", os.fsencode(adapter)) if adapter is not None else ffi.NULL,
-                ffi.new("char[]", isa.encode()) if isa else ffi.NULL]
+        keep = [ffi.new("char[]", x) if x else ffi.NULL for x in (
+            os.fsencode(adapter) if adapter is not None else b"", isa.encode(), family.encode())]
         options = ffi.new("plsh_model_options *", {
-            "adapter": keep[0], "threads": threads, "isa": keep[1], "compute": compute})
+            "adapter": keep[0], "threads": threads, "isa": keep[1], "compute": compute,
+            "family": keep[2]})
         made, error = ffi.new("plsh_model **"), ffi.new("plsh_error *")
         check(models().plsh_model_open(made, os.fsencode(self.path), options, error), error)
         self._pointer = owned(made[0], models().plsh_model_close)
@@ -225,11 +227,12 @@ class Model:
         if not self.facts.causal:
             raise UnsupportedError(f"{self.path}: an encoder has no {what}; see embed and forward")
 
-    def session(self, path: Union[str, os.PathLike[str], None] = None) -> Session:
+    def session(self, path: Union[str, os.PathLike[str], None] = None, *, length: int = 0) -> Session:
         """A sequence of no tokens, or the one that :meth:`Session.save` or `plsh generate --session`
-        left in a file."""
+        left in a file. `length`: tokens that it is to hold, which matters to models that have an
+        `alibi_length`; 0: their slopes stay as they were trained."""
         self._need_causal("sessions")
-        return Session(self, None if path is None else os.fsencode(path))
+        return Session(self, None if path is None else os.fsencode(path), length)
 
     def _prompt(self, prompt: Union[Text, Ids], bos: bool) -> npt.NDArray[np.int32]:
         """The ids of a prompt; a text behind the tokens that begin one, which it does not get twice."""
@@ -249,7 +252,8 @@ class Model:
             raise ValueError("prompt: there is no token in it")
         request.stops  # noqa: B018 (refuses what is no text now, not when the first chunk is asked for)
         self._tokenizer, self._ends  # noqa: B018
-        held = self.session() if session is None else session
+        whole = len(prompt) + request.max_tokens
+        held = self.session(length=whole) if session is None else session
         chunks = generate(held, prompt, request, echo, session is not None)
         return chunks if stream else complete(chunks, len(prompt), request.logprobs is not None)
 
@@ -355,7 +359,7 @@ class Model:
 
     def _score(self, ids: npt.NDArray[np.int32], first: int) -> tuple[int, npt.NDArray[np.float64]]:
         """Sums over ids[first:]: nll, entropy, 1 / (rank + 1), ranks below 1, 10 and 100."""
-        lm, session, vocabulary = models(), self.session(), self.facts.vocabulary
+        lm, session, vocabulary = models(), self.session(length=len(ids)), self.facts.vocabulary
         total = np.zeros(6)
         for at in range(0, len(ids), self.chunk):
             logits = session.forward(ids[at:at + self.chunk]).logits
@@ -375,7 +379,7 @@ class Model:
         if not given.size:
             raise ValueError("ids: there is no token in it")
         if self.facts.causal:
-            return self.session().forward(given, logits=logits)
+            return self.session(length=len(given)).forward(given, logits=logits)
         hidden = self._encode(given, np.zeros_like(given), [0, len(given)])
         if not logits or not (self.facts.masked or self.labels):
             return Forward(hidden, None)

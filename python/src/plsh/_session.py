@@ -40,12 +40,14 @@ class Session:
     independent.
     """
 
-    def __init__(self, model: Model, path: Optional[bytes] = None, *, _pointer: Any = None) -> None:
+    def __init__(self, model: Model, path: Optional[bytes] = None, length: int = 0, *,
+                 _pointer: Any = None) -> None:
         self.model = model
         self._lock = threading.Lock()
         if _pointer is None:
             made, error = ffi.new("plsh_session **"), ffi.new("plsh_error *")
-            lm, options = models(), model._session_options
+            lm, options = models(), ffi.new("plsh_session_options *", model._session_options[0])
+            options.length = length
             check(lm.plsh_session_create(made, model._pointer, options, error) if path is None else
                   lm.plsh_session_load(made, model._pointer, options, path, error), error)
             _pointer = made[0]
