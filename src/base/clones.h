@@ -12,7 +12,10 @@
 #define PLSH_NO_CLONES
 #endif
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(PLSH_NO_CLONES)
+#if defined(__gnu_linux__)
+#include <features.h> /* __GLIBC__: musl's loader does not run what chooses among the clones */
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(PLSH_NO_CLONES)
 #define PLSH_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define PLSH_CLONES

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -173,11 +174,13 @@ void plsh_folder_clean(const char *folder, const char *prefix) {
 
 /* Exchanges both names atomically; false where the system or the file system cannot. */
 static bool exchange(const char *a, const char *b) {
-#ifdef RENAME_EXCHANGE
-    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
-#else
+#ifndef RENAME_EXCHANGE
     (void)a, (void)b;
     return false;
+#elif defined(__GLIBC__) && __GLIBC__ == 2 && __GLIBC_MINOR__ < 28 /* it has no function for it */
+    return syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
+#else
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
 #endif
 }
 
