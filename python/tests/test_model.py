@@ -308,7 +308,7 @@ def test_errors(folder, llama, tmp_path):
             (lambda: encoder.session(), plsh.UnsupportedError),
             (lambda: encoder.classify(["a"]), plsh.UnsupportedError),
             (lambda: plsh.Model(folder / "classifier").rerank("a", ["b"]), plsh.UnsupportedError),
-            (lambda: llama.embed(["a"]), plsh.UnsupportedError),
+            (lambda: llama.embed(["a"]), plsh.Error),
             (lambda: llama.forward([1, 257]), ValueError),
             (lambda: llama.forward([]), ValueError),
             (lambda: llama.generate("", bos=False), ValueError),

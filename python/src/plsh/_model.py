@@ -362,7 +362,7 @@ class Model:
         lm, session, vocabulary = models(), self.session(length=len(ids)), self.facts.vocabulary
         total = np.zeros(6)
         for at in range(0, len(ids), self.chunk):
-            logits = session.forward(ids[at:at + self.chunk]).logits
+            logits = session._forward(ids[at:at + self.chunk], True, len(ids)).logits
             assert logits is not None
             for row in range(max(at, first - 1), min(at + len(logits), len(ids) - 1)):
                 one = lm.plsh_model_score(floats(logits[row - at]), vocabulary, int(ids[row + 1]))
@@ -455,8 +455,6 @@ class Model:
                              "the others out")
 
     def _pooled(self, pooling: Optional[str], prompt_name: Optional[str]) -> Any:
-        if self.facts.causal:
-            raise UnsupportedError(f"{self.path}: {self.facts.family} is not an encoder")
         poolings = names(models().plsh_pooling_names())
         if pooling is not None and pooling not in poolings:
             raise ValueError(f"pooling={pooling!r}: is one of {', '.join(poolings)}")

@@ -76,21 +76,24 @@ class Session:
         given = as_ids("ids", ids, self.model.facts.vocabulary)
         if not given.size:
             raise ValueError("ids: there is no token in it")
-        logits = np.empty(self.model.facts.vocabulary, dtype=np.float32)
+        logits, start = np.empty(self.model.facts.vocabulary, dtype=np.float32), len(self)
         for at in range(0, len(given), self.model.chunk):
             chunk = given[at:at + self.model.chunk]
-            self._step(chunk, None, logits if at + len(chunk) == len(given) else None)
+            self._step(chunk, None, logits if at + len(chunk) == len(given) else None, start + len(given))
         return logits
 
     def forward(self, ids: Ids, *, logits: bool = True) -> Forward:
         """Appends tokens; the hidden states and logits of all of them."""
         given = as_ids("ids", ids, self.model.facts.vocabulary)
+        return self._forward(given, logits, len(self) + len(given))
+
+    def _forward(self, given: npt.NDArray[np.int32], logits: bool, length: int) -> Forward:
         facts = self.model.facts
         hidden = np.empty((len(given), facts.hidden), dtype=np.float32)
         out = np.empty((len(given), facts.vocabulary), dtype=np.float32) if logits else None
         for at in range(0, len(given), self.model.chunk):
             chunk = given[at:at + self.model.chunk]
-            self._step(chunk, hidden[at:at + len(chunk)], None)
+            self._step(chunk, hidden[at:at + len(chunk)], None, length)
             for row in range(at, at + len(chunk) if out is not None else at, _LOGIT_ROWS):
                 rows = slice(row, min(row + _LOGIT_ROWS, at + len(chunk)))
                 assert out is not None
@@ -98,9 +101,10 @@ class Session:
         return Forward(hidden, out)
 
     def _step(self, ids: npt.NDArray[np.int32], hidden: Optional[Float32],
-              logits: Optional[Float32]) -> None:
+              logits: Optional[Float32], length: int = 0) -> None:
+        """`length` is that of the text, where further steps append the rest of it."""
         step = ffi.new("plsh_step *", {
-            "ids": ffi.from_buffer("int32_t[]", ids), "count": len(ids),
+            "ids": ffi.from_buffer("int32_t[]", ids), "count": len(ids), "length": length,
             "hidden": ffi.NULL if hidden is None else floats(hidden),
             "logits": ffi.NULL if logits is None else floats(logits)})
         error = ffi.new("plsh_error *")
