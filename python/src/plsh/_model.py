@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Classified", "Model", "ModelFacts", "Perplexity", "Ranked"]
 
-_COMPUTE = ("auto", "float32", "int8")  # in the order of plsh_compute
+_COMPUTE = {name[len("PLSH_COMPUTE_"):].lower(): value
+            for value, name in ffi.typeof("plsh_compute").elements.items()}
 _BATCH = 4096  # tokens that encoders compute together, as plsh embed has it
 
 
@@ -119,7 +120,7 @@ class Model:
             raise ValueError(f"chunk={chunk}: must be an integer between 1 and 65536")
         self.path, self.chunk = _find(os.fspath(path)), int(chunk)
         self._tokenizer_path = self.path if tokenizer is None else _find(os.fspath(tokenizer))
-        self._open(adapter, family, threads, isa, _COMPUTE.index(compute))
+        self._open(adapter, family, threads, isa, _COMPUTE[compute])
         options = {"eps": eps, "window": window, "block": block, "scheme": scheme, "design": design,
                    "samples": samples, "seed": seed}
         decays = (sigma, slopes, decay)
