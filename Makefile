@@ -44,6 +44,7 @@ experiments: dependencies-experiments build ## repeat every experiment of the pa
 	@for run in experiments/*/run; do echo "== $$run"; "$$run" || exit 1; done
 
 web: dependencies-web ## the page for browsers, build-wasm/plsh.html: the library in WebAssembly
+	@web/sources.sh build-wasm/sources
 	@cmake --preset wasm >/dev/null
 	@cmake --build --preset wasm -j $(JOBS)
 

@@ -13,6 +13,7 @@ if(PLSH_BUILD_CLI AND NOT PLSH_SANITIZE)
     target_link_libraries(web_native PRIVATE plsh_static Threads::Threads m)
     if(TARGET plsh_lm_static)
         target_link_libraries(web_native PRIVATE plsh_lm_static ${plsh_lm_libraries})
+        target_compile_definitions(web_native PRIVATE PLSH_WITH_LM=1)
     endif()
     add_test(NAME web COMMAND ${PLSH_PYTHON} "${CMAKE_CURRENT_SOURCE_DIR}/web/browser.py"
         "${PROJECT_SOURCE_DIR}/build-wasm" $<TARGET_FILE:web_native> "${PLSH_SHARED_DIRECTORY}")

@@ -126,6 +126,30 @@ class Library {
     return this.string(e.web_plot_end()) ?? "";
   }
   memory() { return this.bytes; }
+
+  // ---- A language model ------------------------------------------------------------------------
+
+  // [[name, bytes], ..]: a GGUF file, or the files of a folder.
+  open(files) {
+    const e = this.exports, gguf = files.find(([name]) => name.endsWith(".gguf"));
+    e.web_model_close();
+    this.wasi.files = new Map(files.map(([name, bytes]) => [`model/${name}`, bytes]));
+    this.withText([gguf ? `/model/${gguf[0]}` : "/model"], path => this.check(e.web_model_open(path)));
+    this.wasi.files.clear(); // the module has its own copy
+    const [layers, heads, parameters, bytes, alibi] = this.doubles(5, at => (e.web_model_facts(at), true));
+    return { family: this.string(e.web_model_family()), layers, heads, parameters, bytes, alibi: alibi === 1 };
+  }
+  // Begins a text; returns the tokens of the prompt.
+  generate(prompt, method, samples) {
+    const count = this.withText([prompt], at => this.exports.web_generate_begin(at, method, samples));
+    this.check(count >= 0);
+    return count;
+  }
+  next() {
+    const id = this.exports.web_generate_next();
+    this.check(id !== -1);
+    return id === -2 ? { ended: true } : { id, text: this.string(this.exports.web_generate_text()), bytes: this.exports.web_generate_bytes() };
+  }
 }
 
 if (typeof WorkerGlobalScope !== "undefined") {

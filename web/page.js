@@ -369,6 +369,7 @@ async function begin() {
   panels.push(masksPanel(names));
   await panels[0]();
   panels.push(planePanel(), attentionPanel(names));
+  if (byId("model")) panels.push(modelPanel(names));
   byId("status").textContent = "";
   byId("facts").textContent = `plsh ${names.version}, WebAssembly (${names.isas[0]} kernels). First picture after ${Math.round(state.firstPicture)} ms.`;
   panels[1]();

@@ -56,7 +56,6 @@ class Wasi {
   environ_sizes_get(count, size) { this.view.setUint32(count, 0, true); this.view.setUint32(size, 0, true); return Wasi.OK; }
   environ_get() { return Wasi.OK; }
   proc_exit(code) { throw new Error(`the module ended with code ${code}`); }
-  sched_yield() { return Wasi.OK; }
 
   fd_prestat_get(fd, out) {
     if (fd !== Wasi.PREOPEN) return Wasi.BADF;
@@ -115,28 +114,6 @@ class Wasi {
     let done = 0;
     for (let i = 0; i < count; i++) done += this.view.getUint32(iovs + 8 * i + 4, true);
     this.view.setUint32(out, done, true);
-    return Wasi.OK;
-  }
-  // Entries of 24 bytes and a name; the cookie is the number of the next one.
-  fd_readdir(fd, to, size, cookie, out) {
-    const base = this.open.get(fd);
-    if (!base) return Wasi.BADF;
-    const prefix = base.path ? base.path + "/" : "";
-    const names = [...new Set([...this.files.keys()].filter(name => name.startsWith(prefix))
-      .map(name => name.slice(prefix.length).split("/")[0]))];
-    let used = 0;
-    for (let i = Number(cookie); i < names.length && used < size; i++) {
-      const name = new TextEncoder().encode(names[i]), entry = new Uint8Array(24 + name.length), view = new DataView(entry.buffer);
-      view.setBigUint64(0, BigInt(i + 1), true);
-      view.setBigUint64(8, BigInt(i + 1), true);
-      view.setUint32(16, name.length, true);
-      view.setUint8(20, this.kind(prefix + names[i]));
-      entry.set(name, 24);
-      const part = entry.subarray(0, size - used);
-      this.bytes(to + used, part.length).set(part);
-      used += part.length;
-    }
-    this.view.setUint32(out, used, true);
     return Wasi.OK;
   }
 }

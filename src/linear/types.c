@@ -264,7 +264,7 @@ bool plsh_weight_type_size(plsh_weight_type type, int rank, const int64_t *shape
     for (int i = 0; i < rank; i++)
         if (shape[i] < 0 || !plsh_multiply(count, (size_t)shape[i], &count)) return false;
     int64_t row = rank > 0 ? shape[rank - 1] : 1;
-    if (count > INT64_MAX / 8 || row % kind->block != 0) return false;
+    if ((uint64_t)count > INT64_MAX / 8 || row % kind->block != 0) return false;
     return plsh_multiply(count / (size_t)kind->block, (size_t)kind->bytes, size);
 }
 

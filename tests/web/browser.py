@@ -124,6 +124,29 @@ def move_attention(page, native):
         expect(all(row["error"] < 1e-6 for row in found), f"dense at n = {n}: {found}")
 
 
+def generate(page, native, folder):
+    """A model is given to the page; its text is that of the library, token for token."""
+    if not page.run("document.getElementById('model') !== null"):
+        return print("the page was made without language models")
+    files = [str(folder / name) for name in ("config.json", "tokenizer.json", "model.safetensors")]
+    document = page.call("DOM.getDocument")["root"]["nodeId"]
+    node = page.call("DOM.querySelector", nodeId=document, selector="#model-files")["nodeId"]
+    page.call("DOM.setFileInputFiles", nodeId=node, files=files)
+    page.run("plsh.settled()")
+    expect(page.run("plsh.state.model?.facts.family") == "Llama", "the model was not read: " + page.run("document.getElementById('model-facts').textContent"))
+    names = page.run("plsh.state.names.methods")
+    control(page, "model-controls-tokens", 2)
+    for place, name in enumerate(["its own", "exact", "window", "plsh", "none"]):
+        control(page, "model-controls-attention", place)
+        page.run("document.getElementById('model-run').click()")
+        page.run("plsh.settled()")
+        run = page.run("plsh.state.model.runs.at(-1)") or {"name": None, "ids": []}
+        truth = native.ask("generate", folder, names.index(name) if name in names else -1, 20, 32, "Once upon a time")
+        expect(run["name"] == name and run["ids"] == truth.get("ids"), f"{name}: tokens {run['ids']}, the library has {truth}")
+    said = page.run("document.getElementById('model-text').textContent")
+    expect(said.startswith("Once upon a time") and len(said) > 40, f"the text is {said!r}")
+
+
 def check_form(page):
     for width, dark in ((375, False), (1100, True)):
         page.screen(width, 900, dark, phone=width < 500)
@@ -158,6 +181,11 @@ def main():
             move_attention(page, native)
             memory.append(page.run("plsh.library.ask('memory')"))
         expect(memory[0] == memory[-1], f"memory grows: {memory} bytes")
+        model = Path(sys.argv[3] if len(sys.argv) > 3 else "") / "data/models/stories260k"
+        if model.is_dir():
+            generate(page, native, model)
+        else:
+            print("no stories260k here: no text is generated")
         check_form(page)
         problems.extend(page.said)
         print(f"{size} bytes, first picture after {page.run('plsh.state.firstPicture'):.0f} ms, {memory[-1]} bytes of memory")

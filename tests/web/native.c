@@ -2,8 +2,12 @@
  * line, and answers each with a line of JSON:
  *     set SCHEME DESIGN SIGMA SAMPLES SEED N DELTA    labels, norms and bounds
  *     cells SIGMA SAMPLES SEED X Y X Y ..             labels
- *     attend N DIM SIGMA SEED METHOD DESIGN SAMPLES WINDOW    errors */
+ *     attend N DIM SIGMA SEED METHOD DESIGN SAMPLES WINDOW    errors
+ *     generate MODEL METHOD SAMPLES TOKENS PROMPT     ids */
 #include "web/web.h"
+#ifdef PLSH_WITH_LM
+#include "web/model.h"
+#endif
 
 #include <math.h>
 #include <stdio.h>
@@ -96,15 +100,41 @@ static void answer_attend(const char *line) {
     web_attention_end();
 }
 
+#ifdef PLSH_WITH_LM
+static void answer_generate(const char *line) {
+    char path[1024];
+    int method, samples, tokens, used;
+    if (sscanf(line, "generate %1023s %d %d %d %n", path, &method, &samples, &tokens, &used) != 4)
+        exit(2);
+    if (!web_model_open(path) || web_generate_begin(line + used, method, samples) < 0) {
+        print_error();
+    } else {
+        printf("{\"ids\": [");
+        for (int i = 0; i < tokens; i++) {
+            const int id = web_generate_next();
+            if (id < 0) break;
+            printf("%s%d", i ? ", " : "", id);
+        }
+        printf("]}\n");
+    }
+    web_model_close();
+}
+#endif
+
 int main(void) {
     char line[1 << 14];
     while (fgets(line, sizeof line, stdin) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, "set ", 4) == 0)
             answer_set(line);
         else if (strncmp(line, "cells ", 6) == 0)
             answer_cells(line);
         else if (strncmp(line, "attend ", 7) == 0)
             answer_attend(line);
+#ifdef PLSH_WITH_LM
+        else if (strncmp(line, "generate ", 9) == 0)
+            answer_generate(line);
+#endif
         else
             return 2;
         fflush(stdout);

@@ -6,10 +6,11 @@
 
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
+
+int access(const char *path, int mode); /* of unistd.h, whose other names callers may use */
 
 static inline char *realpath(const char *path, char *out) {
-    if (access(path, F_OK) != 0 || strlen(path) >= PATH_MAX) return NULL;
+    if (access(path, 0) != 0 || strlen(path) >= PATH_MAX) return NULL;
     return strcpy(out, path);
 }
 
