@@ -39,7 +39,7 @@ function(plsh_select_kernels variable)
         else()
             set(flags ${plsh_kernel_flags})
         endif()
-        if(CMAKE_SYSTEM_PROCESSOR STREQUAL "wasm32" AND name MATCHES "^(bfloat_)?reference$")
+        if(CMAKE_SYSTEM_PROCESSOR STREQUAL "wasm32" AND name MATCHES "^reference$")
             list(APPEND flags -Os) # a page is downloaded, and compares with these at most
         endif()
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")

@@ -18,6 +18,8 @@ static inline void v_store(float *p, vector x) { *p = x; }
 
 #include "base/dtype.h"
 #include "base/simd/vector_math.h"
+#undef UNROLL /* loops of single numbers: unrolled, clang took minutes to compile them */
+#define UNROLL
 #include "linear/kernels/bfloat.h"
 
 #define PAIRS_ONLY INLINE
