@@ -24,6 +24,6 @@ typedef struct cli_prompts {
 } cli_prompts;
 
 /* Generates and prints them in the order of the prompts; exit code. */
-int cli_prompts_generate(const cli_prompts *prompts);
+int cli_prompts_generate(const cli_prompts *given);
 
 #endif

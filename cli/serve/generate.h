@@ -36,25 +36,25 @@ typedef struct serve_generator {
 /* ---- sequence.c ---- */
 
 /* The sequences of a job, appended to the waiting ones; false: memory. */
-bool serve_sequences_create(serve_generator *generator, serve_job *job);
+bool serve_sequences_create(serve_generator *g, serve_job *job);
 
 /* Chooses the next token from the logits. Runs on any thread. */
-bool serve_sequence_choose(serve_sequence *sequence, int32_t *id);
+bool serve_sequence_choose(serve_sequence *s, int32_t *id);
 
 /* Adds a token; sends what can be sent. The sequence may be over then. */
-bool serve_sequence_add(serve_sequence *sequence, int32_t id);
+bool serve_sequence_add(serve_sequence *s, int32_t id);
 
 /* ---- prefix.c ---- */
 
 /* A session for the sequence: with the longest beginning that another one has computed. false: it
  * is worth waiting, because a live sequence is about to compute a longer one. On failure *status is
  * set. */
-bool serve_prefix_begin(serve_generator *generator, serve_sequence *sequence, plsh_status *status);
+bool serve_prefix_begin(serve_generator *g, serve_sequence *s, plsh_status *status);
 
 /* Keeps the session of a sequence that is over. */
-void serve_prefix_keep(serve_generator *generator, serve_sequence *sequence);
+void serve_prefix_keep(serve_generator *g, serve_sequence *s);
 
 /* Drops the least recently used texts until their caches and `wanted` more bytes fit. */
-void serve_prefix_drop(serve_generator *generator, size_t wanted);
+void serve_prefix_drop(serve_generator *g, size_t wanted);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct serve_metrics {
     serve_histogram pass_seconds;
 } serve_metrics;
 
-void serve_histogram_add(serve_histogram *histogram, double seconds);
+void serve_histogram_add(serve_histogram *h, double seconds);
 
 /* A request of this route was answered with this status. */
 void serve_metrics_count(serve_metrics *metrics, serve_route route, int status);

@@ -167,8 +167,8 @@ int serve_retry_after(const serve_server *server);
 
 /* Threads; they end once the server is stopping. */
 bool serve_is_stopping(serve_server *server);
-void *serve_helper_main(void *server);
-void *serve_scheduler_main(void *server);
+void *serve_helper_main(void *context);
+void *serve_scheduler_main(void *context);
 
 /* A tick of the main thread: clients that left or stall. */
 void serve_watch(serve_server *server);
@@ -192,13 +192,13 @@ char *serve_answer_info(serve_server *server, size_t *size);
 char *serve_answer_models(const serve_server *server, size_t *size);
 
 /* An event of a stream: the text that sequence made since the last one, or its end. */
-bool serve_answer_event(serve_sequence *sequence, const char *text, size_t length);
+bool serve_answer_event(serve_sequence *s, const char *text, size_t length);
 bool serve_answer_stream_end(serve_job *job);
 
 /* ---- encode.c, generate.c: the scheduler's two kinds of model ---- */
 
 void serve_encode_loop(serve_server *server);
-void serve_sequence_free(serve_sequence *sequence); /* NULL is fine */
+void serve_sequence_free(serve_sequence *s); /* NULL is fine */
 void serve_generate_loop(serve_server *server);
 
 /* The scheduler's next job, waiting for one if asked to; NULL: none, or the server stops. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Mixed load and attack on plsh serve, every answer compared: clients that leave, send half a request, garbage, bodies that are too
 long, many connections one after the other and at once. The short form is a test; with --seconds 3600 it is the soak, which also
-compares the memory at the end with that after a minute.
+compares the memory at the end with that after the first minute and crowd.
 usage: load.py PLSH [--requests N | --seconds S] [--threads N] [--crowd N]"""
 import argparse
 import json
@@ -147,6 +147,10 @@ class Load:
 
 
 def memory(load: Load) -> list[float]:
+    """When nothing runs: the server returns what is free within two seconds."""
+    for server in (load.encoder, load.generator):
+        rest(server)
+    time.sleep(3 if load.options.seconds else 0)
     return [server.metric("resident_bytes") for server in (load.encoder, load.generator)]
 
 
@@ -173,12 +177,11 @@ def main() -> int:
             if options.seconds:
                 whole, load.end = load.end, time.monotonic() + min(60, options.seconds / 4)
                 load.run()
+                load.crowd()
                 load.end = whole
             warm = memory(load)
             load.run()
             load.crowd()
-            for server in (encoder, generator):
-                rest(server)
             end = memory(load)
             print(json.dumps({"actions": load.counts, "resident_bytes": {"warm": warm, "end": end}}))
             if options.seconds:
