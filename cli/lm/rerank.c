@@ -200,6 +200,7 @@ static int save(const settings *given, work *w) {
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
     cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "compute", w->model.compute);
     cli_json_text(json, "query", given->rerank.query);
     cli_json_begin_array(json, "rows");
     for (int64_t i = 0; i < w->shown; i++) put_row(w, json, i);

@@ -43,8 +43,8 @@ typedef struct plsh_model plsh_model;
  * bfloat16: weights of any type and activations are rounded to bfloat16, 8 bits of precision, each
  *     by at most 1/512 of itself. The bits are the same for any number of threads and for all
  *     instruction sets. Adapters too; attention and the heads of encoders stay in float32. 1.5 to
- *     1.8 times as fast as float32 where the processor multiplies pairs of bfloat16 (AVX-512 BF16 of AMD);
- *     elsewhere it is emulated, and slower than float32. */
+ *     1.8 times as fast as float32 where the processor multiplies pairs of bfloat16 (AVX-512 BF16
+ * of AMD); elsewhere it is emulated, and slower than float32. */
 typedef enum plsh_compute {
     PLSH_COMPUTE_AUTO,
     PLSH_COMPUTE_FLOAT32,
