@@ -207,9 +207,11 @@ static int64_t make_steps(serve_generator *g, int64_t *tokens) {
         serve_sequence *s = g->live[i];
         if (s->share == 0) continue;
         g->sessions[count] = s->session;
-        g->steps[count++] = (plsh_step){.ids = s->ids + plsh_session_length(s->session),
+        const int64_t held = plsh_session_length(s->session);
+        g->steps[count++] = (plsh_step){.ids = s->ids + held,
                                         .count = s->share,
-                                        .logits = s->share == pending(s) ? s->logits : NULL};
+                                        .logits = s->share == pending(s) ? s->logits : NULL,
+                                        .length = held + pending(s)};
         *tokens += s->share;
     }
     return count;
