@@ -78,14 +78,22 @@ static const plsh_npy *array_like(const cli_gradients_call *call, int output) {
     return like[output];
 }
 
-/* Where the backward pass puts it. */
-static float **gradient_of(plsh_backward *b, int output) {
-    float **at[CLI_GRADIENTS] = {[D_Q] = &b->d_q,
-                                 [D_K] = &b->d_k,
-                                 [D_V] = &b->d_v,
-                                 [D_POSITIONS] = &b->d_key_positions,
-                                 [D_QUERY_POSITIONS] = &b->d_query_positions};
+/* Where the backward pass puts it, of those that are like an array. */
+static float *gradient_of(const plsh_backward *b, int output) {
+    float *const at[CLI_GRADIENTS] = {[D_Q] = b->d_q,
+                                      [D_K] = b->d_k,
+                                      [D_V] = b->d_v,
+                                      [D_POSITIONS] = b->d_key_positions,
+                                      [D_QUERY_POSITIONS] = b->d_query_positions};
     return at[output];
+}
+
+static void set_gradient(plsh_backward *b, int output, float *room) {
+    if (output == D_Q) b->d_q = room;
+    if (output == D_K) b->d_k = room;
+    if (output == D_V) b->d_v = room;
+    if (output == D_POSITIONS) b->d_key_positions = room;
+    if (output == D_QUERY_POSITIONS) b->d_query_positions = room;
 }
 
 /* Room for what is asked for. */
@@ -98,9 +106,9 @@ static int make_room(const cli_output *outputs, const cli_gradients_call *call, 
             if (b->d_decay == NULL) return cli_fail("out of memory for the decays' gradients");
             continue;
         }
-        *gradient_of(b, i) = calloc(like->count + 1, sizeof(float));
-        if (*gradient_of(b, i) == NULL)
-            return cli_fail("out of memory for %zu numbers", like->count);
+        float *room = calloc(like->count + 1, sizeof(float));
+        set_gradient(b, i, room);
+        if (room == NULL) return cli_fail("out of memory for %zu numbers", like->count);
     }
     return CLI_DONE;
 }
@@ -116,13 +124,13 @@ static int save_decay(const cli_output *output, int64_t heads, const double *d_d
     return code;
 }
 
-static int save(const cli_output *outputs, const cli_gradients_call *call, plsh_backward *b) {
+static int save(const cli_output *outputs, const cli_gradients_call *call, const plsh_backward *b) {
     int code = save_decay(&outputs[D_DECAY], call->arrays->attention.heads, b->d_decay);
     for (int i = 0; i < CLI_GRADIENTS && code == CLI_DONE; i++) {
         const plsh_npy *like = array_like(call, i);
         if (like != NULL && outputs[i].path != NULL)
             code = cli_output_array(&outputs[i], PLSH_DTYPE_FLOAT32, like->rank, like->shape,
-                                    *gradient_of(b, i));
+                                    gradient_of(b, i));
     }
     return code;
 }
@@ -132,8 +140,7 @@ int cli_gradients_run(const cli_output *outputs, const cli_gradients_call *call,
     int code = cli_ranks_agree(make_room(outputs, call, &b));
     if (code == CLI_DONE) code = cli_attention_backward(call->attention, &b, run);
     if (code == CLI_DONE) code = save(outputs, call, &b);
-    for (int i = 0; i < CLI_GRADIENTS; i++)
-        if (array_like(call, i) != NULL) free(*gradient_of(&b, i));
+    for (int i = 0; i < CLI_GRADIENTS; i++) free(gradient_of(&b, i));
     free(b.d_decay);
     return code;
 }

@@ -34,7 +34,7 @@ static int nearest(float x, float d, int least, int most) {
  * q, and these give the best scale for them. Errors of value x count |x| + the root of the mean
  * square: large weights matter more to an output than small ones. */
 
-enum { MOST = 32, TRIES = 9 };
+enum { MOST = 32, TRIES = 9, MIDDLE = TRIES / 2 };
 
 static void fill_importance(const float *x, int count, float *importance) {
     float sum = 0.0f;
@@ -54,7 +54,7 @@ static float fit_scale(const float *x, int count, int n) {
     if (top == 0.0f) return 0.0f;
     fill_importance(x, count, w);
     for (int t = 0; t < TRIES; t++) {
-        const float tried = -top / ((float)n + 0.15f * (float)(t - TRIES / 2));
+        const float tried = -top / ((float)n + 0.15f * (float)(t - MIDDLE));
         float xq = 0.0f, qq = 0.0f;
         for (int i = 0; i < count; i++) {
             const float q = (float)nearest(x[i], tried, -n, n - 1);
@@ -108,7 +108,7 @@ static affine fit_affine(const float *x, int n) {
     fit.d = (most - least) / (float)n;
     fill_importance(x, MOST, w);
     for (int t = 0; t < TRIES; t++) {
-        const float d = (most - least) / ((float)n + 0.2f * (float)(t - TRIES / 2));
+        const float d = (most - least) / ((float)n + 0.2f * (float)(t - MIDDLE));
         const float error = fit_for(x, w, least, d, n, &tried);
         if (error < best && tried.d > 0.0f) {
             best = error;

@@ -58,9 +58,12 @@ uint64_t plsh_model_checksum(const plsh_model *model) {
     if (!tied && model->head.base.weight) h = add_linear(h, &model->head);
     for (int64_t l = 0; l < c->layers; l++) h = add_layer(h, &model->layer[l]);
     h = add_floats(h, model->head_scales, c->vocabulary);
-    const double scales[] = {c->clip, c->embedding_scale, c->logit_scale, (double)c->alibi_length};
-    if (c->clip != 0.0 || c->embedding_scale != 1.0 || c->logit_scale != 1.0 || c->alibi_length)
-        h = add_bytes(h, scales, sizeof(scales));
+    if (c->clip != 0.0 || c->embedding_scale != 1.0 || c->logit_scale != 1.0 || c->alibi_length) {
+        h = add_bytes(h, &c->clip, sizeof c->clip);
+        h = add_bytes(h, &c->embedding_scale, sizeof c->embedding_scale);
+        h = add_bytes(h, &c->logit_scale, sizeof c->logit_scale);
+        h = add_bytes(h, &c->alibi_length, sizeof c->alibi_length);
+    }
     h = add_bytes(h, model->rope.frequency, (size_t)(c->head_dim / 2) * sizeof(double));
     if (c->rope.scaling == PLSH_ROPE_YARN)
         h = add_bytes(h, &c->rope.attention, sizeof c->rope.attention);

@@ -146,7 +146,7 @@ static plsh_status iterate(lanczos *self, double tolerance, int64_t most, double
             exact = self->size == self->n || self->beta <= 64 * DBL_EPSILON * self->scale;
             if (!exact) scale_by(basis_at(self, j + 1), 1 / self->beta, self->n);
         }
-        int order[SPACE];
+        int order[SPACE] = {0};
         diagonalise(self);
         order_values(self, order);
         *norm = fabs(self->h[order[0]][order[0]]);
