@@ -101,7 +101,7 @@ static int make_room(const cli_output *outputs, const cli_gradients_call *call, 
     for (int i = 0; i < CLI_GRADIENTS; i++) {
         const plsh_npy *like = array_like(call, i);
         if (outputs[i].path == NULL) continue;
-        if (like == NULL) {
+        if (i == D_DECAY) {
             b->d_decay = calloc((size_t)call->arrays->attention.heads * 2, sizeof(double));
             if (b->d_decay == NULL) return cli_fail("out of memory for the decays' gradients");
             continue;
