@@ -57,7 +57,7 @@ typedef struct plsh_model_options {
     int threads;         /* 0 = all */
     const char *isa;     /* NULL: PLSH_ISA, else the best there is */
     plsh_compute compute;
-    /* Another family than the rule of plsh_model_facts decided on, or NULL: baichuan-13b,
+    /* Overrides the family chosen by plsh_model_facts.rule, or NULL: baichuan-13b,
      * baichuan2-13b, baichuan-7b, baichuan2-7b; gpt_refact, gpt_refact-rmsnorm. */
     const char *family;
 } plsh_model_options;

@@ -6,7 +6,7 @@
  *         x = x + linear(attention(q, k, v));   x = x + mlp(norm(x))
  *     logits = scale head(norm(x))
  *
- * Adding a family is adding a row here, its fields in config.c, and a golden. */
+ * To add one: a row in family.c, its fields in config*.c, reference logits in a test. */
 #ifndef PLSH_MODEL_FAMILY_H
 #define PLSH_MODEL_FAMILY_H
 
