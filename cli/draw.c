@@ -116,7 +116,7 @@ static int draw_cells(const settings *given, draw_work *out) {
 }
 
 static int prepare_cells(const settings *given, draw_work *out) {
-    int code = cli_points_read(given->draw.positions, &out->points);
+    int code = cli_points_read(given->draw.positions, NULL, &out->points);
     if (code != CLI_DONE) return code;
     const int64_t sets = out->points.sets;
     if (sets != 1 && given->draw.heads != 0 && given->draw.heads != sets)

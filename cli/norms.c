@@ -254,7 +254,7 @@ static int prepare_norms(const settings *given, norms_work *work) {
         return cli_usage("--paper is about row numbers; leave out --positions");
     int code = cli_labels_read(&given->partitions, &work->labels);
     if (code == CLI_DONE && options->positions != NULL)
-        code = cli_points_read(options->positions, &work->points);
+        code = cli_points_read(options->positions, NULL, &work->points);
     if (code == CLI_DONE)
         code = cli_decays_make(&given->decays, (size_t)work->labels.heads, &work->decays);
     if (code == CLI_DONE) code = make_cells(given, work);
@@ -553,7 +553,8 @@ const cli_command cli_command_norms = {
         "stratified sets by integer are for the widths of each repetition, and the largest of them "
         "is printed; their bound on the max norm is never exceeded (bound_max_certain). "
         "With --positions the rows are points and the masks cells of hyperplanes; b_max is the "
-        "most points of a cell. In "
+        "most points of a cell, points of NaN are left out, and the spectral and max norm have "
+        "bounds with --design iid. In "
         "the JSON paper_* are the bounds of the paper's Theorem 2.1 as published, about binning "
         "and iid; exceed_spectral, exceed_max and exceed_bmax are the parts of the repetitions "
         "that exceed our bounds: at most --delta each, up to chance. With --paper the published "

@@ -11,10 +11,14 @@ typedef struct cli_points {
     plsh_npy array;
     int64_t sets, n;
     int dim;
+    double origin[3]; /* what was subtracted */
 } cli_points;
 
-/* Reads [n], [n, D] or [heads, n, D], D = 1 to 3. Returns an exit code. */
-int cli_points_read(const char *path, cli_points *out);
+/* Reads [n], [n, D] or [heads, n, D], D = 1 to 3. From float64 an origin is subtracted before it is
+ * rounded to float32, so that large coordinates (times, for instance) keep their differences, which
+ * are all that counts. `origin`: that of other points that belong to these; NULL: the first point
+ * that has a position. Returns an exit code. */
+int cli_points_read(const char *path, const double origin[3], cli_points *out);
 void cli_points_free(cli_points *points);
 
 /* The points of a head: those of one set serve all. */

@@ -99,6 +99,18 @@ static int print_json(const plsh_converted *converted) {
     return cli_document_end(json);
 }
 
+/* The rule that decided on a family which the files do not tell. A model that cannot be opened may
+ * still be copied, so a failure is none here. */
+static void announce_family(const convert_options *c) {
+    plsh_model *model;
+    plsh_error error;
+    const plsh_model_options options = {.family = c->family};
+    if (plsh_model_open(&model, c->model, &options, &error) != PLSH_STATUS_OK) return;
+    const plsh_model_facts facts = plsh_model_describe(model);
+    if (facts.rule != NULL) cli_note("family: %s: %s", facts.family, facts.rule);
+    plsh_model_close(model);
+}
+
 static int run_convert(const void *given) {
     const settings *options = given;
     const convert_options *c = &options->convert;
@@ -120,6 +132,7 @@ static int run_convert(const void *given) {
     if (begun) cli_progress_end();
     if (caught) raise(caught);
     if (status != PLSH_STATUS_OK) return cli_fail_error(&error);
+    announce_family(c);
     if (converted.as_f16 > 0)
         cli_note("%zu matrices are f16: their rows are not a whole number of blocks of %s",
                  converted.as_f16, types[c->type]);
@@ -139,7 +152,8 @@ const cli_command cli_command_convert = {
     .text = "Reads a model from a folder or a GGUF file and writes it as a folder (safetensors) or "
             "a GGUF file, in the given --type, with an --adapter merged in. Between a folder and a "
             "GGUF file it converts Llama, Mistral, Qwen2, Qwen3, BLOOM, MPT, Baichuan, Jais, BTLM, "
-            "Refact, BERT and JinaBERT, with the names and row order of llama.cpp.",
+            "Refact, BERT and JinaBERT (not their classifiers and rerankers), with the names and "
+            "row order of llama.cpp.",
     .example = "plsh convert --model model --type q8_0 --out model.gguf",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

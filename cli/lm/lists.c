@@ -3,6 +3,7 @@
 
 #include "cli/message.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,15 @@ static int encode_batch(const cli_model *model, const cli_lists *lists, int64_t 
     return code;
 }
 
+static int check_finite(const float *hidden, int64_t count, int64_t text) {
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(hidden[i]))
+            return cli_fail("text %lld: its hidden states are not finite; the weights of the model "
+                            "may be damaged",
+                            (long long)text + 1);
+    return CLI_DONE;
+}
+
 int cli_lists_encode(const cli_model *model, const cli_lists *lists, int64_t batch,
                      int (*each)(void *context, int64_t text, const float *hidden, int64_t tokens),
                      void *context) {
@@ -88,8 +98,11 @@ int cli_lists_encode(const cli_model *model, const cli_lists *lists, int64_t bat
         float *hidden = malloc((size_t)(count + 1) * (size_t)width * sizeof *hidden);
         if (hidden == NULL) code = cli_fail("out of memory for %lld tokens", (long long)count);
         if (code == CLI_DONE) code = encode_batch(model, lists, first, last, hidden);
-        for (int64_t i = first; code == CLI_DONE && i < last; i++)
-            code = each(context, i, hidden + (at[i] - at[first]) * width, at[i + 1] - at[i]);
+        for (int64_t i = first; code == CLI_DONE && i < last; i++) {
+            const float *rows = hidden + (at[i] - at[first]) * width;
+            code = check_finite(rows, (at[i + 1] - at[i]) * width, i);
+            if (code == CLI_DONE) code = each(context, i, rows, at[i + 1] - at[i]);
+        }
         free(hidden);
         cli_progress((double)at[last]);
     }

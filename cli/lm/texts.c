@@ -223,15 +223,19 @@ static int read_table(cli_texts *texts, const char *bytes, size_t length, char c
 
 /* ---- FASTA: a line > name and remarks, then lines of the sequence ---- */
 
-/* Letters become upper case; blanks go. */
-static size_t append_letters(char *to, const char *line, size_t size) {
-    size_t count = 0;
+/* Appends a line of a sequence: letters become upper case; blanks go; a * ends a protein. */
+static int append_letters(cli_texts *texts, const char *line, size_t size, int64_t number) {
+    cli_text *text = &texts->items[texts->count - 1];
     for (size_t i = 0; i < size; i++) {
-        const char c = line[i];
+        const char c = line[i], upper = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
         if (c == ' ' || c == '\t') continue;
-        to[count++] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+        if ((upper < 'A' || upper > 'Z') && c != '*')
+            return cli_fail("%s: line %lld: byte %zu is not a letter of a sequence (gaps and "
+                            "numbers are not read)",
+                            texts->path, (long long)number, i + 1);
+        text->bytes[text->length++] = upper;
     }
-    return count;
+    return CLI_DONE;
 }
 
 static int begin_sequence(cli_texts *texts, const char *line, size_t size, size_t room,
@@ -280,10 +284,11 @@ static int read_fasta(cli_texts *texts, const char *bytes, size_t length) {
             if (code == CLI_DONE)
                 code = begin_sequence(texts, line, size,
                                       at < length ? room_of(bytes, length, at) : 0, number);
+        } else if (size > 0 && line[0] == ';') {
+            continue; /* a comment */
         } else if (texts->count > 0) {
-            cli_text *text = &texts->items[texts->count - 1];
-            text->length += append_letters(text->bytes + text->length, line, size);
-        } else if (size > 0 && line[0] != ';') {
+            code = append_letters(texts, line, size, number);
+        } else if (size > 0) {
             code = cli_fail("%s: line %lld: a FASTA file begins with a line > and a name",
                             texts->path, (long long)number);
         }
@@ -309,7 +314,9 @@ static int format_of(const cli_texts_options *options, const char *path) {
 
 static int parse_texts(const cli_texts_options *options, int format, cli_texts *out,
                        const char *bytes, size_t length) {
+    static const char mark[] = "\xef\xbb\xbf"; /* of the byte order, which some programs write */
     const char *column = options->column != NULL ? options->column : "text";
+    if (length >= 3 && memcmp(bytes, mark, 3) == 0) bytes += 3, length -= 3;
     switch (format) {
     case FASTA: return read_fasta(out, bytes, length);
     case CSV: return read_table(out, bytes, length, ',', column);

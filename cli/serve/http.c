@@ -201,7 +201,7 @@ static bool is_json(struct MHD_Connection *connection) {
            strchr("; \t", type[sizeof wanted - 1]) != NULL;
 }
 
-/* The route of a request; a path that there is not has that of the page, and a fault. */
+/* The route of a request; an unknown path has a fault, in the form of /v1/models or /info. */
 static serve_route find_route(const char *url, const char *method, serve_fault *fault) {
     const bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     for (int r = 0; r < SERVE_ROUTES; r++) {

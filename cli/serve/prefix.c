@@ -82,7 +82,7 @@ void serve_prefix_drop(serve_generator *g, size_t wanted) {
         drop_oldest(g);
 }
 
-/* A kept text that this one begins with says nothing more. */
+/* Drops kept texts that are a beginning of this one. */
 static void drop_contained(serve_generator *g, const int32_t *ids, int64_t count) {
     for (int64_t i = g->prefix_count - 1; i >= 0; i--)
         if (g->prefix[i].count <= count &&

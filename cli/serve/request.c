@@ -215,7 +215,7 @@ static bool read_embeddings(serve_request *out, const json_t *root, serve_fault 
     return read_integer(root, "dimensions", (bounds){1, 1 << 20}, &out->dimensions, fault);
 }
 
-/* TEI's "normalize" is true unless given; then as the model's files ask. */
+/* TEI's "normalize": always or never; not given: as the model's files ask. */
 static bool read_normalise(serve_request *out, const json_t *root, serve_fault *fault) {
     bool wanted = true;
     if (!read_flag(root, "normalize", &wanted, fault)) return false;

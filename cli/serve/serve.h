@@ -106,7 +106,7 @@ typedef struct serve_limits {
     size_t answers;      /* bytes that admitted requests may take for tokens and answers */
     size_t caches;       /* bytes of keys and values */
     size_t memory;       /* all of it, weights excepted */
-    double patience;     /* seconds for a request to arrive, and for an answer to be read */
+    double patience;     /* seconds for a request to arrive; ten times that to read an answer */
     double drain;        /* seconds that a drain may take */
 } serve_limits;
 
@@ -206,7 +206,7 @@ serve_job *serve_queue_take(serve_server *server, bool wait);
 
 /* ---- http.c ---- */
 
-/* Opens the port; *port is the one that was opened. */
+/* Opens the port; *address is its URL, allocated. */
 int serve_http_start(serve_server *server, const char *host, int64_t port, char **address);
 void serve_http_stop_listening(serve_server *server);
 void serve_http_stop(serve_server *server);

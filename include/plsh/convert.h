@@ -33,14 +33,14 @@ typedef struct plsh_converted {
 /* A folder becomes a folder (config.json, tokenizer.json and the like are copied) or a GGUF, a GGUF
  * another one or a folder. Between a folder and a GGUF, names, the order of rows and metadata
  * change to those of llama.cpp. That is supported for Llama, Mistral, Qwen2, Qwen3, BLOOM,
- * MPT, Baichuan, Jais, BTLM (as Jais), Refact, BERT and JinaBERT. A GGUF of Jais holds the scales
- * of embeddings and logits in its weights, one of Baichuan2 a normalised head. Other families, and
- * configuration fields that have no GGUF key, are refused; the message names them. A GGUF's
- * tokenizer becomes a tokenizer.json. Such a conversion, and merging an adapter into a GGUF, opens
- * the model with plsh_model_open and fails where that fails. In a GGUF vectors stay float32; with
- * Q4_0 and Q4_1 the output matrix (or a tied embedding) is Q8_0, with Q4_K it is Q6_K. Files are
- * written under temporary names and renamed at the end. An existing folder is written into.
- * `converted` may be NULL. */
+ * MPT, Baichuan, Jais, BTLM (as Jais), Refact, BERT and JinaBERT (not classifiers and rerankers). A
+ * GGUF of Jais holds the scales of embeddings and logits in its weights, one of Baichuan2 a
+ * normalised head. Other families, and configuration fields that have no GGUF key, are refused; the
+ * message names them. A GGUF's tokenizer becomes a tokenizer.json. Such a conversion, and merging
+ * an adapter into a GGUF, opens the model with plsh_model_open and fails where that fails. In a
+ * GGUF vectors stay float32; with Q4_0 and Q4_1 the output matrix (or a tied embedding) is Q8_0,
+ * with Q4_K it is Q6_K. Files are written under temporary names and renamed at the end. An existing
+ * folder is written into. `converted` may be NULL. */
 PLSH_API plsh_status plsh_convert(const plsh_convert_options *options, plsh_converted *converted,
                                   plsh_error *error);
 

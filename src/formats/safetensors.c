@@ -245,6 +245,13 @@ static int compare_data(const void *x, const void *y) {
 
 plsh_status plsh_safetensors_parse(plsh_weights_part *part, plsh_reader *reader,
                                    plsh_error *error) {
+    static const char pointer[] = "version https://git-lfs";
+    if (reader->size >= sizeof pointer - 1 &&
+        memcmp(reader->bytes, pointer, sizeof pointer - 1) == 0) {
+        plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
+                         "a pointer of Git LFS, not the file itself: fetch it with git lfs pull");
+        return plsh_reader_status(reader, error);
+    }
     size_t length = plsh_reader_count(reader, 8, 1, "the length of the header");
     if (plsh_reader_is_ok(reader) && length > HEADER_MOST)
         plsh_reader_fail(reader, PLSH_STATUS_FORMAT, "a header of %zu bytes; at most %d", length,

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "decay/tail.h"
 #include "head/bound.h"
 #include "plsh/cells.h"
 
@@ -228,6 +229,13 @@ static plsh_status check_positioned_head(const plsh_head *head, int64_t h, plsh_
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "head %lld: fixed does not take positions; every other method does",
                          (long long)h);
+    /* Squares of distances below 1e-19 are not floats; such a distance is 1e-7 of this sigma. */
+    const double least = 1e-12;
+    const plsh_decay *decay = &head->partition.decay;
+    if (plsh_head_has_decay(head) && plsh_decay_is_linear(decay) && decay->a < least)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "head %lld: sigma is %g; with positions at least %g: scale both",
+                         (long long)h, decay->a, least);
     if (head->radius >= 0.0 && head->radius < INFINITY) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_INVALID, "head %lld: radius is %g; 0 (window) or more",
                      (long long)h, head->radius);

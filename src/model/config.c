@@ -316,10 +316,11 @@ static plsh_status read_root(const json_t *root, const char *what, plsh_model_co
     if (!type && is_mosaic(root)) type = "bert";
     const plsh_config_reader *r = type ? find_reader(type) : NULL;
     if (!r) {
+        if (!type) return plsh_config_refuse(what, "model_type", "is missing", error);
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: \"model_type\" is \"%.40s\"; llama, mistral, qwen2, qwen3, bloom, "
                          "mpt, falcon, baichuan, jais, btlm, gpt_refact or bert",
-                         what, type ? type : "missing");
+                         what, type);
     }
     *config = r->defaults;
     plsh_model_config_family(config, plsh_family_find(r->family ? r->family : type));

@@ -110,6 +110,10 @@ static plsh_status read_labels(plsh_encoder_heads *heads, const json_t *root, co
         snprintf(key, sizeof key, "%lld", (long long)i);
         snprintf(plain, sizeof plain, "LABEL_%s", key);
         const char *name = json_string_value(json_object_get(names, key));
+        if (names && !json_is_null(names) && !name)
+            return plsh_fail(error, PLSH_STATUS_FORMAT,
+                             "%s: \"id2label\" has no text for \"%s\"; the labels are 0 to %lld",
+                             path, key, (long long)heads->labels - 1);
         status = copy_label(&heads->label[i], name ? name : plain, error);
     }
     heads->problem = strcmp(problem, "regression") == 0 ? PLSH_PROBLEM_REGRESSION
