@@ -95,7 +95,7 @@ int cli_lists_encode(const cli_model *model, const cli_lists *lists, int64_t bat
         last = first + 1;
         while (last < lists->texts && at[last + 1] - at[first] <= batch) last++;
         const int64_t count = at[last] - at[first];
-        float *hidden = malloc((size_t)(count + 1) * (size_t)width * sizeof *hidden);
+        float *hidden = calloc((size_t)(count + 1) * (size_t)width, sizeof *hidden);
         if (hidden == NULL) code = cli_fail("out of memory for %lld tokens", (long long)count);
         if (code == CLI_DONE) code = encode_batch(model, lists, first, last, hidden);
         for (int64_t i = first; code == CLI_DONE && i < last; i++) {
