@@ -226,8 +226,8 @@ static void note_pass(serve_generator *g, int64_t tokens, double seconds) {
     pthread_mutex_unlock(&server->lock);
 }
 
-/* A failed pass changed nothing. Without memory: once more without kept texts, then without the
- * newest sequence. */
+/* A failed pass changed nothing. Out of memory: drop kept texts and retry, then fail the newest
+ * sequence. */
 static void recover(serve_generator *g, plsh_status status, const char *message) {
     if (status == PLSH_STATUS_NO_MEMORY && g->prefix_count > 0) {
         serve_prefix_drop(g, g->server->limits.caches);

@@ -192,8 +192,8 @@ static bool has_key(const serve_server *server, struct MHD_Connection *connectio
     return is_key(server->key, given + 7);
 }
 
-/* A browser sends this type to another site only after asking that site, which here answers no:
- * pages of others cannot use the server in the name of who reads them. */
+/* Browsers send this type across sites only after a CORS preflight, which fails here: the pages of
+ * other sites cannot use the server through a visitor. */
 static bool is_json(struct MHD_Connection *connection) {
     static const char wanted[] = "application/json";
     const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type");

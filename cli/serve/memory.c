@@ -9,7 +9,7 @@
 
 enum {
     CONNECTION_BYTES = 40960, /* headers, and what is kept of a connection */
-    FEWEST_TOKENS = 512       /* a limit of tokens that was not given shrinks to this at most */
+    FEWEST_TOKENS = 512       /* a limit of tokens that was not given never shrinks below this */
 };
 
 /* The first number of a file's line that begins with `word`; -1: none. */

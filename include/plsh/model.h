@@ -161,7 +161,7 @@ typedef struct plsh_step {
     int64_t count;
     float *hidden; /* [count][hidden] after the last norm, or NULL */
     float *logits; /* [vocabulary] of the last token, or NULL */
-    /* Of the text, where further steps append the rest of it; 0: it ends with these tokens. RoPE
+    /* Tokens of the whole text, if later steps append more of it; 0: it ends with these. RoPE
      * with dynamic scaling rotates by frequencies that depend on it. What is in the cache keeps its
      * rotation when the text grows beyond that length. */
     int64_t length;
