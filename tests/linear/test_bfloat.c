@@ -132,7 +132,7 @@ static void test_forward(void **unused) {
     }
 }
 
-/* A row of W that does not fit is no obstacle. */
+/* Very long rows of W. */
 static void test_long_rows(void **unused) {
     (void)unused;
     random_case(PLSH_WEIGHT_F16, 2, 2, 65537);
