@@ -13,8 +13,8 @@
  *     else if (plsh_bounds_find(&set, 4096, 0.01, &bounds, &error)) puts(error.message);
  *     else printf("%g, at most %g in 99 of 100 sets\n", norms.spectral, bounds.spectral);
  *
- * Only plsh_cells_norms stores an n x n matrix. Calls may run on several threads at once, but the eigenvalue
- * solver (ARPACK) is not reentrant: solves wait for each other. */
+ * Only plsh_cells_norms stores an n x n matrix. Calls may run on several threads at once, but the
+ * eigenvalue solver (ARPACK) is not reentrant: solves wait for each other. */
 #ifndef PLSH_THEORY_H
 #define PLSH_THEORY_H
 
