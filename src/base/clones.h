@@ -13,7 +13,7 @@
 #endif
 
 #if defined(__gnu_linux__)
-#include <features.h> /* __GLIBC__: musl's loader does not run what chooses among the clones */
+#include <features.h> /* __GLIBC__: musl's loader does not run the functions that choose among the clones */
 #endif
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(PLSH_NO_CLONES)
 #define PLSH_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

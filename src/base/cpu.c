@@ -9,8 +9,37 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if PLSH_WITH_AMX
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* ---- Features ------------------------------------------------------------------------------- */
+
+#if PLSH_WITH_AMX
+static bool has_tiles(void) {
+    enum { BF16 = 1u << 22, TILE = 1u << 24, INT8 = 1u << 25, ALL = BF16 | TILE | INT8 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & ALL) == ALL;
+}
+
+/* Linux saves the tiles of a process that has asked for it, of all its threads: otherwise the first
+ * instruction on them is SIGILL. Linux kernels without AMX, and virtual machines that hide it,
+ * refuse. Asked once; two threads that ask at the same time get the same answer. */
+static bool tiles_granted(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    enum { UNKNOWN, REFUSED, GRANTED };
+    static _Atomic int answer = UNKNOWN;
+    if (answer == UNKNOWN) {
+        const bool has = has_tiles() && __builtin_cpu_supports("avx512bf16") &&
+                         syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+        answer = has ? GRANTED : REFUSED;
+    }
+    return answer == GRANTED;
+}
+#elif defined(__x86_64__)
+static bool tiles_granted(void) { return false; } /* the compiler or the system does not know AMX */
+#endif
 
 static unsigned machine_features(void) {
     unsigned has = 0;
@@ -28,8 +57,9 @@ static unsigned machine_features(void) {
     if (__builtin_cpu_supports("avx512vl")) has |= PLSH_CPU_AVX512VL;
     if (__builtin_cpu_supports("avx512vnni")) has |= PLSH_CPU_AVX512VNNI;
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd")) has |= PLSH_CPU_AVX512BF16;
+    if (tiles_granted()) has |= PLSH_CPU_AMX;
 #elif defined(__aarch64__)
-    has = PLSH_CPU_NEON; /* part of the architecture */
+    has = PLSH_CPU_NEON;                          /* part of the architecture */
 #elif defined(__wasm_simd128__)
     has = PLSH_CPU_SIMD128; /* an engine without it refuses the whole module */
 #endif
@@ -39,9 +69,9 @@ static unsigned machine_features(void) {
 #ifdef PLSH_TESTING
 /* The features that PLSH_TEST_CPU_OFF names. */
 static unsigned features_off(void) {
-    static const char *const names[] = {"f16c",       "fma",      "avx2",      "avx512f",
-                                        "avx512bw",   "avx512dq", "avx512vl",  "neon",
-                                        "avx512vnni", "simd128",  "avx512bf16"};
+    static const char *const names[] = {"f16c",       "fma",      "avx2",       "avx512f",
+                                        "avx512bw",   "avx512dq", "avx512vl",   "neon",
+                                        "avx512vnni", "simd128",  "avx512bf16", "amx"};
     const char *at = getenv("PLSH_TEST_CPU_OFF");
     unsigned off = 0;
     while (at && *at) {
@@ -71,13 +101,14 @@ unsigned plsh_cpu_features(void) {
 enum {
     NEEDS_AVX2 = PLSH_CPU_AVX2 | PLSH_CPU_FMA | PLSH_CPU_F16C,
     NEEDS_AVX512 =
-        NEEDS_AVX2 | PLSH_CPU_AVX512F | PLSH_CPU_AVX512BW | PLSH_CPU_AVX512DQ | PLSH_CPU_AVX512VL
+        NEEDS_AVX2 | PLSH_CPU_AVX512F | PLSH_CPU_AVX512BW | PLSH_CPU_AVX512DQ | PLSH_CPU_AVX512VL,
+    NEEDS_AMX = NEEDS_AVX512 | PLSH_CPU_AVX512VNNI | PLSH_CPU_AMX
 };
 
 /* The best first. Each needs all that those after it need. */
 static const char *const names[] = {
 #if defined(__x86_64__)
-    "avx512", "avx2",
+    "amx",       "avx512", "avx2",
 #ifdef PLSH_TESTING
     "wide",
 #endif
@@ -90,7 +121,7 @@ static const char *const names[] = {
 
 static const unsigned needs[] = {
 #if defined(__x86_64__)
-    NEEDS_AVX512, NEEDS_AVX2,
+    NEEDS_AMX, NEEDS_AVX512, NEEDS_AVX2,
 #ifdef PLSH_TESTING
     NEEDS_AVX2,
 #endif
@@ -107,6 +138,8 @@ const char *const *plsh_cpu_isas(void) {
     while (needs[i] & ~has) i++;
     return names + i;
 }
+
+const char *plsh_cpu_vectors(const char *isa) { return strcmp(isa, "amx") == 0 ? "avx512" : isa; }
 
 plsh_status plsh_cpu_choose(const char **isa, const char *name, plsh_error *error) {
     const char *source = name ? "isa" : "PLSH_ISA";

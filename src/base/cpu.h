@@ -1,7 +1,9 @@
 /* base: the features of this processor, and the choice of an instruction set.
  *
- * An instruction set is a name ("avx512", "avx2", "neon", "wasm", "reference") for the features
- * that kernels compiled for it need. A room with kernels has a table of them per name. */
+ * An instruction set is a name ("amx", "avx512", "avx2", "neon", "wasm", "reference") for the
+ * features that kernels compiled for it need. A room with kernels has a table of them for each name
+ * except "amx", which is AVX-512 with AMX tiles for the products of linear layers in int8 and
+ * bfloat16. */
 #ifndef PLSH_BASE_CPU_H
 #define PLSH_BASE_CPU_H
 
@@ -20,17 +22,23 @@ typedef enum plsh_cpu_feature {
     PLSH_CPU_NEON = 1 << 7,
     PLSH_CPU_AVX512VNNI = 1 << 8,
     PLSH_CPU_SIMD128 = 1 << 9,
-    PLSH_CPU_AVX512BF16 = 1 << 10 /* of AMD only: Intel's takes as long as float32 */
+    PLSH_CPU_AVX512BF16 = 1 << 10, /* of AMD only: Intel's takes as long as float32 */
+    /* AMX for bfloat16 and int8, which the system lets this process use, and the instructions of
+     * AVX-512 BF16 beside it, which all such processors have. */
+    PLSH_CPU_AMX = 1 << 11
 } plsh_cpu_feature;
 
-/* Those of this machine. In the tests' build without those that PLSH_TEST_CPU_OFF names, as in
- * "avx512f,fma", so that one machine can test what others choose. */
+/* Those of this machine. The tests' build leaves out those that PLSH_TEST_CPU_OFF names, as in
+ * "avx512f,fma", so that one machine can test the choices of others. */
 unsigned plsh_cpu_features(void);
 
 /* The names of the instruction sets that this machine can run, the best first, NULL at the end;
  * "reference", plain C, is always the last. The tests' build also has "wide": 16 lanes in two AVX2
  * registers each, slow. */
 const char *const *plsh_cpu_isas(void);
+
+/* The instruction set of the vectors: "avx512" for "amx", otherwise the name itself. */
+const char *plsh_cpu_vectors(const char *isa);
 
 /* Returns `name`, or if it is NULL the value of PLSH_ISA, or else the best. Any other name is an
  * error that lists the valid ones. */

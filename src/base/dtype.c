@@ -1,4 +1,4 @@
-/* base: what the numbers of an array are. */
+/* base: the types of numbers in arrays, and conversions. */
 #include "base/dtype.h"
 
 #include "base/status.h"

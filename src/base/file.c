@@ -50,8 +50,8 @@ static plsh_status too_long(const char *path, plsh_error *error) {
                      PATH_MAX);
 }
 
-/* file->path = `path`, which does not exist; a symbolic link there leads on to the file that is to
- * be made. As many links as the kernel would follow. */
+/* Sets file->path to `path`, which does not exist. If it is a symbolic link, follows it to the file
+ * that will be made; follows as many links as the kernel would. */
 static plsh_status follow_links(plsh_file *file, const char *path, plsh_error *error) {
     enum { MOST_LINKS = 40 };
     char target[PATH_MAX], next[PATH_MAX];
@@ -70,7 +70,8 @@ static plsh_status follow_links(plsh_file *file, const char *path, plsh_error *e
     return plsh_fail(error, PLSH_STATUS_IO, "%s: cannot write: %s", path, strerror(ELOOP));
 }
 
-/* The new file has the owner and the permissions of the one it replaces, as far as we may. */
+/* Gives the new file the owner and the permissions of the one it replaces, as far as the process is
+ * permitted to. */
 static plsh_status keep_permissions(plsh_file *file, const struct stat *old, plsh_error *error) {
     if (fchown(file->descriptor, old->st_uid, old->st_gid) != 0 && errno != EPERM)
         return fail(file, "keep its owner", error);

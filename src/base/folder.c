@@ -112,7 +112,8 @@ static bool remove_below(int parent, const char *name, dev_t device, int depth) 
     return empty_folder(folder, device, depth) && unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
-/* A folder under a name of ours: what cannot be deleted is tried again by plsh_folder_clean. */
+/* Removes a folder that has a temporary name of this library; plsh_folder_clean tries again what
+ * cannot be deleted now. */
 static void remove_renamed(const char *path) {
     struct stat about;
     if (lstat(path, &about) != 0) return;
@@ -172,7 +173,7 @@ void plsh_folder_clean(const char *folder, const char *prefix) {
 
 /* ---- Putting in place ------------------------------------------------------------------------ */
 
-/* Exchanges both names atomically; false where the system or the file system cannot. */
+/* Exchanges both names atomically; false if the system or the file system does not support it. */
 static bool exchange(const char *a, const char *b) {
 #ifndef RENAME_EXCHANGE
     (void)a, (void)b;
@@ -212,7 +213,7 @@ plsh_status plsh_folder_put(const char *made, const char *path, plsh_error *erro
     plsh_status status = plsh_folder_sync_entry(path, error);
     if (status == PLSH_STATUS_OK && there) remove_renamed(old);
     if (status == PLSH_STATUS_OK) return status;
-    /* The rename may not be on disk: restores the old folder, and the name of `made`. */
+    /* The rename may not have reached the disk: restores the old folder, and the name of `made`. */
     if (swapped)
         exchange(made, path);
     else if (rename(path, made) == 0 && there)

@@ -9,7 +9,8 @@
  * failure; EIO, ENOSPC and others are. */
 plsh_status plsh_folder_sync_entry(const char *path, plsh_error *error);
 
-/* An empty folder NAME.PID-COUNT.part beside `path`, which may end up in its place. */
+/* Makes an empty folder NAME.PID-COUNT.part beside `path`, which plsh_folder_put can rename to
+ * `path`. */
 plsh_status plsh_folder_make_beside(char *out, size_t size, const char *path, plsh_error *error);
 
 /* Renames the folder `made` to `path`. What is there is removed afterwards (see

@@ -15,7 +15,7 @@ typedef struct plsh_mapping {
 /* Regular files only. On failure the mapping is closed, and the message names the file. */
 plsh_status plsh_mapping_open(plsh_mapping *mapping, const char *path, plsh_error *error);
 
-/* A closed or zeroed mapping is fine. */
+/* Closes a mapping; one that is closed or zeroed is fine. */
 void plsh_mapping_close(plsh_mapping *mapping);
 
 #endif

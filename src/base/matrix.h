@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Element x of row r is data[r * stride + x]. */
+/* A matrix in memory: element x of row r is data[r * stride + x]. */
 typedef struct plsh_matrix {
     float *data;
     ptrdiff_t stride;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #ifdef PLSH_TESTING
-/* "Any allocation may fail" and "nothing leaks". */
+/* For two tests: any allocation may fail, and all memory is released. */
 static atomic_long fail_after = -1;
 static atomic_long live;
 static atomic_size_t largest;

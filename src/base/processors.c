@@ -56,7 +56,8 @@ static bool read_max(const char *folder, long long *quota, long long *period) {
     return read == 2;
 }
 
-/* Processors that the group of this folder has time for; 0 without a quota. */
+/* The number of processors that the quota of the cgroup in this folder allows; 0 without a
+ * quota. */
 static int quota_of(const char *folder, bool first_version) {
     long long quota, period;
     if (first_version ? !read_number(folder, "cpu.cfs_quota_us", &quota) ||
@@ -108,7 +109,7 @@ static bool find_mount(const char *root, bool first_version, mount *out) {
     return found;
 }
 
-/* The least quota of a group and those above it, as far as they are shown; 0 without one. */
+/* The smallest quota of a cgroup and of those above it that are mounted; 0 without a quota. */
 static int least_quota(const char *root, const char *group, bool first_version) {
     mount at;
     char folder[3 * LINE];

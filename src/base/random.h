@@ -3,7 +3,8 @@
 #ifndef PLSH_BASE_RANDOM_H
 #define PLSH_BASE_RANDOM_H
 
-/* Random123 refuses processors that it does not know; on these its plain C serves. */
+/* Random123 refuses to compile for processors that it does not know; for these, plain C is
+ * selected. */
 #if defined(__wasm__)
 #define __riscv
 #include <Random123/philox.h>
@@ -13,7 +14,7 @@
 #endif
 #include <stdint.h>
 
-/* Which numbers: the seed of the run, a head, and what within the head. */
+/* A stream of random numbers. purpose: what the numbers are for within the head, PLSH_PURPOSE_.. */
 typedef struct plsh_stream {
     uint64_t seed;
     uint32_t head;

@@ -11,8 +11,8 @@ plsh_status plsh_fail(plsh_error *error, plsh_status status, const char *format,
 
 /* The static analyser does not know that plsh_fail returns `status`. */
 #ifdef __clang_analyzer__
-static inline plsh_status plsh_fail_as(plsh_status said, plsh_status status) {
-    (void)said;
+static inline plsh_status plsh_fail_as(plsh_status reported, plsh_status status) {
+    (void)reported;
     return status;
 }
 #define plsh_fail(error, status, ...) plsh_fail_as((plsh_fail)(error, status, __VA_ARGS__), status)

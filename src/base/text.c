@@ -16,6 +16,11 @@ bool plsh_text_reserve(plsh_text *text, size_t more) {
         plsh_fail(&text->failure, PLSH_STATUS_OVERFLOW, "text: its length overflows");
         return false;
     }
+    if (text->limit > 0 && needed - 1 > text->limit) {
+        plsh_fail(&text->failure, PLSH_STATUS_UNSUPPORTED, "text: more than %zu bytes",
+                  text->limit);
+        return false;
+    }
     if (needed <= text->capacity) return true;
     size_t capacity = needed < 128 ? 256 : needed + needed / 2;
     void *grown;

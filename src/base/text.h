@@ -8,10 +8,12 @@ typedef struct plsh_text {
     char *bytes; /* zero-terminated once anything was appended */
     size_t length;
     size_t capacity;
+    size_t limit;       /* 0: none; a text that would be longer is PLSH_STATUS_UNSUPPORTED */
     plsh_error failure; /* status OK while all went well */
 } plsh_text;
 
-/* Room for so many bytes more, without moving again while they are appended. False after a failure.
+/* Reserves room for `more` bytes, so that appending them does not move the text. False after a
+ * failure.
  */
 bool plsh_text_reserve(plsh_text *text, size_t more);
 void plsh_text_append(plsh_text *text, const char *bytes, size_t length);

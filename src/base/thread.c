@@ -6,9 +6,9 @@
  * has returned. A thread reads the rest of the desk only after it has claimed a chunk: the job
  * cannot end before that chunk is done.
  *
- * A thread that waits spins for a while, then sleeps. Spinning serves work that arrives within
- * microseconds, such as the next layer of a model. Sleeping leaves the processor to others; the
- * scheduler credits the time, so that the thread runs at once when it is woken. */
+ * A thread that waits spins for a while, then sleeps. Spinning is for work that arrives within
+ * microseconds, such as the next layer of a model. Sleeping leaves the processor to other programs;
+ * a fair scheduler then runs the thread at once when it is woken. */
 #include "base/thread.h"
 
 #include "base/clock.h"
@@ -95,10 +95,11 @@ static void pause_briefly(void) {
 
 /* How long to spin, in nanoseconds. A thread that sleeps is late by 10 to 100 us when it is woken,
  * so on an idle machine spinning continues over the serial parts between two jobs. Where other
- * programs want the processor, spinning takes from them, and from what the scheduler owes this
- * thread. Found with bench/busy.py on two Zen 4 cores, decoding with 135 million parameters, as
- * parts of the fair share beside one and two busy loops per processor: 5 us 1.12 and 0.97, 20 us
- * 0.89 and 0.87, 50 us 0.87 and 0.84, 1 ms 0.86 and 0.67; alone, 5 us are 8 % slower than 1 ms. */
+ * programs want the processor, spinning takes time from them, and uses up this thread's own share.
+ * Measured with bench/busy.py: decoding with 135 million parameters on two Zen 4 cores, speed
+ * relative to the fair share, beside one busy loop per processor and beside two. Spinning for 5
+ * us: 1.12 and 0.97; 20 us: 0.89 and 0.87; 50 us: 0.87 and 0.84; 1 ms: 0.86 and 0.67. On an idle
+ * machine 5 us are 8 % slower than 1 ms. */
 enum {
     SPIN_CROWDED = 5000,
     SPIN_ALONE = 1000000,
@@ -113,14 +114,15 @@ static bool is_crowded(int64_t time) {
     return time < atomic_load_explicit(&crowded_until, memory_order_relaxed);
 }
 
-/* Do others want this thread's processor? They do if the thread did not run for a part of the
- * elapsed time. Time asleep does not count: the clocks are read again after waking. */
+/* Do other programs want this thread's processor? They do if this thread was ready to run but did
+ * not run for a part of the elapsed time. Time asleep does not count: the clocks are read again
+ * after waking. */
 static void look_for_others(int64_t time) {
 #ifdef RUSAGE_THREAD
     static _Thread_local int64_t last_time, last_used, last_slept, passed, lost;
     struct rusage usage;
     if (getrusage(RUSAGE_THREAD, &usage) != 0) return;
-    const int64_t used = plsh_clock_read(CLOCK_THREAD_CPUTIME_ID); /* usage has it to 4 ms */
+    const int64_t used = plsh_clock_read(CLOCK_THREAD_CPUTIME_ID); /* in `usage`: steps of 4 ms */
     if (last_slept == usage.ru_nvcsw && last_time > 0) {
         passed += time - last_time;
         lost += time - last_time - (used - last_used);
@@ -188,7 +190,7 @@ static void set_rounding(uint64_t mode) { (void)mode; }
 enum { COUNT_BITS = 12, MOST = (1 << COUNT_BITS) - 1, LANES = 64 };
 
 typedef struct lane {
-    _Alignas(64) _Atomic uint64_t left; /* job, next piece, end: as the lane counts them */
+    _Alignas(64) _Atomic uint64_t left; /* job; next piece and end, from the lane's first */
 } lane;
 
 typedef struct desk {
@@ -255,7 +257,8 @@ static void run_piece(const desk *d, unsigned piece, int slot) {
     for (int64_t chunk = first; chunk < end; chunk++) d->function(d->context, chunk, slot);
 }
 
-/* A piece of a lane, as the lane counts, if the job still has one there. */
+/* Claims a piece of a lane, if the job still has one there. *piece is counted from the lane's
+ * first. */
 static bool claim_from(lane *from, const participant *at, bool own, unsigned *piece) {
     uint64_t seen = atomic_load_explicit(&from->left, memory_order_relaxed);
     while (job_of(seen) == at->job && first_of(seen) < second_of(seen)) {
@@ -453,7 +456,7 @@ static void make_workers(int seats) {
     pthread_mutex_unlock(&pool.making);
 }
 
-/* Also when the library is unloaded: afterwards its code must not run. */
+/* Also runs when the library is unloaded: no thread may run its code afterwards. */
 __attribute__((destructor)) static void stop_workers(void) {
     pthread_mutex_lock(&pool.making);
     atomic_store(&pool.stopped, true);

@@ -38,7 +38,7 @@ static inline void plsh_thread_rows(int threads, int64_t rows, int64_t least,
 }
 
 #ifdef PLSH_TESTING
-/* What a worker is about to do. The hook of the tests is called with it, and may delay the
+/* The points in a worker's life at which the tests' hook is called; the hook may delay the
  * worker. */
 typedef enum plsh_thread_event {
     PLSH_THREAD_STARTS,   /* begins its life */
@@ -59,12 +59,12 @@ int plsh_thread_workers(void);
 void plsh_thread_limit(int most);
 #endif
 
-/* Those that the calling thread may run on, at least 1. */
+/* The number of processors that the calling thread may run on, at least 1. */
 int plsh_processors_of_affinity(void);
 
-/* How many the quotas of this process's cgroup and those above it have time for, rounded up, at
- * least 1; 0 where there is no quota. Versions 1 and 2, found by proc/self/cgroup and
- * proc/self/mountinfo under `root`, "" for the machine's own. */
+/* The number of processors that the CPU quotas of this process's cgroup and of those above it
+ * allow, rounded up, at least 1; 0: there is no quota. Versions 1 and 2, found by proc/self/cgroup
+ * and proc/self/mountinfo under `root`, "" for the machine's own. */
 int plsh_processors_of_quota(const char *root);
 
 #endif

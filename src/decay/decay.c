@@ -1,4 +1,4 @@
-/* decay: the functions k(t), and what sampling and truncation need of them. */
+/* decay: the functions k(t), their logarithms, differences and derivatives. */
 #include "plsh/decay.h"
 
 #include "base/status.h"

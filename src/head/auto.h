@@ -4,7 +4,7 @@
 
 #include "plsh/head.h"
 
-/* The quantities besides the head that its work depends on. */
+/* The sizes of a call that the work of a head depends on. */
 typedef struct plsh_auto_setting {
     int64_t longest; /* positions of the longest sequence */
     int64_t head_dim;

@@ -27,7 +27,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#define PLSH_BOUND_EPS 0x1p-24 /* what 0 stands for in a head: float-exact */
+#define PLSH_BOUND_EPS 0x1p-24 /* the default of a head: float-exact */
 
 typedef enum plsh_bound_share {
     PLSH_BOUND_HALF = -1, /* log2 */

@@ -1,4 +1,4 @@
-/* head: is a descriptor one that can be run? */
+/* head: checks of descriptors. */
 #include "head/check.h"
 
 #include <math.h>
@@ -7,9 +7,10 @@
 #include "base/status.h"
 #include "decay/tail.h"
 #include "head/bound.h"
+#include "partition/draw.h"
 #include "plsh/cells.h"
 
-/* Multiplied by log2 e it is still in float's range. */
+/* Multiplied by log2 e, this is still in float's range. */
 static const double SCALE_MAX = 1e38;
 
 static plsh_status check_range(const char *name, int64_t value, int64_t low, int64_t high,
@@ -163,13 +164,30 @@ static plsh_status check_partition(const plsh_partition *set, bool points, plsh_
                      (long long)set->samples);
 }
 
-static plsh_status check_head(const plsh_head *head, int64_t h, bool points, plsh_error *error) {
-    plsh_status status = check_method(head, h, points, error);
+static plsh_head settle_design(plsh_head head) {
+    head.partition.design = plsh_design_choose(&head.partition);
+    return head;
+}
+
+/* Design golden-shifted is refused where single masks are needed. */
+static plsh_status check_masks(const plsh_head *head, plsh_error *error) {
+    if (head->method == PLSH_METHOD_PLSH || !plsh_partition_is_shifted(&head->partition))
+        return PLSH_STATUS_OK;
+    return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                     "design golden-shifted counts blocks and has no single masks: method plsh "
+                     "takes it, %s does not",
+                     plsh_method_names()[head->method]);
+}
+
+static plsh_status check_head(const plsh_head *given, int64_t h, bool points, plsh_error *error) {
+    plsh_status status = check_method(given, h, points, error);
     if (status) return status;
+    const plsh_head settled = settle_design(*given), *head = &settled;
     plsh_error inner = {0};
     if (plsh_head_has_decay(head)) status = plsh_decay_check(&head->partition.decay, &inner);
     if (!status && plsh_method_is_sampled(head->method)) {
         status = check_partition(&head->partition, points, &inner);
+        if (!status) status = check_masks(head, &inner);
     }
     if (!status) return status;
     return plsh_fail(error, status, "head %lld: %.200s", (long long)h, inner.message);
@@ -198,7 +216,7 @@ plsh_status plsh_check_shape(plsh_shape *shape, plsh_error *error) {
 }
 
 plsh_head plsh_check_head(const plsh_shape *shape, int64_t h) {
-    plsh_head head = shape->head[shape->head_count == 1 ? 0 : h];
+    plsh_head head = settle_design(shape->head[shape->head_count == 1 ? 0 : h]);
     if (head.eps == 0.0) head.eps = PLSH_BOUND_EPS;
     if (head.window > PLSH_POSITIONS) head.window = PLSH_POSITIONS;
     if (head.block > PLSH_POSITIONS) head.block = PLSH_POSITIONS;

@@ -39,7 +39,7 @@ static inline bool plsh_head_knows_decay(const plsh_head *head) {
     return !plsh_decay_is_unset(decay) && plsh_decay_check(decay, &unused) == PLSH_STATUS_OK;
 }
 
-/* What the descriptors of plans and caches have in common. */
+/* The part of the descriptor that plans and caches share. */
 typedef struct plsh_shape {
     int64_t heads, kv_heads, head_dim, value_dim;
     double scale;
@@ -50,7 +50,7 @@ typedef struct plsh_shape {
     bool points; /* positions are points, not row numbers */
 } plsh_shape;
 
-/* Checks all of it, the heads included, and replaces zeros by what they stand for. */
+/* Checks all of it, with the heads, and fills in the defaults. */
 plsh_status plsh_check_shape(plsh_shape *shape, plsh_error *error);
 
 /* Float32, float16 or bfloat16. */
@@ -67,13 +67,12 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
  * define. With places there may be more queries than keys; positions are not negative. */
 plsh_status plsh_check_rows(const plsh_extent *e, plsh_error *error);
 
-/* Checks a descriptor and fills in its defaults; its layouts alone; and the part of it that plans
- * and caches have in common. */
+/* Checks a descriptor and fills in its defaults. plsh_check_layouts checks its layouts alone. */
 plsh_status plsh_attention_check(const plsh_attention *attention, plsh_attention *checked,
                                  plsh_error *error);
 plsh_status plsh_check_layouts(plsh_attention *attention, plsh_error *error);
-/* Positions that are points: their dimension, sets and heads; and the points themselves, `rows` of
- * them per set. `name`: whose they are. */
+/* Check positions that are points: their dimension, sets and heads; and the points themselves,
+ * `rows` per set. `name` is the array's name in messages. */
 plsh_status plsh_check_positioned(const plsh_shape *shape, const plsh_positions *positions,
                                   plsh_error *error);
 plsh_status plsh_check_points(const plsh_positions *positions, const char *name,

@@ -1,4 +1,4 @@
-/* head: do two arrays of a call share memory? */
+/* head: checks that arrays of a call do not share memory. */
 #include "base/status.h"
 #include "head/check.h"
 

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "head/check.h"
 #include "partition/blocks.h"
+#include "partition/shifted.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -14,6 +15,11 @@ static plsh_range reach_sampled(const plsh_partition *set, plsh_range queries, i
     plsh_range reach = queries, block;
     if (set->scheme == PLSH_SCHEME_LABELS && !plsh_partition_contiguous(set, length))
         return (plsh_range){0, length};
+    if (plsh_partition_is_shifted(set)) {
+        const plsh_range first = {queries.begin, queries.begin + 1};
+        const plsh_range last = {queries.end - 1, queries.end};
+        return (plsh_range){plsh_shifted_hull(set, first).begin, plsh_shifted_hull(set, last).end};
+    }
     for (int64_t m = 0; m < set->samples; m++) {
         plsh_partition_block(set, m, queries.begin, &block);
         reach.begin = least(reach.begin, block.begin);

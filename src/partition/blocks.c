@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "partition/draw.h"
-#include "partition/golden.h"
+#include "partition/shifted.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static int compare_labels(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The labels of the runs of one draw, sorted: a label met twice has two runs. */
+/* Collects the labels of the runs of one draw and sorts them: a label that occurs twice has two
+ * runs, so it is not contiguous. */
 static plsh_status check_runs(const plsh_partition *set, int64_t sample, int32_t *runs,
                               double *total, plsh_error *error) {
     const int32_t *labels = set->labels + sample * set->label_count;
@@ -60,7 +61,8 @@ static void summarise(plsh_draws *draws) {
 
 enum { PIECE = 4096 }; /* draws of a chunk */
 
-/* A width below 1 makes every position a block of its own, as width 1 does: no empty bins then. */
+/* A width below 1 is replaced by 1: both make every position a block, and with 1 there are no empty
+ * bins. */
 static void fill_piece(void *context, int64_t piece, int slot) {
     const plsh_draws *draws = context;
     const int64_t first = piece * PIECE, left = draws->set.samples - first;
@@ -121,6 +123,11 @@ plsh_status plsh_draws_create(const plsh_partition *set, int64_t n, int threads,
         draws->density = runs / (double)set->label_count;
         return status;
     }
+    if (plsh_partition_is_shifted(set)) {
+        draws->longest = plsh_shifted_longest(set);
+        draws->density = (double)set->samples / set->decay.a;
+        return PLSH_STATUS_OK;
+    }
     if (plsh_partition_is_golden(set)) {
         const plsh_golden_line line = plsh_golden_line_of(set);
         draws->longest = plsh_golden_longest(&line);
@@ -173,7 +180,24 @@ plsh_range plsh_draws_block(const plsh_draws *draws, int64_t sample, int64_t pos
     return block;
 }
 
+/* n, and the largest so far. */
+typedef struct measured_blocks {
+    int64_t n, largest;
+} measured_blocks;
+
+static void measure_block(void *context, plsh_range block) {
+    measured_blocks *at = context;
+    const int64_t begin = block.begin > 0 ? block.begin : 0;
+    const int64_t length = (block.end < at->n ? block.end : at->n) - begin;
+    if (length > at->largest) at->largest = length;
+}
+
 int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n) {
+    if (plsh_partition_is_shifted(&draws->set)) {
+        measured_blocks at = {n, 0};
+        if (n > 0) plsh_shifted_visit(&draws->set, (plsh_range){0, n}, measure_block, &at);
+        return at.largest;
+    }
     int64_t largest = 0;
     for (int64_t m = draws->set.samples - 1; m >= 0 && largest < n; m--) { /* the widest first */
         /* Skip a grid that cannot have a longer block than the longest so far. */
@@ -212,7 +236,8 @@ int64_t plsh_draws_opening(const plsh_draws *draws, int64_t m, int64_t begin) {
 
 plsh_status plsh_blocks_open(const plsh_draws *draws, int64_t begin, int64_t end, int64_t chunk,
                              plsh_blocks *blocks, plsh_error *error) {
-    *blocks = (plsh_blocks){.draws = draws, .end = end, .row = begin, .chunk = chunk};
+    *blocks =
+        (plsh_blocks){.draws = draws, .begin = begin, .end = end, .row = begin, .chunk = chunk};
     if (begin < 0 || end < begin || end > INT32_MAX)
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "rows %lld to %lld are not a range within 0 .. 2^31 - 1", (long long)begin,
@@ -293,6 +318,41 @@ static void walk_any(plsh_blocks *blocks, uint32_t *slot, bool place) {
     }
 }
 
+/* Design golden-shifted: the blocks that begin in the chunk, and for the first chunk also those
+ * that hold its first row.
+ */
+typedef struct shifted_chunk {
+    plsh_blocks *blocks;
+    uint32_t *slot;
+    bool place, first;
+} shifted_chunk;
+
+static void walk_block(void *context, plsh_range block) {
+    const shifted_chunk *at = context;
+    const int64_t row = at->blocks->row, last = at->blocks->end - row;
+    int64_t begin = block.begin - row, end = block.end - row;
+    if (begin < 0 && !at->first) return;
+    if (begin < 0) begin = 0;
+    if (end > last) end = last;
+    if (at->place)
+        at->blocks->ends[at->slot[begin]++] = (uint32_t)end;
+    else
+        at->slot[begin]++;
+}
+
+static void walk_shifted(plsh_blocks *blocks, uint32_t *slot, bool place) {
+    shifted_chunk at = {blocks, slot, place, blocks->row == blocks->begin};
+    plsh_shifted_visit(&blocks->draws->set, (plsh_range){blocks->row, blocks->row + blocks->rows},
+                       walk_block, &at);
+}
+
+static void walk_blocks(plsh_blocks *blocks, uint32_t *slot, bool place) {
+    if (plsh_partition_is_shifted(&blocks->draws->set))
+        walk_shifted(blocks, slot, place);
+    else
+        walk_any(blocks, slot, place);
+}
+
 static plsh_status reserve(plsh_blocks *blocks, size_t count, plsh_error *error) {
     if (count <= blocks->capacity) return PLSH_STATUS_OK;
     plsh_release(blocks->ends);
@@ -317,7 +377,7 @@ plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
     if (grid)
         count_grid(blocks, first + 2);
     else
-        walk_any(blocks, first + 2, false);
+        walk_blocks(blocks, first + 2, false);
     uint64_t total = 0;
     for (int64_t i = 0; i < blocks->rows; i++) {
         total += first[i + 2];
@@ -333,7 +393,7 @@ plsh_status plsh_blocks_next(plsh_blocks *blocks, plsh_error *error) {
     if (grid)
         place_grid(blocks, first + 1);
     else
-        walk_any(blocks, first + 1, true);
+        walk_blocks(blocks, first + 1, true);
     return PLSH_STATUS_OK;
 }
 

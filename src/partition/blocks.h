@@ -16,7 +16,7 @@ typedef struct plsh_draws {
     int64_t *width, *offset; /* as in plsh_draw; NULL for cuts and labels, which are not grids */
     int shift;
     int64_t longest; /* no block is longer; INT64_MAX where that is not known beforehand */
-    double density;  /* blocks that begin per position, all draws together, about */
+    double density;  /* about how many blocks begin per position, in all draws together */
 } plsh_draws;
 
 /* The set must have passed plsh_partition_check. Labels must be contiguous: every label of a draw
@@ -40,10 +40,10 @@ int64_t plsh_draws_largest_block(const plsh_draws *draws, int64_t n);
 
 typedef struct plsh_blocks {
     const plsh_draws *draws;
-    int64_t end;   /* of the range */
-    int64_t chunk; /* rows per step */
-    int64_t row;   /* the current chunk: rows row .. row + rows - 1 */
-    int64_t rows;  /* 0 when the range is exhausted */
+    int64_t begin, end; /* of the range */
+    int64_t chunk;      /* rows per step */
+    int64_t row;        /* the current chunk: rows row .. row + rows - 1 */
+    int64_t rows;       /* 0 when the range is exhausted */
     int64_t *next; /* per draw: the edge its next block begins with, relative to the next chunk;
                     * fixed point for grids */
     /* The blocks that begin at row + i are ends[first[i] .. first[i+1]), where they end relative to

@@ -1,10 +1,10 @@
-/* partition: which points share a cell of a draw.
+/* partition: finds which points share a cell of a draw.
  *
- * The code of a point is the sum of the weights of the hyperplanes that it lies beyond: equal in a
- * cell, and different between two cells but for a chance of 2^-64. Points are sorted into a tree of
- * boxes, once. A draw is then walked from the root: a hyperplane that misses a box adds its weight,
- * or nothing, to all points of the box, and is not looked at again below it. In the plane about
- * sqrt(n) boxes of a level meet a line, instead of n points. */
+ * The code of a point is the sum of the weights of the hyperplanes that it lies beyond. It is equal
+ * within a cell; two cells have the same code with probability 2^-64. Points are sorted into a tree
+ * of boxes, once. A draw is then walked from the root: a hyperplane that misses a box adds its
+ * weight to all points of the box or to none, and is skipped below it. In the plane about sqrt(n)
+ * boxes of a level meet a line, instead of n points. */
 #include "plsh/cells.h"
 
 #include "base/memory.h"
@@ -150,7 +150,8 @@ typedef struct coder {
     uint64_t *code;
 } coder;
 
-/* u.x of one point. The same expression in the order of the coordinates, so that all agree. */
+/* u.x of one point. All callers use this expression, with the coordinates in this order, so that
+ * their results agree to the bit. */
 static double project(const plsh_planes *planes, int64_t h, const float *x) {
     double sum = planes->normal[0][h] * (double)x[0];
     for (int a = 1; a < planes->dim; a++) sum += planes->normal[a][h] * (double)x[a];
@@ -217,7 +218,7 @@ static const double APART = 100;
 /* From this many hyperplanes more than points on, they are tried first. */
 enum { MANY = 1000 };
 
-/* Comparisons of points that the search for near ones may take. */
+/* The most comparisons of points in the search for near ones. */
 static const int64_t MOST_COMPARED = INT64_C(1) << 27;
 
 typedef struct placed_point {
@@ -246,7 +247,7 @@ static void code_apart(const coder *at, placed_point *points, double distance, b
     for (int64_t x = 0, first = 0; x < tree->placed && !*near; x++) {
         if (compare_points(&points[x], &points[first]) != 0) first = x;
         at->code[points[x].i] = (uint64_t)first;
-        if (first != x) continue; /* its equal was compared */
+        if (first != x) continue; /* an equal point was compared already */
         for (int64_t y = x + 1; y < tree->placed && !*near; y++) {
             double square = 0;
             if (points[y].x[0] - points[x].x[0] >= distance) break;
@@ -265,7 +266,7 @@ static plsh_status refuse(const point_tree *tree, double rate, plsh_error *error
                      tree->radius, 1 / rate);
 }
 
-/* *near: there are points that are not apart, and no codes. */
+/* *near: some points are too near to each other; then there are no codes. */
 static plsh_status code_separate(coder *at, double rate, bool *near, plsh_error *error) {
     placed_point *points;
     plsh_status status = plsh_allocate((void **)&points, (size_t)at->tree->placed, sizeof *points,
@@ -342,7 +343,7 @@ static plsh_status code_draw(coder *at, const plsh_partition *set, int64_t sampl
     const point_tree *tree = at->tree;
     const double rate = plsh_rate_of(set, sample);
     if (tree->placed == 0) return PLSH_STATUS_OK;
-    /* Mixtures draw very large rates now and then: then it is cheaper to see that all points are
+    /* Mixtures sometimes draw very large rates. Then it is cheaper to check that all points are far
      * apart than to draw the hyperplanes that separate them. */
     const double expected = plsh_planes_expected(tree->points.dim, rate, tree->radius);
     plsh_status status = PLSH_STATUS_OK;

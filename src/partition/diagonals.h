@@ -4,8 +4,8 @@
  * t + 1 to t, row i gains the blocks that end at i + t + 1 and are longer than t:
  *     C_t(i) = C_{t+1}(i) + A_t(i + t + 1),    A_t(f) = number of blocks [f - L, f) with L > t.
  * The blocks of a grid of width b have floor(b) or floor(b) + 1 positions, so the blocks of a draw
- * are added to A when t reaches its width. That is one increment per block; all else is vector
- * additions. */
+ * are added to A when t reaches its width. That takes one increment per block, and otherwise only
+ * vector additions. */
 #ifndef PLSH_PARTITION_DIAGONALS_H
 #define PLSH_PARTITION_DIAGONALS_H
 
@@ -16,7 +16,7 @@ typedef struct plsh_diagonals {
     int64_t begin, rows; /* of the matrix: begin .. begin + rows - 1 */
     int64_t last;        /* n - begin; positions below count from begin */
     int64_t waiting;     /* the draws 0 .. waiting - 1 are not in A yet */
-    int32_t *ends;       /* A(f) at 2 f; at 2 f + 1 what the next diagonal adds to it */
+    int32_t *ends;       /* A(f) at 2 f; at 2 f + 1 its increment on the next diagonal */
     int32_t *cut;        /* blocks of x positions that n cuts off */
     /* The current diagonal. */
     int64_t t, count;

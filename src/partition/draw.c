@@ -1,9 +1,10 @@
-/* partition: the law of one draw and the designs that place s of them.
+/* partition: the distribution of one draw, and the designs that place s of them.
  *
  * Compiled without contraction of a * b + c, so that widths are the same bits everywhere. */
 #include "partition/draw.h"
 
 #include "base/clones.h"
+#include "partition/convex.h"
 #include "partition/portable.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ PLSH_CLONES static void gamma2_quantiles(double *v, int64_t count) {
 
 /* Binning: 32, or fewer where b = sigma x, x < 64, would not fit into 62 bits. */
 int plsh_draw_shift(const plsh_partition *set) {
-    if (set->scheme != PLSH_SCHEME_BINNING) return 0;
+    if (set->scheme != PLSH_SCHEME_BINNING || plsh_partition_is_toeplitz(set)) return 0;
     int exponent;
     frexp(set->decay.a, &exponent);
     int shift = 56 - exponent;
@@ -179,7 +180,7 @@ static width_span width_span_of(const plsh_partition *set, int64_t sample) {
 static place place_by_width(const plsh_partition *set, int64_t sample) {
     const width_span span = width_span_of(set, sample);
     int64_t k = (sample - span.begin) / span.b, first = span.begin + k * span.b;
-    /* Beyond the indices of the other strata. */
+    /* Beyond the indices of all other strata, so that no two share a random number. */
     uint64_t stratum = UINT64_C(1) << 40 | (uint64_t)first;
     return (place){.stratum = stratum,
                    .pair = k & 1 ? stratum - (uint64_t)span.b : stratum,
@@ -228,6 +229,10 @@ static double stratum_quantile(const plsh_partition *set, const place *at) {
 }
 
 plsh_stratum plsh_draw_stratum(const plsh_partition *set, int64_t first) {
+    if (plsh_partition_is_toeplitz(set)) {
+        const plsh_convex_place at = plsh_convex_place_of(set, first);
+        return (plsh_stratum){at.width, at.end - first};
+    }
     const int64_t widest = exact_width(set);
     if (widest > 0 && first >= width_begin(set, widest)) {
         const width_span span = width_span_of(set, first);
@@ -255,9 +260,24 @@ static double draw_place(const plsh_partition *set, int64_t sample, uint64_t *tu
 
 enum { TILE = 64 };
 
+/* Sample m of width b, the first of them number `begin`: all offsets in turn. */
+static void fill_toeplitz(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
+                          int64_t *offset) {
+    plsh_convex_place at = plsh_convex_place_of(set, first); /* its width is at least 1 */
+    for (int64_t m = 0; m < count; m++) {
+        if (first + m >= at.end) at = plsh_convex_place_of(set, first + m);
+        width[m] = at.width;
+        offset[m] = (first + m - at.begin) % at.width;
+    }
+}
+
 /* At most TILE draws. */
 static void fill_tile(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
                       int64_t *offset) {
+    if (plsh_partition_is_toeplitz(set)) {
+        fill_toeplitz(set, first, count, width, offset);
+        return;
+    }
     uint64_t turn[TILE];
     double v[TILE];
     for (int64_t m = 0; m < count; m++)

@@ -75,15 +75,24 @@ static inline plsh_range plsh_draw_block(const plsh_draw *draw, int64_t i) {
                         plsh_draw_ceil(edge + draw->width, draw->shift)};
 }
 
-/* Labels are the user's, whatever the design says. */
+/* The design has no effect on labels of the user. */
 static inline bool plsh_partition_is_golden(const plsh_partition *set) {
     return set->design == PLSH_DESIGN_GOLDEN && set->scheme != PLSH_SCHEME_LABELS;
+}
+
+/* Its blocks do not form partitions: see partition/shifted.h. */
+static inline bool plsh_partition_is_shifted(const plsh_partition *set) {
+    return set->design == PLSH_DESIGN_GOLDEN_SHIFTED && set->scheme != PLSH_SCHEME_LABELS;
+}
+
+static inline bool plsh_partition_is_toeplitz(const plsh_partition *set) {
+    return set->design == PLSH_DESIGN_TOEPLITZ && set->scheme != PLSH_SCHEME_LABELS;
 }
 
 /* Is the set made of grids (binning, integer)? */
 static inline bool plsh_partition_is_grid(const plsh_partition *set) {
     return (set->scheme == PLSH_SCHEME_BINNING || set->scheme == PLSH_SCHEME_INTEGER) &&
-           !plsh_partition_is_golden(set);
+           !plsh_partition_is_golden(set) && !plsh_partition_is_shifted(set);
 }
 
 #endif

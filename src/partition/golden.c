@@ -135,7 +135,7 @@ static void run_period(builder *make, int32_t period) {
     }
 }
 
-/* Is the state after the period the one before it, a period later? Fills in `slot`. */
+/* Does the state after the period equal that before it, shifted by a period? Fills in `slot`. */
 static bool is_periodic(builder *make, open_block *sorted) {
     if (make->open < make->samples) return false;
     for (int64_t m = 0; m < make->samples; m++) sorted[m] = make->heap[m];
@@ -148,8 +148,9 @@ static bool is_periodic(builder *make, open_block *sorted) {
     return true;
 }
 
-/* Begins far back with no open block. The s open blocks are the newest and the s - 1 of latest end
- * of all before it, so the state is periodic as soon as the lattice's long blocks have begun. */
+/* Starts many periods earlier with no open block. The s open blocks are always the newest one and,
+ * of all blocks before it, the s - 1 that end last. So the state is periodic as soon as the long
+ * blocks of the lattice have begun. */
 static plsh_status run_to_period(builder *make, open_block *sorted, int32_t *last,
                                  plsh_error *error) {
     for (int32_t period = 0; period < 64; period++) {
@@ -327,18 +328,24 @@ plsh_status plsh_golden_make(int64_t samples, plsh_error *error) {
     return status;
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- accessors ------------------------------------------------------------------------------- */
 
-plsh_golden_line plsh_golden_line_of(const plsh_partition *set) {
+plsh_golden_line plsh_golden_scale_of(const plsh_partition *set) {
     const double period = PERIOD * set->decay.a;
     int exponent;
     frexp(period, &exponent);
     const int shift = exponent < -6 ? 54 : 48 - exponent;
     const double fixed = floor(ldexp(period, shift) + 0.5);
+    return (plsh_golden_line){NULL, fixed < 1 ? 1 : (int64_t)fixed, shift};
+}
+
+plsh_golden_line plsh_golden_line_of(const plsh_partition *set) {
+    plsh_golden_line line = plsh_golden_scale_of(set);
     /* plsh_partition_check has made the table; a set that was not checked gets it here. */
     plsh_golden *table = plsh_golden_find(set->samples);
     if (!table && !plsh_golden_make(set->samples, NULL)) table = plsh_golden_find(set->samples);
-    return (plsh_golden_line){table, fixed < 1 ? 1 : (int64_t)fixed, shift};
+    line.table = table;
+    return line;
 }
 
 plsh_golden_place plsh_golden_place_of(const plsh_golden_line *line, int64_t i) {

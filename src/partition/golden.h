@@ -1,4 +1,4 @@
-/* partition: the golden lattice, s partitions without chance.
+/* partition: the golden lattice: s partitions without randomness.
  *
  * The totally positive numbers x = m + k phi of Z[phi] whose norm x x' = m^2 + m k - k^2 is below X
  * = sqrt(5) s are blocks: x begins at sigma ln(x / sqrt X) and ends at -sigma ln(x' / sqrt X).
@@ -50,6 +50,9 @@ typedef struct plsh_golden_line {
 } plsh_golden_line;
 
 plsh_golden_line plsh_golden_line_of(const plsh_partition *set);
+
+/* The same without the table. */
+plsh_golden_line plsh_golden_scale_of(const plsh_partition *set);
 
 /* Position i lies `rest` after the begin of period `index`. */
 typedef struct plsh_golden_place {

@@ -3,6 +3,7 @@
 
 #include "base/clones.h"
 #include "base/memory.h"
+#include "partition/shifted.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,12 +14,11 @@ static const double PERIOD = 0.96242365011920694; /* ln phi^2, in units of sigma
 /* Above, the sum over s^2 pairs takes too long. */
 enum { COMPUTED_SAMPLES = 1 << 13 };
 
-/* docs/mathematics.md, section 21: a box of the lattice of area below X = sqrt(5) s has its area /
- * sqrt(5) points up to delta, and ending blocks early makes 2 delta + 2 of it. */
+/* docs/mathematics.md, section 21: the number of lattice points in a box of area below X = sqrt(5)
+ * s differs from area / sqrt(5) by at most delta. Ending blocks early raises that to 2 delta + 2.
+ */
 static double proven_error(int64_t samples) {
-    const double root = sqrt(2.2360679774997897 * (double)samples);
-    const double delta = 3.01 * log(root + 3.62) + 0.56;
-    return fmin(1, (2 * delta + 2) / (double)samples);
+    return fmin(1, (2 * plsh_shifted_delta(samples) + 2) / (double)samples);
 }
 
 /* Between two begins, at u <= i < v, the open blocks end at e_0 <= e_1 ..; `weight` holds
@@ -69,7 +69,7 @@ static void fill_period(const plsh_golden *table, double *weight, begin_end *lis
     qsort(list, (size_t)table->blocks, sizeof *list, compare_begin_ends);
 }
 
-/* A begin ends the open block of the earliest end, which is its own time. */
+/* Each begin ends the open block that has the earliest end. */
 static double period_error(const plsh_golden *table, double *weight, const begin_end *list) {
     const int64_t s = table->samples;
     double most = 0, from = 0;

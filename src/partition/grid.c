@@ -27,11 +27,11 @@ static plsh_status check(const plsh_grid *grid, int64_t sample, int64_t n, plsh_
         const plsh_partition *set = &grid->axis[a];
         plsh_status status = plsh_partition_check(set, error);
         if (status) return status;
-        if (plsh_partition_is_golden(set))
+        if (set->design != PLSH_DESIGN_IID && set->design != PLSH_DESIGN_STRATIFIED)
             return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
-                             "axis %d: design golden is for one axis; the draws of a product have "
+                             "axis %d: design %s is for one axis; the draws of a product have "
                              "to be independent, as those of iid and stratified are",
-                             a);
+                             a, plsh_design_names()[set->design]);
         if (set->scheme == PLSH_SCHEME_LABELS || set->axis != (uint32_t)a)
             return plsh_fail(error, PLSH_STATUS_INVALID,
                              "axis %d of the grid was not made by plsh_grid_make", a);

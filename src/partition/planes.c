@@ -6,12 +6,11 @@
 #include "base/memory.h"
 #include "partition/draw.h"
 #include "partition/permute.h"
-#include "partition/rate.h"
 
 #include <math.h>
 
-/* Random streams of a set beside those of draw.c and partition.c: numbers of hyperplanes per shell,
- * their directions and offsets, their heights (dim 3) and weights. */
+/* Purposes of the random streams, besides those of draw.c and partition.c: the number of
+ * hyperplanes in a shell; their directions and offsets; their heights (dim 3) and weights. */
 enum { PURPOSE_SHELL = 3, PURPOSE_PLANE = 4, PURPOSE_WEIGHT = 5 };
 
 /* A shell has at most SLOTS hyperplanes: Poisson of mean 2, Pr[> 30] < 2^-80. */
@@ -98,9 +97,9 @@ static void put_plane(plsh_planes *planes, plane_units unit, double shell, doubl
     planes->weight[at] = weight;
 }
 
-/* One shell of one sample: the sample's place among s, and from which place on slot j is taken. The
- * number of hyperplanes is that of the quantile (place + shift) / s: slot j is taken where it is at
- * least Pr[Poisson <= j]. iid samples are their own: s = 1. */
+/* One shell of one sample: the place of the sample among the s samples, and the place from which on
+ * slot j is taken. The number of hyperplanes is that of the quantile (place + shift) / s: slot j is
+ * taken where it is at least Pr[Poisson <= j]. An iid sample has a shell of its own, with s = 1. */
 typedef struct shell_draw {
     uint64_t stream; /* the number of the shell in the random streams */
     int64_t s, place;

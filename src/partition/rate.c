@@ -101,7 +101,7 @@ double plsh_rate_of(const plsh_partition *set, int64_t sample) {
     double unit[2];
     units(set, sample, unit);
     if (unit[0] < decay->limit) return 0;
-    /* (0, 1) again, whatever the division rounds. */
+    /* Keeps the number inside (0, 1), also after the division has rounded. */
     const double u =
         fmin(fmax((unit[0] - decay->limit) / (1 - decay->limit), 0x1p-60), 1 - 0x1p-53);
     const double v = fmin(fmax(unit[1], 0x1p-60), 1 - 0x1p-53);

@@ -40,9 +40,11 @@ static plsh_status next_chunk(plsh_rows *rows, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* Adds the blocks that begin in chunk row i to the histogram of ends. */
+/* Adds the blocks that begin in chunk row i to the histogram of ends. Those that end there are no
+ * longer open. */
 static void add_blocks(plsh_rows *rows, int64_t i) {
     const plsh_blocks *blocks = &rows->blocks;
+    rows->open += (int64_t)(blocks->first[i + 1] - blocks->first[i]) - rows->ending[i];
     for (uint32_t b = blocks->first[i]; b < blocks->first[i + 1]; b++) {
         int64_t end = blocks->ends[b];
         rows->ending[end]++;
@@ -51,7 +53,7 @@ static void add_blocks(plsh_rows *rows, int64_t i) {
 }
 
 plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error) {
-    plsh_blocks *blocks = &rows->blocks;
+    const plsh_blocks *blocks = &rows->blocks;
     *more = false;
     if (rows->at == blocks->rows) {
         plsh_status status = next_chunk(rows, error);
@@ -62,7 +64,7 @@ plsh_status plsh_rows_next(plsh_rows *rows, bool *more, plsh_error *error) {
     rows->row++;
     rows->reach = rows->top - i;
     const int32_t *ending = rows->ending + i + 1;
-    int32_t count = (int32_t)blocks->draws->set.samples;
+    int32_t count = (int32_t)rows->open;
     for (int64_t t = 0; t < rows->reach; t++) {
         rows->count[t] = count;
         count -= ending[t];

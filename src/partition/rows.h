@@ -1,9 +1,10 @@
 /* partition: the rows of M~ as step functions, one after the other.
  *
- * Row i of s M~ falls from s at j = i to 0 on either side. The matrix is symmetric, so only the
- * right side is kept. A row differs from the row before only by the blocks that begin in it. They
- * change the histogram of the ends of the current blocks; the running sum of the histogram is the
- * row. O(1) per block and O(reach) per row, O(s + reach) memory for grids. */
+ * Row i of s M~ falls from s (design golden-shifted: about s) at j = i to 0 on either side. The
+ * matrix is symmetric, so only the right side is kept. A row differs from the preceding row only by
+ * the blocks that begin in it. They change the histogram of the ends of the current blocks; the
+ * running sum of the histogram is the row. O(1) per block and O(reach) per row, O(s + reach) memory
+ * for grids. */
 #ifndef PLSH_PARTITION_ROWS_H
 #define PLSH_PARTITION_ROWS_H
 
@@ -12,6 +13,7 @@
 typedef struct plsh_rows {
     plsh_blocks blocks;
     int64_t at;      /* row within the chunk */
+    int64_t open;    /* blocks that hold the row: s, except in design golden-shifted */
     int64_t top;     /* no current block ends later; relative to the chunk */
     int32_t *ending; /* current blocks that end before chunk row i */
     int64_t window;  /* entries of ending */

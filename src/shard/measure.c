@@ -6,13 +6,13 @@
 
 #include "base/dtype.h"
 #include "base/memory.h"
-#include "base/status.h"
 #include "base/thread.h"
+#include "head/rounding.h"
 
 /* The least rows of a tile of keys. There are about 32768 tiles at most, because the norm of each
  * tile goes to every part. */
 enum { TILE_ROWS = 128, TILES_MOST = 32768, CENTRE_ROWS = 64 };
-/* Where outliers are not fetched one by one, tiles are finer. */
+/* If outliers are not fetched one by one, tiles are finer. */
 enum { ONE_RANGE_TILE_ROWS = 64 };
 
 static plsh_status allocate(void *out, int64_t count, size_t size, plsh_error *error) {
@@ -233,11 +233,15 @@ void plsh_shard_learn(plsh_shard *shard) {
 
 /* ---- Certificates --------------------------------------------------------------------------- */
 
-/* The largest max - min of a column of the values that a row of this part may see. */
-static double value_range(const plsh_shard *shard, int64_t kv) {
+/* The sizes of the values that a row of this part may see. */
+typedef struct value_size {
+    double range, most; /* the largest max - min of a column, and the largest |v| */
+} value_size;
+
+static value_size value_size_of(const plsh_shard *shard, int64_t kv) {
     const int64_t dv = shard->whole.value_dim, columns = shard->whole.kv_heads * dv;
     const int last = shard->whole.causal ? shard->part : shard->parts - 1;
-    double widest = 0;
+    value_size size = {0, 0};
     for (int64_t c = kv * dv; c < (kv + 1) * dv; c++) {
         double low = INFINITY, high = -INFINITY;
         for (int r = 0; r <= last; r++) {
@@ -245,22 +249,72 @@ static double value_range(const plsh_shard *shard, int64_t kv) {
             high =
                 plsh_shard_larger(high, (double)shard->exchange->ranges[2 * (r * columns + c) + 1]);
         }
-        widest = plsh_shard_larger(widest, high - low);
+        size.range = plsh_shard_larger(size.range, high - low);
+        size.most = plsh_shard_larger(size.most, plsh_shard_larger(fabs(low), fabs(high)));
     }
-    return widest;
+    return size;
+}
+
+/* At least the norm of every key of the kv head. */
+static double largest_key(const plsh_shard *shard, int64_t kv) {
+    const plsh_shard_state *f = shard->state;
+    const int64_t norms = shard->whole.kv_heads * f->first_tile[shard->parts];
+    const float *centre = shard->exchange->centre + kv * shard->whole.head_dim;
+    double square = 0, most = 0;
+    for (int64_t x = 0; x < shard->whole.head_dim; x++)
+        square += (double)centre[x] * (double)centre[x];
+    for (int64_t i = 0; i < norms; i++)
+        most = plsh_shard_larger(most, (double)shard->exchange->norms[i]);
+    return (sqrt(square) + most) * (1 + 0x1p-20);
+}
+
+/* A bound on the rounding error of own query i, whose result is merged from several calls. Every
+ * call may raise the maximum at every piece of its keys. */
+static double merged_rounding(const plsh_shard *shard, int64_t h, int64_t i, double key,
+                              value_size v) {
+    enum { PIECE = 32 };
+    const plsh_attention *a = &shard->whole;
+    const plsh_shard_arrays *arrays = &shard->state->arrays;
+    const plsh_layout layout = arrays->q_layout;
+    double square = 0, weighted = 0;
+    for (int64_t x = 0; x < a->head_dim; x++) {
+        const double q =
+            fabs(a->scale) * 1.4426950408889634 *
+            (double)plsh_dtype_load(a->dtype, arrays->q,
+                                    h * layout.head_stride + i * layout.row_stride + x);
+        const double z = q * plsh_roundings_of((int)a->head_dim, (int)x);
+        square += q * q;
+        weighted += z * z;
+    }
+    const double score = sqrt(square) * key;
+    const plsh_rounding_row row = {.score = score,
+                                   .weighted = sqrt(weighted) * key,
+                                   .log_sum = -score, /* that of the own key */
+                                   .keys = a->keys,
+                                   .rises = (int32_t)(a->keys / PIECE) + shard->parts,
+                                   .biased = true};
+    const plsh_rounding rounding = plsh_rounding_of(&row);
+    return v.range * (rounding.weights < 1 ? rounding.weights : 1) +
+           v.most * (rounding.values + plsh_rounding_of_type(a->o_dtype));
+}
+
+static void add_bound(float *to, double bound) {
+    *to = nextafterf((float)((double)*to + bound), INFINITY);
 }
 
 /* A row whose result is merged from several calls: the bound of a call is for its own keys, and
  * merging changes their weights. But call p leaves out at most r_p <= eps D_p, D_p the weight that
  * it keeps, so all calls together leave out at most eps of the row. Leaving out a share of a mean
  * of values moves the mean by at most that share of their range:
- *     |o - o*| <= R sum r_p / (sum D_p + r_p) <= R eps. */
+ *     |o - o*| <= R sum r_p / (sum D_p + r_p) <= R eps,
+ * and rounding. */
 static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
                          float *certificate) {
     const plsh_shard_state *f = shard->state;
     const plsh_range own = plsh_shard_own_queries(shard);
     const int64_t kv = h / (shard->whole.heads / shard->whole.kv_heads);
-    const double range = value_range(shard, kv);
+    const value_size v = value_size_of(shard, kv);
+    const double key = largest_key(shard, kv);
     float *bound = certificate + h * plsh_range_size(own);
     plsh_shard_fill_maxima(shard, unit, kv);
     for (int64_t b = 0; b < f->spans; b++) {
@@ -269,13 +323,23 @@ static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, i
         if (share == 0 && !merged) continue; /* no key is left out */
         for (int64_t i = f->span[b].rows.begin; i < f->span[b].rows.end; i++) {
             float *at = &bound[i - own.begin];
-            const double held =
-                merged ? plsh_shard_larger((double)*at, range * shard->whole.head[h].eps)
-                       : (double)*at;
-            const double sum = held + range * (share > 1 ? 1 : share);
-            *at = nextafterf((float)sum, INFINITY);
+            if (merged) {
+                *at = (float)plsh_shard_larger((double)*at, v.range * shard->whole.head[h].eps);
+                add_bound(at, merged_rounding(shard, h, i - own.begin, key, v));
+            }
+            add_bound(at, v.range * (share > 1 ? 1 : share));
         }
     }
+}
+
+/* dense and none over all keys: rounding alone. */
+static void certify_rotated(const plsh_shard *shard, int64_t h, float *certificate) {
+    const int64_t own = plsh_range_size(plsh_shard_own_queries(shard));
+    const int64_t kv = h / (shard->whole.heads / shard->whole.kv_heads);
+    const value_size v = value_size_of(shard, kv);
+    const double key = largest_key(shard, kv);
+    for (int64_t i = 0; i < own; i++)
+        add_bound(&certificate[h * own + i], merged_rounding(shard, h, i, key, v));
 }
 
 void plsh_shard_certify(const plsh_shard *shard, float *certificate) {
@@ -283,5 +347,7 @@ void plsh_shard_certify(const plsh_shard *shard, float *certificate) {
         const plsh_shard_unit *unit = &shard->unit[i];
         for (int64_t h = 0; unit->asks && h < unit->heads; h++)
             certify_head(shard, unit, unit->head + h, certificate);
+        for (int64_t h = 0; unit->rotates && h < unit->heads; h++)
+            certify_rotated(shard, unit->head + h, certificate);
     }
 }

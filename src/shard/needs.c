@@ -1,4 +1,4 @@
-/* shard: which rows of others a part's queries need. */
+/* shard: finds which rows of other parts a part's queries need. */
 #include "shard/state.h"
 
 #include <math.h>
@@ -138,7 +138,7 @@ void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit
 
 /* ---- The rest ------------------------------------------------------------------------------- */
 
-/* A span and one side of it, for one head. */
+/* One side of a span, for one head. */
 typedef struct view {
     const plsh_shard *shard;
     const plsh_decay *decay;
@@ -363,8 +363,8 @@ static void want_head(plsh_shard *shard, const plsh_shard_unit *unit, int64_t h,
     for (int64_t b = 0; b < f->spans; b++) want(shard, unit, h, b, w);
 }
 
-/* An outlier next to the range, or near it compared with its length, extends the range: a few more
- * rows are cheaper than a separate fetch. */
+/* Extends the range by an outlier that is next to it, or near it compared with its length: a few
+ * more rows are cheaper than a separate fetch. */
 static void join_outliers(const plsh_shard *shard, const plsh_shard_unit *unit, wants *w) {
     const plsh_shard_state *f = shard->state;
     const plsh_range own = plsh_shard_own_rows(shard);

@@ -1,5 +1,5 @@
-/* shard: a text in parts, its heads in units, and the rows that they need according to the
- * descriptor. */
+/* shard: cuts a text into parts and its heads into units, and finds the rows that they need by the
+ * descriptor alone. */
 #include "shard/state.h"
 
 #include <string.h>
@@ -108,7 +108,7 @@ static plsh_status split_rows(plsh_shard *shard, const int64_t *splits, plsh_err
 
 /* ---- Units ---------------------------------------------------------------------------------- */
 
-/* A single part has all rows. */
+/* Does this head take one part's rows at a time? A single part has all rows. */
 static bool rotates(const plsh_shard *shard, int64_t head) {
     const plsh_method method = shard->whole.head[head].method;
     return shard->parts > 1 && (method == PLSH_METHOD_DENSE || method == PLSH_METHOD_NONE);
@@ -141,7 +141,7 @@ static bool joins(const plsh_shard *shard, const plsh_shard_unit *before,
     return memcmp(before->reach, next->reach, (size_t)shard->parts * sizeof *next->reach) == 0;
 }
 
-/* The heads from `head` on that are one unit: of one kv head and one kind. */
+/* The number of heads from `head` on that form a unit: of one kv head and one kind. */
 static plsh_status begin_unit(plsh_shard *shard, int64_t head, plsh_error *error) {
     const plsh_attention *a = &shard->whole;
     const int64_t group = a->heads / a->kv_heads, kv_head = head / group;

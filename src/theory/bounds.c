@@ -4,8 +4,9 @@
 #include "theory/bounds.h"
 
 #include "base/status.h"
+#include "partition/convex.h"
 #include "partition/draw.h"
-#include "partition/golden.h"
+#include "partition/shifted.h"
 
 #include <math.h>
 
@@ -112,6 +113,11 @@ double plsh_max_certain(const plsh_partition *set) {
     plsh_error error;
     if (plsh_partition_check(set, &error)) return NAN;
     if (plsh_partition_is_golden(set)) return plsh_golden_max_error(set->samples);
+    if (plsh_partition_is_toeplitz(set)) return plsh_convex_error(set);
+    /* 1e-9 covers the rounding of edges and the blocks that are cut off. The bound is below 1 from
+     * 7 samples on. */
+    if (plsh_partition_is_shifted(set))
+        return fmin(1, plsh_shifted_delta(set->samples) / (double)set->samples + 1e-9);
     if (set->design != PLSH_DESIGN_STRATIFIED || !plsh_partition_is_grid(set)) return NAN;
     plsh_strata strata = plsh_draw_strata(set);
     return fmin(1, (double)(strata.count + strata.largest) / (double)set->samples);
@@ -143,12 +149,24 @@ double plsh_block_bound_cuts(int64_t n, double sigma, int64_t s, double delta) {
 /* ---- all bounds of one set
  * -------------------------------------------------------------------------- */
 
+/* s (1 + g + n / sigma) e^-g blocks longer than g sigma are expected to meet n positions: s e^-g
+ * begin in a unit of time, s (1 + g) e^-g hold the first. At most delta where g = l + ln(1 + g +
+ * n / sigma): the iteration rises to it from below, with a factor of at most 1/l. */
+static double shifted_block(const plsh_partition *set, int64_t n, double delta) {
+    const double line = (double)n / set->decay.a, l = log((double)set->samples / delta);
+    double g = 2 * l + 2 * log(2 + line); /* above */
+    for (int step = 0; step < 40; step++) g = l + log(1 + g + line);
+    return fmin((double)plsh_shifted_longest(set), 1 + set->decay.a * g * (1 + 1e-9));
+}
+
 static double block_of(const plsh_partition *set, int64_t n, double delta) {
     const double sigma = set->decay.a;
     if (plsh_partition_is_golden(set)) {
         const plsh_golden_line line = plsh_golden_line_of(set);
         return (double)plsh_golden_longest(&line);
     }
+    if (plsh_partition_is_toeplitz(set)) return (double)plsh_draw_get(set, 0).width;
+    if (plsh_partition_is_shifted(set)) return shifted_block(set, n, delta);
     if (set->scheme == PLSH_SCHEME_CUTS)
         return plsh_block_bound_cuts(n, sigma, set->samples, delta);
     return plsh_block_bound(sigma, set->samples, delta);
@@ -159,11 +177,12 @@ static double semidefinite_bound(double sigma, double largest_block) {
     return fmax(1 / tanh(0.5 / sigma), largest_block);
 }
 
-/* No norm exceeds the largest sum of a row. Entries are off by `max` within the longest block and
- * by all of L* beyond; the diagonal is exact. */
-static double row_sum_bound(double sigma, double max, double longest) {
+/* No norm exceeds the largest sum of a row. Within the longest block an entry has an error of at
+ * most `max`; beyond it M~ is 0, and the error is L* itself. The diagonal has the error `diagonal`.
+ */
+static double row_sum_bound(double sigma, double max, double longest, double diagonal) {
     const double q = exp(-1 / sigma);
-    return 2 * (max * (longest - 1) + pow(q, longest) / -expm1(-1 / sigma));
+    return diagonal + 2 * (max * (longest - 1) + pow(q, longest) / -expm1(-1 / sigma));
 }
 
 static plsh_status find_spectral(const plsh_partition *set, int64_t n, double delta,
@@ -176,9 +195,14 @@ static plsh_status find_spectral(const plsh_partition *set, int64_t n, double de
         bounds->spectral_expectation = plsh_spectral_expectation_integral(n, sigma, set->samples);
     } else if (plsh_partition_is_golden(set)) {
         const double longest = block_of(set, n, delta);
-        bounds->spectral = fmin(most, row_sum_bound(sigma, bounds->max, longest));
-        bounds->spectral_expectation = bounds->spectral; /* it is certain */
-    } else if (set->scheme == PLSH_SCHEME_INTEGER) {
+        bounds->spectral = fmin(most, row_sum_bound(sigma, bounds->max, longest, 0));
+        bounds->spectral_expectation =
+            bounds->spectral;                    /* a certain bound is one of the mean too */
+    } else if (plsh_partition_is_shifted(set)) { /* the norm of M~: blocks per row times longest */
+        const double longest = block_of(set, n, delta), max = bounds->max;
+        bounds->spectral = fmin((1 + max) * semidefinite_bound(sigma, bounds->largest_block),
+                                row_sum_bound(sigma, max, longest, max));
+    } else if (set->scheme == PLSH_SCHEME_INTEGER || plsh_partition_is_toeplitz(set)) {
         plsh_strata_error found;
         plsh_status status = plsh_strata_bound(set, n, delta, &found, error);
         if (status) return status;
@@ -215,8 +239,9 @@ plsh_status plsh_bounds_find(const plsh_partition *set, int64_t n, double delta,
 
 /* ---- the output ------------------------------------------------------------------------------ */
 
-/* Rows and entries of independent draws hold with delta / 2 each: which of the two serves depends
- * on the instance. What a stratified set has for its entries is certain. */
+/* For independent draws the bounds on rows and on entries hold with probability 1 - delta / 2 each;
+ * which one is smaller depends on the instance. The bound on the entries of a stratified set is
+ * certain. */
 double plsh_delta_p(const plsh_partition *set, int64_t n, double delta, double p_norm) {
     plsh_bounds bounds;
     plsh_error error;
@@ -226,7 +251,7 @@ double plsh_delta_p(const plsh_partition *set, int64_t n, double delta, double p
         max = plsh_max_error(n, set->samples, delta / 2);
         row = isnan(row) ? row : plsh_row_error(n, set->decay.a, set->samples, delta / 2);
     }
-    return fmin(1, fmin(p_norm * row, max)); /* fmin leaves out what is not known */
+    return fmin(1, fmin(p_norm * row, max)); /* fmin ignores a NaN, a bound that is not known */
 }
 
 double plsh_output_bound(double delta_p, double beta, double range) {

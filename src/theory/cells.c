@@ -1,8 +1,9 @@
 /* theory: norms and bounds for points and their cells.
  *
- * The bounds (docs/mathematics.md, "Cells"): cells of `size` or more points are cut off. What is
- * left of a mask has a norm below `size` and the variance of the whole, and matrix Bennett bounds
- * its mean; what is cut off is bounded by the tail of the largest cell. */
+ * The bounds (docs/mathematics.md, "Cells"): cells of `size` or more points are cut off. The rest
+ * of a mask has a norm below `size`, and its variance is at most that of the whole mask, so the
+ * matrix Bennett inequality bounds its mean. The part that is cut off is bounded by the tail of the
+ * largest cell. */
 #include "base/clones.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -76,7 +77,7 @@ static plsh_status check_points(const plsh_partition *set, plsh_point_set points
 /* ---- norms ------------------------------------------------------------------------------------
  */
 
-/* M~ - L*, and what it takes to make it. */
+/* M~ - L*, and the arrays from which it is computed. */
 typedef struct error_matrix {
     const plsh_partition *set;
     const plsh_point_set *points;
@@ -220,7 +221,7 @@ plsh_status plsh_cells_norms(const plsh_partition *set, plsh_point_set points,
     return status;
 }
 
-/* ---- what a mask is like ----------------------------------------------------------------------
+/* ---- moments of a mask ------------------------------------------------------------------------
  */
 
 /* Sizes at which cells may be cut off: from 2 to n + 1, in equal steps of their logarithms. */
@@ -411,8 +412,9 @@ static double cut_quantile(bennett masks, double norm, double delta) {
     return high;
 }
 
-/* Exceeded with probability delta at most: that of a cut mask, and what is cut off in the mean.
- * With probability s sum p_i / size, the expected number of such cells, something is cut off. */
+/* An error that is exceeded with probability at most delta: that of the cut masks, plus the mean of
+ * the part that is cut off. The probability that anything is cut off is at most s sum p_i / size,
+ * the expected number of such cells. */
 static double spectral_error(const mask_law *law, int64_t s, double delta) {
     double least = (double)law->n; /* no matrix of entries below 1 has a larger norm */
     for (int x = 0; x < SIZES; x++) {
@@ -424,8 +426,8 @@ static double spectral_error(const mask_law *law, int64_t s, double delta) {
     return least;
 }
 
-/* The mean is at most sum_k 2^-k-1 times the quantile at 2^-k-1, and n 2^-K; of the cells that are
- * cut off, at most sum p_i, their expected number of points. */
+/* The mean is at most sum_k 2^-k-1 times the quantile at 2^-k-1, and n 2^-K; the cells that are cut
+ * off add at most sum p_i, the expected number of their points. */
 static double spectral_mean(const mask_law *law, int64_t s) {
     enum { LEVELS = 30 };
     double least = (double)law->n;

@@ -77,7 +77,7 @@ static plsh_status scan_grids(const scan *self, int64_t begin, int64_t end, doub
 
 static void scan_row(const scan *self, const plsh_rows *row, double *most) {
     const plsh_band *band = self->band;
-    for (int64_t t = 1; t < row->reach; t++) {
+    for (int64_t t = 0; t < row->reach; t++) { /* the diagonal: see design golden-shifted */
         double gap = fabs(self->k[t] - self->scale * row->count[t]);
         *most = gap > *most ? gap : *most; /* gcc 12 for aarch64 fails on fmax's vector form */
     }

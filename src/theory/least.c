@@ -1,4 +1,4 @@
-/* theory: how few masks could reach an error at all, whatever they are.
+/* theory: a lower bound on the number of masks that any method needs for an error.
  *
  * Cut 0 .. n-1 into rows on the left and columns on the right. Weigh the rows by q^(distance to the
  * cut): on the columns L* becomes the sequence A q^j, j = 1, 2, .., and any real combination of s

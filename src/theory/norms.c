@@ -50,7 +50,7 @@ static plsh_status solve(const plsh_norms_options *options, plsh_operator *masks
     return status;
 }
 
-/* The spectral norm, and the max norm too if the operator counts all entries. */
+/* Measures the spectral norm; also the max norm, if the operator counts all entries. */
 static plsh_status measure_spectral(const plsh_draws *draws, int64_t n,
                                     const plsh_norms_options *options, plsh_norms *norms,
                                     plsh_error *error) {

@@ -1,5 +1,6 @@
 /* theory: M~ times a vector. */
 #include "theory/operator.h"
+#include "partition/shifted.h"
 
 #include "base/clones.h"
 #include "base/memory.h"
@@ -74,11 +75,38 @@ static void free_draw(const plsh_operator *masks, int64_t m, double *d) {
     }
 }
 
+/* Design golden-shifted: the blocks that begin in a piece of the rows; those that hold row 0 belong
+ * to the first. */
+typedef struct free_rows {
+    const plsh_operator *masks;
+    int64_t begin;
+    double *d;
+} free_rows;
+
+static void free_shifted(void *context, plsh_range block) {
+    const free_rows *at = context;
+    const int64_t n = at->masks->n;
+    if (block.begin < at->begin && at->begin > 0) return;
+    free_block(at->masks->prefix, at->d, block.begin > 0 ? block.begin : 0,
+               block.end < n ? block.end : n);
+}
+
+static void free_piece_shifted(const plsh_operator *masks, int64_t piece, double *d) {
+    const plsh_range rows = {masks->n * piece / PLSH_OPERATOR_PIECES,
+                             masks->n * (piece + 1) / PLSH_OPERATOR_PIECES};
+    free_rows at = {masks, rows.begin, d};
+    if (rows.begin < rows.end) plsh_shifted_visit(&masks->draws->set, rows, free_shifted, &at);
+}
+
 static void free_piece(void *context, int64_t piece, int slot) {
     const plsh_operator *masks = context;
     const int64_t s = masks->draws->set.samples, last = s * (piece + 1) / PLSH_OPERATOR_PIECES;
     double *d = masks->partial + piece * masks->partial_size;
     (void)slot;
+    if (plsh_partition_is_shifted(&masks->draws->set)) {
+        free_piece_shifted(masks, piece, d);
+        return;
+    }
     for (int64_t m = s * piece / PLSH_OPERATOR_PIECES; m < last; m++) free_draw(masks, m, d);
 }
 
@@ -204,7 +232,7 @@ static plsh_status band_create(plsh_operator *masks, int64_t reach, double *max,
     return plsh_counts_scan(masks->draws, n, masks->threads, &band, max, error);
 }
 
-/* By address: there is no calling convention for vectors wider than the machine's. */
+/* Takes an address, because there is no calling convention for vectors wider than the machine's. */
 static double lane_sum(const lanes *sum) {
     const lanes s = *sum;
     return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
@@ -371,10 +399,13 @@ plsh_operator_choice plsh_operator_choose(const plsh_draws *draws, plsh_operator
     const plsh_operator_choice choices[] = {choice_of(PLSH_OPERATOR_FREE, n, 0, 0, all),
                                             choice_of(PLSH_OPERATOR_BLOCKS, n, 0, 0, all),
                                             choice_of(PLSH_OPERATOR_BANDED, n, s, largest, 0)};
+    /* A band does not store the diagonal of M~, which is not 1 for these sets. */
+    const bool shifted = plsh_partition_is_shifted(&draws->set);
+    if (shifted && kind >= PLSH_OPERATOR_BANDED) kind = PLSH_OPERATOR_BLOCKS;
     if (kind != PLSH_OPERATOR_AUTO && kind != PLSH_OPERATOR_SPLIT)
         return choices[kind - PLSH_OPERATOR_FREE];
     plsh_operator_choice best = choices[0];
-    for (int x = 1; x < 3; x++)
+    for (int x = 1; x < (shifted ? 2 : 3); x++)
         if (choices[x].cost < best.cost && choice_fits(&choices[x], n, x == 1 ? all : 0, limit))
             best = choices[x];
     if (!draws->width) return best;

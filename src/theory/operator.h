@@ -96,7 +96,7 @@ plsh_status plsh_counts_scan(const plsh_draws *draws, int64_t n, int threads, co
 
 /* ---- the spectral norm ----------------------------------------------------------------------- */
 
-/* A symmetric n x n matrix with zeros on its diagonal, as its product y = A x. */
+/* A symmetric n x n matrix, as its product y = A x. */
 typedef struct plsh_symmetric {
     int64_t n;
     void (*apply)(void *context, const double *x, double *y);

@@ -26,7 +26,8 @@ bool plsh_spectral_start(const plsh_symmetric *matrix, double *x, double *y) {
 #include <dlfcn.h>
 #include <pthread.h>
 
-/* ARPACK's Fortran keeps its state between calls in SAVEd locals: one solve at a time. */
+/* ARPACK's Fortran keeps its state between calls in SAVEd locals, so only one solve may run at a
+ * time. */
 static pthread_mutex_t solver_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Its C names, as arpack.h declares them where its integers have 32 bits. */

@@ -7,7 +7,7 @@
  *     R_g    >= the norm of what one rotation errs.
  * Then ||L* - M~|| <= sup |D| + (l + ln mean_w exp(theta^2 sum_g phi(theta R_g) v_g(w))) / theta
  * with probability 1 - delta for every theta, l = ln(2n / delta). docs/mathematics.md, section 17,
- * has the proof, and why each number here is on the safe side. */
+ * has the proof, and shows why each number here is an upper bound. */
 #include "theory/bounds.h"
 #include "theory/fourier.h"
 
@@ -31,7 +31,7 @@ typedef struct stratum_bound {
     double share;                  /* r / s */
     double range;                  /* R_g */
     double *variance;              /* v_g on the grid */
-    double between;                /* v_g exceeds its linear interpolation by at most that */
+    double between;                /* an upper bound of v_g minus its linear interpolation */
 } stratum_bound;
 
 typedef struct strata_bound {
@@ -39,7 +39,7 @@ typedef struct strata_bound {
     stratum_bound *group; /* those with a variance come first: `varying` of them */
     int64_t varying;
     double mean_width;
-    int64_t degree; /* D is a cosine sum up to this, but for `tail` */
+    int64_t degree; /* D is a cosine sum up to this degree, apart from `tail` */
     double tail;
     plsh_fourier grid; /* w = 2 pi j / size, 0 <= j <= size / 2 */
     double *numbers;   /* the v_g, and room for sums and transforms */
@@ -172,8 +172,9 @@ static double rotation_norm(const stratum_bound *group, rotation *at) {
     return most;
 }
 
-/* The norm of what one rotation of the group errs, rounded up. Closed form: its Hilbert and Schmidt
- * norm at the worst quasi-momentum, sqrt(2/3 (b^2 - g^2)) / r; the other is about half of it. */
+/* The norm of the error of one rotation of the group, rounded up. Closed form: its Hilbert and
+ * Schmidt norm at the worst quasi-momentum, sqrt(2/3 (b^2 - g^2)) / r; the other is about half of
+ * it. */
 static plsh_status find_range(stratum_bound *group, plsh_error *error) {
     const int64_t b = group->width;
     const double width = (double)b, g = (double)group->divisor;

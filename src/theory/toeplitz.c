@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The distance at which k(t) - constant is below 2^-60, which changes no sum that holds k(0) =
- * 1. */
+/* The distance at which k(t) - constant is below 2^-60. Smaller terms do not change a sum that
+ * contains k(0) = 1. */
 static int64_t reach_of(const plsh_decay *decay, double constant, int64_t n) {
     int64_t low = 0, high = n;
     while (low < high) {

@@ -8,14 +8,13 @@
 #include "attention/forward/tile.h"
 #include "attention/plan/extent.h"
 #include "attention/plan/plan.h"
-#include "base/memory.h"
 #include "base/thread.h"
 
 static int64_t count_chains(const plsh_plan *plan) {
     return plan->shape.kv_heads * plan->sequences;
 }
 
-/* The tile of a slot; it lies before its buffers. */
+/* The tile of a slot, followed by its buffers. */
 typedef struct slot_tile {
     bool ready; /* laid out, in this call */
     plsh_backward_tile b;
@@ -160,7 +159,7 @@ static void run_tile(plsh_backward_tile *b, const plsh_backward *arrays, const a
     part[1] = b->sums.d_decay[1];
 }
 
-/* A pass of one plan. */
+/* The state of one backward pass of a plan. */
 typedef struct backward_call {
     const plsh_plan *plan;
     const plsh_backward *arrays;

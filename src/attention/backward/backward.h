@@ -3,14 +3,14 @@
  *     S = Q K^T, P = 2^(S - lse), dP = dO V^T, dS = P (dP - delta), delta_i = dO_i.O_i
  *     dQ += dS K,  dK += dS^T Q,  dV += P^T dO
  *
- * and with dropout dS = P (Z dP - delta), dV += (Z P)^T dO: delta, of the O that was made with Z,
- * is the sum of P Z dP then.
+ * and with dropout dS = P (Z dP - delta), dV += (Z P)^T dO. O was computed with Z, so delta is the
+ * sum of P Z dP.
  *
- * Five products; each pair of (query, key) is scored once, in the order of the forward walk. dO is
- * packed times the scale, so that the kernels compute scale dS, and dQ and dK need no further
- * factor. P and dS of a step are kept for all groups of the tile. At the end of the step, when it
- * is the tile's turn (turns.h), they are multiplied into dK and dV. The sums then have the same
- * order for any number of threads. */
+ * These are five products. Each pair (query, key) is scored once, in the order of the forward walk.
+ * dO is multiplied by the scale when it is packed, so that the kernels compute scale dS, and dQ and
+ * dK need no further factor. P and dS of a step are kept for all groups of the tile. At the end of
+ * the step, when it is the tile's turn (turns.h), they are multiplied into dK and dV. The sums then
+ * have the same order for any number of threads. */
 #ifndef PLSH_ATTENTION_BACKWARD_H
 #define PLSH_ATTENTION_BACKWARD_H
 
@@ -24,7 +24,7 @@ typedef struct plsh_backward_arrays {
     const float *o, *lse, *d_o;
     float *d_q, *d_k, *d_v; /* NULL where not asked for */
     bool learns;            /* d_decay is asked for */
-    bool some_keys;         /* of those that o and lse are sums of: see plsh_backward */
+    bool some_keys; /* o and lse are sums over more keys than the call has: see plsh_backward */
 } plsh_backward_arrays;
 
 /* The tile's rows: packed arrays, lse and delta. */
@@ -41,7 +41,7 @@ typedef struct plsh_backward_rows {
 typedef struct plsh_backward_sums {
     float *q;                 /* [groups][group][columns of d], dQ */
     plsh_stretches stretches; /* of q */
-    float *residue;           /* [groups][group], the sum of dS, 0 but for rounding */
+    float *residue;           /* [groups][group], the sum of dS, 0 apart from rounding */
     double d_decay[2];        /* by a, by b */
 } plsh_backward_sums;
 
@@ -92,11 +92,11 @@ void plsh_backward_layout(plsh_backward_tile *b, const plsh_plan *plan, plsh_are
 
 extern const plsh_tile_pass plsh_backward_pass;
 
-/* Sets the lse of row r, in units of log2; and delta of group g for output rows at o. */
+/* Set the lse of row r, in units of log2, and delta of group g from the output rows at o. */
 void plsh_backward_set_lse(plsh_backward_tile *b, int r, double log2_lse);
 void plsh_backward_set_delta(plsh_backward_tile *b, int g, const float *o, ptrdiff_t stride);
 
-/* A tile of plsh, masks or mean, from begin to finish. */
+/* The whole backward pass of a tile of plsh, masks or mean. */
 void plsh_backward_sample(plsh_backward_tile *b);
 
 #endif

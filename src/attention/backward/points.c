@@ -83,7 +83,8 @@ void plsh_backward_points_finish(plsh_backward_tile *b) {
                sizeof(double) * (size_t)dim);
 }
 
-/* to = the sums from number `first` of each head of a set on, `count` of them, over the scale. */
+/* to = `count` sums of each set, from number `first` on, added up over its heads and divided by the
+ * scale. */
 static void add_heads(const plsh_plan *plan, const double *sums, int64_t set, int64_t first,
                       int64_t count, float *to) {
     const int64_t begin = plan->points.sets == 1 ? 0 : set;

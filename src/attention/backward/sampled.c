@@ -2,8 +2,8 @@
  *
  * plsh and masks have one gradient: P_ij = (count / s) 2^(S_ij - lse). mean is a mean of softmaxes,
  * one per draw, each with an lse and a delta of its own, which a forward pass over the draw
- * recomputes. Blocks that are not contiguous are gathered, draw by draw; P is 2^(S - lse) / s
- * there. */
+ * recomputes. Blocks that are not contiguous are gathered, draw by draw; for these, P is 2^(S -
+ * lse) / s. */
 #include <math.h>
 
 #include "attention/backward/backward.h"

@@ -217,7 +217,8 @@ static void find_rest(plsh_backward_tile *b, int g) {
     }
 }
 
-/* Z of dropout for group g and some keys, in the place of a forward pass' scores; NULL without. */
+/* The dropout mask Z for group g and some keys, in the buffer of the forward pass's scores; NULL
+ * without dropout. */
 static const float *find_drop(plsh_tile *tile, int g, int64_t first, int count) {
     if (tile->at.drop.below == 0) return NULL;
     for (int i = 0; i < count * tile->kernel->group; i++) tile->scratch.s[i] = 1.0f;
@@ -263,14 +264,16 @@ static void differentiate(plsh_backward_tile *b, const plsh_tile_run *run, weigh
     float *p = scores_of(b, g, run->first);
     float *ds = needs_ds(b) ? b->step.ds + (p - b->step.p) : NULL;
     const float *z = find_drop(tile, g, run->first, count);
+    const int used = w.how == PLSH_WEIGH_MASKED ? 0 : plsh_tile_used_rows(tile, g);
     if (ds) {
-        kernel->scores(ds, tile->scratch.top, b->rows.packed_do + lane * run->v.dim, run->v,
+        kernel->scores(ds, tile->scratch.top,
+                       (plsh_packed_rows){b->rows.packed_do + lane * run->v.dim, used}, run->v,
                        (plsh_score_bias){0});
         multiply(ds, z, count * group);
     }
     kernel->gradient(p, ds, count, w.how, w.weights,
                      (plsh_gradient_rows){w.lse, b->rows.lse_low + lane, b->rows.delta + lane,
-                                          b->sums.residue + lane});
+                                          b->sums.residue + lane, used});
     multiply(p, z, count * group); /* for dV */
     if (b->arrays.d_q) add_query_gradient(b, run, ds);
     if (b->arrays.learns) add_slopes(b, g, run->first, count, ds);
@@ -282,7 +285,7 @@ static void visit(plsh_tile *tile, int g, int64_t first, int count) {
     plsh_backward_tile *b = (plsh_backward_tile *)tile;
     float *p = scores_of(b, g, first);
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, p);
-    if (tile->at.head->head.method != PLSH_METHOD_EXACT) {
+    if (!tile->at.bounded) {
         const float *lse = b->rows.log2_lse + (ptrdiff_t)g * tile->kernel->group;
         differentiate(b, &run, (weighing){.how = PLSH_WEIGH_PLAIN, .lse = lse});
         return;
@@ -302,8 +305,8 @@ static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
                          .v = plsh_tile_values(tile, first, count),
                          .masked = true,
                          .rows = plsh_tile_group_rows(tile, g)};
-    tile->kernel->scores(scores_of(b, g, first), tile->scratch.top, tile->packed + lane * run.k.dim,
-                         run.k, (plsh_score_bias){0});
+    tile->kernel->scores(scores_of(b, g, first), tile->scratch.top,
+                         plsh_tile_packed(tile, g, false), run.k, (plsh_score_bias){0});
     tile->pairs += (int64_t)run.rows * count;
     differentiate(b, &run, (weighing){PLSH_WEIGH_MASKED, weights, b->rows.log2_lse + lane});
 }

@@ -48,16 +48,16 @@ typedef struct plsh_turn {
     int64_t chain, tile;
 } plsh_turn;
 
-/* The next tile, of the same chain if it has one. False when all are taken. */
+/* Takes the next tile, of the same chain if one is left there. False when all tiles are taken. */
 bool plsh_turns_take(plsh_turns *turns, plsh_turn *turn);
 
 /* Returns when no earlier tile of the chain will add to the keys begin .. end - 1 any more. */
 void plsh_turns_wait(plsh_turns *turns, const plsh_turn *turn, int64_t begin, int64_t end);
 
-/* From now on this tile adds to the keys below left and from right on only. */
+/* Announces that from now on this tile adds only to the keys below `left` and from `right` on. */
 void plsh_turns_pass(plsh_turns *turns, const plsh_turn *turn, int64_t left, int64_t right);
 
-/* And now to none. */
+/* Announces that the tile is finished. */
 void plsh_turns_end(plsh_turns *turns, const plsh_turn *turn);
 
 #endif

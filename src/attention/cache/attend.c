@@ -19,10 +19,9 @@
 #include <string.h>
 
 enum {
-    SPLIT_PAGES = 8, /* the fewest pages of a task, where there are more: 512 keys */
-    SERIAL_PAGES =
-        8, /* page times query visits that are not worth waking a thread for, ~1 us each */
-    SERIAL_QUERIES = 128 /* likewise, of queries that are begun or ended, ~50 ns each */
+    SPLIT_PAGES = 8,     /* the fewest pages of a task, where there are more: 512 keys */
+    SERIAL_PAGES = 8,    /* fewer (page, query) pairs do not repay waking a thread; ~1 us each */
+    SERIAL_QUERIES = 128 /* likewise queries that are set up or finished; ~50 ns each */
 };
 
 static const double LOG2_E = 1.4426950408889634;
@@ -71,9 +70,9 @@ static void set_query(plsh_cache *cache, int64_t head, int64_t slot) {
     query->to = position + 1;
     query->from = plsh_cache_mask_reach(mask, &mask_state->query, position);
     if (mask->kind == PLSH_MASK_COUNTS) {
-        int64_t *begins = pass->begins[head] + slot * mask->head.partition.samples;
-        for (int64_t m = 0; m < mask->head.partition.samples; m++)
-            begins[m] = mask_state->query.block[m].begin;
+        const int64_t most = plsh_cache_blocks_most(&mask->head.partition);
+        int64_t *begins = pass->begins[head] + slot * most;
+        for (int64_t m = 0; m < most; m++) begins[m] = mask_state->query.block[m].begin;
         query->mask_row.begins = begins;
     }
     query->m = PLSH_SOFTMAX_START;
@@ -129,7 +128,7 @@ static bool fill_weights(const plsh_cache *cache, const plsh_cache_query *query,
                                      query->layout, (int)(keys.begin % PLSH_PAGE_KEYS), count, s);
 }
 
-/* Queries that need the page, their weights filled in; how many. */
+/* Lists the queries that need the page, with their weights; returns their number. */
 static int active_queries(plsh_cache *cache, const plsh_cache_task *task, int64_t number,
                           plsh_cache_scratch *scratch) {
     plsh_cache_pass *pass = cache->call.pass;
@@ -154,7 +153,8 @@ static int active_queries(plsh_cache *cache, const plsh_cache_task *task, int64_
     return count;
 }
 
-/* One page for its queries; those that see the same keys of it go together. */
+/* Adds one page to the sums of its queries. Queries that see the same keys of it share a kernel
+ * call. */
 static int64_t attend_page(const plsh_cache_page_layout *layout, const plsh_cache_page *page,
                            plsh_cache_scratch *scratch, int count) {
     const plsh_cache_key_range *ranges = scratch->range;
@@ -281,13 +281,14 @@ static int64_t run_mean(plsh_cache *cache, plsh_cache_query *query, plsh_cache_s
             query->l * exp2f(query->m - top) + row->l * exp2f(row->m - top) / (float)set->samples;
         query->m = top;
         float share = row->l == 0 ? 0 : 1 / (row->l * (float)set->samples); /* saw nothing */
-        if (cache->call.headroom > 0) share *= 0.5f; /* twice that may round to infinity */
+        if (cache->call.headroom > 0)
+            share *= 0.5f; /* the sum of two such values may round to infinity */
         for (int64_t c = 0; c < dv; c++) query->o[c] += share * row->o[c];
     }
     return pairs;
 }
 
-/* ---- Out ------------------------------------------------------------------------------------- */
+/* ---- Output rows ----------------------------------------------------------------------------- */
 
 static void put_query(plsh_cache *cache, const plsh_cache_query *query) {
     const plsh_tokens *tokens = cache->call.tokens;
@@ -316,7 +317,7 @@ typedef struct attend_batch {
     plsh_cache *const *cache;
     int64_t count;
     int64_t heads, kv_heads; /* the most of any */
-    int64_t queries;         /* of this pass, of all */
+    int64_t queries;         /* of all sequences in this pass */
     int threads;
     int round;
     atomic_bool more; /* rounds */
@@ -357,7 +358,8 @@ static void set_heads(void *context, int64_t first, int64_t end, int slot) {
     }
 }
 
-/* Numbers the tasks of this round through all sequences; how many threads are worth waking. */
+/* Numbers the tasks of this round through all sequences; returns how many threads they are
+ * worth. */
 static int number_tasks(const attend_batch *all, int64_t *tasks) {
     int64_t visits = 0;
     *tasks = 0;
@@ -417,8 +419,8 @@ static bool run_round(attend_batch *all) {
     return atomic_load(&all->more);
 }
 
-/* The queries of head i % heads of sequence i / heads. mean goes draw by draw, and is not in the
- * rounds; all else is finished. */
+/* The queries of head i % heads of sequence i / heads. `mean` is computed here, draw by draw; for
+ * the other methods the sums of the rounds are finished. */
 static void put_heads(void *context, int64_t first, int64_t end, int slot) {
     const attend_batch *all = context;
     for (int64_t i = first; i < end; i++) {
@@ -453,7 +455,7 @@ static void run_pass(attend_batch *all) {
     end_queries(all);
 }
 
-/* Runs the pass again with headroom where sums have overflowed. */
+/* Runs the pass, and again with headroom if sums have overflowed. */
 static void mend_pass(attend_batch *all) {
     bool overflowed = false;
     for (int64_t i = 0; i < all->count; i++) overflowed |= all->cache[i]->call.overflowed;

@@ -8,12 +8,16 @@ typedef struct plsh_cache_block {
     int64_t begin, end, sample;
 } plsh_cache_block;
 
-/* By where they begin. Moving on costs O(1) where no block ends, otherwise O(s) and a question to
- * the partition per block that ended. */
+/* How many blocks there may be: one per draw, or for design golden-shifted the most that hold a
+ * position. */
+int64_t plsh_cache_blocks_most(const plsh_partition *set);
+
+/* The blocks sorted by their begins; fillers up to `most` begin at INT64_MAX. A move costs O(1) if
+ * no block ends, otherwise O(s) and a lookup in the partition for each block that ended. */
 typedef struct plsh_cache_blocks {
     int64_t position;
     int64_t next_end;        /* the first position at which some block has ended */
-    plsh_cache_block *block; /* [samples], and as much scratch */
+    plsh_cache_block *block; /* [most], and as much scratch */
 } plsh_cache_blocks;
 
 plsh_status plsh_cache_blocks_make(plsh_cache_blocks *blocks, const plsh_partition *set,

@@ -171,7 +171,7 @@ static void write_head(void *context, int64_t kv, int slot) {
                                   w->k.row_stride,
                                   w->v.row_stride,
                                   tokens->dtype,
-                                  tokens->positions + first_set * each,
+                                  tokens->positions ? tokens->positions + first_set * each : NULL,
                                   each};
     (void)slot;
     plsh_cache_store_write(&w->cache->store[kv], layout, w->cache->length, tokens->count, &rows);
@@ -188,7 +188,7 @@ void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens) {
     cache->length += count;
 }
 
-/* ---- Taking back ----------------------------------------------------------------------------- */
+/* ---- Truncating ------------------------------------------------------------------------------ */
 
 bool plsh_cache_reaches(const plsh_cache *cache, int64_t position) {
     const plsh_cache_setup *setup = cache->setup;
@@ -232,7 +232,7 @@ plsh_status plsh_cache_truncate(plsh_cache *cache, int64_t length, plsh_error *e
     return status;
 }
 
-/* ---- Questions ------------------------------------------------------------------------------- */
+/* ---- Accessors ------------------------------------------------------------------------------- */
 
 int64_t plsh_cache_length(const plsh_cache *cache) { return cache->length; }
 

@@ -26,8 +26,8 @@ typedef struct plsh_cache_call {
     int64_t first_task;    /* its number among those of all sequences */
     _Atomic int64_t pairs;
     float headroom;  /* 0, or PLSH_HEADROOM in a second run that replaces overflowed outputs */
-    int64_t counted; /* the pairs before that run, which counts none */
-    atomic_bool overflowed; /* such a run is needed */
+    int64_t counted; /* pairs before the second run, which does not add to them */
+    atomic_bool overflowed; /* the second run is needed */
 } plsh_cache_call;
 
 struct plsh_cache {
@@ -43,8 +43,8 @@ struct plsh_cache {
     plsh_cache_call call;
 };
 
-/* Every call that changes a cache, or reads more of it than a number, enters it and leaves it.
- * Entering fails while another thread is inside. */
+/* Every call that changes a cache, or reads its contents, begins with enter and ends with leave.
+ * Entering fails while another thread is inside a call. */
 plsh_status plsh_cache_enter(const plsh_cache *cache, plsh_error *error);
 void plsh_cache_leave(const plsh_cache *cache);
 
@@ -55,7 +55,7 @@ plsh_status plsh_cache_reserve(plsh_cache *cache, int64_t length, plsh_error *er
 /* Appends the keys and values, for which there is room. */
 void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens);
 
-/* Drops what no query from length - undo on can reach. */
+/* Drops the keys that no query from position length - undo on can reach. */
 void plsh_cache_forget(plsh_cache *cache);
 
 /* Truncates to `length` tokens, without a check of dropped keys. */
@@ -64,9 +64,9 @@ void plsh_cache_take_back(plsh_cache *cache, int64_t length);
 /* Are the keys of all positions from `position` on still there? */
 bool plsh_cache_reaches(const plsh_cache *cache, int64_t position);
 
-/* Arguments are checked and memory is reserved. Attends for the tokens of the calls of those caches
- * that have a pass, in parallel over sequences, heads and spans of keys, and sets the pairs of
- * their calls. A sequence's numbers do not depend on the others. */
+/* Attends for the tokens of the caches whose calls do not use a plan, in parallel over sequences,
+ * heads and spans of keys, and counts the pairs of each call. Arguments are checked before, and
+ * memory is reserved. The numbers of a sequence do not depend on the others. */
 void plsh_cache_attend_pages(plsh_cache *const *caches, int64_t count);
 
 #endif

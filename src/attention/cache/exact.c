@@ -1,10 +1,10 @@
 /* attention/cache: the range of keys that an `exact` query has to read.
  *
- * With the sum l 2^m of the keys seen so far, what is left may weigh eps l 2^m in all
- * (head/bound.h). Before it stops: the keys of the pages [0, P) weigh at most the sum over a few
- * groups of pages of 2^(|q| longest key of the group) sum k(t). The groups double with the
- * distance, so that one huge key far back (many models have some near position 0) loosens only the
- * bound of its own group, where the decay is small. Single pages are skipped by norm or box. */
+ * If the keys seen so far have the sum l 2^m, all others together may weigh eps l 2^m
+ * (head/bound.h). To stop, it bounds the weight of the keys of the pages [0, P) by a sum over a few
+ * groups of pages: 2^(|q| longest key of the group) times the sum of k(t). The groups double with
+ * the distance, so that one huge key far back (many models have some near position 0) loosens only
+ * the bound of its own group, where the decay is small. Single pages are skipped by norm or box. */
 #include "attention/cache/exact.h"
 
 #include "attention/cache/points.h"
@@ -17,7 +17,8 @@ void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layou
     for (int64_t x = 0; x < layout->d; x++) square += (double)query->q[x] * query->q[x];
     query->norm = sqrt(square) * (1 + 1e-6);
     query->bounded = false;
-    int64_t page = query->to / PLSH_PAGE_KEYS; /* 64 to 127 keys, and the last one at least */
+    int64_t page =
+        query->to / PLSH_PAGE_KEYS; /* at least the last key; 64 to 127 keys if there are as many */
     query->from = page > 0 ? (page - 1) * PLSH_PAGE_KEYS : 0;
 }
 

@@ -1,4 +1,4 @@
-/* attention/cache: which keys a head sees, and under what weights. */
+/* attention/cache: the keys that a head sees, and their weights. */
 #include "attention/cache/mask.h"
 
 #include "attention/cache/page.h"
@@ -32,13 +32,14 @@ plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, b
     mask->kind = kind_of(mask);
     mask->slope = LOG2_E / head->partition.decay.a;
     if (!plsh_method_is_sampled(mask->head.method)) return PLSH_STATUS_OK;
-    int64_t samples = head->partition.samples;
+    const int64_t samples = head->partition.samples;
+    const int64_t most = plsh_cache_blocks_most(&head->partition);
     void *memory;
     plsh_status status =
-        plsh_allocate(&memory, (size_t)samples + 1, sizeof(float), "weights of counts", error);
+        plsh_allocate(&memory, (size_t)most + 1, sizeof(float), "weights of counts", error);
     mask->count_log2 = memory;
     if (status) return status;
-    for (int64_t c = 0; c <= samples; c++)
+    for (int64_t c = 0; c <= most; c++)
         mask->count_log2[c] = (float)log2((double)c / (double)samples); /* -inf for 0 */
     return PLSH_STATUS_OK;
 }
@@ -110,8 +111,8 @@ int64_t plsh_cache_mask_reach(const plsh_cache_mask *mask, plsh_cache_blocks *bl
 }
 
 /* How many of the ascending begins are <= key. */
-static int64_t begun(const int64_t *begins, int64_t samples, int64_t key) {
-    int64_t low = 0, high = samples;
+static int64_t begun(const int64_t *begins, int64_t most, int64_t key) {
+    int64_t low = 0, high = most;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (begins[middle] <= key)
@@ -123,10 +124,10 @@ static int64_t begun(const int64_t *begins, int64_t samples, int64_t key) {
 }
 
 static void weights_of_counts(const plsh_cache_mask_row *row, int64_t from, int count, float *s) {
-    int64_t samples = row->mask->head.partition.samples;
-    int64_t c = begun(row->begins, samples, from);
+    const int64_t most = plsh_cache_blocks_most(&row->mask->head.partition);
+    int64_t c = begun(row->begins, most, from);
     for (int j = 0; j < count; j++) {
-        while (c < samples && row->begins[c] <= from + j) c++;
+        while (c < most && row->begins[c] <= from + j) c++;
         s[j] = row->mask->count_log2[c];
     }
 }

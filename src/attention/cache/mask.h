@@ -1,4 +1,4 @@
-/* attention/cache: which keys a head sees, and under what weights. */
+/* attention/cache: the keys that a head sees, and their weights. */
 #ifndef PLSH_ATTENTION_CACHE_MASK_H
 #define PLSH_ATTENTION_CACHE_MASK_H
 
@@ -22,7 +22,7 @@ typedef struct plsh_cache_mask {
     plsh_cache_mask_kind kind;
     bool points;       /* positions are points: weights are those of points.h */
     double slope;      /* log2(e) / sigma */
-    float *count_log2; /* [samples + 1]: log2 (c / s) */
+    float *count_log2; /* [blocks + 1]: log2 (c / s) */
 } plsh_cache_mask;
 
 plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, bool points,
@@ -55,7 +55,7 @@ plsh_status plsh_cache_mask_state_reserve(plsh_cache_mask_state *state, const pl
 typedef struct plsh_cache_mask_row {
     const plsh_cache_mask *mask;
     const plsh_cache_mask_state *state;
-    const int64_t *begins; /* MASK_COUNTS: [samples], ascending */
+    const int64_t *begins; /* MASK_COUNTS: [blocks], ascending */
     int64_t position;
     int64_t sample; /* mean: the one draw that counts; otherwise -1 */
 } plsh_cache_mask_row;

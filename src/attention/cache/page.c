@@ -58,7 +58,7 @@ void plsh_cache_page_copy(plsh_cache_page *to, const plsh_cache_page *from,
 
 /* ---- Bounds ---------------------------------------------------------------------------------- */
 
-/* A value that is not finite makes the bounds infinite: then they rule out no key. */
+/* A value that is not finite makes the bounds infinite, so that they exclude no key. */
 void plsh_cache_page_cover(plsh_cache_page *page, const plsh_cache_page_layout *layout, int from,
                            int to) {
     if (page->filled != from) page->filled = 0, page->norm = 0;

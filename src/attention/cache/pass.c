@@ -17,8 +17,8 @@ static void lay_out_queries(plsh_cache_pass *pass, const plsh_cache_setup *setup
     if (at->memory) memset(pass->begins, 0, (size_t)setup->heads * sizeof *pass->begins);
     for (int64_t h = 0; h < setup->heads; h++) {
         if (setup->mask[h].kind != PLSH_MASK_COUNTS) continue;
-        int64_t samples = setup->mask[h].head.partition.samples;
-        int64_t *begins = plsh_arena_take(at, (size_t)(pass->tokens * samples), sizeof *begins);
+        const int64_t most = plsh_cache_blocks_most(&setup->mask[h].head.partition);
+        int64_t *begins = plsh_arena_take(at, (size_t)(pass->tokens * most), sizeof *begins);
         if (at->memory) pass->begins[h] = begins;
     }
 }

@@ -31,7 +31,7 @@ typedef struct plsh_cache_task {
     int64_t pairs;
 } plsh_cache_task;
 
-/* The rows of a page that a query sees. */
+/* A query, and the rows of a page that it sees. */
 typedef struct plsh_cache_key_range {
     int from, to;
 } plsh_cache_key_range;
@@ -49,7 +49,7 @@ typedef struct plsh_cache_pass {
     int64_t rows;            /* queries of a kv head, at most: tokens * group */
     int64_t used;            /* now */
     plsh_cache_query *query; /* [kv_heads][rows] */
-    int64_t **begins;        /* [heads]: [tokens][samples] for heads that count, otherwise NULL */
+    int64_t **begins;        /* [heads]: [tokens][blocks] for heads that count, otherwise NULL */
     plsh_cache_task *task;   /* [kv_heads * PASS_SPLITS] */
     int64_t *splits;         /* [kv_heads] */
     float *part_m, *part_l;  /* [kv_heads][PASS_SPLITS][rows] */

@@ -81,8 +81,8 @@ static double log2_most(const plsh_cache_mask *mask, double t) {
 }
 
 /* From the oldest page on, adds up bounds of whole pages, norm, distance and number of keys, while
- * the sum is within the budget. Points may come back to where old ones lie, so there is no tree
- * that rules out many pages at once: a page costs about as much as a hundredth of reading it. */
+ * the sum is within the budget. New points may be near old ones, so no tree can rule out many pages
+ * at once. Checking a page costs about a hundredth of reading it. */
 int64_t plsh_cache_points_first_page(const plsh_cache_query *query, const plsh_cache_store *store,
                                      int64_t end, double budget) {
     const plsh_cache_page_layout *layout = query->layout;

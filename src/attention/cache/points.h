@@ -5,7 +5,7 @@
 #include "attention/cache/pass.h"
 #include "attention/cache/store.h"
 
-/* bounded: takes the points of row `row` into the boxes of a page, of whose rows it is the next. */
+/* bounded: extends the boxes of a page by the points of row `row`, the next row of the page. */
 void plsh_cache_points_cover(plsh_cache_page *page, const plsh_cache_page_layout *layout, int row);
 
 /* s[0..count) = log2 of the weights of the page's keys from .. from + count - 1 for a query with a

@@ -1,12 +1,12 @@
-/* attention/cache: many queries at once, through the tiles of the forward pass.
+/* attention/cache: chunks of a prompt, through the tiles of the forward pass.
  *
  * The decode kernels are made for a few rows. A prompt, or a chunk of one, runs through a plan that
  * reads keys and values from the pages. The rows of one step of a walk at a time are collected in
- * the thread's workspace, so memory does not grow with the number of keys. The numbers are those of
+ * the thread's workspace, so memory does not grow with the number of keys. The results are those of
  * plsh_plan_forward on arrays, to the bit.
  *
  * A plan summarises all keys of `exact` heads. After a long text the plan is made for the newest
- * keys only: the older keys and the plan each have a share of eps (head/bound.h). The numbers are
+ * keys only: the older keys and the plan each have a share of eps (head/bound.h). The results are
  * then those of a plan over these keys. */
 #include "attention/cache/prefill.h"
 
@@ -18,8 +18,8 @@
 
 #include <math.h>
 
-/* With fewer tokens a tile is mostly empty. Plans become faster than the decode kernels between 16
- * and 64 tokens, d = 64. */
+/* With fewer tokens a tile is mostly empty. From some number of tokens on plans are faster than the
+ * decode kernels: between 16 and 64 for d = 64. */
 static const int64_t FEWEST_TOKENS = 32;
 /* Summarising a key costs about as much as scoring it six times; the decode kernels use the stored
  * summaries of the pages. With more keys than this per token, `exact` is faster with those, and
@@ -195,8 +195,8 @@ void plsh_cache_prefill_clear(plsh_cache_prefill *prefill) {
     *prefill = (plsh_cache_prefill){0};
 }
 
-/* The summaries of keys grow with the keys of a plan, up to MOST_SUMMARISED a token, but where
- * their pieces become larger: there, fewer keys may need more. */
+/* Summaries grow with the number of keys, at most MOST_SUMMARISED per token. With larger pieces,
+ * fewer keys may need more memory, but no more than PLSH_BOX_BYTES per kv head, which is added. */
 plsh_status plsh_cache_prefill_most_bytes(const plsh_cache *cache, int64_t count, size_t *bytes,
                                           plsh_error *error) {
     *bytes = 0;

@@ -1,4 +1,4 @@
-/* attention/cache: many queries at once, through the tiles of the forward pass. */
+/* attention/cache: chunks of a prompt, through the tiles of the forward pass. */
 #ifndef PLSH_ATTENTION_CACHE_PREFILL_H
 #define PLSH_ATTENTION_CACHE_PREFILL_H
 

@@ -1,4 +1,4 @@
-/* attention/cache: everything about a cache that never changes. */
+/* attention/cache: the constants of a cache: its checked configuration. */
 #include "attention/cache/setup.h"
 
 #include "base/memory.h"
@@ -18,7 +18,7 @@ static plsh_status check_positions(const plsh_cache_config *config, const plsh_s
     return status;
 }
 
-/* Checks everything, and puts the defaults in. */
+/* Checks the configuration and fills in the defaults. */
 static plsh_status complete(plsh_cache_config *config, plsh_error *error) {
     plsh_shape shape = {config->heads,      config->kv_heads,
                         config->head_dim,   config->value_dim,

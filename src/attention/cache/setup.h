@@ -1,4 +1,4 @@
-/* attention/cache: everything about a cache that never changes; forks share it. */
+/* attention/cache: the constants of a cache: its checked configuration. Forks share them. */
 #ifndef PLSH_ATTENTION_CACHE_SETUP_H
 #define PLSH_ATTENTION_CACHE_SETUP_H
 
@@ -18,7 +18,7 @@ typedef struct plsh_cache_setup {
     bool *bounded;                  /* [kv_heads]: has a head that is `exact` */
 } plsh_cache_setup;
 
-/* Checks the config and puts the defaults in. One reference. */
+/* Checks the configuration and fills in the defaults. The result has one reference. */
 plsh_status plsh_cache_setup_make(plsh_cache_setup **setup, const plsh_cache_config *config,
                                   plsh_error *error);
 void plsh_cache_setup_share(plsh_cache_setup *setup);
@@ -32,7 +32,7 @@ static inline const plsh_cache_page_layout *plsh_cache_setup_pages(const plsh_ca
 /* The longest possible sequence: user labels limit it. */
 int64_t plsh_cache_setup_most_tokens(const plsh_cache_setup *setup);
 
-/* Strides with the defaults put in. */
+/* The strides of a layout, with the defaults filled in. */
 static inline plsh_layout plsh_cache_layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
     if (layout.head_stride == 0 && layout.row_stride == 0) return (plsh_layout){rows * dim, dim};
     return layout;

@@ -197,7 +197,7 @@ static int64_t length_after(const batch *all, int64_t i) {
     return all->cache[i]->length + (all->append ? all->tokens[i].count : 0);
 }
 
-/* Reserves all memory that sequence i needs, but for the workspaces of prompts. */
+/* Reserves all memory that sequence i needs, except the workspaces of prompts. */
 static plsh_status reserve_sequence(batch *all, int64_t i, plsh_error *error) {
     plsh_cache *cache = all->cache[i];
     const plsh_tokens *tokens = cache->call.tokens = &all->tokens[i];
@@ -232,10 +232,12 @@ static void end_call(const batch *all, int64_t i) {
     plsh_cache_take_back(cache, cache->length);
 }
 
-/* The call itself, after everything that can fail. */
+/* Runs the call, after everything that can fail has succeeded. */
 static void append_and_attend(const batch *all, plsh_stats *stats) {
     for (int64_t i = 0; i < all->count && all->append; i++) {
-        if (!all->attend) plsh_cache_forget(all->cache[i]); /* the new ones may yet attend */
+        if (!all->attend)
+            plsh_cache_forget(
+                all->cache[i]); /* not yet: the appended tokens may attend in a later call */
         plsh_cache_write(all->cache[i], &all->tokens[i]);
     }
     if (!all->attend) return;

@@ -59,7 +59,7 @@ static plsh_status table_reserve(plsh_cache_store *store, int64_t pages, plsh_er
     return PLSH_STATUS_OK;
 }
 
-/* The last page for this store alone, if it is to be written to and others hold it too. */
+/* Copies the last page if other stores share it and it will be written to. */
 static plsh_status own_last(plsh_cache_store *store, const plsh_cache_page_layout *layout,
                             plsh_error *error) {
     void **last = &store->page[store->count - 1];

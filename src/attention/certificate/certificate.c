@@ -1,6 +1,7 @@
 /* attention: a proven bound on the error of every output row. */
 #include "attention/certificate/certificate.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,14 @@
 #include "attention/sampled/sampled.h"
 #include "base/clones.h"
 #include "base/memory.h"
+#include "head/rounding.h"
 
-/* The walk beyond M's support ends where the rest is below 2^-10 of E-, or 2^-24 of the row. */
+/* The walk over keys with M = 0 ends when the remaining keys weigh less than 2^-10 of E-, or 2^-24
+ * of the row. */
 static const float LOG_SMALL = -10, LOG_NOTHING = -24;
 
-/* The rounding error of the log2 of a sum: of the weights and of their addition, and relative to
- * the logarithm itself. */
+/* The rounding error of the log2 of a sum besides that of its scores: of log2_about and of the
+ * addition, and relative to the logarithm itself. */
 static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
 void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
@@ -105,13 +108,13 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
 static plsh_softmax_state over_state(const plsh_tile *tile, ptrdiff_t lane) {
     const plsh_certificate_sums *gap = tile->gap;
     return (plsh_softmax_state){gap->over_m + lane, gap->over_l + lane, gap->over_low + lane,
-                                tile->scratch.alpha};
+                                tile->scratch.alpha, 0};
 }
 
 static plsh_softmax_state under_state(const plsh_tile *tile, ptrdiff_t lane) {
     const plsh_certificate_sums *gap = tile->gap;
     return (plsh_softmax_state){gap->under_m + lane, gap->under_l + lane, gap->under_low + lane,
-                                tile->scratch.alpha};
+                                tile->scratch.alpha, 0};
 }
 
 /* L of the rows of a group and one key, whose positions are points. */
@@ -148,7 +151,8 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
     for (int i = 1 - count; i < rows && !points; i++)
         decay[i] = (float)plsh_decay_value(&tile->at.head->head.partition.decay,
                                            llabs(position + i - first));
-    kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
+    kernel->scores(tile->scratch.s, tile->scratch.top,
+                   (plsh_packed_rows){tile->packed + lane * d, 0},
                    plsh_tile_keys(tile, first, count), (plsh_score_bias){0});
     for (int r = 0; r < group; r++) top_over[r] = top_under[r] = -INFINITY;
     for (int j = 0; j < count; j++) {
@@ -185,9 +189,9 @@ static void add_missing(plsh_tile *tile, int g, int64_t window) {
     const int64_t t = plsh_tile_group_begin(tile, g) - tile->step.first;
     for (int64_t i = 1 - tile->step.count; window > 0 && i < group; i++)
         if (llabs(t + i) < window) bias[i] = -INFINITY;
-    kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
-                   plsh_tile_keys(tile, tile->step.first, tile->step.count),
-                   (plsh_score_bias){bias, true});
+    kernel->scores(
+        tile->scratch.s, tile->scratch.top, (plsh_packed_rows){tile->packed + lane * d, 0},
+        plsh_tile_keys(tile, tile->step.first, tile->step.count), (plsh_score_bias){bias, true});
     kernel->softmax(tile->scratch.s, tile->step.count, tile->scratch.top, under_state(tile, lane));
 }
 
@@ -214,7 +218,7 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
         if (!((double)rest[r] <= under || (double)rest[r] <= row)) return false;
     }
     for (int r = 0; r < plsh_tile_group_rows(tile, g);
-         r++) /* two sides at most: twice the larger */
+         r++) /* there are at most two sides: twice the larger is enough */
         gap->rest[lane + r] = larger(gap->rest[lane + r], rest[r] + 1);
     return true;
 }
@@ -306,7 +310,7 @@ static void add_window(plsh_tile *tile, int g) {
     add_outside(tile, g, some);
 }
 
-/* The same over points: what is beyond the radius, of all keys. */
+/* The same over points: all keys beyond the radius. */
 static void add_far(plsh_tile *tile, int g) {
     const int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
     const ptrdiff_t lane = (ptrdiff_t)g * group;
@@ -314,7 +318,8 @@ static void add_far(plsh_tile *tile, int g) {
         const int64_t left = tile->at.keys - first;
         const int count = left < PLSH_TILE_KEYS ? (int)left : PLSH_TILE_KEYS;
         plsh_tile_load(tile, first, count, false);
-        tile->kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * d,
+        tile->kernel->scores(tile->scratch.s, tile->scratch.top,
+                             (plsh_packed_rows){tile->packed + lane * d, 0},
                              plsh_tile_keys(tile, first, count), (plsh_score_bias){0});
         plsh_plane_mask_near(tile, g, first, count, tile->scratch.s);
         plsh_plane_bias(tile, g, first, count, tile->scratch.s);
@@ -350,63 +355,115 @@ static void measure(plsh_tile *tile) {
     tile->at.head = head;
 }
 
-/* 2^log relative to the row's D~, rounded up. */
-static double relative(double log, double log_row) {
+/* 2^log relative to the row's D~, rounded up. slack: of both, by their scores. */
+static double relative(double log, double log_row, double slack) {
     if (log == -INFINITY) return 0;
-    return exp2(log - log_row + SUM_SLACK + LOG_SLACK * (fabs(log) + fabs(log_row)));
+    return exp2(log - log_row + SUM_SLACK + slack + LOG_SLACK * (fabs(log) + fabs(log_row)));
 }
 
 /* An upper bound of the share of the weight that is wrong or missing, from the sums of
  * `measure`. */
-static double measured_share(const plsh_tile *tile, int r) {
+static double measured_share(const plsh_tile *tile, int r, double slack) {
     const plsh_certificate_sums *gap = tile->gap;
     const double row = log_sum(tile->sums.m, tile->sums.l, r);
-    const double over = relative(log_sum(gap->over_m, gap->over_l, r), row);
-    const double under =
-        relative(log_sum(gap->under_m, gap->under_l, r), row) + relative((double)gap->rest[r], row);
+    const double over = relative(log_sum(gap->over_m, gap->over_l, r), row, slack);
+    const double under = relative(log_sum(gap->under_m, gap->under_l, r), row, slack) +
+                         relative((double)gap->rest[r], row, slack);
     const double right = fmax(0, 1 - over); /* sum A min(M, L) / D~; sums may overflow */
     const double missing = under > 0 ? 1 / (1 + right / under) : under;
     const double share = over >= missing || isnan(over) ? over : missing;
     return tile->at.head->head.method == PLSH_METHOD_MEAN
-               ? share + tile->sampled->l_deviation[r] / 2
+               ? share + tile->sampled->l_deviation[r] / 2 + slack
                : share;
 }
 
+/* Are the row's sums and output finite, in the type of the output too? */
 static bool is_row_finite(const plsh_tile *tile, int r) {
+    const float most =
+        tile->plan->shape.o_dtype == PLSH_DTYPE_FLOAT16 ? 65519.0f : FLT_MAX; /* rounds to 65504 */
     const plsh_matrix output = plsh_tile_output_of(tile);
     bool finite = isfinite(tile->sums.m[r]) && isfinite(tile->sums.l[r]);
     for (int64_t c = 0; finite && c < tile->plan->shape.value_dim; c++)
-        finite = isfinite(output.data[r * output.stride + c]);
+        finite = fabsf(output.data[r * output.stride + c]) <= most;
     return finite;
 }
 
 /* The same for any method; NaN: there is no bound. */
-static double share_of(const plsh_tile *tile, int r) {
+static double share_of(const plsh_tile *tile, int r, double slack) {
     const plsh_head *head = &tile->at.head->head;
     if (!is_row_finite(tile, r)) return NAN;
     if (head->method == PLSH_METHOD_DENSE || head->method == PLSH_METHOD_NONE) return 0;
+    if (head->method == PLSH_METHOD_EXACT && !tile->at.bounded) return 0;
     if (!tile->at.head->decay_known) return NAN;
-    if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r);
+    if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r, slack);
     /* E- / D~, as charged. */
     const double by_norm = (double)tile->exact.left_out_by_norm[r / tile->kernel->group];
-    const double under = ((double)tile->exact.left_out[r] + by_norm) * (1 + 0x1p-10);
-    return under / (1 + under);
+    const double charged = (double)tile->exact.left_out[r] + by_norm;
+    const double under = charged > 0 ? charged * (1 + 0x1p-10) * exp2(slack) : 0;
+    return isinf(under) ? 1 : under / (1 + under);
+}
+
+/* ---- rounding ------------------------------------------------------------------------------- */
+
+/* |k| of the keys of the tile's sequence up to `piece`, rounded up. */
+static double largest_key(const plsh_tile *tile, int64_t piece) {
+    const int64_t d = tile->plan->shape.head_dim;
+    const float *mean = tile->at.summary.mean + tile->at.sequence * d;
+    double square = 0;
+    for (int64_t x = 0; x < d; x++) square += (double)mean[x] * (double)mean[x];
+    return (sqrt(square) + (double)tile->at.summary.norm_before[piece]) * (1 + 0x1p-20);
+}
+
+/* A bound on the rounding error of row r, whose keys end with key `last`. */
+static plsh_rounding rounding_of(const plsh_tile *tile, int r, int64_t last) {
+    const int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
+    const plsh_method method = tile->at.head->head.method;
+    const int64_t *first_piece = &tile->plan->first_piece[tile->at.sequence];
+    const bool in_order = tile->at.key_order == NULL; /* pieces are of places */
+    const double key = largest_key(tile, in_order ? *first_piece + last / tile->plan->bound_keys
+                                                  : first_piece[1] - 1);
+    const float *q = tile->packed + (ptrdiff_t)(r / group) * group * d + r % group;
+    double square = 0, weighted = 0;
+    for (int x = 0; x < d; x++) {
+        const double y = (double)q[(ptrdiff_t)x * group], z = y * plsh_roundings_of(d, x);
+        square += y * y;
+        weighted += z * z;
+    }
+    return plsh_rounding_of(&(plsh_rounding_row){.score = sqrt(square) * key,
+                                                 .weighted = sqrt(weighted) * key,
+                                                 .log_sum = log_sum(tile->sums.m, tile->sums.l, r),
+                                                 .keys = last + 1,
+                                                 .rises = tile->sums.most_rises,
+                                                 .biased = method == PLSH_METHOD_DENSE ||
+                                                           method == PLSH_METHOD_EXACT ||
+                                                           method == PLSH_METHOD_WINDOW});
+}
+
+/* ---- the certificate ------------------------------------------------------------------------ */
+
+/* An upper bound of the error of row r. */
+static float bound_of(const plsh_tile *tile, int r) {
+    const int64_t last = tile->plan->shape.causal
+                             ? tile->at.position - tile->at.row + plsh_tile_row(tile, r)
+                             : tile->at.keys - 1;
+    const int64_t piece =
+        tile->plan->first_piece[tile->at.sequence] + last / tile->plan->bound_keys;
+    const double half = (double)tile->at.summary.v_half_range[piece];
+    const double most = (double)tile->at.summary.v_most[piece];
+    const plsh_rounding rounding = rounding_of(tile, r, last);
+    const double wrong = share_of(tile, r, 2 * rounding.log), share = wrong + rounding.weights;
+    const double relative_to_most =
+        rounding.values + plsh_rounding_of_type(tile->plan->shape.o_dtype);
+    if (isnan(wrong)) return NAN;
+    if (tile->sums.l[r] == 0) return nextafterf((float)most, INFINITY); /* the output is 0 */
+    return nextafterf((float)(2 * half * (share < 1 ? share : 1) + most * relative_to_most),
+                      INFINITY);
 }
 
 void plsh_certificate_fill(plsh_tile *tile) {
     const plsh_method method = tile->at.head->head.method;
-    const int64_t *first_piece = &tile->plan->first_piece[tile->at.sequence];
     if (tile->at.head->decay_known && method != PLSH_METHOD_DENSE && method != PLSH_METHOD_EXACT)
         measure(tile);
-    for (int r = 0; r < tile->at.rows; r++) {
-        const int64_t last = tile->plan->shape.causal
-                                 ? tile->at.position - tile->at.row + plsh_tile_row(tile, r)
-                                 : tile->at.keys - 1;
-        const double half =
-            (double)tile->at.summary.v_half_range[*first_piece + last / tile->plan->bound_keys];
-        const double share = share_of(tile, r);
-        const float bound = (float)(2 * half * (share > 1 ? 1 : share));
-        tile->arrays.certificate[plsh_tile_array_row(tile, r)] =
-            bound > 0 ? nextafterf(bound, INFINITY) : bound;
-    }
+    for (int r = 0; r < tile->at.rows; r++)
+        tile->arrays.certificate[plsh_tile_array_row(tile, r)] = bound_of(tile, r);
 }

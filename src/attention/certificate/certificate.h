@@ -1,6 +1,6 @@
 /* attention: a proven bound on the error of every output row.
  *
- * A run has weights M where exact attention has the decay L: o = sum A M v / D~, D~ = sum A M,
+ * The method uses weights M, exact attention the decay L: o = sum A M v / D~, D~ = sum A M,
  * A = exp(score), and o* = sum A L v / D. With E+ and E- the sums of A (M - L) over its positive
  * and of its negative parts, D = D~ - E+ + E-, and R the largest range (max - min) of a column of
  * V,
@@ -11,7 +11,8 @@
  * their weights apart, which is sum A (M / D~ - L / D)+ <= E+ / D~ if D~ >= D, and by symmetry at
  * most E- / D if not. The right side grows with E+ and with E-, so an upper bound may stand for
  * what is not scored. `mean` adds R / 2 times the standard deviation of its masks' sums over their
- * mean. All sums are in the log domain: a weight that underflows does not make its pair vanish. */
+ * mean. All sums are in the log domain: a weight that underflows does not make its pair vanish.
+ * What rounding may add (head/rounding.h) is added to the result. */
 #ifndef PLSH_ATTENTION_CERTIFICATE_H
 #define PLSH_ATTENTION_CERTIFICATE_H
 

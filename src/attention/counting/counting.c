@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "partition/draw.h"
+#include "partition/shifted.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 /* Blocks are cut off this far from the tile's first query: no sequence is longer. */
 static const int64_t REACH = PLSH_COUNTING_REACH;
 
-/* Four lanes are in the baseline of every architecture; wider ones hardly gain: most of the time
- * goes to the events. */
+/* Every architecture has vectors of four lanes in its baseline. Wider ones are hardly faster,
+ * because most of the time goes to the events. */
 typedef float count_lanes __attribute__((vector_size(16)));
 typedef float unaligned_count_lanes __attribute__((vector_size(16), aligned(4)));
 enum { LANES = 4 };
@@ -73,6 +73,7 @@ plsh_status plsh_counting_create(const plsh_partition *set, bool merge, plsh_cou
         compile_draws(counting);
         if (merge) merge_draws(counting);
     }
+    if (plsh_partition_is_shifted(set)) counting->draws = plsh_shifted_most(set->samples);
     if (merge && plsh_partition_is_golden(set)) counting->golden = plsh_golden_line_of(set);
     *out = counting;
     return PLSH_STATUS_OK;
@@ -146,8 +147,8 @@ size_t plsh_counts_size(const plsh_counting *counting, int rows, int group, bool
 
 /* ---- making events --------------------------------------------------------------------------- */
 
-/* The functions that add events work on a copy of the struct, which the compiler keeps in
- * registers. */
+/* The functions that add events work on a local copy of the struct, so that the compiler keeps its
+ * fields in registers. */
 
 /* At a key of the tile's own positions. */
 static inline void push_inner(plsh_counts *counts, int key, int first, int last, float times) {
@@ -317,9 +318,28 @@ static bool push_slots(plsh_counts *counts, const plsh_counting *counting) {
     return true;
 }
 
+typedef struct shifted_blocks {
+    plsh_counts *counts;
+    int64_t at; /* position of the first query */
+} shifted_blocks;
+
+static void push_shifted(void *context, plsh_range block) {
+    const shifted_blocks *to = context;
+    const int64_t begin = block.begin - to->at, end = block.end - to->at;
+    const int64_t rows = to->counts->tile.rows;
+    push_block(to->counts, begin, end, begin > 0 ? (int)begin : 0,
+               (int)(end < rows ? end : rows) - 1, 1);
+}
+
 static void push_draws(plsh_counts *counts, const plsh_counting *counting) {
     plsh_counts local = *counts;
     const plsh_counts_tile *tile = &counts->tile;
+    if (plsh_partition_is_shifted(&counting->set)) { /* all of them */
+        const int64_t at = tile->origin + tile->first;
+        plsh_shifted_visit(&counting->set, (plsh_range){at, at + tile->rows}, push_shifted,
+                           &(shifted_blocks){counts, at});
+        return;
+    }
     /* Positions of the fast path: their fixed point fits, and so does their label in 51 bits. */
     int bits = 61 - counting->shift < 50 ? 61 - counting->shift : 50;
     bool fast = counting->draw && tile->origin + tile->first < INT64_C(1) << bits;

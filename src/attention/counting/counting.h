@@ -1,4 +1,5 @@
-/* attention: collision counts of a partition set, a tile of queries against its keys.
+/* attention: collision counts of a partition set: for a tile of queries and its keys, in how many
+ * draws a pair shares a block.
  *
  * For a fixed row every block that holds it is an interval, so s M~ falls by steps on either side
  * of the diagonal. A block [a, e) that meets a tile of queries is one event for the tile, "at key a
@@ -30,8 +31,9 @@ typedef struct plsh_counting_draw {
 /* A set compiled for counting. Constant after creation. */
 typedef struct plsh_counting {
     plsh_partition set;
-    int shift;                /* fraction bits of the grids */
-    int64_t draws;            /* rows of the table; of other schemes than grids: s */
+    int shift;     /* fraction bits of the grids */
+    int64_t draws; /* rows of the table; of other schemes than grids: s. Design golden-shifted: the
+                    * most blocks of a position; a tile takes all of its rows */
     plsh_counting_draw *draw; /* grids only */
     plsh_golden_line golden;  /* design golden, merged: row m is a slot, not draw m */
 } plsh_counting;

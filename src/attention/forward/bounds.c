@@ -8,7 +8,6 @@
 
 #include "attention/forward/bounds.h"
 #include "attention/forward/plane.h"
-#include "base/memory.h"
 #include "head/bound.h"
 
 enum { PIECES = PLSH_BOUNDS_RUNS };
@@ -31,8 +30,8 @@ void plsh_bounds_begin(plsh_tile *tile) {
         const float *q = tile->packed + (ptrdiff_t)g * group * d;
         float *norm = tile->exact.q_norm + (ptrdiff_t)g * group;
         float *along = tile->exact.q_mean + (ptrdiff_t)g * group;
-        tile->kernel->scores(along, largest, q, (plsh_key_rows){mean, d, 1, d},
-                             (plsh_score_bias){0});
+        tile->kernel->scores(along, largest, (plsh_packed_rows){q, 0},
+                             (plsh_key_rows){mean, d, 1, d}, (plsh_score_bias){0});
         for (int x = 0; x < d; x++) {
             for (int r = 0; r < group; r++) norm[r] += q[x * group + r] * q[x * group + r];
         }
@@ -51,7 +50,7 @@ static float log_sum(float m, float l) {
     return m + (float)(bits - 0x3f800000) * 0x1p-23f;
 }
 
-/* What the decisions of a group on one side compare with. */
+/* The rows of a group, for bounds of the keys on one side of it. */
 typedef struct row_state {
     int rows;
     float least_shift, most_norm; /* over the rows; NaN where a row has one */
@@ -137,8 +136,8 @@ static bool charge(plsh_tile *tile, int g, int rows, int i) {
     return fits;
 }
 
-/* How many times as much as these keys all of them and those beyond weigh, by the decay alone;
- * infinite where they are the nearest. */
+/* (weight of these keys and of all beyond them) / (weight of these keys), at most, for equal
+ * scores; infinite if these are the nearest keys. */
 static float beyond_keys(const plsh_tile *tile, int g, int64_t first, int count) {
     const int64_t begin = plsh_tile_group_begin(tile, g), end = plsh_tile_group_end(tile, g);
     const int64_t before = begin - (first + count - 1), behind = first - (end - 1);
@@ -148,7 +147,8 @@ static float beyond_keys(const plsh_tile *tile, int g, int64_t first, int count)
                  plsh_decay_sums_some(&tile->at.head->sums, t, count));
 }
 
-/* The same over points: rest of this step against that of the next, for these of its keys. */
+/* The same over points, from the sums of k over the steps from this one on and from the next one
+ * on; the group has `count` of the step's PLSH_TILE_KEYS keys. */
 static float beyond_points(const plsh_tile *tile, int count) {
     const plsh_tile_plane *plane = &tile->plane;
     const float ratio = exp2f(plane->rest[plane->at + 1] - plane->rest[plane->at]);
@@ -156,9 +156,9 @@ static float beyond_points(const plsh_tile *tile, int count) {
     return (float)PLSH_TILE_KEYS / (float)count / (1.0f - ratio);
 }
 
-/* Group g has the keys first .. first + count - 1 in its sums, which were l and l_low before: does
- * their weight fit into the budget? Then it is charged. Keys farther out are usually lighter, so
- * the test is whether it fits if all keys from there on weighed as much. */
+/* Group g has added the keys first .. first + count - 1 to its sums, which were l and l_low before.
+ * Does their weight fit into the budget? If so, it is charged. Keys farther out are usually
+ * lighter, so the test is whether it fits if all keys from there on weighed as much. */
 static bool can_leave_out(plsh_tile *tile, int g, int64_t first, int count, const float *l,
                           const float *l_low) {
     const int rows = plsh_tile_group_rows(tile, g);
@@ -183,7 +183,7 @@ static bool can_leave_out(plsh_tile *tile, int g, int64_t first, int count, cons
  * with V, and four products of the backward pass. */
 bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *s) {
     const size_t size = sizeof(float) * (size_t)tile->kernel->group;
-    const plsh_softmax_state state = plsh_tile_softmax(tile, g);
+    const plsh_softmax_state state = plsh_tile_softmax(tile, g, true);
     float l[PLSH_GROUP_MAX], l_low[PLSH_GROUP_MAX];
     memcpy(l, state.l, size);
     memcpy(l_low, state.l_low, size);
@@ -194,7 +194,7 @@ bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *
     return false;
 }
 
-/* The decision about a piece before its box is read: leave it out, read the box, or score it. */
+/* The decision on a piece before its box is read: leave it out, read the box, or score it. */
 typedef enum verdict { LEAVE_OUT, LOOK, KEEP } verdict;
 
 /* u is hardly ever below 0, because keys are measured from their mean. If even u = 0 would not
@@ -273,9 +273,9 @@ int plsh_bounds_select(plsh_tile *tile, int g, int64_t first, int64_t end, plsh_
 
 /* ---- Points --------------------------------------------------------------------------------- */
 
-/* Is a piece of `keys` keys negligible for group g? It is charged then. Its least distances lower
- * the bound row by row, or where log k is not linear all rows by the least of them. sum: what
- * fill_shift found. */
+/* Is a piece of `keys` keys negligible for group g? If so, charges it to the budget. The least
+ * distance of each row lowers the bound of that row; if log k is not linear, the least distance of
+ * all rows lowers the bound of all. sum: what fill_shift found. */
 static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t keys,
                                 row_state state, const float *sum) {
     const plsh_plan *plan = tile->plan;

@@ -1,11 +1,12 @@
 /* attention: sums of large values.
  *
- * A row's output is a mean of rows of V, no larger than they are, but the sums that it is made of
- * are up to n times as large: with |v| = 3e38 they overflow. So where a row's weights are finite
- * and its output is not, the same work is done again with weights that are 2^-PLSH_HEADROOM times
- * as large (the maximum that they are relative to is raised by so much), and the entries that were
- * not finite are replaced. All others keep their bits. Entries that are not finite in the second
- * run either come from inputs that are not finite, or from scores that overflow. */
+ * The output of a row is a mean of rows of V and no larger than they are, but its sums, before they
+ * are divided, are up to n times as large: with |v| = 3e38 they overflow. So if the weights of a
+ * row are finite and its output is not, the row is computed again with weights that are
+ * 2^-PLSH_HEADROOM times as large (the maximum that they are relative to is raised by that much),
+ * and the entries that were not finite are replaced. All others keep their bits. Entries that are
+ * not finite in the second run either come from inputs that are not finite, or from scores that
+ * overflow. */
 #ifndef PLSH_ATTENTION_HEADROOM_H
 #define PLSH_ATTENTION_HEADROOM_H
 

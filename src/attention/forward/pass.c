@@ -21,15 +21,25 @@ static bool masked_finite(const plsh_tile *tile, int g, int64_t first, int count
                                     v.count, v.dim);
 }
 
+/* Counts the rows of group g whose maximum rose in this step. */
+static void note_rises(plsh_tile *tile, int g) {
+    int32_t *rises = tile->sums.rises + (ptrdiff_t)g * tile->kernel->group;
+    for (int r = 0; tile->arrays.certificate && r < plsh_tile_group_rows(tile, g); r++) {
+        rises[r] += tile->scratch.alpha[r] != 1.0f;
+        if (rises[r] > tile->sums.most_rises) tile->sums.most_rises = rises[r];
+    }
+}
+
 static void visit(plsh_tile *tile, int g, int64_t first, int count) {
     const plsh_kernels *kernel = tile->kernel;
     const ptrdiff_t lane = (ptrdiff_t)g * kernel->group;
     plsh_tile_run run = plsh_tile_score(tile, g, first, count, tile->scratch.s);
-    if (tile->at.head->head.method != PLSH_METHOD_EXACT) {
+    if (!tile->at.bounded) {
         plsh_tile_weigh(tile, g, count, tile->scratch.s);
     } else if (!plsh_bounds_weigh(tile, g, first, count, tile->scratch.s)) {
         return;
     }
+    note_rises(tile, g);
     if (tile->at.drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->scratch.s);
     bool plain = !run.masked || masked_finite(tile, g, first, count);
     float *o = tile->sums.o + lane * plsh_kernels_columns(run.v.dim);
@@ -47,12 +57,13 @@ static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
     const plsh_key_rows k = plsh_tile_keys(tile, first, count);
     const plsh_key_rows v = plsh_tile_values(tile, first, count);
     float *o = tile->sums.o + lane * plsh_kernels_columns(v.dim);
-    kernel->scores(tile->scratch.s, tile->scratch.top, tile->packed + lane * k.dim, k,
+    kernel->scores(tile->scratch.s, tile->scratch.top, plsh_tile_packed(tile, g, false), k,
                    (plsh_score_bias){0});
     if (tile->guarded) kernel->mask(tile->scratch.s, count, tile->scratch.top, weights);
     plsh_tile_raise_top(tile);
     kernel->softmax_weighted(tile->scratch.s, count, tile->scratch.top, weights,
-                             plsh_tile_softmax(tile, g));
+                             plsh_tile_softmax(tile, g, false));
+    note_rises(tile, g);
     if (tile->at.drop.below > 0) plsh_tile_drop(tile, g, first, count, tile->scratch.s);
     (tile->guarded ? kernel->accumulate_masked
                    : kernel->accumulate)((plsh_accumulator){o, tile->scratch.alpha, rows},

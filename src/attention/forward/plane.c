@@ -1,4 +1,4 @@
-/* attention: the bias of positions that are points, and how far points are. */
+/* attention: the bias of positions that are points, and distances to points and boxes. */
 #include "attention/forward/plane.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* attention: the bias of positions that are points, and how far points are. */
+/* attention: the bias of positions that are points, and distances to points and boxes. */
 #ifndef PLSH_ATTENTION_PLANE_H
 #define PLSH_ATTENTION_PLANE_H
 
@@ -13,7 +13,8 @@ plsh_points plsh_plane_points(const plsh_tile *tile, int g, int64_t first);
 /* The distance of row `row` of the tile and a key of its sequence; 0 where one has no position. */
 double plsh_plane_distance(const plsh_tile *tile, int64_t row, int64_t key);
 
-/* Are there pairs that only their points, or the rows behind their places, mask? */
+/* Are there pairs that are masked by their points, or by the rows of their places, and not by the
+ * places themselves? */
 bool plsh_plane_masks(const plsh_tile *tile);
 
 /* The scores of such pairs of group g and the keys first .. first + count - 1 become -inf: keys
@@ -21,7 +22,8 @@ bool plsh_plane_masks(const plsh_tile *tile);
  * left. */
 int64_t plsh_plane_mask(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
-/* The same for certificates of `window`: only what it leaves out remains. */
+/* The opposite, for certificates of `window`: the scores of pairs inside the radius become -inf, so
+ * that only those remain that the window leaves out. */
 void plsh_plane_mask_near(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* s = the scores of group g and the keys first .. first + count - 1 without a bias, -inf where they

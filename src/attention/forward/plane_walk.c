@@ -2,8 +2,9 @@
  *
  * The keys of a sequence, in the order of places, are cut into steps of PLSH_TILE_KEYS and these
  * into pieces with a box of points each. A tile visits the steps from near to far, by the distance
- * of its own box to theirs. `window` leaves out the pieces beyond its radius; `exact` those that
- * distance and score prove negligible (bounds.h), and stops where the rest together is. */
+ * of its own box to theirs. `window` leaves out the pieces beyond its radius. `exact` leaves out
+ * those that are negligible by distance and score (bounds.h), and stops where all remaining ones
+ * together are negligible. */
 #include "attention/forward/plane_walk.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "attention/forward/plane.h"
 #include "decay/tail.h"
 
-/* What is known of a tile's queries. */
+/* Facts about the queries of a tile that bound distances. */
 typedef struct outline {
     float box[6];  /* of those that have a position */
     bool placed;   /* one of them has */
@@ -136,7 +137,7 @@ static void list_steps(plsh_tile *tile, const outline *out) {
     sort(plane->steps, plane->count);
 }
 
-/* rest and norm of every step, from the farthest on. */
+/* Fills in rest and norm of every step, beginning with the farthest. */
 static void sum_rests(plsh_tile *tile, const outline *out) {
     plsh_tile_plane *plane = &tile->plane;
     const float *norm = tile->at.summary.norm + tile->plan->first_piece[tile->at.sequence];
@@ -194,8 +195,8 @@ static void take_step(plsh_tile *tile, int64_t at, bool *open) {
     }
 }
 
-/* Of the steps after number `at`, those before the tile's own end at *left at most, the others
- * begin at *right at least. */
+/* The keys that the steps after number `at` may still visit: those of steps before the tile's own
+ * are below *left, the others from *right on. */
 static void find_open_keys(const plsh_tile *tile, int64_t at, int64_t *left, int64_t *right) {
     const int64_t own = tile->at.position / PLSH_TILE_KEYS;
     *left = 0;

@@ -25,7 +25,7 @@ static void select_rows(plsh_tile *tile, int64_t index, int64_t queries) {
     tile->at.rows = end > begin ? (int)(end - begin) : 0;
 }
 
-/* Where its queries and keys are, if these are points. */
+/* Sets the points of its queries and keys. */
 static void select_points(plsh_tile *tile, int64_t h) {
     const plsh_plan *plan = tile->plan;
     const plsh_plan_points *p = &plan->points;
@@ -57,6 +57,8 @@ void plsh_tile_select(plsh_tile *tile, const plsh_forward *arrays, char *summari
     tile->at.head = &plan->head[h];
     tile->at.sequence = x;
     tile->at.keys = plan->key_offset[x + 1] - plan->key_offset[x];
+    tile->at.bounded =
+        plan->head[h].head.method == PLSH_METHOD_EXACT && !plsh_plan_is_short(plan, x);
     select_rows(tile, index, plan->query_offset[x + 1] - plan->query_offset[x]);
     select_points(tile, h);
     int64_t row = plan->query_offset[x] + plsh_tile_first_row(tile), first = plan->key_offset[x];

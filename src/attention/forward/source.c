@@ -1,4 +1,4 @@
-/* attention: where the rows of K or V of one kv head lie. */
+/* attention: the addresses of the rows of K or V of one kv head. */
 #include "attention/forward/source.h"
 
 #include "plsh/dtype.h"

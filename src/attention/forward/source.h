@@ -1,5 +1,5 @@
-/* attention: where the rows of K or V of one kv head lie: one after the other in the user's array,
- * or in the pages of a decoding cache. */
+/* attention: the addresses of the rows of K or V of one kv head, which are in the user's array or
+ * in the pages of a decoding cache. */
 #ifndef PLSH_ATTENTION_FORWARD_SOURCE_H
 #define PLSH_ATTENTION_FORWARD_SOURCE_H
 

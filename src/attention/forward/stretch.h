@@ -1,9 +1,9 @@
 /* attention: sums over very many keys.
  *
  * Each addition to a long float sum has an error of up to half an ulp, and for similar terms the
- * errors have the same sign: a million keys, step by step, would lose 12 of 24 bits. So the rows of
- * o and of dQ are summed in stretches of 16 steps (2048 keys), each from zero. The sums of the
- * stretches are added by compensated (Kahan) summation. */
+ * errors have the same sign: adding a million keys one step after the other would lose 12 of 24
+ * bits. So the rows of o and of dQ are summed in stretches of 16 steps (2048 keys), each from zero.
+ * The sums of the stretches are added by compensated (Kahan) summation. */
 #ifndef PLSH_ATTENTION_STRETCH_H
 #define PLSH_ATTENTION_STRETCH_H
 
@@ -31,7 +31,7 @@ void plsh_stretches_begin(plsh_stretches *all);
  * a stretch they go to the past, and start from zero. */
 void plsh_stretches_step(plsh_stretches *all, int g, float *sum, const float *m);
 
-/* Adds group g's past to its rows. */
+/* Adds the finished stretches of group g to its rows. */
 void plsh_stretches_end(plsh_stretches *all, int g, float *sum, const float *m);
 
 #endif

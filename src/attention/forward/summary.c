@@ -21,9 +21,10 @@ plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory) {
         .norm_before = at + pieces,
         .norm_after = at + pieces * 2,
         .v_half_range = at + pieces * 3,
-        .radius = at + pieces * 4,
-        .mean = at + pieces * 5,
-        .box = plan->boxes ? at + pieces * 5 + plan->sequences * plan->shape.head_dim : NULL};
+        .v_most = at + pieces * 4,
+        .radius = at + pieces * 5,
+        .mean = at + pieces * 6,
+        .box = plan->boxes ? at + pieces * 6 + plan->sequences * plan->shape.head_dim : NULL};
 }
 
 /* The mean of a few keys of a sequence. wide: a buffer of bound_keys * head_dim floats. */
@@ -76,36 +77,30 @@ static float widen_ranges(const float *row, int columns, float *low, float *high
     return widest;
 }
 
-/* The range of the values, for certificates. wide: value_dim floats. */
+/* The largest |v| of a row, and NaN where it holds one. */
+static float largest_of(const float *row, int columns) {
+    float most = 0.0f;
+    for (int c = 0; c < columns; c++) most = larger(most, fabsf(row[c]));
+    return most;
+}
+
+/* The range and the size of the values, for certificates. wide: value_dim floats. */
 static void summarise_values(const plsh_plan *plan, const plsh_summary *summary,
                              const plsh_row_source *v, int64_t sequence, float *wide) {
     const int64_t begin = plan->key_offset[sequence], end = plan->key_offset[sequence + 1];
     const int dim = v->dim;
-    float low[PLSH_DIM_MAX], high[PLSH_DIM_MAX], widest = 0.0f;
+    float low[PLSH_DIM_MAX], high[PLSH_DIM_MAX], widest = 0.0f, most = 0.0f;
     for (int c = 0; c < dim; c++) {
         low[c] = INFINITY;
         high[c] = -INFINITY;
     }
     for (int64_t j = begin; j < end; j++) {
         const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide).row;
+        const int64_t piece = plan->first_piece[sequence] + (j - begin) / plan->bound_keys;
         widest = larger(widest, widen_ranges(row, dim, low, high));
-        summary->v_half_range[plan->first_piece[sequence] + (j - begin) / plan->bound_keys] =
-            widest * (1.0f + 0x1p-22f);
-    }
-}
-
-/* The running maxima of the norms. */
-static void summarise_maxima(const plsh_plan *plan, const plsh_summary *summary) {
-    for (int64_t x = 0; x < plan->sequences; x++) {
-        int64_t begin = plan->first_piece[x], end = plan->first_piece[x + 1];
-        float most = 0.0f;
-        for (int64_t t = begin; t < end; t++) {
-            summary->norm_before[t] = most = larger(most, summary->norm[t]);
-        }
-        most = 0.0f;
-        for (int64_t t = end - 1; t >= begin; t--) {
-            summary->norm_after[t] = most = larger(most, summary->norm[t]);
-        }
+        most = larger(most, largest_of(row, dim));
+        summary->v_half_range[piece] = widest * (1.0f + 0x1p-22f);
+        summary->v_most[piece] = most;
     }
 }
 
@@ -120,6 +115,35 @@ typedef struct summaries {
     plsh_summary_buffers (*buffers_of)(void *context, int slot);
     void *context;
 } summaries;
+
+/* Certificates of any method need the bounds of all keys. */
+static bool needs_summary(const summaries *all, int64_t sequence) {
+    return all->arrays->certificate || !plsh_plan_is_short(all->plan, sequence);
+}
+
+static bool needs_any_summary(const summaries *all) {
+    bool needs = all->arrays->certificate != NULL;
+    for (int64_t x = 0; !needs && all->plan->boxes && x < all->plan->sequences; x++)
+        needs = needs_summary(all, x);
+    return needs;
+}
+
+/* The running maxima of the norms. */
+static void summarise_maxima(const summaries *all, const plsh_summary *summary) {
+    const plsh_plan *plan = all->plan;
+    for (int64_t x = 0; x < plan->sequences; x++) {
+        if (!needs_summary(all, x)) continue;
+        int64_t begin = plan->first_piece[x], end = plan->first_piece[x + 1];
+        float most = 0.0f;
+        for (int64_t t = begin; t < end; t++) {
+            summary->norm_before[t] = most = larger(most, summary->norm[t]);
+        }
+        most = 0.0f;
+        for (int64_t t = end - 1; t >= begin; t--) {
+            summary->norm_after[t] = most = larger(most, summary->norm[t]);
+        }
+    }
+}
 
 static plsh_summary summary_of(const summaries *all, int64_t number) {
     return plsh_summary_at(all->plan, all->memory + (size_t)number * all->plan->summary_bytes);
@@ -145,7 +169,8 @@ static void summarise_sequence(void *context, int64_t i, int slot) {
     const plsh_summary summary = summary_of(all, number);
     const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv),
                           v = plsh_row_source_values(plan, all->arrays, all->pages, kv);
-    if (is_whole(&k)) summarise_mean(plan, &summary, &k, sequence, wide.k);
+    if (needs_summary(all, sequence) && is_whole(&k))
+        summarise_mean(plan, &summary, &k, sequence, wide.k);
     if (all->arrays->certificate) summarise_values(plan, &summary, &v, sequence, wide.v);
 }
 
@@ -178,7 +203,7 @@ static void summarise_pieces(void *context, int64_t first, int64_t end, int slot
         const plsh_summary summary = summary_of(all, number);
         const int64_t sequence = plsh_plan_find(plan->first_piece, plan->sequences, piece);
         const plsh_row_source k = plsh_row_source_keys(plan, all->arrays, all->pages, kv);
-        if (summary.norm && is_whole(&k))
+        if (summary.norm && needs_summary(all, sequence) && is_whole(&k))
             summarise_piece(plan, &summary, &k, sequence, piece, wide.k);
     }
 }
@@ -191,11 +216,11 @@ void plsh_summary_make(const plsh_plan *plan, const plsh_forward *arrays, const 
     const int64_t pieces = plan->first_piece[plan->sequences], count = plan->summaries;
     if (plan->points.key_order)
         plsh_thread_rows(plan->threads, count * plan->shape.keys, LEAST_ROWS, place_rows, &all);
-    if (!plan->boxes && !arrays->certificate) return;
+    if (!needs_any_summary(&all)) return;
     plsh_thread_run(plan->threads, count * plan->sequences, summarise_sequence, &all);
     plsh_thread_rows(plan->threads, count * pieces, LEAST, summarise_pieces, &all);
     for (int64_t number = 0; number < count; number++) {
         const plsh_summary summary = summary_of(&all, number);
-        summarise_maxima(plan, &summary);
+        summarise_maxima(&all, &summary);
     }
 }

@@ -21,6 +21,7 @@ typedef struct plsh_summary {
     float *radius;
     float *v_half_range; /* certificates only: half of the largest max - min of a column of V,
                           * rounded up, from the begin of the sequence to the end of the piece */
+    float *v_most;       /* and the largest |v| there */
 } plsh_summary;
 
 /* Where the summaries of a kv head lie in its part of the workspace. */

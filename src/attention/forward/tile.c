@@ -23,6 +23,7 @@ void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena)
     tile->sums.m = plsh_arena_floats(arena, rows);
     tile->sums.l = plsh_arena_floats(arena, rows);
     tile->sums.l_low = plsh_arena_floats(arena, rows);
+    tile->sums.rises = plsh_arena_take(arena, rows, sizeof(int32_t));
     plsh_stretches_layout(&tile->sums.stretches, plan, plsh_kernels_columns((int)dv), arena);
     tile->exact.q_norm = plsh_arena_floats(arena, rows);
     tile->exact.q_mean = plsh_arena_floats(arena, rows);
@@ -73,6 +74,7 @@ void plsh_tile_pack(plsh_tile *tile) {
                      d, factor);
     }
     if (tile->at.dim > 0) plsh_plane_pack(tile);
+    tile->sums.most_rises = 0;
 }
 
 void plsh_tile_reset(plsh_tile *tile) {
@@ -81,6 +83,7 @@ void plsh_tile_reset(plsh_tile *tile) {
     for (int r = 0; r < rows; r++) {
         tile->sums.m[r] = PLSH_SOFTMAX_START;
         tile->sums.l[r] = tile->sums.l_low[r] = 0.0f;
+        tile->sums.rises[r] = 0;
     }
     plsh_stretches_begin(&tile->sums.stretches);
     memset(tile->sums.o, 0, sizeof(float) * (size_t)rows * (size_t)columns);
@@ -203,7 +206,7 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
         /* at[r - j] is the entry of (position + g group + r) - (first + j). */
         bias.at = tile->step.bias + tile->step.count - 1 - (first - tile->step.first) + lane;
     }
-    kernel->scores(s, tile->scratch.top, tile->packed + lane * run.k.dim, run.k, bias);
+    kernel->scores(s, tile->scratch.top, plsh_tile_packed(tile, g, true), run.k, bias);
     int64_t pairs = run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
     if (tile->at.dim > 0) {
         const int64_t all = (int64_t)run.rows * count;
@@ -222,7 +225,7 @@ void plsh_tile_raise_top(plsh_tile *tile) {
 
 void plsh_tile_weigh(plsh_tile *tile, int g, int count, float *s) {
     plsh_tile_raise_top(tile);
-    tile->kernel->softmax(s, count, tile->scratch.top, plsh_tile_softmax(tile, g));
+    tile->kernel->softmax(s, count, tile->scratch.top, plsh_tile_softmax(tile, g, true));
 }
 
 void plsh_tile_drop(const plsh_tile *tile, int g, int64_t first, int count, float *a) {

@@ -30,7 +30,8 @@ typedef struct plsh_tile_pass {
     /* The same under weights, those of the keys from `first` on. */
     void (*visit_weighted)(plsh_tile *tile, int g, int64_t first, int count,
                            plsh_pair_weights weights);
-    /* A step is over; only keys before `left` and from `right` on may still come. May be NULL. */
+    /* Called at the end of a step: later steps have only keys before `left` and from `right` on.
+     * May be NULL. */
     void (*step)(plsh_tile *tile, int64_t left, int64_t right);
     void (*finish)(plsh_tile *tile);
 } plsh_tile_pass;
@@ -54,6 +55,7 @@ typedef struct plsh_tile_place {
     int64_t position;       /* of that query */
     int64_t origin;         /* the position of the first key of the call in the whole sequence */
     int rows, groups;
+    bool bounded;         /* `exact`, in a sequence long enough to leave out keys */
     plsh_summary summary; /* of its kv head; made for `exact` and certificates only */
     plsh_drop drop;       /* its dropout mask */
     int dim;              /* of positions that are points, if the head uses them; otherwise 0 */
@@ -79,6 +81,8 @@ typedef struct plsh_tile_sums {
     float *o;                 /* [groups][group][columns] */
     float *m, *l;             /* [groups][group] */
     float *l_low;             /* [groups][group], the rounding error of l */
+    int32_t *rises;           /* [groups][group], how often m rose; counted for certificates only */
+    int32_t most_rises;       /* the most of a row since the queries were packed */
     plsh_stretches stretches; /* of o */
 } plsh_tile_sums;
 
@@ -122,8 +126,8 @@ struct plsh_tile {
     plsh_tile_sums sums;
     plsh_tile_step step;
     plsh_tile_scratch scratch;
-    plsh_tile_exact exact;                /* what `exact` and certificates know of the queries */
-    plsh_tile_plane plane;                /* of `exact` and `window` over points */
+    plsh_tile_exact exact; /* quantities of the queries, for `exact` and certificates */
+    plsh_tile_plane plane; /* of `exact` and `window` over points */
     struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
     struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
     plsh_prefetch prefetch;               /* see plsh_tile_prefetch */
@@ -141,7 +145,7 @@ plsh_stored_rows plsh_tile_queries(const plsh_tile *tile);
 void plsh_tile_pack(plsh_tile *tile);
 void plsh_tile_reset(plsh_tile *tile);
 
-/* The sums o are whole: the stretches that are over have been added. */
+/* Completes the sums o: adds the stretches that are finished. */
 void plsh_tile_join(plsh_tile *tile);
 
 /* Keys first .. first + count - 1 of the sequence become the current step, count at most
@@ -182,8 +186,8 @@ void plsh_tile_finish(plsh_tile *tile);
 /* Does the finished tile have to run again, with headroom? */
 bool plsh_tile_overflowed(const plsh_tile *tile);
 
-/* Where finished rows are as float32: in the user's array, or, where that is narrower, in the place
- * of the sums. */
+/* The finished rows as float32: in the user's array, or, if that is narrower, in the memory of the
+ * sums. */
 plsh_matrix plsh_tile_output_of(const plsh_tile *tile);
 
 /* K rows, and V rows, of the keys first .. first + count - 1 of the current step. */
@@ -194,14 +198,6 @@ static inline plsh_key_rows plsh_tile_keys(const plsh_tile *tile, int64_t first,
 static inline plsh_key_rows plsh_tile_values(const plsh_tile *tile, int64_t first, int count) {
     const plsh_key_rows v = tile->step.v;
     return (plsh_key_rows){v.row + (first - tile->step.first) * v.stride, v.stride, count, v.dim};
-}
-
-/* The running softmax of group g. */
-static inline plsh_softmax_state plsh_tile_softmax(const plsh_tile *tile, int g) {
-    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
-    const plsh_tile_sums *sums = &tile->sums;
-    return (plsh_softmax_state){sums->m + lane, sums->l + lane, sums->l_low + lane,
-                                tile->scratch.alpha};
 }
 
 /* Position of the first query of group g, and one past its last. */
@@ -236,7 +232,28 @@ static inline int plsh_tile_group_rows(const plsh_tile *tile, int g) {
     return (int)(plsh_tile_group_end(tile, g) - plsh_tile_group_begin(tile, g));
 }
 
-/* A tile of dense, exact, window, fixed or none, from begin to finish. */
+/* Rows of group g that kernels have to compute. Biases of points are added to all rows of a group.
+ */
+static inline int plsh_tile_used_rows(const plsh_tile *tile, int g) {
+    return tile->at.dim > 0 ? tile->kernel->group : plsh_tile_group_rows(tile, g);
+}
+
+/* The packed queries of group g; `used` alone, or all rows, for weights that are set for all. */
+static inline plsh_packed_rows plsh_tile_packed(const plsh_tile *tile, int g, bool used) {
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
+    return (plsh_packed_rows){tile->packed + lane * tile->plan->shape.head_dim,
+                              used ? plsh_tile_used_rows(tile, g) : 0};
+}
+
+/* The running softmax of group g, likewise. */
+static inline plsh_softmax_state plsh_tile_softmax(const plsh_tile *tile, int g, bool used) {
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
+    const plsh_tile_sums *sums = &tile->sums;
+    return (plsh_softmax_state){sums->m + lane, sums->l + lane, sums->l_low + lane,
+                                tile->scratch.alpha, used ? plsh_tile_used_rows(tile, g) : 0};
+}
+
+/* Computes a whole tile of dense, exact, window, fixed or none. */
 void plsh_walk_tile(plsh_tile *tile);
 
 /* m, l and o of every group, over the keys that a walk visits. For `exact`, keys whose weight is

@@ -1,6 +1,6 @@
-/* attention: the walk over the keys, outward from the diagonal, for the methods that do not
- * sample. They differ in how far they go: dense and none see everything, window and fixed a
- * range, exact stops where the rest cannot matter. */
+/* attention: the walk over the keys, outward from the diagonal, for the methods that do not sample.
+ * dense and none visit all keys, window and fixed a range; exact stops where the rest cannot
+ * matter. */
 #include "attention/forward/tile.h"
 
 #include "attention/forward/bounds.h"
@@ -87,7 +87,7 @@ static void advance(walker *w, int side) {
 }
 
 void plsh_walk_tile(plsh_tile *tile) {
-    walker w = {.tile = tile, .exact = tile->at.head->head.method == PLSH_METHOD_EXACT};
+    walker w = {.tile = tile, .exact = tile->at.bounded};
     tile->pass->begin(tile);
     if (w.exact) plsh_bounds_begin(tile);
     w.keys = visible(tile, tile->at.position, tile->at.position + tile->at.rows);

@@ -6,10 +6,12 @@
 
 INLINE void gradient_pairs(const plsh_weigh how, const bool with_dp, float *s, float *dp, int keys,
                            plsh_pair_weights weights, plsh_gradient_rows rows) {
-    /* Subtracted from P, it changes none above 2^-76 and makes the least ones 0: dS = P (..) would
-     * be denormal for them, where arithmetic is slow. */
+    /* `least` is subtracted from P, and negative results become 0. Otherwise dS = P (..) would be
+     * denormal for tiny P, and arithmetic with denormal numbers is slow. P above 2^-76 does not
+     * change. */
     const vector zero = v_set(0.0f), least = v_set(0x1p-100f);
-    for (int g = 0; g < GROUP_VECTORS; g++) {
+    const int used = used_vectors(rows.rows);
+    for (int g = 0; g < used; g++) {
         const vector top = v_load(rows.lse + g * LANES), rest = v_load(rows.low + g * LANES);
         const vector middle = with_dp ? v_load(rows.delta + g * LANES) : zero;
         vector total = zero;

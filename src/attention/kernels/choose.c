@@ -24,6 +24,7 @@ plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh
     const char *isa;
     plsh_status status = plsh_cpu_choose(&isa, name, error);
     if (status) return status;
+    isa = plsh_cpu_vectors(isa);
     size_t i = 0, last = sizeof tables / sizeof *tables - 1;
     while (i < last && strcmp(tables[i]->name, isa) != 0) i++; /* cpu.c has the same names */
     *out = tables[i];

@@ -14,35 +14,36 @@
 
 enum { MOST_KEYS = 8, MOST_COLUMNS = 8 }; /* register blocks of a single row */
 
-/* Rows that take a page together, and the keys they then take at a time of its values. */
+/* The most rows that share the loads of a page, and the keys of a block of V for them. */
 enum { TOGETHER = 16, VALUE_KEYS = 16 };
 
-/* How far ahead of the loads memory is asked for, in bytes, and the elements of a cache line of 64
- * bytes. 1, 2 and 4 KiB were tried at n = 32k, d = 64: AVX2 reads at 82, 85 and 80 % of a plain
- * sum's speed (78 without), AVX-512 at 85, 105 and 95 (85 without). */
+/* The prefetch distance and a cache line, in bytes. With 1, 2 and 4 KiB at n = 32k, d = 64, the
+ * AVX2 kernel reads at 82, 85 and 80 % of the speed of a plain sum (78 without prefetching), the
+ * AVX-512 kernel at 85, 105 and 95 % (85 without). */
 enum { AHEAD = 2048, LINE = 64 };
 
 INLINE int line_elements(plsh_dtype dtype) {
     return dtype == PLSH_DTYPE_FLOAT32 ? LINE / 4 : LINE / 2;
 }
 
-/* Rows of K or V as they are stored, without gaps; dtype is a constant everywhere. */
+/* Rows of K or V as they are stored; dtype is a constant everywhere. */
 typedef struct stored {
     const void *data;
     plsh_dtype dtype;
     int dim;
+    ptrdiff_t stride; /* elements from one row to the next */
 } stored;
 
 /* Prefetches the line AHEAD of column x of row j; past the end of a page it does no harm. */
 INLINE void fetch_ahead(stored from, int j, int x) {
     const ptrdiff_t bytes = from.dtype == PLSH_DTYPE_FLOAT32 ? 4 : 2;
-    const ptrdiff_t at = j * (ptrdiff_t)from.dim + x;
+    const ptrdiff_t at = j * from.stride + x;
     __builtin_prefetch((const char *)from.data + at * bytes + AHEAD);
 }
 
 /* LANES elements of row j from column x on. */
 INLINE vector load_stored(stored from, int j, int x) {
-    const ptrdiff_t at = j * (ptrdiff_t)from.dim + x;
+    const ptrdiff_t at = j * from.stride + x;
     if (from.dtype == PLSH_DTYPE_FLOAT32) return v_load((const float *)from.data + at);
     if (from.dtype == PLSH_DTYPE_FLOAT16) return v_load_half((const uint16_t *)from.data + at);
     return v_load_bfloat((const uint16_t *)from.data + at);
@@ -89,6 +90,10 @@ INLINE void dot_rows(const int J, float (*dot)[PLSH_DECODE_KEYS], plsh_decode_ro
     int r = 0;
     for (; r + DECODE_ROWS <= count; r += DECODE_ROWS)
         dot_block(DECODE_ROWS, J, column_of(dot + r, j), rows + r, k, j);
+    if (DECODE_ROWS > 3 && r + 3 <= count) {
+        dot_block(3, J, column_of(dot + r, j), rows + r, k, j);
+        r += 3;
+    }
     if (DECODE_ROWS > 2 && r + 2 <= count) {
         dot_block(2, J, column_of(dot + r, j), rows + r, k, j);
         r += 2;
@@ -200,6 +205,10 @@ INLINE void value_keys(plsh_decode_row *const *rows, int count, stored v, int ke
         int r = 0;
         for (; r + DECODE_ROWS <= count; r += DECODE_ROWS)
             value_rows(DECODE_ROWS, rows + r, v, part);
+        if (DECODE_ROWS > 3 && r + 3 <= count) {
+            value_rows(3, rows + r, v, part);
+            r += 3;
+        }
         if (DECODE_ROWS > 2 && r + 2 <= count) {
             value_rows(2, rows + r, v, part);
             r += 2;
@@ -210,7 +219,8 @@ INLINE void value_keys(plsh_decode_row *const *rows, int count, stored v, int ke
 
 INLINE void attend_rows(const plsh_dtype dtype, plsh_decode_row *const *rows, int count,
                         plsh_decode_page page) {
-    const stored k = {page.k, dtype, page.d}, v = {page.v, dtype, page.dv};
+    const stored k = {page.k, dtype, page.d, page.k_stride ? page.k_stride : page.d};
+    const stored v = {page.v, dtype, page.dv, page.v_stride ? page.v_stride : page.dv};
     float dot[TOGETHER][PLSH_DECODE_KEYS];
     for (int r = 0, most; r < count; r += most) {
         most = count - r < TOGETHER ? count - r : TOGETHER;

@@ -21,7 +21,15 @@
  * nothing beyond the last element is touched. All other arrays are the engine's own: 64-byte
  * aligned, [group] per query, [keys][group] per pair (s, p, dp, ds), rows of
  * plsh_kernels_columns(dv) floats for O. Small structs go by value: the compiler then keeps their
- * fields in registers. */
+ * fields in registers.
+ *
+ * Rows of 16 bits are widened once for a step of a tile. That costs next to nothing: dense in
+ * bfloat16 takes 1.01 of float32's time at d = 64 and 0.96 at d = 128 (AVX-512; n = 2048, causal,
+ * one thread), exact 1.04 and 0.97; on AVX2 dense takes 0.95 and 0.82. There are no kernels with
+ * AVX-512 BF16. In a prototype of a step of 48 queries and 128 keys (Zen 5, one thread, d = 64 and
+ * 128), Q K^T took 0.51 of float32's time and P V 0.99, because P has to be split into two parts of
+ * bfloat16 to stay as exact as float32. With the softmax, bfloat16 scores alone would take 0.80 and
+ * 0.79 of the whole step's time. On Intel these products are no faster than float32's. */
 #ifndef PLSH_ATTENTION_KERNELS_H
 #define PLSH_ATTENTION_KERNELS_H
 
@@ -52,6 +60,13 @@ typedef struct plsh_key_rows {
     int count, dim;
 } plsh_key_rows;
 
+/* A packed group, [d][group]. The first `rows` rows are in use, all if that is 0. Of the others a
+ * kernel may compute nothing: their scores are 0 then. */
+typedef struct plsh_packed_rows {
+    const float *at;
+    int rows;
+} plsh_packed_rows;
+
 /* What is added to the score of query r and key j: at[r - j], log2 of the decay of their distance.
  * at = NULL adds nothing; otherwise at[1 - keys .. group - 1] is read. */
 typedef struct plsh_score_bias {
@@ -80,6 +95,7 @@ typedef struct plsh_softmax_state {
     float *l;     /* the sum of w 2^(score - m) */
     float *l_low; /* what l lacks after rounding */
     float *alpha; /* output of a step: 2^(old m - new m), the factor of sums under the old m */
+    int rows;     /* in use, all if 0; a kernel may leave the others as they are */
 } plsh_softmax_state;
 
 /* Sums over keys: o[r * plsh_kernels_columns(dv) + c] = alpha[r] o + ..., for r < rows. A kernel
@@ -102,6 +118,7 @@ typedef struct plsh_gradient_rows {
     const float *lse, *low; /* low: what lse lacks after rounding */
     const float *delta;     /* dO . O */
     float *sum;             /* sum[r] += the dS of row r */
+    int rows;               /* in use, all if 0; s and dp of the others are 0, and may stay so */
 } plsh_gradient_rows;
 
 /* Boxes around pieces of K - mean, see `box`. */
@@ -147,10 +164,9 @@ typedef struct plsh_kernels {
     /* Row r of `to` = row r of `from` as float32, r < rows, d elements each. */
     void (*widen)(plsh_matrix to, plsh_stored_rows from, int rows, int d);
 
-    /* s[j * group + r] = sum_x packed[x][r] k_j[x] + the bias; top[r] = max over j (-inf for no
+    /* s[j * group + r] = sum_x q[x][r] k_j[x] + the bias; top[r] = max over j (-inf for no
      * keys). */
-    void (*scores)(float *s, float *top, const float *packed, plsh_key_rows k,
-                   plsh_score_bias bias);
+    void (*scores)(float *s, float *top, plsh_packed_rows q, plsh_key_rows k, plsh_score_bias bias);
 
     /* t[j * group + r] = |x_r - y_j|, j < keys; 0 where one of the two has no position. */
     void (*distances)(float *t, plsh_points points, int keys);
@@ -163,7 +179,7 @@ typedef struct plsh_kernels {
     void (*softmax)(float *s, int keys, const float *top, plsh_softmax_state state);
 
     /* The same with weights: s = w 2^(s - m'). The score of a key of weight 0 is still in top: it
-     * may underflow the others, and its NaN spreads. */
+     * may make the others underflow, and a NaN in it spreads. */
     void (*softmax_weighted)(float *s, int keys, const float *top, plsh_pair_weights weights,
                              plsh_softmax_state state);
 
@@ -176,8 +192,8 @@ typedef struct plsh_kernels {
     void (*accumulate)(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
                        plsh_prefetch *prefetch);
 
-    /* The same where p = 0 takes nothing from v, not even NaN: for tiles that are partly masked
-     * and whose v is not finite. */
+    /* The same, but a key with p = 0 adds nothing even if its v is NaN or Inf: for partly masked
+     * tiles whose v is not finite. */
     void (*accumulate_masked)(plsh_accumulator sums, const float *p, plsh_key_rows v, bool ragged,
                               plsh_prefetch *prefetch);
 

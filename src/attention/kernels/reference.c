@@ -32,17 +32,18 @@ static void widen(plsh_matrix to, plsh_stored_rows from, int rows, int d) {
 /* The larger, and NaN where there is one. */
 static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
-static void scores(float *s, float *top, const float *packed, plsh_key_rows k,
+static void scores(float *s, float *top, plsh_packed_rows q, plsh_key_rows k,
                    plsh_score_bias bias) {
     for (int r = 0; r < GROUP; r++) top[r] = -INFINITY;
     for (int j = 0; j < k.count; j++) {
         float *row = s + (ptrdiff_t)j * GROUP;
-        for (int r = 0; r < GROUP; r++) row[r] = bias.at ? bias.at[r - j] : 0.0f;
+        for (int r = 0; r < GROUP; r++) row[r] = 0.0f;
         for (int x = 0; x < k.dim; x++) {
             float key = k.row[j * k.stride + x];
-            for (int r = 0; r < GROUP; r++) row[r] += packed[(ptrdiff_t)x * GROUP + r] * key;
+            for (int r = 0; r < GROUP; r++) row[r] += q.at[(ptrdiff_t)x * GROUP + r] * key;
         }
         for (int r = 0; r < GROUP; r++) {
+            if (bias.at) row[r] += bias.at[r - j];
             if (bias.masks && bias.at && bias.at[r - j] == -INFINITY) row[r] = -INFINITY;
             top[r] = larger(top[r], row[r]);
         }

@@ -100,48 +100,54 @@ static bool all_finite(plsh_stored_rows from, int rows, int d) {
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-/* R keys against the group: R * GROUP_VECTORS sums in registers. */
-INLINE void score_block(const int R, float *s, float *top, const float *packed, plsh_key_rows k,
-                        plsh_score_bias bias) {
+/* The vectors that hold the first `rows` rows of a group: one, two, or all. A group is often not
+ * full: the last one of a sequence, and the only one of a short sequence. */
+INLINE int used_vectors(int rows) {
+    if (rows > 0 && rows <= LANES) return 1;
+    return rows > 0 && rows <= 2 * LANES && GROUP_VECTORS > 2 ? 2 : GROUP_VECTORS;
+}
+
+/* R keys against the first G vectors of the group: R * G sums in registers. The bias is added last:
+ * a sum that began with it would round each of its d steps relative to it. */
+INLINE void score_block(const int R, const int G, float *s, float *top, const float *packed,
+                        plsh_key_rows k, plsh_score_bias bias) {
     vector sum[KEY_BLOCK][GROUP_VECTORS];
     UNROLL for (int j = 0; j < R; j++) {
-        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
-            sum[j][g] = bias.at ? v_load(bias.at + g * LANES - j) : v_set(0.0f);
-        }
+        UNROLL for (int g = 0; g < G; g++) { sum[j][g] = v_set(0.0f); }
     }
     for (int x = 0; x < k.dim; x++) {
         vector q[GROUP_VECTORS];
-        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+        UNROLL for (int g = 0; g < G; g++) {
             q[g] = v_load(packed + (ptrdiff_t)x * GROUP + g * LANES);
         }
         UNROLL for (int j = 0; j < R; j++) {
             vector key = v_set(k.row[j * k.stride + x]);
-            UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
-                sum[j][g] = v_fma(q[g], key, sum[j][g]);
-            }
+            UNROLL for (int g = 0; g < G; g++) { sum[j][g] = v_fma(q[g], key, sum[j][g]); }
         }
     }
-    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+    UNROLL for (int g = 0; g < G; g++) {
         vector best = v_load(top + g * LANES);
         UNROLL for (int j = 0; j < R; j++) {
             vector y = sum[j][g];
-            if (bias.masks) {
-                y = v_if_equal(v_load(bias.at + g * LANES - j), v_set(-INFINITY), v_set(-INFINITY),
-                               y);
+            if (bias.at) {
+                const vector b = v_load(bias.at + g * LANES - j), none = v_set(-INFINITY);
+                y = y + b;
+                if (bias.masks) y = v_if_equal(b, none, none, y);
             }
             v_store(s + j * GROUP + g * LANES, y);
             best = v_max(best, y);
         }
         v_store(top + g * LANES, best);
     }
+    for (int j = 0; j < R; j++) {
+        for (int g = G; g < GROUP_VECTORS; g++) v_store(s + j * GROUP + g * LANES, v_set(0.0f));
+    }
 }
 
-static void scores(float *s, float *top, const float *packed, plsh_key_rows k,
-                   plsh_score_bias bias) {
-    bias.masks = bias.masks && bias.at;
-    for (int g = 0; g < GROUP; g++) top[g] = -INFINITY;
+INLINE void score_keys(const int G, float *s, float *top, const float *packed, plsh_key_rows k,
+                       plsh_score_bias bias) {
     for (; k.count >= KEY_BLOCK; k.count -= KEY_BLOCK) {
-        score_block(KEY_BLOCK, s, top, packed, k, bias);
+        score_block(KEY_BLOCK, G, s, top, packed, k, bias);
         s += KEY_BLOCK * GROUP;
         k.row += KEY_BLOCK * k.stride;
         if (bias.at) bias.at -= KEY_BLOCK;
@@ -149,7 +155,7 @@ static void scores(float *s, float *top, const float *packed, plsh_key_rows k,
     switch (k.count) {
 #define REMAINDER(R)                                                                               \
     case R:                                                                                        \
-        if (R < KEY_BLOCK) score_block(R < KEY_BLOCK ? R : 1, s, top, packed, k, bias);            \
+        if (R < KEY_BLOCK) score_block(R < KEY_BLOCK ? R : 1, G, s, top, packed, k, bias);         \
         break;
         REMAINDER(1)
         REMAINDER(2)
@@ -163,11 +169,25 @@ static void scores(float *s, float *top, const float *packed, plsh_key_rows k,
     }
 }
 
+static void scores(float *s, float *top, plsh_packed_rows q, plsh_key_rows k,
+                   plsh_score_bias bias) {
+    const int used = used_vectors(q.rows);
+    bias.masks = bias.masks && bias.at;
+    for (int g = 0; g < GROUP; g++) top[g] = -INFINITY;
+    if (used == 1)
+        score_keys(1, s, top, q.at, k, bias);
+    else if (used == 2 && GROUP_VECTORS > 2)
+        score_keys(2, s, top, q.at, k, bias);
+    else
+        score_keys(GROUP_VECTORS, s, top, q.at, k, bias);
+}
+
 /* ---- Softmax -------------------------------------------------------------------------------- */
 
 /* m' = max(m, top), and alpha = 2^(m - m'), which takes sums relative to m to m'. */
-INLINE void advance_maximum(vector *m_new, const float *top, plsh_softmax_state state) {
-    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+INLINE void advance_maximum(const int G, vector *m_new, const float *top,
+                            plsh_softmax_state state) {
+    UNROLL for (int g = 0; g < G; g++) {
         vector before = v_load(state.m + g * LANES);
         m_new[g] = v_max(before, v_load(top + g * LANES));
         v_store(state.alpha + g * LANES, v_exp2(before - m_new[g]));
@@ -187,17 +207,17 @@ INLINE vector weight_at(plsh_pair_weights weights, int j, int g) {
     return v_load(weights.w + (ptrdiff_t)weights.row[j] * GROUP + g * LANES);
 }
 
-INLINE void softmax_rows(const bool weighted, float *s, int keys, const float *top,
+INLINE void softmax_rows(const int G, const bool weighted, float *s, int keys, const float *top,
                          plsh_pair_weights weights, plsh_softmax_state state) {
     enum { SUMMED = 16 }; /* keys from zero: a sum of 128 like terms may be off by 64 ulps */
     vector m_new[GROUP_VECTORS], sum[GROUP_VECTORS], total[GROUP_VECTORS];
-    advance_maximum(m_new, top, state);
-    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = v_set(0.0f);
+    advance_maximum(G, m_new, top, state);
+    UNROLL for (int g = 0; g < G; g++) total[g] = v_set(0.0f);
     for (int j = 0; j < keys;) {
         const int end = j + SUMMED < keys ? j + SUMMED : keys;
-        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) sum[g] = v_set(0.0f);
+        UNROLL for (int g = 0; g < G; g++) sum[g] = v_set(0.0f);
         for (; j < end; j++) {
-            UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+            UNROLL for (int g = 0; g < G; g++) {
                 float *at = s + (ptrdiff_t)j * GROUP + g * LANES;
                 vector p = v_exp2(v_load(at) - m_new[g]);
                 if (weighted) p = p * weight_at(weights, j, g);
@@ -205,21 +225,32 @@ INLINE void softmax_rows(const bool weighted, float *s, int keys, const float *t
                 sum[g] = sum[g] + p;
             }
         }
-        UNROLL for (int g = 0; g < GROUP_VECTORS; g++) total[g] = total[g] + sum[g];
+        UNROLL for (int g = 0; g < G; g++) total[g] = total[g] + sum[g];
     }
-    UNROLL for (int g = 0; g < GROUP_VECTORS; g++) {
+    UNROLL for (int g = 0; g < G; g++) {
         add_compensated(state.l + g * LANES, state.l_low + g * LANES,
                         v_load(state.alpha + g * LANES), total[g]);
     }
 }
 
+INLINE void softmax_used(const bool weighted, float *s, int keys, const float *top,
+                         plsh_pair_weights weights, plsh_softmax_state state) {
+    const int used = used_vectors(state.rows);
+    if (used == 1)
+        softmax_rows(1, weighted, s, keys, top, weights, state);
+    else if (used == 2 && GROUP_VECTORS > 2)
+        softmax_rows(2, weighted, s, keys, top, weights, state);
+    else
+        softmax_rows(GROUP_VECTORS, weighted, s, keys, top, weights, state);
+}
+
 static void softmax(float *s, int keys, const float *top, plsh_softmax_state state) {
-    softmax_rows(false, s, keys, top, (plsh_pair_weights){0}, state);
+    softmax_used(false, s, keys, top, (plsh_pair_weights){0}, state);
 }
 
 static void softmax_weighted(float *s, int keys, const float *top, plsh_pair_weights weights,
                              plsh_softmax_state state) {
-    softmax_rows(true, s, keys, top, weights, state);
+    softmax_used(true, s, keys, top, weights, state);
 }
 
 static void mask(float *s, int keys, float *top, plsh_pair_weights weights) {
@@ -248,12 +279,12 @@ typedef struct accumulate_block {
     plsh_key_rows v;    /* its `dim` columns from the block's first on */
 } accumulate_block;
 
-/* C vectors of columns, summed from zero and added once. partial: the last vector has only the
- * lanes that v.dim leaves for it. */
-INLINE void accumulate_columns(const int C, const bool partial, accumulate_block b) {
+/* R rows and C vectors of columns, summed from zero and added once. partial: the last vector has
+ * only the lanes that v.dim leaves for it. */
+INLINE void accumulate_columns(const int R, const int C, const bool partial, accumulate_block b) {
     const int tail = b.v.dim - (C - 1) * LANES;
     vector sum[ROW_BLOCK][COLUMN_BLOCK];
-    UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
+    UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_set(0.0f);
     }
     for (int j = 0; j < b.v.count; j++) {
@@ -262,14 +293,14 @@ INLINE void accumulate_columns(const int C, const bool partial, accumulate_block
             const float *at = b.v.row + c * LANES;
             row[c] = partial && c == C - 1 ? v_load_first(at, tail) : v_load(at);
         }
-        UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
+        UNROLL for (int r = 0; r < R; r++) {
             vector weight = v_set(b.p[r]);
             UNROLL for (int c = 0; c < C; c++) sum[r][c] = v_fma(weight, row[c], sum[r][c]);
         }
         b.p += GROUP;
         b.v.row += b.v.stride;
     }
-    UNROLL for (int r = 0; r < ROW_BLOCK; r++) {
+    UNROLL for (int r = 0; r < R; r++) {
         vector a = v_set(b.alpha[r]);
         UNROLL for (int c = 0; c < C; c++) {
             float *to = b.o + r * b.columns + c * LANES;
@@ -321,7 +352,10 @@ INLINE void accumulate_strip(const int C, const bool partial, accumulate_block f
         b.p += (ptrdiff_t)run->begin * GROUP + r;
         b.v.row += run->begin * first.v.stride;
         b.v.count = run->end - run->begin;
-        accumulate_columns(C, partial, b);
+        if (ROW_BLOCK > 2 && rows - r <= 2)
+            accumulate_columns(2, C, partial, b);
+        else
+            accumulate_columns(ROW_BLOCK, C, partial, b);
     }
 }
 

@@ -39,7 +39,7 @@ static void cut_tiles(plsh_plan *plan) {
 
 /* Bytes of a piece's summary, and of a kv head's bounds. */
 static int64_t piece_bytes(const plsh_plan *plan) {
-    return ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 5) * (int64_t)sizeof(float);
+    return ((plan->boxes ? 2 * plan->shape.head_dim : 0) + 6) * (int64_t)sizeof(float);
 }
 
 static size_t bounds_bytes(const plsh_plan *plan, int64_t pieces, int64_t sequences) {
@@ -78,6 +78,7 @@ static int64_t keys_of(const plsh_plan *plan, int64_t x) {
 
 void plsh_extent_place(plsh_plan *plan, const plsh_place *places) {
     plan->longest = 0;
+    plan->placed = places != NULL;
     for (int64_t x = 0; x < plan->sequences; x++) {
         int64_t queries = queries_of(plan, x), keys = keys_of(plan, x);
         plan->place[x] = places ? places[x] : (plsh_place){keys - queries, 0};

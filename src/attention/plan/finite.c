@@ -1,4 +1,4 @@
-/* attention: are the inputs finite? */
+/* attention: checks that the inputs are finite. */
 #include "attention/plan/plan.h"
 
 #include <stdatomic.h>

@@ -6,7 +6,6 @@
 
 #include "attention/plan/extent.h"
 #include "base/memory.h"
-#include "base/status.h"
 #include "base/thread.h"
 #include "head/auto.h"
 
@@ -132,7 +131,7 @@ static plsh_status set_heads(plsh_plan *plan, plsh_error *error) {
     }
     for (int64_t h = 0; !status && h < heads; h++) status = set_head(plan, h, error);
     if (status) return status;
-    plan->shape.head = NULL; /* the copies in plan->head are the truth */
+    plan->shape.head = NULL; /* from here on plan->head is used */
     sort_heads(plan);
     return PLSH_STATUS_OK;
 }
@@ -180,7 +179,7 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     if (!status) status = plsh_points_make(&plan->points, attention, &points, error);
     if (!status) status = set_heads(plan, error);
     if (!status) status = cut(plan, error);
-    plan->shape.positions = (plsh_positions){0}; /* the copies in plan->points are the truth */
+    plan->shape.positions = (plsh_positions){0}; /* from here on plan->points is used */
     return status;
 }
 

@@ -21,6 +21,10 @@ enum {
     /* Keys per step of a walk, and the finest pieces of it that `exact` decides about. */
     PLSH_TILE_KEYS = 128,
     PLSH_BOUND_KEYS = 32,
+    /* `exact` visits all keys of a sequence that has at most so many keys, or queries: bounds would
+     * cost more than they save. */
+    PLSH_SHORT_KEYS = 256,
+    PLSH_SHORT_QUERIES = 16,
     /* The most that the boxes of one kv head may take; longer sequences get larger pieces. */
     PLSH_BOX_BYTES = 8 << 20
 };
@@ -42,7 +46,7 @@ typedef struct plsh_head_plan {
 } plsh_head_plan;
 
 struct plsh_plan {
-    plsh_attention shape; /* zeros replaced by what they stand for; pointers to copies */
+    plsh_attention shape; /* with the defaults filled in; its pointers are to copies */
     plsh_layout asked[4]; /* the layouts of q, k, v, o with their zeros */
     const plsh_kernels *kernel;
     int threads;
@@ -57,6 +61,7 @@ struct plsh_plan {
     int64_t *tiles;                     /* the first_tile arrays */
     float **table;                      /* decay tables, owned; table_count of them */
     int64_t table_count;
+    bool placed;   /* the caller said where the sequences' rows lie: they are parts of a text */
     bool paged;    /* K and V lie in pages (plsh_plan_forward_pages) */
     bool measured; /* made to ask for sizes, never run: has no decay tables */
     bool boxes;    /* a head is `exact` */
@@ -101,6 +106,14 @@ static inline int64_t plsh_head_block_tiles(const plsh_plan *plan, const plsh_he
     return (block + rows - 1) / rows;
 }
 
+/* Does `exact` visit all keys of this sequence? A decision by the lengths of the sequence alone, so
+ * that its numbers do not depend on what else a call holds. */
+static inline bool plsh_plan_is_short(const plsh_plan *plan, int64_t sequence) {
+    const int64_t queries = plan->query_offset[sequence + 1] - plan->query_offset[sequence];
+    const int64_t keys = plan->key_offset[sequence + 1] - plan->key_offset[sequence];
+    return plan->points.dim == 0 && (keys <= PLSH_SHORT_KEYS || queries <= PLSH_SHORT_QUERIES);
+}
+
 /* Does the head take queries and keys in the order of their points? */
 static inline bool plsh_head_is_arranged(const plsh_plan *plan, const plsh_head_plan *head) {
     return plan->points.dim > 0 &&
@@ -116,14 +129,14 @@ static inline size_t plsh_plan_placed_bytes(const plsh_plan *plan) {
     return (bytes + PLSH_ALIGNMENT - 1) / PLSH_ALIGNMENT * PLSH_ALIGNMENT;
 }
 
-/* What a plan is made for. */
+/* Where K and V lie when the plan runs. */
 typedef enum plsh_plan_use {
     PLSH_PLAN_ARRAYS,  /* K and V in the user's arrays */
     PLSH_PLAN_PAGES,   /* K and V in pages */
     PLSH_PLAN_MEASURED /* likewise; only its size is asked for */
 } plsh_plan_use;
 
-/* A plan, but for workspace_bytes. */
+/* A plan without workspace_bytes. */
 plsh_status plsh_plan_make(const plsh_attention *attention, plsh_plan_use use, plsh_plan **plan,
                            plsh_error *error);
 

@@ -236,8 +236,8 @@ static void drop_order(plsh_plan_points *p) {
 
 plsh_status plsh_points_arrange(plsh_plan_points *p, const plsh_points_cut *cut,
                                 plsh_error *error) {
-    /* The rows as they are serve if their boxes are at most this much wider: then nothing has to
-     * be copied. */
+    /* The order of the rows is kept if their boxes are at most this many times as wide: then
+     * nothing has to be copied. */
     const double good = 1.25;
     p->pieces = cut->first_piece[cut->sequences];
     plsh_status status =

@@ -1,4 +1,4 @@
-/* attention: making plans, and running one once. */
+/* attention: creates plans; plsh_attend runs one once. */
 
 #include "attention/run/forward.h"
 #include "base/memory.h"

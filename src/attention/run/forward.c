@@ -6,6 +6,7 @@
 #include "attention/certificate/certificate.h"
 #include "attention/forward/headroom.h"
 #include "attention/forward/plane_walk.h"
+#include "attention/forward/row.h"
 #include "attention/forward/summary.h"
 #include "attention/forward/tile.h"
 #include "attention/plan/extent.h"
@@ -23,7 +24,7 @@ static double largest(const float *certificate, int64_t count) {
     return most;
 }
 
-/* What a slot works with; it lies before its buffers. */
+/* The state of a slot, followed by its buffers. */
 typedef struct worker {
     bool ready; /* laid out, in this call */
     plsh_tile tile;
@@ -77,7 +78,7 @@ static void run_method(plsh_tile *tile) {
         plsh_sampled_tile(tile);
     } else if (plsh_head_is_arranged(tile->plan, tile->at.head)) {
         plsh_plane_walk(tile);
-    } else {
+    } else if (!plsh_row_tile(tile)) {
         plsh_walk_tile(tile);
     }
 }

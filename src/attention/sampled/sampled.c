@@ -6,17 +6,14 @@
  *
  *     plsh, masks   o = sum_m o_m / sum_m l_m,     mean   o = (1/s) sum_m o_m / l_m,
  *
- * and all three have lse = log((1/s) sum_m l_m). Those of mean and plsh are apart by at most R / 2
- * times the standard deviation of s l_m / sum l_m, R the range of a column of V. Blocks that are
- * not contiguous are gathered, mask by mask, for plsh too. */
+ * and all three have lse = log((1/s) sum_m l_m). The outputs of mean and plsh differ by at most R /
+ * 2 times the standard deviation of s l_m / sum l_m, where R is the range of a column of V. Blocks
+ * that are not contiguous are gathered, mask by mask, for plsh too. */
 #include "attention/sampled/sampled.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-#include "base/memory.h"
-#include "base/status.h"
 
 /* ---- the tile's part ------------------------------------------------------------------------ */
 

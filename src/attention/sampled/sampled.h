@@ -36,11 +36,11 @@ typedef struct plsh_sampled_entries {
 
 plsh_sampled_entries plsh_sampled_entries_of(const plsh_tile *tile, int64_t position);
 
-/* The same under one draw whose blocks are not contiguous, weights 0 and 1. The steps are of
- * gathered keys, key_gathered. */
+/* The same under one draw whose blocks are not contiguous: weights are 0 or 1, and steps consist of
+ * gathered keys. */
 void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw);
 
-/* A tile of plsh, masks or mean, from begin to finish. */
+/* Computes a whole tile of plsh, masks or mean. */
 void plsh_sampled_tile(plsh_tile *tile);
 
 #endif

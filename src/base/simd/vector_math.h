@@ -1,4 +1,4 @@
-/* base: what every kernel template needs beyond the vector vocabulary. */
+/* base: functions that every kernel template needs in addition to the vector vocabulary. */
 #ifndef PLSH_BASE_SIMD_VECTOR_MATH_H
 #define PLSH_BASE_SIMD_VECTOR_MATH_H
 

@@ -21,12 +21,12 @@
  * place; log2 LANES rounds transpose. */
 INLINE void v_transpose(vector *rows) {
     UNROLL for (int round = 1; round < LANES; round *= 2) {
-        vector turned[LANES];
+        vector zipped[LANES];
         UNROLL for (int i = 0; i < LANES / 2; i++) {
-            turned[2 * i] = ZIP_LOW(rows[i], rows[i + LANES / 2]);
-            turned[2 * i + 1] = ZIP_HIGH(rows[i], rows[i + LANES / 2]);
+            zipped[2 * i] = ZIP_LOW(rows[i], rows[i + LANES / 2]);
+            zipped[2 * i + 1] = ZIP_HIGH(rows[i], rows[i + LANES / 2]);
         }
-        UNROLL for (int i = 0; i < LANES; i++) rows[i] = turned[i];
+        UNROLL for (int i = 0; i < LANES; i++) rows[i] = zipped[i];
     }
 }
 
