@@ -22,13 +22,14 @@ typedef plsh_convert_item item;
 typedef plsh_convert_piece piece;
 enum { PIECES = PLSH_CONVERT_PIECES };
 
-/* ---- What is converted into what ------------------------------------------------------------ */
+/* ---- Formats of input and output ------------------------------------------------------------ */
 
 static bool is_type(const plsh_model_config *config, const char *architecture) {
     return config->family->architecture && strcmp(config->family->architecture, architecture) == 0;
 }
 
-/* What a folder of the family has no field for: other biases, kv heads, the width of a head. */
+/* Refuses values for which the family's config.json has no field: other biases, kv heads, the width
+ * of a head. */
 static plsh_status check_heads(const conversion *c, plsh_error *error) {
     const plsh_model_config *f = &c->from;
     const int64_t kv = is_type(f, "refact") ? 1 : f->heads;
@@ -141,9 +142,8 @@ static plsh_weight_type fit_columns(plsh_weight_type type, int64_t columns) {
     return columns % 32 == 0 ? PLSH_WEIGHT_Q8_0 : PLSH_WEIGHT_F16;
 }
 
-/* Quantisation errors of the output matrix go straight into the logits: with 4 bits it gets 6 or 8,
- * as in llama.cpp, unless it already has the type asked for, to which more bits would add
- * nothing. */
+/* The type of the output matrix. Its quantisation errors go straight into the logits: instead of 4
+ * bits it gets 6 or 8, as in llama.cpp, unless it has the type asked for already. */
 static plsh_weight_type type_of_matrix(const conversion *c, const plsh_tensor *tensor,
                                        const char *name) {
     plsh_weight_type type = c->options->type;
@@ -195,7 +195,7 @@ static item *add_item(conversion *c, const plsh_tensor *from, const char *name) 
 static plsh_status check_merge(const conversion *c, const item *it, plsh_error *error) {
     const plsh_adapter_layer *layer = it->adapter;
     const plsh_tensor *from = it->from;
-    const int in = it->from_turned ? 0 : 1;
+    const int in = it->from_transposed ? 0 : 1;
     if (!layer ||
         (from->type < (plsh_weight_type)PLSH_WEIGHT_COMPUTED && from->rank == 2 &&
          layer->a->shape[1] == from->shape[in] && layer->b->shape[0] == from->shape[1 - in]))
@@ -225,22 +225,23 @@ static const plsh_tensor *find_role(const conversion *c, plsh_role role, int64_t
     return plsh_weights_find(c->weights, name);
 }
 
-/* The tensor of a role, under its names on both sides; and its rows' order. */
+/* Converts the tensor of a role, with its names and order of rows in both files. */
 static void add_role(conversion *c, plsh_role role, int64_t layer, const char *part) {
     char name[160], module[160];
     const plsh_tensor *from = find_role(c, role, layer, part);
     if (!c->from.family->name_of[role] || !from) return;
     plsh_model_tensor_name(&c->to, true, role, layer, part, name, sizeof name);
     const bool weight = strcmp(part, "weight") == 0;
-    const bool from_turned = weight && plsh_model_transposed(&c->from, role);
-    const bool to_turned = weight && plsh_model_transposed(&c->to, role);
+    const bool from_transposed = weight && plsh_model_transposed(&c->from, role);
+    const bool to_transposed = weight && plsh_model_transposed(&c->to, role);
     const int64_t swapped[2] = {from->shape[1], from->shape[0]};
-    item *added = add_shaped(c, from, from_turned != to_turned ? swapped : NULL, name);
-    added->from_turned = from_turned;
-    added->to_turned = to_turned;
+    item *added = add_shaped(c, from, from_transposed != to_transposed ? swapped : NULL, name);
+    added->from_transposed = from_transposed;
+    added->to_transposed = to_transposed;
     added->order = plsh_model_gguf_order(c->to.family, role);
     if (c->to_gguf && role == PLSH_ROLE_TOKENS) added->scale = (float)c->from.embedding_scale;
-    /* Normalised rows are right under either head: the other form may not tell which it is. */
+    /* Normalised rows give the same logits whether the reader normalises them again or not; the
+     * written format may not say that it has to. */
     if (role == PLSH_ROLE_HEAD) added->normal = c->from.family->normal_head;
     if (c->to_gguf && role == PLSH_ROLE_HEAD && is_type(&c->from, "jais"))
         added->scale = (float)c->from.logit_scale;
@@ -248,7 +249,7 @@ static void add_role(conversion *c, plsh_role role, int64_t layer, const char *p
     if (weight) add_adapter(c, added, module);
 }
 
-/* ---- Rows that one form has in one tensor, and the other in several ---- */
+/* ---- Tensors that are fused in one format and separate in the other ---- */
 
 typedef enum segment { SEGMENT_Q, SEGMENT_K, SEGMENT_V, SEGMENT_GATE, SEGMENT_UP } segment;
 
@@ -320,7 +321,8 @@ static bool is_joined(const conversion *c, plsh_role role) {
     const bool qkv = role == PLSH_ROLE_QKV || role == PLSH_ROLE_Q || role == PLSH_ROLE_K ||
                      role == PLSH_ROLE_V || role == PLSH_ROLE_KV;
     const bool mlp = role == PLSH_ROLE_GATE || role == PLSH_ROLE_UP;
-    if (c->from.family->qkv == PLSH_QKV_INTERLEAVED) return false; /* an order of rows */
+    if (c->from.family->qkv == PLSH_QKV_INTERLEAVED)
+        return false; /* handled by the order of rows */
     return (qkv && c->from.qkv != c->to.qkv) || (mlp && c->from.mlp != c->to.mlp);
 }
 
@@ -334,7 +336,8 @@ static void add_head(conversion *c) {
 static size_t add_roles(conversion *c) {
     static const char *const parts[] = {"weight", "bias"};
     for (int role = 0; role < PLSH_ROLE_COUNT; role++) {
-        if (role == PLSH_ROLE_HEAD && c->from.tied) continue; /* what lies there is not used */
+        if (role == PLSH_ROLE_HEAD && c->from.tied)
+            continue; /* a tensor of that name is not used */
         int64_t layers = role < PLSH_ROLE_LAYER ? 1 : c->from.layers;
         for (int64_t l = 0; l < layers; l++)
             for (int p = 0; p < 2; p++)
@@ -476,7 +479,7 @@ static plsh_status write_metadata(conversion *c, plsh_error *error) {
     plsh_modules modules;
     plsh_status status = plsh_modules_read(c->weights, &c->from, &modules, error);
     if (status) return status;
-    /* Of an encoder the mean where nothing is said. */
+    /* The default of an encoder is the mean. */
     const bool guessed = modules.pooling == PLSH_POOLING_COUNT && !c->to.family->causal;
     const plsh_pooling pooling = guessed ? PLSH_POOLING_MEAN : modules.pooling;
     plsh_modules_free(&modules);
@@ -577,7 +580,7 @@ static plsh_status check_options(const plsh_convert_options *options, bool to_gg
                              : "f32, f16 or bf16");
 }
 
-/* Before anything is written. */
+/* Checks the modules of a folder of sentence-transformers before anything is written. */
 static plsh_status check_modules(const conversion *c, plsh_error *error) {
     plsh_modules modules;
     if (plsh_weights_form_of(c->weights) == PLSH_WEIGHTS_GGUF) return PLSH_STATUS_OK;

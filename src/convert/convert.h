@@ -7,9 +7,10 @@
 #include "plsh/model.h"
 #include "plsh/sentence.h"
 
-/* tokenizer.json and tokenizer_config.json of a GGUF's tokenizer, where it has one; config.json of
- * its configuration; and the files of a folder that go with its weights, into another folder; and
- * one config.json alone. Their dtype is that of the weights beside them. */
+/* The first writes tokenizer.json and tokenizer_config.json from a GGUF's tokenizer, if it has one.
+ * The second writes config.json from a GGUF's configuration. The third copies the files that belong
+ * to the weights of a folder into another folder. `type`: of the weights beside them, for the field
+ * dtype. */
 plsh_status plsh_convert_write_tokenizer(const plsh_weights *weights, const char *out,
                                          plsh_error *error);
 plsh_status plsh_convert_write_config(const plsh_weights *weights, const plsh_model_config *config,
@@ -20,7 +21,7 @@ plsh_status plsh_convert_copy_files(const char *folder, plsh_weight_type type, c
  * sentence-transformers finds it. */
 plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_model_config *config,
                                        const char *out, plsh_error *error);
-/* Is there a field in config.json for all that a GGUF says? */
+/* Fails if a GGUF has values for which config.json has no field. */
 plsh_status plsh_convert_check_folder(const plsh_model_config *config, const char *what,
                                       plsh_error *error);
 /* Removes a folder that the conversion made, after a failure. */
@@ -39,8 +40,9 @@ plsh_status plsh_convert_model_metadata(plsh_weights_writer *writer,
 plsh_status plsh_convert_tokenizer(plsh_weights_writer *writer, const plsh_model_config *config,
                                    const char *folder, plsh_error *error);
 
-/* RoPE as Llama 3 scales it: the factors by which frequencies are divided, [half], as a GGUF has
- * them; and the numbers of a config.json that make these factors, put into `rope`. */
+/* The scaling of RoPE in Llama 3. plsh_convert_rope_factors computes the factors by which
+ * frequencies are divided, [half], as a GGUF stores them. plsh_convert_rope_recover finds the
+ * numbers of a config.json that give these factors. */
 void plsh_convert_rope_factors(const plsh_rope_config *rope, int64_t half, float *out);
 plsh_status plsh_convert_rope_recover(const float *factors, int64_t half, const char *what,
                                       plsh_rope_config *rope, plsh_error *error);

@@ -134,7 +134,7 @@ static json_t *make_bert_config(const plsh_model_config *c, plsh_weight_type typ
     json_object_set_new(root, "position_embedding_type", json_string("alibi"));
     json_object_set_new(root, "feed_forward_type", json_string("geglu"));
     json_object_set_new(root, "emb_pooler", json_string("mean"));
-    if (c->qk_norm) /* by which others know it; plsh knows it by its tensors */
+    if (c->qk_norm) /* other programs recognise the model by this field, plsh by its tensors */
         json_object_set_new(root, "_name_or_path", json_string("jinaai/jina-bert-v2-qk-post-norm"));
     return root;
 }
@@ -275,13 +275,14 @@ plsh_status plsh_convert_write_pooling(const plsh_weights *weights, const plsh_m
     const plsh_pooling pooling = read.pooling;
     if (status || pooling == PLSH_POOLING_COUNT) return status;
     plsh_modules_free(&read);
-    json_t *said = make_pooling(pooling, config->hidden), *modules = make_modules();
-    status = said && modules ? make_pooling_folder(out, error)
-                             : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a pooling");
-    if (!status) status = save_in(said, out, PLSH_POOLING_FILE, error);
+    json_t *pooling_json = make_pooling(pooling, config->hidden), *modules = make_modules();
+    status = pooling_json && modules
+                 ? make_pooling_folder(out, error)
+                 : plsh_fail(error, PLSH_STATUS_NO_MEMORY, "no memory for a pooling");
+    if (!status) status = save_in(pooling_json, out, PLSH_POOLING_FILE, error);
     if (!status && pooling != PLSH_POOLING_NONE)
         status = save_in(modules, out, PLSH_MODULES_FILE, error);
-    json_decref(said);
+    json_decref(pooling_json);
     json_decref(modules);
     return status;
 }
@@ -352,7 +353,7 @@ plsh_status plsh_convert_copy_learned(const char *folder, const char *out, plsh_
     return status ? status : copy_named(folder, out, attention_file, PLSH_WEIGHT_F32, error);
 }
 
-/* What lies beside weights. */
+/* Copies the files beside the weights. */
 static const char *const beside[] = {
     "config.json",     "generation_config.json",  "tokenizer.json",  "tokenizer_config.json",
     "vocab.json",      "special_tokens_map.json", "merges.txt",      "vocab.txt",

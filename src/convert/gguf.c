@@ -87,8 +87,8 @@ static bool is_type(const plsh_model_config *config, const char *architecture) {
     return strcmp(config->family->architecture, architecture) == 0;
 }
 
-/* Those of Jais are in its weights, except that of scores, which is 1 / head_dim unless it is said;
- * llama.cpp reads the bound alone. */
+/* Scales. Those of Jais are in its weights, except that of scores, which is 1 / head_dim without a
+ * key. llama.cpp reads only the clamp. */
 static void put_scales(gguf_writer *w, const plsh_model_config *config) {
     const bool jais = is_type(config, "jais");
     const double usual = jais ? 1.0 / (double)config->head_dim : 0.0;
@@ -105,8 +105,8 @@ static void put_positions(gguf_writer *w, const plsh_model_config *config) {
     const plsh_family *family = config->family;
     if (config->sliding_window && config->sliding_from == 0)
         put_integer(w, "attention.sliding_window", config->sliding_window);
-    /* The bias of BLOOM, JinaBERT and Refact is known; others have a key. llama.cpp knows that of a
-     * Baichuan by the number of its layers. */
+    /* BLOOM, JinaBERT and Refact always have the standard slopes; the others have a key for them.
+     * llama.cpp decides by the number of layers whether a Baichuan has ALiBi. */
     const bool baichuan = is_type(config, "baichuan");
     const bool alibi = family->position == PLSH_POSITION_ALIBI;
     if (baichuan) put_string(w, "tensor_data_layout", "Meta AI original pth");
@@ -119,9 +119,9 @@ static void put_positions(gguf_writer *w, const plsh_model_config *config) {
     put_scaling(w, &config->rope);
 }
 
-enum { UNKNOWN_CONTEXT = 2048 }; /* of BLOOM, which does not say; llama.cpp asks for it */
+enum { UNKNOWN_CONTEXT = 2048 }; /* BLOOM has no such field; llama.cpp requires the key */
 
-/* Fields of a configuration for which a GGUF has no key. */
+/* Refuses fields of a configuration for which a GGUF has no key. */
 static plsh_status check_keys(const plsh_model_config *config, const char *folder,
                               plsh_error *error) {
     const char *what = NULL;

@@ -63,7 +63,7 @@ static piece find_piece(const item *it, int64_t *row) {
     return it->piece[i];
 }
 
-/* Its row number in the adapter (in the order of a folder), and in the file that is read. */
+/* The number of a row in the adapter (in the order of a folder), and in the file that is read. */
 static int64_t folder_row_of(const conversion *c, const piece *p, int64_t row) {
     return c->to_gguf ? plsh_model_row_in_folder(&c->from, p->order, row) : row;
 }
@@ -112,20 +112,22 @@ static plsh_status write_ordered_vector(conversion *c, const item *it, plsh_erro
     return status ? status : show_progress(c, (size_t)count * sizeof(float), error);
 }
 
-/* Where one side is [in, out]: the whole matrix as [out, in] in `all`. */
+/* If the input or the output is [in, out]: reads the whole matrix as [out, in] into `all`. */
 static void fill_matrix(const item *it, const merge *m, float *all, int64_t out, int64_t in,
                         float *scratch) {
-    for (int64_t r = 0; r < (it->from_turned ? in : out); r++) {
-        plsh_tensor_to_float(it->from, r, 1, it->from_turned ? scratch : all + r * in);
-        for (int64_t o = 0; it->from_turned && o < out; o++) all[o * in + r] = scratch[o];
+    for (int64_t r = 0; r < (it->from_transposed ? in : out); r++) {
+        plsh_tensor_to_float(it->from, r, 1, it->from_transposed ? scratch : all + r * in);
+        for (int64_t o = 0; it->from_transposed && o < out; o++) all[o * in + r] = scratch[o];
     }
     for (int64_t o = 0; it->adapter && o < out; o++) merge_row(m, it, o, all + o * in);
 }
 
-static plsh_status write_turned(conversion *c, const item *it, const merge *m, plsh_error *error) {
+static plsh_status write_transposed(conversion *c, const item *it, const merge *m,
+                                    plsh_error *error) {
     const int64_t rows = plsh_tensor_rows(it->from), columns = plsh_tensor_columns(it->from);
-    const int64_t out = it->from_turned ? columns : rows, in = it->from_turned ? rows : columns;
-    const int64_t written = it->to_turned ? in : out, wide = it->to_turned ? out : in;
+    const int64_t out = it->from_transposed ? columns : rows,
+                  in = it->from_transposed ? rows : columns;
+    const int64_t written = it->to_transposed ? in : out, wide = it->to_transposed ? out : in;
     void *memory;
     if (out == 0 || in == 0) return PLSH_STATUS_OK;
     plsh_status status = plsh_allocate(&memory, (size_t)(out * in + (out > in ? out : in)),
@@ -134,8 +136,9 @@ static plsh_status write_turned(conversion *c, const item *it, const merge *m, p
     float *all = memory, *row = all + out * in;
     fill_matrix(it, m, all, out, in, row);
     for (int64_t r = 0; r < written && !status; r++) {
-        for (int64_t o = 0; it->to_turned && o < out; o++) row[o] = all[o * in + r];
-        status = plsh_weights_writer_rows(c->writer, it->to_turned ? row : all + r * in, 1, error);
+        for (int64_t o = 0; it->to_transposed && o < out; o++) row[o] = all[o * in + r];
+        status =
+            plsh_weights_writer_rows(c->writer, it->to_transposed ? row : all + r * in, 1, error);
         size_t bytes = (size_t)(wide / plsh_weight_type_block(it->to.type)) *
                        plsh_weight_type_bytes(it->to.type);
         if (!status) status = show_progress(c, bytes, error);
@@ -169,8 +172,8 @@ plsh_status plsh_convert_write_item(conversion *c, const item *it, plsh_error *e
     if (it->values) return plsh_weights_writer_rows(c->writer, it->values, 1, error);
     const bool reordered =
         (it->order != PLSH_ROWS_SAME && c->from.gguf != c->to_gguf) || it->pieces > 0;
-    const bool turned = it->from_turned || it->to_turned;
-    const bool same = !reordered && it->from_turned == it->to_turned && !it->normal &&
+    const bool transposed = it->from_transposed || it->to_transposed;
+    const bool same = !reordered && it->from_transposed == it->to_transposed && !it->normal &&
                       it->scale == 1.0f && !it->adapter;
     const bool as_is = it->to.type == it->from->type && same;
     if (as_is) {
@@ -181,7 +184,8 @@ plsh_status plsh_convert_write_item(conversion *c, const item *it, plsh_error *e
     if (reordered && plsh_convert_is_vector(it->from)) return write_ordered_vector(c, it, error);
     merge m;
     plsh_status status = begin_merge(&m, it, error);
-    if (!status) status = turned ? write_turned(c, it, &m, error) : write_rows(c, it, &m, error);
+    if (!status)
+        status = transposed ? write_transposed(c, it, &m, error) : write_rows(c, it, &m, error);
     plsh_release(m.a);
     return status;
 }

@@ -1,4 +1,4 @@
-/* convert: what a conversion reads and writes, tensor by tensor. */
+/* convert: the tensors that a conversion reads and writes. */
 #ifndef PLSH_CONVERT_ITEMS_H
 #define PLSH_CONVERT_ITEMS_H
 
@@ -24,7 +24,7 @@ typedef struct plsh_convert_item {
     char name[160];                                /* of `to` */
     plsh_row_order order;                          /* of rows in a GGUF */
     const plsh_adapter_layer *adapter;             /* to be merged; NULL: none */
-    bool from_turned, to_turned;                   /* [in, out] */
+    bool from_transposed, to_transposed;           /* [in, out] */
     bool normal;                                   /* each row is divided by its length */
     float scale;                                   /* and multiplied by this */
 } plsh_convert_item;
@@ -38,7 +38,7 @@ typedef struct plsh_conversion {
     const plsh_adapter *adapter; /* likewise */
     plsh_model_config from, to;  /* `to` differs in its form, and in the family Mistral */
     bool to_gguf, prefixed;
-    bool rope_carried; /* ROPE_FACTORS has become numbers of the configuration */
+    bool rope_carried; /* the tensor ROPE_FACTORS was replaced by fields of the configuration */
     plsh_convert_item *items;
     size_t count, merged;
     float *rope_factors; /* [head_dim / 2], where the frequencies are scaled as Llama 3's */

@@ -13,7 +13,7 @@
 enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER, TOKEN_UNUSED, TOKEN_BYTE };
 
 typedef struct tokens {
-    plsh_string *text; /* [count]; not there: an empty one, until they are padded */
+    plsh_string *text; /* [count]; an id without a token is empty until it gets a padding token */
     int32_t *type;
     float *score; /* SentencePiece only */
     size_t count;
@@ -26,7 +26,7 @@ typedef struct job {
     const char *path;
     json_t *root, *model, *vocabulary;
     bool sentencepiece, wordpiece;
-    const char *pre; /* how llama.cpp calls the way it splits */
+    const char *pre; /* llama.cpp's name of its pre-tokenizer */
     tokens t;
     plsh_error *error;
 } job;
@@ -273,7 +273,7 @@ static plsh_status write_merges(job *j) {
     return status;
 }
 
-/* ---- All of it ------------------------------------------------------------------------------ */
+/* ---- The whole tokenizer -------------------------------------------------------------------- */
 
 static plsh_status write_text(job *j, const char *key, const char *value) {
     return plsh_weights_writer_string(j->writer, key, value, strlen(value), j->error);
@@ -328,7 +328,7 @@ static bool adds_token(const json_t *processor, int64_t id, bool last) {
     return name && json_is_integer(number) && json_integer_value(number) == id;
 }
 
-/* WordPiece: what goes around a text, under the names that BERT gave it. */
+/* WordPiece: the special tokens around a text, under BERT's names for them. */
 static plsh_status write_around(job *j) {
     static const char *const fields[][2] = {{"[CLS]", "tokenizer.ggml.bos_token_id"},
                                             {"[CLS]", "tokenizer.ggml.cls_token_id"},

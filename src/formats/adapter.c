@@ -25,7 +25,7 @@ static const char end_a[] = ".lora_A.weight", end_b[] = ".lora_B.weight";
 
 /* ---- adapter_config.json ---- */
 
-/* A field that asks for something else than it is by default: null, false, empty, "none". */
+/* Has a field its default value: null, false, empty or "none"? */
 static bool asks_nothing(const json_t *value) {
     if (!value || json_is_null(value) || json_is_false(value)) return true;
     if (json_is_object(value)) return json_object_size(value) == 0;
@@ -33,7 +33,7 @@ static bool asks_nothing(const json_t *value) {
     return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
 }
 
-/* All fields that are not read here have to be at their defaults (DoRA, biases, ranks by pattern,
+/* All fields that are not read here must have their defaults (DoRA, biases, ranks by pattern,
  * modules saved whole, and unknown fields), except those that only record how the adapter was
  * trained. */
 static plsh_status refuse_what_is_missing(json_t *config, const char *what, plsh_error *error) {

@@ -32,7 +32,7 @@ static plsh_status save_config(const char *folder, const plsh_adapter_settings *
     const size_t length = dump ? strlen(dump) : 0;
     json_decref(config);
     if (dump) {
-        dump[length] = '\n'; /* instead of the zero: the file's last line ends too */
+        dump[length] = '\n'; /* replaces the zero byte, so that the last line ends with a newline */
         status = plsh_file_save(path, dump, length + 1, error);
     } else
         status =

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/status.h"
 #include "formats/file.h"
 #include "linear/types.h"
 
@@ -47,7 +46,7 @@ static void read_value(plsh_reader *reader, plsh_metadata *metadata) {
     metadata->size = reader->at - begin;
 }
 
-/* A name in the file, to be copied by copy_names: until then it has no zero at its end. */
+/* A name in the file. It has no zero at its end until copy_names copies it. */
 static const char *read_name(plsh_reader *reader, size_t *length, size_t *total, const char *what) {
     const char *name = plsh_reader_string(reader, 8, length, what);
     if (name && (*length == 0 || memchr(name, 0, *length) != NULL))

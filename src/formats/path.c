@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "base/status.h"
 
 plsh_status plsh_path_copy(char **out, const char *bytes, size_t length, plsh_error *error) {
     void *memory;

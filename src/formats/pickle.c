@@ -1,4 +1,5 @@
-/* formats: Python's pickles (protocol 2), as far as a file of tensors needs them. */
+/* formats: a reader of the part of Python's pickle format (protocol 2) that files of tensors
+ * use. */
 #include "formats/pickle.h"
 
 #include <stdio.h>
@@ -9,77 +10,74 @@
 
 /* ---- Names of opcodes, for what is refused (Python's pickletools) ---- */
 
-static const char *opcode_name(int opcode) {
-    static const char *const names[256] = {['('] = "MARK",
-                                           ['.'] = "STOP",
-                                           ['0'] = "POP",
-                                           ['1'] = "POP_MARK",
-                                           ['2'] = "DUP",
-                                           ['F'] = "FLOAT",
-                                           ['I'] = "INT",
-                                           ['J'] = "BININT",
-                                           ['K'] = "BININT1",
-                                           ['L'] = "LONG",
-                                           ['M'] = "BININT2",
-                                           ['N'] = "NONE",
-                                           ['P'] = "PERSID",
-                                           ['Q'] = "BINPERSID",
-                                           ['R'] = "REDUCE",
-                                           ['S'] = "STRING",
-                                           ['T'] = "BINSTRING",
-                                           ['U'] = "SHORT_BINSTRING",
-                                           ['V'] = "UNICODE",
-                                           ['X'] = "BINUNICODE",
-                                           ['a'] = "APPEND",
-                                           ['b'] = "BUILD",
-                                           ['c'] = "GLOBAL",
-                                           ['d'] = "DICT",
-                                           ['}'] = "EMPTY_DICT",
-                                           ['e'] = "APPENDS",
-                                           ['g'] = "GET",
-                                           ['h'] = "BINGET",
-                                           ['i'] = "INST",
-                                           ['j'] = "LONG_BINGET",
-                                           ['l'] = "LIST",
-                                           [']'] = "EMPTY_LIST",
-                                           ['o'] = "OBJ",
-                                           ['p'] = "PUT",
-                                           ['q'] = "BINPUT",
-                                           ['r'] = "LONG_BINPUT",
-                                           ['s'] = "SETITEM",
-                                           ['t'] = "TUPLE",
-                                           [')'] = "EMPTY_TUPLE",
-                                           ['u'] = "SETITEMS",
-                                           ['G'] = "BINFLOAT",
-                                           ['B'] = "BINBYTES",
-                                           ['C'] = "SHORT_BINBYTES",
-                                           [0x80] = "PROTO",
-                                           [0x81] = "NEWOBJ",
-                                           [0x82] = "EXT1",
-                                           [0x83] = "EXT2",
-                                           [0x84] = "EXT4",
-                                           [0x85] = "TUPLE1",
-                                           [0x86] = "TUPLE2",
-                                           [0x87] = "TUPLE3",
-                                           [0x88] = "NEWTRUE",
-                                           [0x89] = "NEWFALSE",
-                                           [0x8a] = "LONG1",
-                                           [0x8b] = "LONG4",
-                                           [0x8c] = "SHORT_BINUNICODE",
-                                           [0x8d] = "BINUNICODE8",
-                                           [0x8e] = "BINBYTES8",
-                                           [0x8f] = "EMPTY_SET",
-                                           [0x90] = "ADDITEMS",
-                                           [0x91] = "FROZENSET",
-                                           [0x92] = "NEWOBJ_EX",
-                                           [0x93] = "STACK_GLOBAL",
-                                           [0x94] = "MEMOIZE",
-                                           [0x95] = "FRAME",
-                                           [0x96] = "BYTEARRAY8",
-                                           [0x97] = "NEXT_BUFFER",
-                                           [0x98] = "READONLY_BUFFER"};
-    return names[opcode] ? names[opcode] : "unknown";
-}
+static const char *const opcode_names[256] = {['('] = "MARK",
+                                              ['.'] = "STOP",
+                                              ['0'] = "POP",
+                                              ['1'] = "POP_MARK",
+                                              ['2'] = "DUP",
+                                              ['F'] = "FLOAT",
+                                              ['I'] = "INT",
+                                              ['J'] = "BININT",
+                                              ['K'] = "BININT1",
+                                              ['L'] = "LONG",
+                                              ['M'] = "BININT2",
+                                              ['N'] = "NONE",
+                                              ['P'] = "PERSID",
+                                              ['Q'] = "BINPERSID",
+                                              ['R'] = "REDUCE",
+                                              ['S'] = "STRING",
+                                              ['T'] = "BINSTRING",
+                                              ['U'] = "SHORT_BINSTRING",
+                                              ['V'] = "UNICODE",
+                                              ['X'] = "BINUNICODE",
+                                              ['a'] = "APPEND",
+                                              ['b'] = "BUILD",
+                                              ['c'] = "GLOBAL",
+                                              ['d'] = "DICT",
+                                              ['}'] = "EMPTY_DICT",
+                                              ['e'] = "APPENDS",
+                                              ['g'] = "GET",
+                                              ['h'] = "BINGET",
+                                              ['i'] = "INST",
+                                              ['j'] = "LONG_BINGET",
+                                              ['l'] = "LIST",
+                                              [']'] = "EMPTY_LIST",
+                                              ['o'] = "OBJ",
+                                              ['p'] = "PUT",
+                                              ['q'] = "BINPUT",
+                                              ['r'] = "LONG_BINPUT",
+                                              ['s'] = "SETITEM",
+                                              ['t'] = "TUPLE",
+                                              [')'] = "EMPTY_TUPLE",
+                                              ['u'] = "SETITEMS",
+                                              ['G'] = "BINFLOAT",
+                                              ['B'] = "BINBYTES",
+                                              ['C'] = "SHORT_BINBYTES",
+                                              [0x80] = "PROTO",
+                                              [0x81] = "NEWOBJ",
+                                              [0x82] = "EXT1",
+                                              [0x83] = "EXT2",
+                                              [0x84] = "EXT4",
+                                              [0x85] = "TUPLE1",
+                                              [0x86] = "TUPLE2",
+                                              [0x87] = "TUPLE3",
+                                              [0x88] = "NEWTRUE",
+                                              [0x89] = "NEWFALSE",
+                                              [0x8a] = "LONG1",
+                                              [0x8b] = "LONG4",
+                                              [0x8c] = "SHORT_BINUNICODE",
+                                              [0x8d] = "BINUNICODE8",
+                                              [0x8e] = "BINBYTES8",
+                                              [0x8f] = "EMPTY_SET",
+                                              [0x90] = "ADDITEMS",
+                                              [0x91] = "FROZENSET",
+                                              [0x92] = "NEWOBJ_EX",
+                                              [0x93] = "STACK_GLOBAL",
+                                              [0x94] = "MEMOIZE",
+                                              [0x95] = "FRAME",
+                                              [0x96] = "BYTEARRAY8",
+                                              [0x97] = "NEXT_BUFFER",
+                                              [0x98] = "READONLY_BUFFER"};
 
 /* ---- Arrays ---- */
 
@@ -186,7 +184,8 @@ static void set_items(plsh_pickle *p, size_t first) {
     p->stack.count = first;
 }
 
-/* Pickles number their memo 0, 1, 2, ..: another number would ask for memory. */
+/* Pickles number their memo 0, 1, 2, ... Any other number is refused: it could ask for any amount
+ * of memory. */
 static void put(plsh_pickle *p, uint64_t index) {
     if (!has_values(p, 1)) return;
     const uint32_t top = peek(p, 1);
@@ -300,7 +299,7 @@ static void check_protocol(plsh_pickle *p) {
     const uint64_t protocol = plsh_reader_number(p->reader, 1, "the protocol");
     if (plsh_reader_is_ok(p->reader) && protocol != 2)
         plsh_reader_fail(p->reader, PLSH_STATUS_UNSUPPORTED,
-                         "a pickle of protocol %llu; torch.save writes 2 unless told otherwise",
+                         "a pickle of protocol %llu; torch.save writes 2 by default",
                          (unsigned long long)protocol);
 }
 
@@ -347,7 +346,7 @@ static void run_opcode(plsh_pickle *p, int opcode) {
     default:
         plsh_reader_fail(in, PLSH_STATUS_UNSUPPORTED,
                          "the opcode %s (0x%02x) is refused: a file of tensors does not need it",
-                         opcode_name(opcode), (unsigned)opcode);
+                         opcode_names[opcode] ? opcode_names[opcode] : "unknown", (unsigned)opcode);
     }
 }
 

@@ -1,12 +1,11 @@
-/* formats: Python's pickles (protocol 2), as far as a file of tensors needs them.
+/* formats: a reader of the part of Python's pickle format (protocol 2) that files of tensors use.
  *
  * A pickle is a program for a stack machine. This machine knows numbers, strings, tuples and
  * dictionaries. It has no code to run: a global is one of the names that the caller knows, and a
- * call is a function of the caller. Every other opcode and every other global is refused by its
- * name.
+ * call is a function of the caller. Every other opcode and global is refused; the message names it.
  *
- * Memory is linear in the bytes of the pickle: a value costs at least one opcode, what is pushed
- * from the memo is a number, nothing is ever copied or walked into. Nothing here is recursive. */
+ * Memory is linear in the bytes of the pickle: every value comes from an opcode of its own, and the
+ * memo holds numbers of values, which are never copied. Nothing here is recursive. */
 #ifndef PLSH_FORMATS_PICKLE_H
 #define PLSH_FORMATS_PICKLE_H
 
@@ -37,7 +36,7 @@ typedef struct plsh_pickle_item {
 
 typedef struct plsh_pickle plsh_pickle;
 
-/* What the caller knows. A function that refuses says so with plsh_reader_fail. */
+/* The functions of the caller. One that refuses its input calls plsh_reader_fail. */
 typedef struct plsh_pickle_host {
     void *context;
     /* The number of module.name; -1: not known, which is refused. */
@@ -45,7 +44,7 @@ typedef struct plsh_pickle_host {
     /* The result of calling `global` with the tuple of arguments. */
     plsh_pickle_value (*call)(void *context, plsh_pickle *pickle, int64_t global,
                               const plsh_pickle_value *arguments);
-    /* What the tuple of a persistent id stands for. */
+    /* The value of a persistent id, which is a tuple. */
     plsh_pickle_value (*load)(void *context, plsh_pickle *pickle, const plsh_pickle_value *id);
 } plsh_pickle_host;
 

@@ -1,4 +1,4 @@
-/* formats: where the tensors of a file lie: inside it, apart from each other. */
+/* formats: checks that the tensors of a file lie inside it and do not overlap. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -177,7 +177,7 @@ static plsh_status allocate_entries(plsh_weights_part *part, plsh_reader in, pls
     slice name, value;
     for (bool first = true; next_member(&in, &first, &name, &value);) {
         if (is_metadata(name)) continue;
-        total += name.length; /* its two quotes are more than the zero */
+        total += name.length; /* this includes two quotes: enough for the zero byte */
         part->tensor_count++;
     }
     plsh_status status = plsh_reader_status(&in, error);
@@ -243,24 +243,29 @@ static int compare_data(const void *x, const void *y) {
     return strcmp(a->name, b->name);
 }
 
-plsh_status plsh_safetensors_parse(plsh_weights_part *part, plsh_reader *reader,
-                                   plsh_error *error) {
+/* Recognises files of other kinds, for a message that says what they are; read as a safetensors
+ * header, their first bytes would give a misleading one. */
+static void check_kind(plsh_reader *reader) {
     static const char pointer[] = "version https://git-lfs";
     if (reader->size >= sizeof pointer - 1 &&
-        memcmp(reader->bytes, pointer, sizeof pointer - 1) == 0) {
+        memcmp(reader->bytes, pointer, sizeof pointer - 1) == 0)
         plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
                          "a pointer of Git LFS, not the file itself: fetch it with git lfs pull");
-        return plsh_reader_status(reader, error);
-    }
+    else if (reader->size > 8 && reader->bytes[8] != '{')
+        plsh_reader_fail(reader, PLSH_STATUS_FORMAT,
+                         "neither GGUF nor a file of torch.save nor safetensors, whose header "
+                         "would begin with { at byte 8");
+}
+
+plsh_status plsh_safetensors_parse(plsh_weights_part *part, plsh_reader *reader,
+                                   plsh_error *error) {
+    check_kind(reader);
     size_t length = plsh_reader_count(reader, 8, 1, "the length of the header");
     if (plsh_reader_is_ok(reader) && length > HEADER_MOST)
         plsh_reader_fail(reader, PLSH_STATUS_FORMAT, "a header of %zu bytes; at most %d", length,
                          HEADER_MOST);
     const char *text = plsh_reader_take(reader, length, "the header");
-    if (text && (length == 0 || text[0] != '{')) {
-        reader->at = 8;
-        plsh_reader_fail(reader, PLSH_STATUS_FORMAT, "the header does not begin with {");
-    }
+    if (text && length == 0) plsh_reader_fail(reader, PLSH_STATUS_FORMAT, "a header of 0 bytes");
     plsh_status status = plsh_reader_status(reader, error);
     if (status != PLSH_STATUS_OK) return status;
     plsh_reader in = plsh_reader_make(reader->bytes, reader->at, reader->name);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/status.h"
 #include "formats/file.h"
 #include "formats/pickle.h"
 #include "formats/zip.h"
@@ -71,7 +70,7 @@ static const plsh_zip_entry *find_entry(const archive *a, const char *folder, co
     return plsh_zip_find(&a->zip, path, (size_t)size);
 }
 
-/* The one entry <name>/data.pkl says what <name> is. */
+/* There is one entry <name>/data.pkl, which determines <name>. */
 static const plsh_zip_entry *find_pickle(archive *a, plsh_reader *reader) {
     static const char tail[] = "/data.pkl";
     const plsh_zip_entry *found = NULL;
@@ -236,8 +235,8 @@ static plsh_pickle_value call_global(void *context, plsh_pickle *pickle, int64_t
 
 /* ---- The dictionary ---- */
 
-/* Its items are tensors under names. Distinct names lie apart in the pickle, so that together they
- * are no longer than it. */
+/* The items of the dictionary are tensors under names. Distinct names are separate bytes of the
+ * pickle, so together they are no longer than it. */
 static plsh_status count_items(const archive *a, const plsh_pickle *pickle, uint32_t root,
                                size_t most, size_t *count, size_t *bytes) {
     const plsh_pickle_item *items = pickle->items.data;

@@ -137,7 +137,7 @@ static plsh_status fail_split(const char *path, const char *key, int64_t value, 
                      path, key, (long long)value, (long long)right);
 }
 
-/* Part `number` (from 0) of `count`, whose name is that of another part but for its number. */
+/* Part `number` (from 0) of `count`, whose name differs from that of another part in its number. */
 static plsh_status open_split_part(plsh_weights *weights, char *path, int64_t number, int64_t count,
                                    plsh_error *error) {
     plsh_weights_part *part = &weights->parts[number];
@@ -155,7 +155,7 @@ static plsh_status open_split_part(plsh_weights *weights, char *path, int64_t nu
     return PLSH_STATUS_OK;
 }
 
-/* All parts, given the path of any of them; `count` is what that one says. */
+/* Opens all parts, given the path of any of them; `count` is the number of parts in its name. */
 static plsh_status open_split(plsh_weights *weights, const char *path, int64_t count,
                               plsh_error *error) {
     const char *split = find_split(path);
@@ -331,7 +331,7 @@ void plsh_weights_close(plsh_weights *weights) {
     plsh_release(weights);
 }
 
-/* ---- What is there ---- */
+/* ---- Accessors ---- */
 
 plsh_weights_form plsh_weights_form_of(const plsh_weights *weights) { return weights->form; }
 const char *plsh_weights_path(const plsh_weights *weights) { return weights->path; }

@@ -1,4 +1,4 @@
-/* formats: files of weights written row by row, beside their places. */
+/* formats: files of weights, written row by row under a temporary name. */
 #include "formats/writer.h"
 
 #include <stdatomic.h>
@@ -175,7 +175,7 @@ static plsh_status begin_data(plsh_weights_writer *writer, plsh_error *error) {
     return status;
 }
 
-/* Zeros up to the next tensor, and the turn to one that has bytes. */
+/* Writes zeros up to the next tensor, and moves on to the next one that has bytes. */
 static plsh_status end_tensors(plsh_weights_writer *writer, plsh_error *error) {
     static const char zeros[PLSH_GGUF_ALIGNMENT];
     while (writer->turn < writer->count && writer->written == writer->tensors[writer->turn].size) {

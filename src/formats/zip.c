@@ -28,7 +28,7 @@ typedef struct directory {
 
 /* ---- The end of the archive ---- */
 
-/* The end record closes the file, but for a comment whose length it gives. */
+/* The end record is last in the file, before a comment whose length it has. */
 static bool find_end(plsh_reader *reader) {
     const size_t most =
         reader->size < END_SIZE + COMMENT_MOST ? reader->size : END_SIZE + COMMENT_MOST;

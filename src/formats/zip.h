@@ -15,10 +15,10 @@ typedef struct plsh_zip {
     size_t count;
 } plsh_zip;
 
-/* The central directory at the end of the file, of 32 or 64 bits. Refused are entries that are
- * compressed or encrypted, lie outside the file, or overlap; archives in several parts; bytes after
- * the end of the archive. Checksums are not computed: a model would be read twice. On failure there
- * is nothing to be freed. */
+/* The central directory at the end of the file, of 32 or 64 bits. The reader refuses entries that
+ * are compressed or encrypted, lie outside the file, or overlap; archives in several parts; and
+ * bytes after the end of the archive. It does not compute checksums, because then a model would be
+ * read twice. On failure there is nothing to be freed. */
 plsh_status plsh_zip_read(plsh_zip *zip, plsh_reader *reader, plsh_error *error);
 void plsh_zip_free(plsh_zip *zip);
 

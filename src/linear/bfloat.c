@@ -4,13 +4,14 @@
 #include <string.h>
 
 #include "base/clones.h"
+#include "linear/kernels/amx.h"
 #include "linear/types.h"
 
 enum {
     DEPTH = PLSH_BFLOAT_DEPTH,
     ROWS = PLSH_BFLOAT_ROWS,
     GROUP = PLSH_LINEAR_GROUP,
-    AHEAD = 6 /* rows of W that are asked for before they are rounded */
+    AHEAD = 6 /* row o + AHEAD of W is prefetched while row o is rounded */
 };
 
 plsh_bfloat_memory plsh_bfloat_memory_take(plsh_arena *arena, int columns) {
@@ -77,6 +78,21 @@ static void narrow_last(const float *a, uint16_t *to, int count) {
 
 /* ---- Panels --------------------------------------------------------------------------------- */
 
+/* The depth rounded up to what tiles multiply at a time; the block and the panels are padded with
+ * zeros up to there. */
+static int whole_tiles(int depth) {
+    enum { STEP = PLSH_TILE_BYTES / 2 };
+    return (depth + STEP - 1) / STEP * STEP;
+}
+
+static void end_panels(const plsh_bfloat_pack *pack) {
+    const int width = pack->kernels->plain->width, end = (pack->depth + 1) / 2 * 2;
+    const size_t count = (size_t)(whole_tiles(pack->depth) - end) * (size_t)width;
+    for (int c = 0; c < pack->columns; c += width)
+        memset(pack->to.panels + (ptrdiff_t)c * DEPTH + (ptrdiff_t)end * width, 0,
+               count * sizeof *pack->to.panels);
+}
+
 /* `count` values of W, from any address. */
 static void narrow_stored(const plsh_bfloat_kernels *kernels, plsh_weight_type type,
                           const char *from, float *widened, uint16_t *to, int64_t count) {
@@ -98,8 +114,14 @@ void plsh_bfloat_pack_turned(const plsh_bfloat_pack *pack, const plsh_linear *la
         const int have = pack->columns - c < width ? pack->columns - c : width;
         const char *first = (const char *)layer->weight + (size_t)(pack->n + c) * row_bytes +
                             plsh_weight_bytes_of(layer->type, pack->k);
+        const float *floats = plsh_linear_floats(layer);
         for (int r = 0; r < have; r++) {
             const char *row = first + (size_t)r * row_bytes;
+            if (floats) {
+                plsh_bfloat_narrow(pack->kernels, floats + (pack->n + c + r) * layer->in + pack->k,
+                                   pack->to.rows + r * DEPTH, depth);
+                continue;
+            }
             plsh_weight_prefetch(row + AHEAD * row_bytes, layer->type, depth);
             narrow_stored(pack->kernels, layer->type, row, pack->widened, pack->to.rows + r * DEPTH,
                           depth);
@@ -108,6 +130,7 @@ void plsh_bfloat_pack_turned(const plsh_bfloat_pack *pack, const plsh_linear *la
                          (const float *)(const void *)pack->to.rows, DEPTH / 2, have,
                          (depth + 1) / 2);
     }
+    end_panels(pack);
 }
 
 /* Rows k and k + 1 of b, `columns` floats each (b NULL: 0), into pairs number k / 2 of the panels.
@@ -121,7 +144,7 @@ static void pack_two_rows(const plsh_bfloat_pack *pack, const float *a, const fl
             narrow_pairs(pack->kernels, a + c, b + c, to, have);
         else
             narrow_last(a + c, to, have);
-        memset(to + 2 * have, 0, (size_t)(width - have) * 2 * sizeof *to);
+        if (have < width) memset(to + 2 * have, 0, (size_t)(width - have) * 2 * sizeof *to);
     }
 }
 
@@ -131,12 +154,18 @@ void plsh_bfloat_pack_straight(const plsh_bfloat_pack *pack, const plsh_linear *
     const char *first = (const char *)layer->weight + (size_t)pack->k * row_bytes +
                         plsh_weight_bytes_of(layer->type, pack->n);
     float *two[2] = {pack->widened, pack->widened + pack->columns};
+    const float *floats = plsh_linear_floats(layer);
+    if (floats) {
+        plsh_bfloat_pack_floats(pack, (plsh_const_matrix){floats, layer->in});
+        return;
+    }
     for (int i = 0; i < pack->depth; i += 2) {
         const bool both = i + 1 < pack->depth;
         for (int j = 0; j < 1 + both; j++)
             plain->widen[layer->type](first + (size_t)(i + j) * row_bytes, two[j], pack->columns);
         pack_two_rows(pack, two[0], both ? two[1] : NULL, i);
     }
+    end_panels(pack);
 }
 
 void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x) {
@@ -144,25 +173,57 @@ void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x) 
         const float *row = x.data + (pack->k + i) * x.stride + pack->n;
         pack_two_rows(pack, row, i + 1 < pack->depth ? row + x.stride : NULL, i);
     }
+    end_panels(pack);
+}
+
+_Static_assert(ROWS *PLSH_LINEAR_GROUP * sizeof(float) <= GROUP * DEPTH * sizeof(uint16_t),
+               "a part has room where rows of W are");
+
+/* Columns of the block come from rows of a, in parts of as many as the panels' width. */
+static void turn_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
+                       plsh_const_matrix a, int rows, int depth) {
+    const int width = kernels->plain->width;
+    float *part = (float *)(void *)to->rows; /* [rows][width] */
+    for (int k = 0; k < depth; k += width) {
+        const int have = depth - k < width ? depth - k : width;
+        kernels->plain->transpose(part, a.data + k * a.stride, a.stride, have, rows);
+        for (int m = 0; m < rows; m++)
+            plsh_bfloat_narrow(kernels, part + m * width, to->block + m * DEPTH + k, have);
+    }
 }
 
 void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
                             plsh_const_matrix a, bool turned, int rows, int depth) {
-    if (!turned) {
-        for (int m = 0; m < rows; m++)
-            plsh_bfloat_narrow(kernels, a.data + m * a.stride, to->block + m * DEPTH, depth);
+    if (turned && !kernels->tiles) {
+        for (int k = 0; k < depth; k += 2) {
+            const float *row = a.data + k * a.stride;
+            if (k + 1 < depth)
+                narrow_pairs(kernels, row, row + a.stride, to->block + k * ROWS, rows);
+            else
+                narrow_last(row, to->block + k * ROWS, rows);
+        }
         return;
     }
-    for (int k = 0; k < depth; k += 2) {
-        const float *row = a.data + k * a.stride;
-        if (k + 1 < depth)
-            narrow_pairs(kernels, row, row + a.stride, to->block + k * ROWS, rows);
-        else
-            narrow_last(row, to->block + k * ROWS, rows);
+    if (turned) turn_block(kernels, to, a, rows, depth);
+    for (int m = 0; m < rows; m++) {
+        uint16_t *row = to->block + m * DEPTH;
+        if (!turned) plsh_bfloat_narrow(kernels, a.data + m * a.stride, row, depth);
+        memset(row + depth, 0, (size_t)(whole_tiles(depth) - depth) * sizeof *row);
     }
 }
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
+
+/* The kernels take PLSH_LINEAR_FEW_ROWS rows at a time. */
+static void dot_rows(const plsh_bfloat_kernels *kernels, plsh_bfloat_dot dot) {
+    for (int left = dot.rows; left > 0; left -= dot.rows) {
+        dot.rows = left < PLSH_LINEAR_FEW_ROWS ? left : PLSH_LINEAR_FEW_ROWS;
+        kernels->dot(&dot);
+        dot.x += dot.rows * dot.x_stride;
+        dot.y += dot.rows * dot.y_stride;
+        if (dot.start) dot.start += dot.rows * dot.start_stride;
+    }
+}
 
 void plsh_bfloat_dots(const plsh_bfloat_kernels *kernels, const plsh_linear *layer, int64_t first,
                       int64_t outs, plsh_bfloat_dot dot, float *widened, uint16_t *row) {
@@ -172,7 +233,7 @@ void plsh_bfloat_dots(const plsh_bfloat_kernels *kernels, const plsh_linear *lay
         dot.weight = weight;
         dot.row_bytes = row_bytes;
         dot.outs = outs;
-        kernels->dot(&dot);
+        dot_rows(kernels, dot);
         return;
     }
     dot.weight = row;
@@ -183,7 +244,7 @@ void plsh_bfloat_dots(const plsh_bfloat_kernels *kernels, const plsh_linear *lay
             narrow_stored(kernels, layer->type, weight + plsh_weight_bytes_of(layer->type, k),
                           widened, row + k, some);
         }
-        kernels->dot(&dot);
+        dot_rows(kernels, dot);
         if (dot.start) dot.start++;
         dot.y++;
     }

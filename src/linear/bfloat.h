@@ -6,8 +6,8 @@
 #include "linear/kernels/bfloat.h"
 #include "linear/linear.h"
 
-/* The nearest numbers of bfloat16, ties to even; 0 for what is below 2^-126 and, where the count is
- * odd, after the last. */
+/* Rounds to bfloat16, ties to even; numbers below 2^-126 become 0. An odd count is padded with one
+ * 0. */
 void plsh_bfloat_narrow(const plsh_bfloat_kernels *kernels, const float *from, uint16_t *to,
                         int64_t count);
 
@@ -16,10 +16,10 @@ enum {
     PLSH_BFLOAT_ROWS = 96    /* of a block of a */
 };
 
-/* Of a thread. */
+/* The buffers of a thread. */
 typedef struct plsh_bfloat_memory {
     uint16_t *panels; /* [columns / width][DEPTH / 2][width][2] */
-    uint16_t *block;  /* of a: [ROWS][DEPTH], or turned [DEPTH / 2][ROWS][2] */
+    uint16_t *block;  /* of a: [ROWS][DEPTH], or, without tiles, transposed [DEPTH / 2][ROWS][2] */
     uint16_t *rows;   /* of W, before they become columns: [PLSH_LINEAR_GROUP][DEPTH] */
 } plsh_bfloat_memory;
 
@@ -41,7 +41,7 @@ void plsh_bfloat_pack_straight(const plsh_bfloat_pack *pack, const plsh_linear *
 void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x);
 
 /* a[rows][depth], which begins at `a`, into the block: row by row, or, where a[m][k] is at data[k *
- * stride + m], pairs of rows. */
+ * stride + m] and kernels have no tiles, pairs of rows. */
 void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
                             plsh_const_matrix a, bool turned, int rows, int depth);
 

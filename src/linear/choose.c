@@ -25,6 +25,7 @@ plsh_status plsh_linear_kernels_choose(const plsh_linear_kernels **out, const ch
     const char *name;
     plsh_status status = plsh_cpu_choose(&name, isa, error);
     if (status != PLSH_STATUS_OK) return status;
+    name = plsh_cpu_vectors(name);
     size_t last = sizeof tables / sizeof *tables - 1, i = 0;
     while (i < last && strcmp(tables[i]->name, name) != 0) i++;
     *out = tables[i];
@@ -41,6 +42,9 @@ plsh_status plsh_int8_kernels_choose(const plsh_int8_kernels **out, const char *
     const bool vnni = (plsh_cpu_features() & PLSH_CPU_AVX512VNNI) != 0;
     if (strcmp(name, "reference") != 0) *out = &plsh_int8_avx2;
     if (strcmp(name, "avx512") == 0 && vnni) *out = &plsh_int8_vnni;
+#if PLSH_WITH_AMX
+    if (strcmp(name, "amx") == 0) *out = &plsh_int8_amx;
+#endif
 #elif defined(__aarch64__)
     if (strcmp(name, "neon") == 0) *out = &plsh_int8_neon;
 #endif
@@ -57,6 +61,9 @@ plsh_status plsh_bfloat_kernels_choose(const plsh_bfloat_kernels **out, const ch
     const bool pairs = (plsh_cpu_features() & PLSH_CPU_AVX512BF16) != 0;
     if (strcmp(name, "reference") != 0) *out = &plsh_bfloat_avx2;
     if (strcmp(name, "avx512") == 0 && pairs) *out = &plsh_bfloat_avx512;
+#if PLSH_WITH_AMX
+    if (strcmp(name, "amx") == 0) *out = &plsh_bfloat_amx;
+#endif
 #endif
     return PLSH_STATUS_OK;
 }

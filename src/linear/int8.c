@@ -5,6 +5,7 @@
 
 #include "base/clones.h"
 #include "base/thread.h"
+#include "linear/kernels/amx.h"
 #include "linear/types.h"
 
 enum { GROUP = PLSH_LINEAR_GROUP, HALF = GROUP / 2, DEPTH = PLSH_INT8_DEPTH };
@@ -25,6 +26,16 @@ int64_t plsh_int8_rows_fit(size_t bytes, int64_t in) {
     enum { ARRAYS = 5, OF_GROUP = GROUP + 5 * 4 };
     const size_t row = (size_t)(in / GROUP) * OF_GROUP, gaps = (size_t)ARRAYS * PLSH_ALIGNMENT;
     return bytes < gaps ? 0 : (int64_t)((bytes - gaps) / row);
+}
+
+plsh_int8_rows plsh_int8_rows_from(const plsh_int8_rows *rows, int64_t r) {
+    const int64_t groups = r * (rows->in / GROUP);
+    return (plsh_int8_rows){.in = rows->in,
+                            .p = rows->p + groups * GROUP,
+                            .scale = rows->scale + groups,
+                            .sum = rows->sum + groups,
+                            .whole = rows->whole + groups,
+                            .half = rows->half + 2 * groups};
 }
 
 static int sum_half(const int8_t *p) {
@@ -111,16 +122,38 @@ void plsh_int8_pack(const plsh_int8_kernels *kernels, const plsh_linear *layer,
         const int have = columns - c < width ? columns - c : width;
         const char *first = (const char *)layer->weight + (size_t)(n + c) * row_bytes +
                             plsh_weight_bytes_of(type, k);
+        const ptrdiff_t at = (ptrdiff_t)c * DEPTH;
+        if (kernels->pack[type]) {
+            kernels->pack[type](&(plsh_int8_packing){first, row_bytes, have, depth, to->bytes + at,
+                                                     to->scale + at / HALF,
+                                                     to->offset + at / HALF});
+            continue;
+        }
         for (int r = 0; r < have; r++)
             kernels->unpack[type](first + (size_t)r * row_bytes, to->row_bytes + r * DEPTH,
                                   to->row_scale + r * (DEPTH / HALF),
                                   to->row_offset + r * (DEPTH / HALF), depth);
         /* Words of 4 bytes are moved as floats are: no arithmetic is done on them. */
-        const ptrdiff_t at = (ptrdiff_t)c * DEPTH;
         plain->transpose((float *)(void *)(to->bytes + at), (const float *)(void *)to->row_bytes,
                          DEPTH / 4, have, depth / 4);
         plain->transpose(to->scale + at / HALF, to->row_scale, DEPTH / HALF, have, scales);
         if (plsh_int8_has_offset(type))
             plain->transpose(to->offset + at / HALF, to->row_offset, DEPTH / HALF, have, scales);
     }
+}
+
+/* ---- Products ------------------------------------------------------------------------------- */
+
+void plsh_int8_multiply(const plsh_int8_kernels *kernels, plsh_weight_type type,
+                        const plsh_int8_product *product) {
+    plsh_int8_product some = *product;
+    if (kernels->tiles && some.columns == kernels->plain->width) {
+        some.rows -= some.rows % PLSH_TILE_ROWS;
+        kernels->tiles->int8(kernels, type, &some);
+        some.first += some.rows;
+        some.y += some.rows * some.y_stride;
+        if (some.start) some.start += some.rows * some.start_stride;
+        some.rows = product->rows - some.rows;
+    }
+    kernels->multiply[type](&some);
 }

@@ -12,9 +12,12 @@ plsh_int8_rows plsh_int8_rows_take(plsh_arena *arena, int64_t rows, int64_t in);
 /* How many rows of `in` values fit into so many bytes. */
 int64_t plsh_int8_rows_fit(size_t bytes, int64_t in);
 
+/* The rows from row r on. */
+plsh_int8_rows plsh_int8_rows_from(const plsh_int8_rows *rows, int64_t r);
+
 /* x as int8: for each group of 32 values s = max |x| / 127 and p = x / s, rounded to the nearest
- * (ties to even), so that |x - s p| <= s / 2 but for rounding. A group without a value of at least
- * 2^-100 is 0; one that is not finite has an s that is not finite. */
+ * (ties to even), so that |x - s p| <= s / 2 apart from rounding. A group without a value of at
+ * least 2^-100 is 0; one that is not finite has an s that is not finite. */
 void plsh_int8_quantise(const plsh_int8_rows *to, int64_t rows, plsh_const_matrix x, int threads);
 
 /* Outputs n .. n + columns of W, inputs k .. k + depth, as panels of the kernels' width. Panel
@@ -35,5 +38,9 @@ plsh_int8_panels plsh_int8_panels_take(plsh_arena *arena, int columns);
 
 void plsh_int8_pack(const plsh_int8_kernels *kernels, const plsh_linear *layer,
                     const plsh_int8_panels *to, int64_t k, int depth, int64_t n, int columns);
+
+/* product->rows rows against a panel: by tiles where the kernels have them and 16 rows together. */
+void plsh_int8_multiply(const plsh_int8_kernels *kernels, plsh_weight_type type,
+                        const plsh_int8_product *product);
 
 #endif

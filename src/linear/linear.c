@@ -7,34 +7,41 @@
  *     weight    m = output,   n = input,  k = row      a = dy^T  b = x
  *
  * A tile of y is TILE columns wide and some rows high; its sums run over k in steps of DEPTH, in
- * order, for every tile: so the bits do not depend on the threads or the size of tiles. */
+ * order, for every tile: so the bits do not depend on the threads or the size of tiles. When no
+ * tiles are left, a thread without work takes rows from the tile of another thread. */
 #include "linear/linear.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "linear/bfloat.h"
+#include "linear/float.h"
 #include "linear/int8.h"
+#include "linear/kernels/amx.h"
 #include "linear/types.h"
 
 enum {
-    DEPTH = 256, /* of a panel: a panel of 16 or 32 columns is 16 or 32 KiB */
-    TILE = 256,  /* columns, at most: panels of 256 KiB, for the second cache */
-    ROW_BLOCK =
-        96,        /* rows multiplied with all panels of a tile before the next rows: 96 KiB of a */
-    WIDENED = 256, /* the most values of a row that are dequantised at a time */
-    DOT_RUN = 32,  /* rows of W that a thread takes at a time */
-    MOST_LAYERS = 8,      /* of forward_many in one go */
-    ROWS_LEAST = 8,       /* of x in int8 that have to fit, or else the product is in float32 */
-    ROWS_BYTES = 1 << 22, /* of x in int8: 1,680 rows of 1,536 values; more go in parts */
+    DEPTH = 256,     /* of a panel: a panel of 16 or 32 columns is 16 or 32 KiB */
+    TILE = 256,      /* columns, at most: panels of 256 KiB, for the second cache */
+    ROW_BLOCK = 96,  /* rows that are multiplied with all panels of a tile before the next rows: 96
+                        KiB of a */
+    WIDENED = 256,   /* the most values of a row that are dequantised at a time */
+    DOT_RUN = 32,    /* rows of W that a thread takes at a time */
+    NARROW = 48,     /* up to so many rows of x, tiles are narrow: W is read almost in order */
+    MOST_LAYERS = 8, /* of forward_many in one go */
+    ROWS_LEAST = 8,  /* rows of x in int8 that have to fit into memory; otherwise the product
+                        is computed in float32 */
+    ROWS_BYTES = 1 << 22, /* bytes of x in int8: 1,680 rows of 1,536 values; more rows are
+                             multiplied in parts */
 };
 
-_Static_assert(PLSH_LINEAR_FEW_ROWS == (int)PLSH_LINEAR_FEW, "one number");
+_Static_assert(ROWS_LEAST >= (int)PLSH_LINEAR_FEW, "few rows in int8 fit");
 _Static_assert(DEPTH == (int)PLSH_INT8_DEPTH, "panels of one depth");
 _Static_assert(DEPTH == (int)PLSH_BFLOAT_DEPTH, "panels of one depth");
+_Static_assert(DEPTH == (int)PLSH_FLOAT_DEPTH, "panels of one depth");
 _Static_assert(ROW_BLOCK == (int)PLSH_BFLOAT_ROWS, "blocks of one height");
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -60,8 +67,16 @@ static size_t thread_bytes(void) {
     return measured.used;
 }
 
-/* That of each thread, then the rows of x in int8, or few of them in bfloat16. */
-size_t plsh_linear_workspace(int threads) { return (size_t)threads * thread_bytes() + ROWS_BYTES; }
+/* The part that a thread works on; see parts_of. */
+typedef struct part_word {
+    _Alignas(64) _Atomic uint64_t rest;
+} part_word;
+
+/* The workspace: the memory of each thread; then the rows of x in int8, or a few of them in
+ * bfloat16; then the parts. */
+size_t plsh_linear_workspace(int threads) {
+    return (size_t)threads * (thread_bytes() + sizeof(part_word)) + ROWS_BYTES;
+}
 
 static thread_memory memory_of(const plsh_linear_engine *engine, int thread) {
     plsh_arena arena = {.memory = (char *)engine->workspace + (size_t)thread * thread_bytes()};
@@ -122,88 +137,76 @@ typedef struct product {
     int64_t tile_rows, tile_columns, tiles; /* how y is cut */
 } product;
 
-/* The panel that begins with this column of the tile. */
-static float *panel_at(thread_memory memory, int column) {
-    return memory.panels + (ptrdiff_t)column * DEPTH;
+/* b in panels: W turned, W, and x. */
+static plsh_float_pack float_pack(const product *p, thread_memory memory, int64_t k, int depth,
+                                  int64_t n, int columns) {
+    return (plsh_float_pack){p->kernels, memory.panels, memory.widened, k, n, depth, columns};
 }
 
-/* Rows n.. of W become columns. */
 static void pack_turned(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
                         int columns) {
-    const plsh_linear_kernels *kernels = p->kernels;
-    const plsh_linear *layer = p->layer;
-    const int width = kernels->width;
-    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
-    const int step = plsh_weight_kinds[layer->type].block == 256 ? 256 : 64;
-    for (int c = 0; c < columns; c += width) {
-        const int have = columns - c < width ? columns - c : width;
-        const char *rows = (const char *)layer->weight + (size_t)(n + c) * row_bytes;
-        for (int from = 0; from < depth; from += step) {
-            const int count = depth - from < step ? depth - from : step;
-            const char *first = rows + plsh_weight_bytes_of(layer->type, k + from);
-            for (int r = 0; r < have; r++) {
-                const char *piece = first + (size_t)r * row_bytes;
-                plsh_weight_prefetch(piece + plsh_weight_bytes_of(layer->type, step), layer->type,
-                                     step);
-                kernels->widen[layer->type](piece, memory.widened + r * step, count);
-            }
-            kernels->transpose(panel_at(memory, c) + (ptrdiff_t)from * width, memory.widened, step,
-                               have, count);
-        }
-    }
-}
-
-/* One row of b, `columns` floats, into row k of the panels. */
-static void pack_row(thread_memory memory, int width, const float *row, int k, int columns) {
-    for (int c = 0; c < columns; c += width) {
-        const int have = columns - c < width ? columns - c : width;
-        float *to = panel_at(memory, c) + (ptrdiff_t)k * width;
-        memcpy(to, row + c, (size_t)have * sizeof *to);
-        for (int i = have; i < width; i++) to[i] = 0.0f;
-    }
+    const plsh_float_pack pack = float_pack(p, memory, k, depth, n, columns);
+    plsh_float_pack_turned(&pack, p->layer);
 }
 
 static void pack_straight(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
                           int columns) {
-    const plsh_linear *layer = p->layer;
-    const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
-    for (int i = 0; i < depth; i++) {
-        const char *row = (const char *)layer->weight + (size_t)(k + i) * row_bytes;
-        p->kernels->widen[layer->type](row + plsh_weight_bytes_of(layer->type, n), memory.widened,
-                                       columns);
-        pack_row(memory, p->kernels->width, memory.widened, i, columns);
-    }
+    const plsh_float_pack pack = float_pack(p, memory, k, depth, n, columns);
+    plsh_float_pack_straight(&pack, p->layer);
 }
 
 static void pack_floats(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
                         int columns) {
-    for (int i = 0; i < depth; i++)
-        pack_row(memory, p->kernels->width, p->x.data + (k + i) * p->x.stride + n, i, columns);
+    const plsh_float_pack pack = float_pack(p, memory, k, depth, n, columns);
+    plsh_float_pack_floats(&pack, p->x);
 }
 
-/* Rows m.. of the tile's columns n.. against the panels of k... */
+/* The sums over the inputs from k on begin with y itself, the bias, or 0 (start NULL). */
+static void set_start(const product *p, int64_t k, int64_t column, const float *y,
+                      const float **start, ptrdiff_t *stride) {
+    if (k > 0 || p->add) {
+        *start = y;
+        *stride = p->y.stride;
+    } else if (p->bias) {
+        *start = p->bias + column;
+    }
+}
+
+_Static_assert(ROW_BLOCK * sizeof(float) <= TILE * sizeof(uint16_t), "block_of has room");
+
+/* Rows m.. of a[m][k] that lies as a[k][m], copied to [DEPTH][ROW_BLOCK], where panels in bfloat16
+ * are otherwise. In place they are 4 or 16 KiB apart, in the same set of the cache: with AVX2 on a
+ * Zen 5 the gradients of q's weights and of the head's then had 0.71 and 0.73 of sgemm's speed, and
+ * have 0.99 and 1.05 copied. With AVX-512 the copy costs 2 % of these products. */
+static const float *block_of(const product *p, thread_memory memory, int64_t k, int depth,
+                             int64_t m, int64_t rows) {
+    float *block = (float *)(void *)memory.bfloat.panels;
+    for (int i = 0; i < depth; i++)
+        memcpy(block + (ptrdiff_t)i * ROW_BLOCK, p->a.data + (k + i) * p->a.stride + m,
+               (size_t)rows * sizeof *block);
+    return block;
+}
+
+/* Rows from m on, columns of the tile from n on, inputs k .. k + depth - 1. */
 static void multiply_panels(const product *p, thread_memory memory, int64_t k, int depth, int64_t m,
                             int64_t rows, int64_t n, int columns) {
     const int width = p->kernels->width;
+    const float *a =
+        p->a_turned ? block_of(p, memory, k, depth, m, rows) : p->a.data + m * p->a.stride + k;
     for (int c = 0; c < columns; c += width) {
         float *y = p->y.data + m * p->y.stride + n + c;
         plsh_linear_product block = {
-            .a = p->a.data + (p->a_turned ? k * p->a.stride + m : m * p->a.stride + k),
+            .a = a,
             .a_row = p->a_turned ? 1 : p->a.stride,
-            .a_step = p->a_turned ? p->a.stride : 1,
-            .panel = panel_at(memory, c),
+            .a_step = p->a_turned ? ROW_BLOCK : 1,
+            .panel = memory.panels + (ptrdiff_t)c * DEPTH,
             .rows = rows,
             .depth = depth,
             .columns = columns - c < width ? columns - c : width,
             .y = y,
             .y_stride = p->y.stride,
         };
-        if (k > 0 || p->add) {
-            block.start = y;
-            block.start_stride = p->y.stride;
-        } else if (p->bias) {
-            block.start = p->bias + n + c;
-        }
+        set_start(p, k, n + c, y, &block.start, &block.start_stride);
         p->kernels->multiply(&block);
     }
 }
@@ -233,13 +236,8 @@ static void multiply_int8(const product *p, thread_memory memory, int64_t k, int
             .y = y,
             .y_stride = p->y.stride,
         };
-        if (k > 0 || p->add) {
-            block.start = y;
-            block.start_stride = p->y.stride;
-        } else if (p->bias) {
-            block.start = p->bias + n + c;
-        }
-        p->int8->multiply[p->layer->type](&block);
+        set_start(p, k, n + c, y, &block.start, &block.start_stride);
+        plsh_int8_multiply(p->int8, p->layer->type, &block);
     }
 }
 
@@ -270,6 +268,7 @@ static void multiply_bfloat(const product *p, thread_memory memory, int64_t k, i
                             int64_t rows, int64_t n, int columns) {
     const int width = p->bfloat->plain->width;
     const ptrdiff_t at = p->a_turned ? k * p->a.stride + m : m * p->a.stride + k;
+    const bool by_pairs = p->a_turned && !p->bfloat->tiles;
     plsh_bfloat_take_block(p->bfloat, &memory.bfloat,
                            (plsh_const_matrix){p->a.data + at, p->a.stride}, p->a_turned, (int)rows,
                            depth);
@@ -277,8 +276,8 @@ static void multiply_bfloat(const product *p, thread_memory memory, int64_t k, i
         float *y = p->y.data + m * p->y.stride + n + c;
         plsh_bfloat_product block = {
             .a = memory.bfloat.block,
-            .a_row = p->a_turned ? 1 : DEPTH / 2,
-            .a_step = p->a_turned ? ROW_BLOCK : 1,
+            .a_row = by_pairs ? 1 : DEPTH / 2,
+            .a_step = by_pairs ? ROW_BLOCK : 1,
             .panel = memory.bfloat.panels + (ptrdiff_t)c * DEPTH,
             .rows = rows,
             .pairs = (depth + 1) / 2,
@@ -286,33 +285,11 @@ static void multiply_bfloat(const product *p, thread_memory memory, int64_t k, i
             .y = y,
             .y_stride = p->y.stride,
         };
-        if (k > 0 || p->add) {
-            block.start = y;
-            block.start_stride = p->y.stride;
-        } else if (p->bias) {
-            block.start = p->bias + n + c;
-        }
-        p->bfloat->multiply(&block);
-    }
-}
-
-static void run_tile(const product *p, thread_memory memory, int64_t tile) {
-    const int64_t across = (p->columns + p->tile_columns - 1) / p->tile_columns;
-    const int64_t n = tile % across * p->tile_columns, top = tile / across * p->tile_rows;
-    const int columns = (int)least(p->tile_columns, p->columns - n);
-    const int64_t end = least(top + p->tile_rows, p->rows);
-    for (int64_t k = 0; k == 0 || k < p->depth; k += DEPTH) {
-        const int depth = (int)least(DEPTH, p->depth - k);
-        p->pack(p, memory, k, depth, n, columns);
-        for (int64_t m = top; m < end; m += ROW_BLOCK) {
-            const int64_t rows = least(ROW_BLOCK, end - m);
-            if (p->int8)
-                multiply_int8(p, memory, k, depth, m, rows, n, columns);
-            else if (p->bfloat)
-                multiply_bfloat(p, memory, k, depth, m, rows, n, columns);
-            else
-                multiply_panels(p, memory, k, depth, m, rows, n, columns);
-        }
+        set_start(p, k, n + c, y, &block.start, &block.start_stride);
+        if (p->bfloat->tiles)
+            p->bfloat->tiles->bfloat(p->bfloat, &block);
+        else
+            p->bfloat->multiply(&block);
     }
 }
 
@@ -320,7 +297,7 @@ static void run_tile(const product *p, thread_memory memory, int64_t tile) {
  * threads where the columns allow it (twice as many, of half the height, were 5 to 10 % slower in
  * training at 1k), otherwise two each at least. `unit`: columns that stay together. */
 static void cut(product *p, int threads, int64_t unit) {
-    int64_t units = (p->columns + unit - 1) / unit, most = TILE / unit;
+    int64_t units = (p->columns + unit - 1) / unit, most = p->rows <= NARROW ? 1 : TILE / unit;
     int64_t across = (units + most - 1) / most;
     if (threads > 1) across = (across + threads - 1) / threads * threads;
     if (across > units) across = units;
@@ -337,28 +314,173 @@ static int64_t unit_of(plsh_weight_type type) {
     return plsh_weight_kinds[type].block == 256 ? 256 : PLSH_LINEAR_GROUP;
 }
 
+/* ---- Tiles and parts of them ---------------------------------------------------------------- */
+
 /* Several products; their tiles are numbered consecutively. */
 typedef struct product_list {
     const plsh_linear_engine *engine;
     const product *products;
+    int64_t tiles;
+    bool shared;          /* parts fit into words: threads take rows from one another */
+    _Atomic int64_t next; /* the first tile that is not taken */
 } product_list;
 
-static void run_numbered(void *context, int64_t tile, int slot) {
-    const product_list *all = context;
+/* A part is a tile, or its last blocks of rows. Its thread takes the blocks one by one, for one
+ * step of k after another. A thread without work takes the last half of the blocks that are left in
+ * the current step, and these go on with that step in its own memory. So where a thread is not
+ * running, as on a busy machine, the others wait for one block and not for a tile.
+ *
+ * One 64-bit word holds what is left: the tile, the step, and in the tile the next block and the
+ * end. No value occurs twice in a call, because a block is computed once in every step. */
+enum { TILE_BITS = 20, STEP_BITS = 14, BLOCK_BITS = 15 };
+
+typedef struct part {
+    int64_t tile, step, next, end;
+} part;
+
+static uint64_t word_of(part p) {
+    return (((uint64_t)p.tile << STEP_BITS | (uint64_t)p.step) << BLOCK_BITS | (uint64_t)p.next)
+               << BLOCK_BITS |
+           (uint64_t)p.end;
+}
+
+static part part_of(uint64_t word) {
+    const int64_t blocks = (1 << BLOCK_BITS) - 1, steps = (1 << STEP_BITS) - 1;
+    return (part){(int64_t)(word >> (STEP_BITS + 2 * BLOCK_BITS)),
+                  (int64_t)(word >> 2 * BLOCK_BITS) & steps, (int64_t)(word >> BLOCK_BITS) & blocks,
+                  (int64_t)word & blocks};
+}
+
+static part_word *parts_of(const plsh_linear_engine *engine) {
+    return (part_word *)((char *)rows_memory(engine) + ROWS_BYTES);
+}
+
+static int64_t blocks_of(const product *p, int64_t top) {
+    return (least(p->tile_rows, p->rows - top) + ROW_BLOCK - 1) / ROW_BLOCK;
+}
+
+/* The tile's product, and the first row and column of the tile. */
+typedef struct place {
+    const product *p;
+    int64_t top, n;
+    int columns;
+} place;
+
+static place place_of(const product_list *all, int64_t tile) {
     const product *p = all->products;
     for (; tile >= p->tiles; p++) tile -= p->tiles;
-    run_tile(p, memory_of(all->engine, slot), tile);
+    const int64_t across = (p->columns + p->tile_columns - 1) / p->tile_columns;
+    const int64_t n = tile % across * p->tile_columns;
+    return (place){p, tile / across * p->tile_rows, n, (int)least(p->tile_columns, p->columns - n)};
+}
+
+static void run_block(const place *at, thread_memory memory, int64_t k, int depth, int64_t block) {
+    const product *p = at->p;
+    const int64_t m = at->top + block * ROW_BLOCK;
+    const int64_t rows = least(ROW_BLOCK, least(at->top + p->tile_rows, p->rows) - m);
+    if (p->int8)
+        multiply_int8(p, memory, k, depth, m, rows, at->n, at->columns);
+    else if (p->bfloat)
+        multiply_bfloat(p, memory, k, depth, m, rows, at->n, at->columns);
+    else
+        multiply_panels(p, memory, k, depth, m, rows, at->n, at->columns);
+}
+
+/* Takes the next block of this thread's part, from whose end other threads may take blocks. */
+static bool take_block(part_word *own, int64_t *block) {
+    uint64_t seen = atomic_load_explicit(&own->rest, memory_order_relaxed);
+    for (;;) {
+        part left = part_of(seen);
+        if (left.next >= left.end) return false;
+        *block = left.next++;
+        if (atomic_compare_exchange_weak_explicit(&own->rest, &seen, word_of(left),
+                                                  memory_order_acq_rel, memory_order_relaxed))
+            return true;
+    }
+}
+
+/* A whole tile by one thread, if there are too many tiles, steps or blocks for a word. */
+static void run_alone(const product_list *all, int slot, part work) {
+    const thread_memory memory = memory_of(all->engine, slot);
+    const place at = place_of(all, work.tile);
+    for (int64_t k = 0; k == 0 || k < at.p->depth; k += DEPTH) {
+        const int depth = (int)least(DEPTH, at.p->depth - k);
+        at.p->pack(at.p, memory, k, depth, at.n, at.columns);
+        for (int64_t block = 0; block < work.end; block++) run_block(&at, memory, k, depth, block);
+    }
+}
+
+static void run_part(const product_list *all, int slot, part work) {
+    part_word *own = &parts_of(all->engine)[slot];
+    const thread_memory memory = memory_of(all->engine, slot);
+    const place at = place_of(all, work.tile);
+    const int64_t first = work.next;
+    for (;; work.step++) {
+        const int64_t k = work.step * DEPTH;
+        const int depth = (int)least(DEPTH, at.p->depth - k);
+        atomic_store_explicit(&own->rest, word_of(work), memory_order_release);
+        at.p->pack(at.p, memory, k, depth, at.n, at.columns);
+        for (int64_t block; take_block(own, &block);) run_block(&at, memory, k, depth, block);
+        work.end = part_of(atomic_load_explicit(&own->rest, memory_order_relaxed)).end;
+        if (work.end == first || k + DEPTH >= at.p->depth) return;
+    }
+}
+
+/* Takes the last half of what another thread has left, rounded up. */
+static bool take_part(const product_list *all, int slot, part *taken) {
+    part_word *parts = parts_of(all->engine);
+    for (int i = 1; i < all->engine->threads; i++) {
+        part_word *from = &parts[(slot + i) % all->engine->threads];
+        uint64_t seen = atomic_load_explicit(&from->rest, memory_order_relaxed);
+        for (part left = part_of(seen); left.next < left.end; left = part_of(seen)) {
+            *taken = left;
+            taken->next = left.end = left.next + (left.end - left.next) / 2;
+            if (atomic_compare_exchange_weak_explicit(&from->rest, &seen, word_of(left),
+                                                      memory_order_acq_rel, memory_order_relaxed))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void run_work(const product_list *all, int slot, part work) {
+    const product *p = place_of(all, work.tile).p;
+    const plsh_tile_kernels *tiles =
+        plsh_tiles_begin(p->int8, p->bfloat, p->int8 ? p->layer->type : PLSH_WEIGHT_F32);
+    (all->shared ? run_part : run_alone)(all, slot, work);
+    if (tiles) tiles->end();
+}
+
+/* The work of one thread: whole tiles while there are any, then rows of other threads' tiles. */
+static void run_thread(void *context, int64_t chunk, int slot) {
+    product_list *all = context;
+    (void)chunk;
+    for (int64_t tile; (tile = atomic_fetch_add(&all->next, 1)) < all->tiles;) {
+        const place at = place_of(all, tile);
+        run_work(all, slot, (part){tile, 0, 0, blocks_of(at.p, at.top)});
+    }
+    for (part taken; all->shared && take_part(all, slot, &taken);) run_work(all, slot, taken);
 }
 
 static void run_products(const plsh_linear_engine *engine, const product *products, int count) {
-    int64_t total = 0;
-    for (int i = 0; i < count; i++) total += products[i].tiles;
-    plsh_thread_run(engine->threads, total, run_numbered, &(product_list){engine, products});
+    product_list all = {.engine = engine, .products = products, .shared = true};
+    part_word *parts = parts_of(engine);
+    int64_t blocks = 0;
+    for (int i = 0; i < count; i++) {
+        const product *p = &products[i];
+        all.tiles += p->tiles;
+        blocks += p->tiles * blocks_of(p, 0);
+        all.shared = all.shared && p->depth <= (int64_t)DEPTH << STEP_BITS &&
+                     blocks_of(p, 0) < 1 << BLOCK_BITS;
+    }
+    all.shared = all.shared && all.tiles <= 1 << TILE_BITS;
+    for (int i = 0; i < engine->threads; i++) atomic_store(&parts[i].rest, 0);
+    plsh_thread_run(engine->threads, least(engine->threads, blocks), run_thread, &all);
 }
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
 
-/* The sums of the groups of x, for the types with offsets: into the panels' place. */
+/* The sums of the groups of x, for the types with offsets, in the memory of the panels. */
 static void sum_groups(float *sums, int64_t rows, int64_t in, plsh_const_matrix x) {
     const int64_t groups = in / PLSH_LINEAR_GROUP;
     for (int64_t r = 0; r < rows; r++) {
@@ -393,6 +515,12 @@ static bool is_int8(const plsh_linear_engine *engine, const plsh_linear *layer) 
     return engine->int8 && plsh_linear_in_int8(layer);
 }
 
+/* How many rows from row r on a kernel takes at once. */
+static int taken(const few_rows *few, int64_t r) {
+    const int64_t rest = few->rows - r;
+    return (int)(rest < PLSH_LINEAR_FEW_ROWS ? rest : PLSH_LINEAR_FEW_ROWS);
+}
+
 /* Run number `run` of layer number i, in int8. */
 static void run_int8_dots(const few_rows *few, int i, int64_t run) {
     const plsh_linear *layer = &few->layers[i];
@@ -404,8 +532,6 @@ static void run_int8_dots(const few_rows *few, int i, int64_t run) {
         .weight = (const char *)layer->weight + (size_t)first * row_bytes,
         .row_bytes = row_bytes,
         .outs = least(DOT_RUN, layer->out - first),
-        .x = few->x_int8,
-        .rows = (int)few->rows,
         .start = few->add      ? to
                  : layer->bias ? layer->bias + first
                                : NULL,
@@ -413,14 +539,20 @@ static void run_int8_dots(const few_rows *few, int i, int64_t run) {
         .y = to,
         .y_stride = y.stride,
     };
-    few->engine->int8->dot[layer->type](&dot);
+    for (int64_t r = 0; r < few->rows; r += dot.rows) {
+        dot.x = plsh_int8_rows_from(&few->x_int8, r);
+        dot.rows = taken(few, r);
+        few->engine->int8->dot[layer->type](&dot);
+        dot.y += dot.rows * dot.y_stride;
+        if (dot.start) dot.start += dot.rows * dot.start_stride;
+    }
 }
 
 static int64_t whole_groups(int64_t in) {
     return (in + PLSH_LINEAR_GROUP - 1) / PLSH_LINEAR_GROUP * PLSH_LINEAR_GROUP;
 }
 
-/* The same in bfloat16. A row of W takes the panels' place. */
+/* The same in bfloat16. A rounded row of W is stored in the memory of the panels. */
 static void run_bfloat_dots(const few_rows *few, int i, int64_t run, int slot) {
     const plsh_linear *layer = &few->layers[i];
     const plsh_matrix y = few->y[i];
@@ -458,7 +590,6 @@ static void run_dots(const few_rows *few, int i, int64_t run) {
         .in = layer->in,
         .x = few->x.data,
         .x_stride = few->x.stride,
-        .rows = (int)few->rows,
         .sums = few->sums,
         .sums_stride = layer->in / PLSH_LINEAR_GROUP,
         .start = add           ? to
@@ -468,7 +599,14 @@ static void run_dots(const few_rows *few, int i, int64_t run) {
         .y = to,
         .y_stride = y.stride,
     };
-    few->engine->kernels->dot[layer->type](&dot);
+    for (int64_t r = 0; r < few->rows; r += dot.rows) {
+        dot.rows = taken(few, r);
+        few->engine->kernels->dot[layer->type](&dot);
+        dot.x += dot.rows * dot.x_stride;
+        dot.sums += dot.rows * dot.sums_stride;
+        dot.y += dot.rows * dot.y_stride;
+        if (dot.start) dot.start += dot.rows * dot.start_stride;
+    }
 }
 
 static int64_t runs_of(const plsh_linear *layer) { return (layer->out + DOT_RUN - 1) / DOT_RUN; }
@@ -525,7 +663,7 @@ static void forward_few(const plsh_linear_engine *engine, const plsh_linear *lay
     plsh_thread_rows(engine->threads, total, 1, run_runs, &few);
 }
 
-/* ---- What is called ------------------------------------------------------------------------- */
+/* ---- Public functions ----------------------------------------------------------------------- */
 
 static product forward_product(const plsh_linear_engine *engine, const plsh_linear *layer,
                                int64_t rows, plsh_const_matrix x, plsh_matrix y, bool add) {
@@ -551,8 +689,8 @@ static plsh_const_matrix rows_from(plsh_const_matrix x, int64_t first) {
     return (plsh_const_matrix){x.data + first * x.stride, x.stride};
 }
 
-/* Layers of one input and many rows. Where some are in int8, as many rows at a time as fit there.
- */
+/* Layers of one input and many rows. If some are in int8, takes as many rows at a time as fit in
+ * int8. */
 static void forward_products(const plsh_linear_engine *engine, const plsh_linear *layers,
                              const plsh_matrix *y, int count, int64_t rows, plsh_const_matrix x,
                              bool add) {
@@ -578,9 +716,9 @@ static void forward_products(const plsh_linear_engine *engine, const plsh_linear
     }
 }
 
-/* The sums of the groups of x have to fit into the memory of one thread, for as many rows as are
- * few: so the way a product is computed depends neither on the threads nor on the other rows. In
- * bfloat16 a row of W has to fit into the panels. */
+/* For up to PLSH_LINEAR_FEW rows the sums of the groups of x must fit into the memory of one
+ * thread, so that the choice of the method depends neither on the number of threads nor on the
+ * other rows. In bfloat16 a row of W must fit into the panels. */
 static bool is_few(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
     if (engine->bfloat && in > TILE * DEPTH) return false;
     return rows <= PLSH_LINEAR_FEW &&
@@ -652,9 +790,4 @@ void plsh_linear_backward(const plsh_linear_engine *engine, const plsh_linear *l
     if (dw) products[count++] = weight_product(engine, layer, rows, dy, x, dw);
     if (dx.data) products[count++] = input_product(engine, layer, rows, dy, dx, add);
     if (count > 0) run_products(engine, products, count);
-}
-
-void plsh_linear_backward_bias(int64_t rows, int64_t out, plsh_const_matrix dy, float *db) {
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t o = 0; o < out; o++) db[o] += dy.data[r * dy.stride + o];
 }

@@ -6,11 +6,11 @@
  *
  * Activations are float32. An engine with int8 quantises them for the forward products of q types
  * (linear/int8.h); one with bfloat rounds both factors of all products to bfloat16
- * (linear/bfloat.h). There the bits are also the same for all instruction sets. Few rows (up to
- * PLSH_LINEAR_FEW): dot products on the stored type, exact to rounding, W read once. More rows:
- * panels of W are dequantised to float32 in a tile that stays in cache. The bits of a result depend
- * on the instruction set, never on the number of threads; those of few rows are the same in any
- * batch of few rows. */
+ * (linear/bfloat.h). Their bits are also the same for all instruction sets, except for many rows in
+ * bfloat16 by AMX. Few rows (up to PLSH_LINEAR_FEW): dot products on the stored type, exact to
+ * rounding, W read once. More rows: panels of W are dequantised to float32 in a tile that stays in
+ * cache. The bits of a result depend on the instruction set, never on the number of threads; those
+ * of few rows are the same in any batch of few rows. */
 #ifndef PLSH_LINEAR_LINEAR_H
 #define PLSH_LINEAR_LINEAR_H
 
@@ -39,11 +39,12 @@ typedef struct plsh_linear_engine {
 plsh_status plsh_linear_kernels_choose(const struct plsh_linear_kernels **out, const char *isa,
                                        plsh_error *error);
 
-/* Those of products in int8: of this instruction set, with VNNI where the machine has it. */
+/* Those of products in int8: of this instruction set, with VNNI where the machine has it. "amx" is
+ * AVX-512 with the tiles of AMX for many rows. */
 plsh_status plsh_int8_kernels_choose(const struct plsh_int8_kernels **out, const char *isa,
                                      plsh_error *error);
 
-/* Those of products in bfloat16: with AVX-512 BF16 where the machine has it. */
+/* Those of products in bfloat16: with AVX-512 BF16 where the machine has it; "amx" as above. */
 plsh_status plsh_bfloat_kernels_choose(const struct plsh_bfloat_kernels **out, const char *isa,
                                        plsh_error *error);
 
@@ -56,7 +57,13 @@ plsh_status plsh_linear_make(plsh_linear *layer, const plsh_tensor *weight, cons
 /* The layer of `count` outputs from `first` on: a part of a fused one. */
 plsh_linear plsh_linear_slice(const plsh_linear *layer, int64_t first, int64_t count);
 
-/* Is the forward product of this layer in int8, in an engine that has int8? */
+/* The weights where they are float32 at an address of floats; otherwise NULL. */
+static inline const float *plsh_linear_floats(const plsh_linear *layer) {
+    const bool aligned = (uintptr_t)layer->weight % sizeof(float) == 0;
+    return layer->type == PLSH_WEIGHT_F32 && aligned ? (const float *)layer->weight : NULL;
+}
+
+/* In an engine with int8: is the forward product of this layer computed in int8? */
 bool plsh_linear_in_int8(const plsh_linear *layer);
 
 /* y = x W^T + bias, or with `add` y += x W^T (and no bias). */
@@ -75,9 +82,13 @@ void plsh_linear_backward(const plsh_linear_engine *engine, const plsh_linear *l
                           plsh_const_matrix dy, plsh_const_matrix x, float *dw, plsh_matrix dx,
                           bool add);
 
-/* db[o] += sum over the rows of dy[.][o]. */
-void plsh_linear_backward_bias(int64_t rows, int64_t out, plsh_const_matrix dy, float *db);
+/* db[o] += sum over the rows of dy[.][o], on all threads. */
+void plsh_linear_backward_bias(const plsh_linear_engine *engine, int64_t rows, int64_t out,
+                               plsh_const_matrix dy, float *db);
 
-enum { PLSH_LINEAR_FEW = 4 };
+/* The kernels take 4 rows of x at a time, with a run of W that is in cache after the first 4. Found
+ * by measuring steps of 4, 8 and 16 texts (bench/results/lm-batches.txt): 8 rows by panels took
+ * longer than twice the time of 4 by dot products, for Q4_1 and BF16. */
+enum { PLSH_LINEAR_FEW = 8 };
 
 #endif

@@ -30,9 +30,9 @@ static int nearest(float x, float d, int least, int most) {
 
 /* ---- Scales by least squares ----
  *
- * Some scales near the one that just reaches the extreme value are tried: each gives whole numbers
- * q, and these give the best scale for them. Errors of value x count |x| + the root of the mean
- * square: large weights matter more to an output than small ones. */
+ * Tries some scales near the one that maps the extreme value to the largest q. Each gives whole
+ * numbers q, and for these the best scale is computed. Errors of value x count |x| + the root of
+ * the mean square: large weights matter more to an output than small ones. */
 
 enum { MOST = 32, TRIES = 9, MIDDLE = TRIES / 2 };
 
@@ -221,7 +221,7 @@ bool plsh_quantise_q4_k(const float *from, void *to, int64_t count, int64_t *bad
     return true;
 }
 
-/* The scales have 8 bits and a sign: the largest takes -128. */
+/* Scales are signed 8-bit numbers; the largest becomes -128. */
 static void quantise_six_block(const float *x, uint8_t *block) {
     float scale[16], top = 0.0f;
     for (int g = 0; g < 16; g++) {

@@ -43,9 +43,9 @@ static inline size_t plsh_weight_bytes_of(plsh_weight_type type, int64_t count) 
     return (size_t)(count / kind->block) * (size_t)kind->bytes;
 }
 
-/* Asks for `count` stored values some time before they are read: rows of W are read piece by piece,
- * in an order that processors do not predict. Without this, packing panels of q8_0 took 1.5 times
- * as long. The address may be beyond the last row. */
+/* Prefetches `count` stored values: rows of W are read piece by piece, in an order that hardware
+ * prefetchers do not predict. Without this, packing panels of q8_0 took 1.5 times as long. The
+ * address may be beyond the last row. */
 static inline void plsh_weight_prefetch(const char *from, plsh_weight_type type, int64_t count) {
     const size_t bytes = plsh_weight_bytes_of(type, count);
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
@@ -68,7 +68,7 @@ static inline bool plsh_weight_has_halves(const plsh_weight_type type) {
     return type == PLSH_WEIGHT_Q6_K || type == PLSH_WEIGHT_Q2_K || type == PLSH_WEIGHT_Q3_K;
 }
 
-/* Are the stored numbers places in plsh_weight_iq4? */
+/* Are the stored numbers indices into plsh_weight_iq4? */
 static inline bool plsh_weight_is_table(const plsh_weight_type type) {
     return type == PLSH_WEIGHT_IQ4_NL || type == PLSH_WEIGHT_IQ4_XS;
 }

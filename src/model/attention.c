@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 
-/* In place of no decay, for methods that need one: it stays above 1 - 1e-3 up to 2^40 tokens. */
+/* Replaces "no decay" for methods that need one: k stays above 1 - 1e-3 up to 2^40 tokens. */
 #define FLAT_SIGMA 1e15
 
 static bool has_alibi(const plsh_model *model) {

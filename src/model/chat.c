@@ -8,10 +8,10 @@
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "formats/json.h"
 #include "formats/path.h"
 #include "model/model.h"
-#include "text/vocabulary.h"
 
 /* ---- Opening ---- */
 
@@ -184,7 +184,7 @@ static bool is_role(const plsh_chat_message *m, const char *role) {
     return strcmp(m->role, role) == 0;
 }
 
-/* What an earlier reply says after its thoughts. */
+/* An earlier reply without its reasoning: the text after the last </think>. */
 static plsh_string without_thoughts(plsh_string text) {
     static const char end[] = "</think>";
     const size_t length = sizeof end - 1;
@@ -255,8 +255,8 @@ static void write_zephyr(writer *w, const plsh_chat_message *messages, int64_t c
     if (reply) put_template(w, "<|assistant|>\n");
 }
 
-/* Blanks around all of it are dropped: before the system message, or before the user's, and after
- * the user's. */
+/* A turn is trimmed as a whole: blanks before the system message (without one, before the user's)
+ * and after the user's. */
 static void write_llama2(writer *w, const plsh_chat_message *messages, int64_t count) {
     const bool system = is_role(&messages[0], "system");
     for (int64_t i = system; i < count; i++) {

@@ -1,4 +1,4 @@
-/* model: a chat template, as it was recognised. */
+/* model: the form of a chat template. */
 #ifndef PLSH_MODEL_CHAT_H
 #define PLSH_MODEL_CHAT_H
 
@@ -19,10 +19,10 @@ struct plsh_chat {
     plsh_chat_form form;
     plsh_string begin, end; /* the tokens that begin and end a text; empty where not used */
     bool trims;             /* blanks around a message are dropped */
-    bool thinks;            /* an earlier reply is used without its thoughts, up to </think> */
-    bool takes_system;      /* Mistral */
-    bool system_last;       /* Mistral: the system message goes before the last user message */
-    bool dates, today;      /* Llama 3.1: its system message has dates; 3.2: today's */
+    bool thinks; /* earlier replies are used without their reasoning, which ends with </think> */
+    bool takes_system; /* Mistral */
+    bool system_last;  /* Mistral: the system message goes before the last user message */
+    bool dates, today; /* Llama 3.1: its system message has dates; 3.2: today's */
     char system[PLSH_CHAT_LITERAL];     /* ChatML: used where there is none; "": none */
     char reply[64];                     /* ChatML: the beginning of a reply */
     char user[2][16], assistant[2][16]; /* Mistral: texts around a message */

@@ -1,4 +1,4 @@
-/* model: which form a chat template has, by its text. */
+/* model: recognises the form of a chat template by its text. */
 #include <string.h>
 
 #include "base/status.h"
@@ -27,7 +27,7 @@ static char unescape(char c) { return c == 'n' ? '\n' : c == 't' ? '\t' : c; }
  * passed over. */
 static bool next_literal(literals *l) {
     const char *bytes = l->text.bytes;
-    bool inside = l->at > 0; /* every call ends after a string, which is inside */
+    bool inside = l->at > 0; /* every call ends after a string, inside {{ }} or {% %} */
     while (l->at < l->text.length) {
         const char c = bytes[l->at++], d = l->at < l->text.length ? bytes[l->at] : '\0';
         if (!inside && c == '{' && (d == '{' || d == '%')) inside = true;
@@ -48,7 +48,7 @@ static bool next_literal(literals *l) {
     return false;
 }
 
-/* ---- What the program does with a message ---- */
+/* ---- How the template writes a message ---- */
 
 /* message['content'] | trim, content.strip(), .. */
 static bool trims_content(plsh_string text) {

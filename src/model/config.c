@@ -197,8 +197,9 @@ plsh_status plsh_model_config_choose(plsh_model_config *config, const char *name
     return PLSH_STATUS_OK;
 }
 
-/* MosaicBERT's configurations have no field for its positions, DNABERT-2's no model_type either:
- * what they have is the size of a table of biases, or names of classes in bert_layers.py. */
+/* MosaicBERT's configurations have no field for positions, and DNABERT-2's no model_type either.
+ * They are recognised by the size of a table of biases, or by names of classes in bert_layers.py.
+ */
 static bool is_mosaic(const json_t *root) {
     const char *key;
     json_t *value;
@@ -209,7 +210,7 @@ static bool is_mosaic(const json_t *root) {
     return false;
 }
 
-/* The GLU of MosaicBERT has GELU whatever hidden_act says, which is for the masked-LM head. */
+/* The GLU of MosaicBERT always has GELU; hidden_act is for the masked-LM head. */
 static plsh_status read_mosaic(const json_t *root, const char *what, plsh_model_config *config,
                                plsh_error *error) {
     plsh_model_config_family(config, plsh_family_find("mosaic-bert"));
@@ -369,7 +370,7 @@ void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *we
     }
 }
 
-/* Do configurations of the family count layers as GPT-2 does, in "n_layer"? */
+/* Does config.json of the family call the number of layers "n_layer", as GPT-2 does? */
 static bool has_n_layer(const plsh_family *family) { return strcmp(family->layers, "h.") == 0; }
 
 plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,

@@ -32,8 +32,8 @@ typedef struct plsh_rope_config {
 
 typedef struct plsh_model_config {
     const plsh_family *family;
-    const char *rule; /* what decided on the family where no field says it; NULL: the fields do */
-    /* The family's, unless a field or the form of the file says otherwise: */
+    const char *rule; /* the rule that chose the family; NULL: the fields determine it */
+    /* Those of the family, unless a field or the form of the file differs: */
     plsh_norm_kind norm;
     bool norm_bias;
     plsh_qkv_kind qkv;
@@ -72,16 +72,17 @@ void plsh_model_config_family(plsh_model_config *config, const plsh_family *fami
 plsh_status plsh_model_config_json(const char *text, size_t length, const char *what,
                                    plsh_model_config *config, plsh_error *error);
 
-/* Takes another of the families that neither config.json nor the tensors tell apart: the four of
- * Baichuan, Refact with either norm. */
+/* Replaces the family by another one that neither config.json nor the tensors distinguish from it:
+ * one of the four of Baichuan, or Refact with either norm. */
 plsh_status plsh_model_config_choose(plsh_model_config *config, const char *name,
                                      plsh_error *error);
 
-/* Families that config.json or a GGUF's metadata do not tell apart, told by the tensors: JinaBERT
- * and the one for code, BERT and MosaicBERT, Refact of 2023. Also the width of Refact's MLP. */
+/* Chooses by the tensors between families that config.json or a GGUF's metadata do not distinguish:
+ * JinaBERT and the one for code, BERT and MosaicBERT, Refact of 2023. Also the width of Refact's
+ * MLP. */
 void plsh_model_config_tensors(plsh_model_config *config, const plsh_weights *weights);
 
-/* Are there enough tensors for so many layers? Each layer has some of its own. */
+/* Are there enough tensors for that many layers? Each layer has tensors of its own. */
 plsh_status plsh_model_config_fits(const plsh_model_config *config, const plsh_weights *weights,
                                    plsh_error *error);
 

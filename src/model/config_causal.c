@@ -1,4 +1,4 @@
-/* model: what single causal families add to a configuration. */
+/* model: fields of config.json of single causal families. */
 #include "model/config_causal.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ static const plsh_field mpt_fields[] = {
     {"ffn_config", FIELD_SPECIAL, 0, false},
     {"expansion_ratio", FIELD_SPECIAL, 0, false},
     {"norm_type", FIELD_SPECIAL, 0, false},
-    {"learned_pos_emb", FIELD_ANY, 0, false}, /* ALiBi, which is asked for, switches them off */
+    {"learned_pos_emb", FIELD_ANY, 0, false}, /* ALiBi, which is required, switches them off */
     {"emb_pdrop", FIELD_ANY, 0, false},
     {"embedding_fraction", FIELD_NUMBER, AT(embedding_share), false},
     {"fc_type", FIELD_ANY, 0, false}, /* which library multiplies */
@@ -245,8 +245,9 @@ static plsh_status read_mpt(const json_t *root, const char *what, plsh_model_con
 
 /* ---- Falcon ---------------------------------------------------------------------------------- */
 
-/* Sizes that transformers reads with the new decoder only, or not at all, must say what is. Under
- * multi_query the files in use give any number of kv heads. */
+/* Fields that transformers reads for the new decoder only, or not at all, must agree with the sizes
+ * of the model. With multi_query any number is accepted, because published files give various ones.
+ */
 static plsh_status check_falcon_sizes(const json_t *root, const char *what,
                                       const plsh_model_config *config, plsh_error *error) {
     static const char *const keys[] = {"num_kv_heads", "n_head_kv", "ff_factor"};

@@ -1,4 +1,4 @@
-/* model: the configurations of single causal families: fields that no table can read. */
+/* model: fields of config.json of single causal families that a table cannot describe. */
 #ifndef PLSH_MODEL_CONFIG_CAUSAL_H
 #define PLSH_MODEL_CONFIG_CAUSAL_H
 
@@ -12,13 +12,14 @@ const plsh_config_reader *plsh_config_find_remote(const char *model_type);
 plsh_status plsh_config_falcon(const json_t *root, const char *what, plsh_model_config *config,
                                plsh_error *error);
 
-/* The one of the four families of Baichuan, by the vocabulary and, unless `told` (a GGUF's key)
- * says it, by the layers of a GGUF or the hidden size. Sets config->rule. */
+/* plsh_config_baichuan chooses among the four families of Baichuan: by the vocabulary and by
+ * `known`, the positions according to a GGUF's key. If that is unknown: by the number of layers of
+ * a GGUF, or the hidden size of a folder. Sets config->rule. */
 typedef enum plsh_baichuan_positions {
     PLSH_BAICHUAN_UNKNOWN,
     PLSH_BAICHUAN_ALIBI,
     PLSH_BAICHUAN_ROPE
 } plsh_baichuan_positions;
-void plsh_config_baichuan(plsh_model_config *config, plsh_baichuan_positions told);
+void plsh_config_baichuan(plsh_model_config *config, plsh_baichuan_positions known);
 
 #endif

@@ -5,7 +5,7 @@
 #include "formats/json.h"
 #include "model/config.h"
 
-/* What a field of config.json is to us. */
+/* How a field of config.json is read. */
 typedef enum plsh_field_kind {
     FIELD_INTEGER, /* int64_t >= 1 */
     FIELD_NUMBER,  /* double */
@@ -14,7 +14,7 @@ typedef enum plsh_field_kind {
     FIELD_TRUE,    /* must be true, which it also is where it is absent */
     FIELD_FALSE,   /* must be false (or null, 0, empty), likewise */
     FIELD_SPECIAL, /* looked at elsewhere in this file */
-    FIELD_ANY      /* changes no number that a forward pass gives */
+    FIELD_ANY      /* does not affect the results of a forward pass */
 } plsh_field_kind;
 
 typedef struct plsh_field {
@@ -31,7 +31,7 @@ typedef struct plsh_config_reader {
     const plsh_field *fields;
     size_t count;
     plsh_model_config defaults; /* where they differ from zero */
-    /* What no table can read, after the fields; NULL: nothing. */
+    /* Reads what a table cannot describe, after the fields; may be NULL. */
     plsh_status (*finish)(const json_t *root, const char *what, plsh_model_config *config,
                           plsh_error *error);
 } plsh_config_reader;
@@ -54,11 +54,11 @@ plsh_status plsh_config_never(const json_t *object, const char *what, plsh_error
 plsh_status plsh_config_refuse(const char *what, const char *key, const char *why,
                                plsh_error *error);
 
-/* Fails where one thing is there under two names, with two values. */
+/* Fails if a value is present under two names and differs. */
 plsh_status plsh_config_same(const json_t *one, const char *one_key, const json_t *other,
                              const char *other_key, const char *what, plsh_error *error);
 
-/* A text that must be `right` or, where it is not NULL, `other`; or absent. */
+/* Checks a text: it must be `right`, or `other` (unless that is NULL), or absent. */
 plsh_status plsh_config_text(const json_t *object, const char *key, const char *what,
                              const char *right, const char *other, plsh_error *error);
 

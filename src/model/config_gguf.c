@@ -19,10 +19,12 @@ static const char *full_key(const gguf_reader *r, const char *key, char out[128]
     return out;
 }
 
+/* The limit of the fields of config.json, so that a model that is converted into a folder can be
+ * opened again. */
 static void read_integer(gguf_reader *r, const char *key, int64_t *out) {
     char name[128];
     if (r->status) return;
-    r->status = plsh_metadata_integer(r->weights, full_key(r, key, name), 1, INT64_C(1) << 40, out,
+    r->status = plsh_metadata_integer(r->weights, full_key(r, key, name), 1, INT64_C(1) << 30, out,
                                       r->error);
 }
 
@@ -32,7 +34,7 @@ static void read_number(gguf_reader *r, const char *key, double *out) {
     r->status = plsh_metadata_number(r->weights, full_key(r, key, name), out, r->error);
 }
 
-/* A key that must be absent, or this. */
+/* Checks a key that must be absent or have this value. */
 static void expect_number(gguf_reader *r, const char *key, double right) {
     char name[128];
     double value = right;
@@ -46,8 +48,8 @@ static bool string_is(plsh_string string, const char *text) {
     return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
 }
 
-/* llama.cpp multiplies cosines and sines by attn_factor (1 + 0.1 ln(factor)), which a logarithm's
- * multiplier divides. */
+/* The factor of cosines and sines is attn_factor (1 + 0.1 ln(factor)) as in llama.cpp, divided by 1
+ * + 0.1 m ln(factor) if the file has the multiplier m of the logarithm. */
 static void read_yarn(gguf_reader *r, plsh_model_config *config) {
     plsh_rope_config *rope = &config->rope;
     double multiplier = 0.0;
@@ -129,8 +131,8 @@ static bool is_arch(const gguf_reader *r, const char *architecture) {
     return strcmp(r->architecture, architecture) == 0;
 }
 
-/* MPT without the key max_alibi_bias has no ALiBi. A Baichuan may have RoPE, which no file of
- * llama.cpp's says; those of plsh convert have the key. Others always have ALiBi. */
+/* MPT without the key max_alibi_bias has no ALiBi. A Baichuan may have RoPE. Files of llama.cpp do
+ * not say whether it has; those of plsh convert have the key. Others always have ALiBi. */
 static void read_alibi(gguf_reader *r, plsh_model_config *config) {
     char name[128];
     const bool mpt = is_arch(r, "mpt"), baichuan = is_arch(r, "baichuan");
@@ -170,9 +172,9 @@ static void read_scales(gguf_reader *r, plsh_model_config *config) {
     if (config->logit_scale == 0.0) config->logit_scale = 1.0;
 }
 
-/* The epsilon of the family's norm. One of the other norm alone is refused: it is not ignored. MPT
- * has either norm; and llama.cpp has RMSNorm for Refact, whose norm is a LayerNorm without bias:
- * the number is the same. */
+/* The epsilon of the family's norm. A file that has only the key of the other norm is refused.
+ * Exceptions: MPT has either norm. Refact's norm is a LayerNorm without bias, but llama.cpp takes
+ * it for RMSNorm and writes that key: its number is used. */
 static void read_eps(gguf_reader *r, plsh_model_config *config) {
     static const char *const keys[] = {"attention.layer_norm_epsilon",
                                        "attention.layer_norm_rms_epsilon"};
@@ -193,7 +195,7 @@ static void read_eps(gguf_reader *r, plsh_model_config *config) {
                           full_key(r, keys[!rms], wrong));
 }
 
-/* A number that must be there, and at most so large. */
+/* A required number, at most as large as given. */
 static void need(gguf_reader *r, const char *key, int64_t value, int64_t most) {
     char name[128];
     if (r->status || (value >= 1 && value <= most)) return;
@@ -249,7 +251,7 @@ static void read_sizes(gguf_reader *r, plsh_model_config *config) {
     check_sizes(r, config);
 }
 
-/* The tensors show which biases and types there are. */
+/* Finds out from the tensors which biases and token types the model has. */
 static void look_at_tensors(const plsh_weights *weights, plsh_model_config *config) {
     const plsh_tensor *norm = plsh_weights_find(weights, "blk.0.attn_q_norm.weight");
     const plsh_tensor *types = plsh_weights_find(weights, "token_types.weight");
@@ -276,7 +278,8 @@ static void look_at_tensors(const plsh_weights *weights, plsh_model_config *conf
     }
 }
 
-/* <architecture>.<key>: what is read above, what must have one value, what changes no number. */
+/* <architecture>.<key>: keys that are read above, keys that must have one value, and keys that do
+ * not affect results. */
 static const char *const rope_keys[] = {"rope.freq_base",
                                         "rope.dimension_count",
                                         "rope.scale_linear",
@@ -317,7 +320,8 @@ static bool is_known(const char *key, const plsh_family *family) {
 }
 
 /* Keys of llama.cpp that change what a model computes: a beginning that ends in a dot or an
- * underscore stands for all that follows. What is in no list changes no number of these families.
+ * underscore stands for all that follows. Keys that are in no list do not affect the results of
+ * these families.
  */
 static const char *const deciding_keys[] = {"attention.",
                                             "rope.",

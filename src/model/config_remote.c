@@ -27,7 +27,7 @@ static const plsh_field baichuan_fields[] = {
 
 enum { VOCABULARY_OF_2 = 125696, HIDDEN_OF_7B = 4096, LAYERS_OF_13B = 40, LAYERS_OF_7B = 32 };
 
-void plsh_config_baichuan(plsh_model_config *config, plsh_baichuan_positions told) {
+void plsh_config_baichuan(plsh_model_config *config, plsh_baichuan_positions known) {
     static const char *const rules[2][3][2] = {
         {{"RoPE, because its hidden size is 4096; a plain head, because its vocabulary is not "
           "125696",
@@ -52,8 +52,8 @@ void plsh_config_baichuan(plsh_model_config *config, plsh_baichuan_positions tol
     const bool normal = config->vocabulary == VOCABULARY_OF_2;
     const bool counted =
         config->gguf && (config->layers == LAYERS_OF_13B || config->layers == LAYERS_OF_7B);
-    const int rule = told != PLSH_BAICHUAN_UNKNOWN ? 2 : counted ? 1 : 0;
-    const bool alibi = rule == 2   ? told == PLSH_BAICHUAN_ALIBI
+    const int rule = known != PLSH_BAICHUAN_UNKNOWN ? 2 : counted ? 1 : 0;
+    const bool alibi = rule == 2   ? known == PLSH_BAICHUAN_ALIBI
                        : rule == 1 ? config->layers == LAYERS_OF_13B
                                    : config->hidden != HIDDEN_OF_7B;
     plsh_model_config_family(config, plsh_family_find(families[alibi][normal]));
@@ -76,18 +76,27 @@ static plsh_status read_baichuan(const json_t *root, const char *what, plsh_mode
 
 /* ---- Jais and BTLM --------------------------------------------------------------------------- */
 
+/* Fields that Jais, BTLM and Refact have from GPT-2. */
+#define GPT2_FIELDS                                                                                \
+    {"n_embd", FIELD_INTEGER, AT(hidden), true}, {"n_layer", FIELD_INTEGER, AT(layers), true},     \
+        {"n_head", FIELD_INTEGER, AT(heads), true},                                                \
+        {"n_inner", FIELD_INTEGER, AT(intermediate), false},                                       \
+        {"n_positions", FIELD_INTEGER, AT(context), false},                                        \
+        {"vocab_size", FIELD_INTEGER, AT(vocabulary), true},                                       \
+        {"layer_norm_epsilon", FIELD_NUMBER, AT(norm_eps), false},                                 \
+        {"scale_attn_weights", FIELD_SPECIAL, 0, false},                                           \
+        {"scale_attn_by_inverse_layer_idx", FIELD_FALSE, 0, false},                                \
+        {"resid_pdrop", FIELD_NUMBER, AT(dropout), false},                                         \
+        {"attn_pdrop", FIELD_NUMBER, AT(attention_dropout), false},                                \
+        {"embd_pdrop", FIELD_ANY, 0, false}, {"tie_word_embeddings", FIELD_BOOL, AT(tied), false}, \
+    {                                                                                              \
+        "is_decoder", FIELD_ANY, 0, false                                                          \
+    }
+
 static const plsh_field jais_fields[] = {
-    {"n_embd", FIELD_INTEGER, AT(hidden), true},
-    {"n_layer", FIELD_INTEGER, AT(layers), true},
-    {"n_head", FIELD_INTEGER, AT(heads), true},
-    {"n_inner", FIELD_INTEGER, AT(intermediate), false},
-    {"n_positions", FIELD_INTEGER, AT(context), false},
-    {"vocab_size", FIELD_INTEGER, AT(vocabulary), true},
-    {"layer_norm_epsilon", FIELD_NUMBER, AT(norm_eps), false},
+    GPT2_FIELDS,
     {"activation_function", FIELD_SPECIAL, 0, false},
     {"position_embedding_type", FIELD_SPECIAL, 0, false},
-    {"scale_attn_weights", FIELD_SPECIAL, 0, false},
-    {"scale_attn_by_inverse_layer_idx", FIELD_FALSE, 0, false},
     {"embeddings_scale", FIELD_NUMBER, AT(embedding_scale), false},
     {"mup_embeddings_scale", FIELD_NUMBER, AT(embedding_scale), false},
     {"width_scale", FIELD_SPECIAL, 0, false},
@@ -95,12 +104,7 @@ static const plsh_field jais_fields[] = {
     {"mup_output_alpha", FIELD_SPECIAL, 0, false},
     {"scale_qk_dot_by_d", FIELD_SPECIAL, 0, false},
     {"mup_scale_qk_dot_by_d", FIELD_SPECIAL, 0, false},
-    {"alibi_scaling", FIELD_SPECIAL, 0, false},
-    {"resid_pdrop", FIELD_NUMBER, AT(dropout), false},
-    {"attn_pdrop", FIELD_NUMBER, AT(attention_dropout), false},
-    {"embd_pdrop", FIELD_ANY, 0, false},
-    {"tie_word_embeddings", FIELD_BOOL, AT(tied), false},
-    {"is_decoder", FIELD_ANY, 0, false}};
+    {"alibi_scaling", FIELD_SPECIAL, 0, false}};
 
 /* "width_scale" of Jais-13B, or the product of two numbers of the others. */
 static plsh_status read_logit_scale(const json_t *root, const char *what, plsh_model_config *config,
@@ -153,7 +157,7 @@ static plsh_status read_alibi_scaling(const json_t *root, const char *what,
     return status;
 }
 
-/* Any other activation than swiglu has an MLP without a gate, as GPT-2 has it. */
+/* With any activation but swiglu the MLP has no gate, as in GPT-2. */
 static plsh_status read_jais_mlp(const json_t *root, const char *what, plsh_model_config *config,
                                  plsh_error *error) {
     static const plsh_field plain[] = {
@@ -184,27 +188,14 @@ static plsh_status read_jais(const json_t *root, const char *what, plsh_model_co
 /* ---- Refact ---------------------------------------------------------------------------------- */
 
 static const plsh_field refact_fields[] = {
-    {"n_embd", FIELD_INTEGER, AT(hidden), true},
-    {"n_layer", FIELD_INTEGER, AT(layers), true},
-    {"n_head", FIELD_INTEGER, AT(heads), true},
-    {"n_inner", FIELD_INTEGER, AT(intermediate), false},
-    {"n_positions", FIELD_INTEGER, AT(context), false},
-    {"vocab_size", FIELD_INTEGER, AT(vocabulary), true},
-    {"layer_norm_epsilon", FIELD_NUMBER, AT(norm_eps), false},
-    {"activation_function", FIELD_ANY, 0, false}, /* SwiGLU, whatever it says */
+    GPT2_FIELDS,
+    {"activation_function", FIELD_ANY, 0, false}, /* ignored: it is always SwiGLU */
     {"multi_query", FIELD_TRUE, 0, false},
-    {"scale_attn_weights", FIELD_SPECIAL, 0, false},
-    {"scale_attn_by_inverse_layer_idx", FIELD_FALSE, 0, false},
     {"inference_runner", FIELD_ANY, 0, false},
     {"max_batch_size", FIELD_ANY, 0, false},
     {"max_sequence_length", FIELD_ANY, 0, false},
     {"pre_allocate_kv_cache", FIELD_ANY, 0, false},
-    {"validate_runner_input", FIELD_ANY, 0, false},
-    {"resid_pdrop", FIELD_NUMBER, AT(dropout), false},
-    {"attn_pdrop", FIELD_NUMBER, AT(attention_dropout), false},
-    {"embd_pdrop", FIELD_ANY, 0, false},
-    {"tie_word_embeddings", FIELD_BOOL, AT(tied), false},
-    {"is_decoder", FIELD_ANY, 0, false}};
+    {"validate_runner_input", FIELD_ANY, 0, false}};
 
 /* The width is 2/3 of the usual one, rounded up to 256; weights show it (config.c). */
 static plsh_status read_refact(const json_t *root, const char *what, plsh_model_config *config,

@@ -29,23 +29,31 @@ double plsh_rope_yarn_attention(double factor, double multiplier) {
     return factor <= 1.0 ? 1.0 : 0.1 * multiplier * log(factor) + 1.0;
 }
 
+typedef struct number_field {
+    const char *name;
+    double *to;
+} number_field;
+
+static plsh_status read_numbers(const json_t *object, const char *what, const number_field *fields,
+                                size_t count, plsh_error *error) {
+    plsh_status status = PLSH_STATUS_OK;
+    for (size_t i = 0; !status && i < count; i++)
+        status = plsh_weights_json_number(object, fields[i].name, what, fields[i].to, error);
+    return status;
+}
+
 /* The fields of YaRN, with the values that transformers takes where they are absent. */
 static plsh_status read_yarn(const json_t *object, const char *what, plsh_rope_config *rope,
                              plsh_error *error) {
     double scale = 0.0, scale_all = 0.0, given = 0.0;
     rope->rounded = true;
-    const struct {
-        const char *name;
-        double *to;
-    } numbers[] = {{"beta_fast", &rope->beta_fast},
-                   {"beta_slow", &rope->beta_slow},
-                   {"attention_factor", &given},
-                   {"mscale", &scale},
-                   {"mscale_all_dim", &scale_all}};
+    const number_field numbers[] = {{"beta_fast", &rope->beta_fast},
+                                    {"beta_slow", &rope->beta_slow},
+                                    {"attention_factor", &given},
+                                    {"mscale", &scale},
+                                    {"mscale_all_dim", &scale_all}};
     plsh_status status = plsh_weights_json_bool(object, "truncate", what, &rope->rounded, error);
-    for (size_t i = 0; !status && i < sizeof numbers / sizeof *numbers; i++) {
-        status = plsh_weights_json_number(object, numbers[i].name, what, numbers[i].to, error);
-    }
+    if (!status) status = read_numbers(object, what, FIELDS(numbers), error);
     if (rope->beta_fast == 0.0) rope->beta_fast = 32.0;
     if (rope->beta_slow == 0.0) rope->beta_slow = 1.0;
     const bool both = scale != 0.0 && scale_all != 0.0;
@@ -56,24 +64,21 @@ static plsh_status read_yarn(const json_t *object, const char *what, plsh_rope_c
     return status;
 }
 
+/* Fields of every type of scaling. */
+#define ROPE_FIELDS                                                                                \
+    {"rope_type", FIELD_SPECIAL, 0, false}, {"type", FIELD_SPECIAL, 0, false},                     \
+        {"rope_theta", FIELD_SPECIAL, 0, false}, {"factor", FIELD_SPECIAL, 0, false},              \
+        {"original_max_position_embeddings", FIELD_SPECIAL, 0, false}, {                           \
+        "partial_rotary_factor", FIELD_SPECIAL, 0, false                                           \
+    }
+
 /* "rope_parameters" of version 5, or "rope_scaling" of version 4. */
 static plsh_status read_rope_object(const json_t *object, const char *what, plsh_rope_config *rope,
                                     plsh_error *error) {
-    static const plsh_field known[] = {
-        {"rope_type", FIELD_SPECIAL, 0, false},
-        {"type", FIELD_SPECIAL, 0, false},
-        {"rope_theta", FIELD_SPECIAL, 0, false},
-        {"factor", FIELD_SPECIAL, 0, false},
-        {"low_freq_factor", FIELD_SPECIAL, 0, false},
-        {"high_freq_factor", FIELD_SPECIAL, 0, false},
-        {"original_max_position_embeddings", FIELD_SPECIAL, 0, false},
-        {"partial_rotary_factor", FIELD_SPECIAL, 0, false}};
-    static const plsh_field yarn[] = {{"rope_type", FIELD_SPECIAL, 0, false},
-                                      {"type", FIELD_SPECIAL, 0, false},
-                                      {"rope_theta", FIELD_SPECIAL, 0, false},
-                                      {"factor", FIELD_SPECIAL, 0, false},
-                                      {"original_max_position_embeddings", FIELD_SPECIAL, 0, false},
-                                      {"partial_rotary_factor", FIELD_SPECIAL, 0, false},
+    static const plsh_field plain[] = {ROPE_FIELDS,
+                                       {"low_freq_factor", FIELD_SPECIAL, 0, false},
+                                       {"high_freq_factor", FIELD_SPECIAL, 0, false}};
+    static const plsh_field yarn[] = {ROPE_FIELDS,
                                       {"beta_fast", FIELD_SPECIAL, 0, false},
                                       {"beta_slow", FIELD_SPECIAL, 0, false},
                                       {"attention_factor", FIELD_SPECIAL, 0, false},
@@ -85,27 +90,20 @@ static plsh_status read_rope_object(const json_t *object, const char *what, plsh
     plsh_status status = plsh_config_same(object, "type", object, "rope_type", what, error);
     if (!status) status = plsh_weights_json_string(object, "type", what, &type, error);
     if (!status) status = plsh_weights_json_string(object, "rope_type", what, &type, error);
-    /* The type before the fields, which another type has other ones of. */
+    /* Which fields there may be depends on the type. */
     if (!status) status = set_scaling(type, what, rope, error);
     const bool is_yarn = rope->scaling == PLSH_ROPE_YARN;
     if (!status && is_yarn) status = plsh_config_fields(object, FIELDS(yarn), what, NULL, error);
-    if (!status && !is_yarn) status = plsh_config_fields(object, FIELDS(known), what, NULL, error);
-    if (!status) status = plsh_weights_json_number(object, "rope_theta", what, &rope->theta, error);
-    if (!status) status = plsh_weights_json_number(object, "factor", what, &rope->factor, error);
-    if (!status) {
-        status =
-            plsh_weights_json_number(object, "low_freq_factor", what, &rope->low_frequency, error);
-    }
-    if (!status) {
-        status = plsh_weights_json_number(object, "high_freq_factor", what, &rope->high_frequency,
-                                          error);
-    }
+    if (!status && !is_yarn) status = plsh_config_fields(object, FIELDS(plain), what, NULL, error);
+    const number_field numbers[] = {{"rope_theta", &rope->theta},
+                                    {"factor", &rope->factor},
+                                    {"low_freq_factor", &rope->low_frequency},
+                                    {"high_freq_factor", &rope->high_frequency},
+                                    {"partial_rotary_factor", &partial}};
+    if (!status) status = read_numbers(object, what, FIELDS(numbers), error);
     if (!status) {
         status = plsh_weights_json_integer(object, "original_max_position_embeddings", 1,
                                            INT64_C(1) << 40, what, &rope->original_context, error);
-    }
-    if (!status) {
-        status = plsh_weights_json_number(object, "partial_rotary_factor", what, &partial, error);
     }
     if (!status && is_yarn) status = read_yarn(object, what, rope, error);
     if (status) return status;
@@ -190,7 +188,7 @@ plsh_status plsh_config_rope(const json_t *root, const char *what, plsh_model_co
 
 /* ---- Sliding windows ------------------------------------------------------------------------- */
 
-/* Layers 0 .. from-1 see everything, the rest the window: what Qwen's layer_types may say. */
+/* Qwen's layer_types: layers 0 .. from - 1 must have full attention, the others the window. */
 static plsh_status read_layer_types(const json_t *types, const char *what,
                                     plsh_model_config *config, plsh_error *error) {
     if (!json_is_array(types) || (int64_t)json_array_size(types) != config->layers) {

@@ -1,5 +1,5 @@
 /* model: dropout from a counter: the mask is a function of (seed, step, place), so that the
- * backward pass, and a run that was resumed, find the same. */
+ * backward pass and a resumed run get the same mask. */
 #ifndef PLSH_MODEL_DROPOUT_H
 #define PLSH_MODEL_DROPOUT_H
 
@@ -17,7 +17,7 @@ typedef struct plsh_dropout {
     int64_t group_first; /* and the first of those that its group attends to */
 } plsh_dropout;
 
-/* Where in a layer it is: the first two are hidden dropout, the others that of an adapter. */
+/* The place in a layer: the first two are hidden dropout, the others dropout of an adapter. */
 typedef enum plsh_dropout_place {
     PLSH_DROPOUT_ATTENTION_OUT,
     PLSH_DROPOUT_MLP_OUT,
@@ -40,7 +40,7 @@ typedef struct plsh_dropout_mask {
 void plsh_dropout_apply(plsh_dropout_mask mask, int64_t rows, int64_t columns, plsh_const_matrix x,
                         float *to, int threads);
 
-/* That of the weights of a layer's attention, of `heads` heads. */
+/* The dropout of the attention weights of a layer with `heads` heads. */
 plsh_attention_dropout plsh_dropout_of_weights(const plsh_dropout *dropout, int64_t layer,
                                                int64_t heads);
 

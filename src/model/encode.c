@@ -54,7 +54,7 @@ static plsh_status check(const plsh_model *model, const plsh_encoding *e, plsh_e
                   : plsh_model_attention_check(model, e->attention, e->attention_count, error);
 }
 
-/* The position of every own token within its sequence; 0 for what is in none. */
+/* The position of every own token within its sequence; 0 for rows in no sequence. */
 static void fill_positions(const encoder *e) {
     const plsh_encoding *from = e->encoding;
     const plsh_range own = e->own;
@@ -95,7 +95,7 @@ static plsh_status attend_all(void *context, const plsh_model_qkv *qkv, float *o
     return plsh_sequence_attention_forward(&e->attention, &arrays, error);
 }
 
-/* A plan serves all layers that attend alike. */
+/* One plan serves all layers with the same attention. */
 static plsh_status make_attention(encoder *e, int64_t l, plsh_error *error) {
     const plsh_encoding *from = e->encoding;
     if (l > 0 && from->attention_count <= 1 && l != e->model->config.sliding_from) {
@@ -143,7 +143,7 @@ static plsh_status run_layers(encoder *e, const plsh_layer_buffers *b,
     return status;
 }
 
-/* The stream of the layers is the caller's array of hidden states. */
+/* The layers work in place, in the caller's array of hidden states. */
 static plsh_layer_buffers lay_out(encoder *e, plsh_arena *arena, plsh_linear_engine *engine) {
     int64_t rows = e->own.end - e->own.begin;
     e->position = plsh_arena_take(arena, (size_t)rows, sizeof(int64_t));
@@ -152,7 +152,7 @@ static plsh_layer_buffers lay_out(encoder *e, plsh_arena *arena, plsh_linear_eng
                                    rows < MLP_ROWS ? rows : MLP_ROWS);
 }
 
-/* Everything that may fail on one rank alone. */
+/* The preparation, which may fail on one rank alone. */
 static plsh_status prepare_encoder(encoder *e, plsh_layer_buffers *b, plsh_linear_engine *engine,
                                    char **memory, plsh_error *error) {
     plsh_status status = check(e->model, e->encoding, error);

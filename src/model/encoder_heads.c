@@ -1,4 +1,4 @@
-/* model: what follows the layers of an encoder: a masked-LM head, a classifier. */
+/* model: the heads of an encoder: masked LM and classifier. */
 #include "model/encoder_heads.h"
 
 #include <math.h>
@@ -94,7 +94,7 @@ static plsh_status copy_label(char **out, const char *text, plsh_error *error) {
     return plsh_path_copy(out, text, strlen(text), error);
 }
 
-/* Names of labels and what they are, from the config.json that has been read once already. */
+/* Names of labels and the problem type, from config.json, which was checked before. */
 static plsh_status read_labels(plsh_encoder_heads *heads, const json_t *root, const char *path,
                                plsh_error *error) {
     const char *problem =

@@ -1,4 +1,4 @@
-/* model: what follows the layers of an encoder: a masked-LM head, a classifier. */
+/* model: the heads of an encoder: masked LM and classifier. */
 #ifndef PLSH_MODEL_ENCODER_HEADS_H
 #define PLSH_MODEL_ENCODER_HEADS_H
 

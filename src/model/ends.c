@@ -1,4 +1,4 @@
-/* model: the tokens at which a model's text ends, as its files say. */
+/* model: the tokens at which a model's text ends, from its files. */
 #include <string.h>
 
 #include "base/memory.h"

@@ -98,7 +98,8 @@ typedef struct plsh_family {
     bool normal_head;   /* each row of the head is divided by its length */
     bool transposed;    /* linear weights of a folder are [in, out] */
     bool bare_norm;     /* the final norm's name has no prefix */
-    bool split_gguf;    /* q, k, v and gate, up are apart in a GGUF, and joined in a folder */
+    bool split_gguf;    /* q, k, v, and gate and up, are separate tensors in a GGUF and fused in a
+                           folder */
     bool permuted_gguf; /* rows of q and k in a GGUF are permuted: RoPE turns pairs (2i, 2i+1) */
     const char *prefix; /* before the names of all but the head; files may lack it */
     const char *layers; /* "model.layers.": a number and a dot follow */

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "model/activation.h"
+#include "model/rows.h"
 
 plsh_layer_buffers plsh_layer_buffers_take(plsh_arena *arena, const plsh_model *model, float *x,
                                            int64_t rows, int64_t mlp_rows) {
@@ -113,36 +114,75 @@ static plsh_model_qkv qkv_of(const plsh_layer_pass *pass, int64_t l, const float
 
 /* `width` numbers of every row: head by head, or all heads together, as wide as the norm is. */
 static void normalise_heads(const plsh_norm *norm, float *x, int64_t width, int64_t rows,
-                            int64_t stride, int threads) {
+                            int64_t stride) {
     plsh_norm_rows shape = {.rows = rows, .parts = width / norm->width, .stride = stride};
-    plsh_norm_forward(norm, shape, x, x, threads);
+    plsh_norm_forward(norm, shape, x, x, 1);
+}
+
+static void rotate_rows(const plsh_model *model, const float *rope, float *qk, int64_t rows,
+                        bool back) {
+    const plsh_qkv_layout *at = &model->qkv;
+    plsh_rope_heads q = {qk + at->q, rows, at->width, model->config.heads, at->head_stride};
+    plsh_rope_heads k = {qk + at->k, rows, at->width, model->config.kv_heads, at->head_stride};
+    plsh_rope_rotate(&model->rope, rope, q, back, 1);
+    plsh_rope_rotate(&model->rope, rope, k, back, 1);
+}
+
+typedef struct rotate_job {
+    const plsh_model *model;
+    const float *rope;
+    float *qk;
+    bool back;
+} rotate_job;
+
+static void rotate_some(void *context, int64_t first, int64_t end, int slot) {
+    const rotate_job *job = context;
+    const plsh_model *model = job->model;
+    (void)slot;
+    rotate_rows(model, job->rope + first * model->config.head_dim,
+                job->qk + first * model->qkv.width, end - first, job->back);
 }
 
 void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk, bool back) {
-    const plsh_model *model = pass->model;
-    const plsh_qkv_layout *at = &model->qkv;
-    plsh_rope_heads q = {qk + at->q, pass->rows, at->width, model->config.heads, at->head_stride};
-    plsh_rope_heads k = {qk + at->k, pass->rows, at->width, model->config.kv_heads,
-                         at->head_stride};
-    plsh_rope_turn(&model->rope, rope, q, back, model->threads);
-    plsh_rope_turn(&model->rope, rope, k, back, model->threads);
+    rotate_job job = {pass->model, rope, qk, back};
+    plsh_thread_rows(pass->model->threads, pass->rows, 8, rotate_some, &job);
+}
+
+typedef struct prepare_job {
+    const plsh_model *model;
+    const plsh_layer *layer;
+    const plsh_layer_buffers *b;
+    bool rotate;
+} prepare_job;
+
+/* A few rows at a time go through all parts while they are in cache. */
+static void prepare_rows(void *context, int64_t first, int64_t end, int slot) {
+    enum { SOME = 16 };
+    const prepare_job *job = context;
+    const plsh_model_config *c = &job->model->config;
+    const plsh_layer_buffers *b = job->b;
+    const plsh_qkv_layout *at = &job->model->qkv;
+    (void)slot;
+    for (int64_t r = first, rows; r < end; r += rows) {
+        rows = end - r < SOME ? end - r : SOME;
+        float *qk = b->qk + r * at->width;
+        if (b->qk != b->qkv)
+            memcpy(qk, b->qkv + r * at->width, sizeof(float) * (size_t)(rows * at->width));
+        if (job->layer->q_norm.weight) {
+            normalise_heads(&job->layer->q_norm, qk + at->q, c->heads * c->head_dim, rows,
+                            at->width);
+            normalise_heads(&job->layer->k_norm, qk + at->k, c->kv_heads * c->head_dim, rows,
+                            at->width);
+        }
+        if (job->rotate) rotate_rows(job->model, b->rope + r * c->head_dim, qk, rows, false);
+    }
 }
 
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
                            bool rotate) {
-    const plsh_model *model = pass->model;
-    const plsh_model_config *c = &model->config;
-    const plsh_layer *layer = &model->layer[l];
-    const plsh_qkv_layout *at = &model->qkv;
-    const int64_t rows = pass->rows;
-    if (b->qk != b->qkv) memcpy(b->qk, b->qkv, sizeof(float) * (size_t)(rows * at->width));
-    if (layer->q_norm.weight) {
-        normalise_heads(&layer->q_norm, b->qk + at->q, c->heads * c->head_dim, rows, at->width,
-                        model->threads);
-        normalise_heads(&layer->k_norm, b->qk + at->k, c->kv_heads * c->head_dim, rows, at->width,
-                        model->threads);
-    }
-    if (rotate) plsh_layer_rotate(pass, b->rope, b->qk, false);
+    prepare_job job = {pass->model, &pass->model->layer[l], b, rotate};
+    if (b->qk == b->qkv && !job.layer->q_norm.weight && !rotate) return;
+    plsh_thread_rows(pass->model->threads, pass->rows, 8, prepare_rows, &job);
 }
 
 typedef struct clamp_job {
@@ -165,24 +205,30 @@ static void clamp_qkv(const plsh_layer_pass *pass, float *qkv) {
     if (model->config.clip > 0.0) plsh_thread_rows(model->threads, pass->rows, 8, clamp_rows, &job);
 }
 
-/* Lets the caller run something else, or end the pass. */
+/* Calls the caller's pause function, which may end the pass. */
 static plsh_status pause_pass(const plsh_layer_pass *pass, plsh_error *error) {
     if (!pass->pause.run || pass->pause.run(pass->pause.context)) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_CANCELLED, "the caller ended the pass");
 }
 
-/* o = attention(qkv(x)). */
-static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
-                          const float *x, plsh_error *error) {
+/* qkv of x, as projected. */
+static void project_qkv(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                        const float *x) {
     const plsh_model *model = pass->model;
     const plsh_layer *layer = &model->layer[l];
-    const plsh_layer_attend *attention = &pass->attend;
-    const plsh_model_tap *tap = attention->tap && attention->tap->see ? attention->tap : NULL;
-    const bool early = tap && !tap->after_rope;
     forward_fan_out(pass, l, b, (fan_out){layer->qkv, layer->qkv_count, PLSH_DROPOUT_QKV},
                     pass->rows, (plsh_const_matrix){x, model->config.hidden},
                     (plsh_matrix){b->qkv, model->qkv.width});
     clamp_qkv(pass, b->qkv);
+}
+
+/* o = attention(qkv(x)). */
+static plsh_status attend(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                          const float *x, plsh_error *error) {
+    const plsh_layer_attend *attention = &pass->attend;
+    const plsh_model_tap *tap = attention->tap && attention->tap->see ? attention->tap : NULL;
+    const bool early = tap && !tap->after_rope;
+    project_qkv(pass, l, b, x);
     plsh_model_qkv qkv = qkv_of(pass, l, b->qk);
     plsh_layer_prepare_qk(pass, l, b, attention->rotate && !early);
     if (tap) tap->see(tap->context, &qkv);
@@ -201,7 +247,7 @@ static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_plac
     plsh_dropout_place inside =
         place == PLSH_DROPOUT_ATTENTION_OUT ? PLSH_DROPOUT_O : PLSH_DROPOUT_DOWN;
     float *to = p > 0.0 ? b->wide : y;
-    if (p > 0.0) memset(to, 0, sizeof(float) * (size_t)(rows * hidden));
+    if (p > 0.0) plsh_rows_clear(pass->model->threads, to, rows * hidden);
     plsh_model_linear_forward(pass->engine, linear, rows, x, (plsh_matrix){to, hidden}, true,
                               pass->dropout.adapter > 0.0 ? NULL : b->rank);
     if (pass->dropout.adapter > 0.0) {
@@ -210,7 +256,17 @@ static void add_linear(const plsh_layer_pass *pass, int64_t l, plsh_dropout_plac
     if (p == 0.0) return;
     plsh_dropout_apply((plsh_dropout_mask){&pass->dropout, l, place}, rows, hidden,
                        (plsh_const_matrix){to, hidden}, to, pass->model->threads);
-    for (int64_t i = 0; i < rows * hidden; i++) y[i] += to[i];
+    plsh_rows_add(pass->model->threads, y, to, rows * hidden);
+}
+
+/* u = up x. */
+static void project_up(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
+                       int64_t rows, const float *x) {
+    const plsh_model_config *c = &pass->model->config;
+    const plsh_layer *layer = &pass->model->layer[l];
+    const int64_t width = c->mlp != PLSH_MLP_PLAIN ? 2 * c->intermediate : c->intermediate;
+    forward_fan_out(pass, l, b, (fan_out){layer->up, layer->up_count, PLSH_DROPOUT_UP}, rows,
+                    (plsh_const_matrix){x, c->hidden}, (plsh_matrix){b->u, width});
 }
 
 /* y += down(act(up x)), in chunks of rows. */
@@ -219,13 +275,10 @@ static plsh_status add_mlp(const plsh_layer_pass *pass, int64_t l, const plsh_la
     const plsh_model_config *c = &pass->model->config;
     const plsh_layer *layer = &pass->model->layer[l];
     bool gated = c->mlp != PLSH_MLP_PLAIN;
-    int64_t width = gated ? 2 * c->intermediate : c->intermediate;
     plsh_status status = PLSH_STATUS_OK;
     for (int64_t first = 0; !status && first < pass->rows; first += b->mlp_rows) {
         int64_t left = pass->rows - first, count = left < b->mlp_rows ? left : b->mlp_rows;
-        plsh_const_matrix from = {x + first * c->hidden, c->hidden};
-        forward_fan_out(pass, l, b, (fan_out){layer->up, layer->up_count, PLSH_DROPOUT_UP}, count,
-                        from, (plsh_matrix){b->u, width});
+        project_up(pass, l, b, count, x + first * c->hidden);
         plsh_activation_forward(c->activation, gated, b->u, b->a, count, c->intermediate,
                                 pass->model->threads);
         add_linear(pass, l, PLSH_DROPOUT_MLP_OUT, &layer->down, count,
@@ -239,8 +292,25 @@ static void normalise(const plsh_norm *norm, const float *x, float *y, int64_t r
     plsh_norm_forward(norm, plsh_norm_whole(norm, rows), x, y, threads);
 }
 
-static void copy_rows(float *to, const float *from, int64_t count) {
-    if (to != from) memcpy(to, from, sizeof(float) * (size_t)count);
+/* Rows of x that are normalised to n, and copied to y where that is another array. */
+typedef struct norm_copy {
+    const plsh_norm *norm;
+    const float *x;
+    float *n, *y;
+} norm_copy;
+
+static void normalise_rows(void *context, int64_t first, int64_t end, int slot) {
+    const norm_copy *job = context;
+    const int64_t at = first * job->norm->width, numbers = (end - first) * job->norm->width;
+    (void)slot;
+    normalise(job->norm, job->x + at, job->n + at, end - first, 1);
+    if (job->y != job->x) memcpy(job->y + at, job->x + at, sizeof(float) * (size_t)numbers);
+}
+
+static void normalise_and_copy(const plsh_norm *norm, const float *x, float *n, float *y,
+                               int64_t rows, int threads) {
+    norm_copy job = {norm, x, n, y};
+    plsh_thread_rows(threads, rows, 8, normalise_rows, &job);
 }
 
 plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b,
@@ -250,28 +320,42 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l, const pls
     const plsh_layer *layer = &model->layer[l];
     const bool post = c->family->post_norm;
     const int64_t rows = pass->rows, numbers = rows * c->hidden;
-    if (!post) normalise(&layer->attention_norm, b->x, b->n, rows, model->threads);
+    if (!post) normalise_and_copy(&layer->attention_norm, b->x, b->n, b->mid, rows, model->threads);
     plsh_status status = attend(pass, l, b, post ? b->x : b->n, error);
     if (status) return status;
-    /* x is needed once more, and mid may lie in its place; q, k and v have been read. */
-    if (layer->attention_norm_2.weight) memcpy(b->qkv, b->x, sizeof(float) * (size_t)numbers);
-    copy_rows(b->mid, b->x, numbers);
+    /* x is needed later, but mid may be the same array: it is copied to the memory of q, k and v,
+     * which have been read. */
+    if (layer->attention_norm_2.weight) plsh_rows_copy(model->threads, b->qkv, b->x, numbers);
+    if (post) plsh_rows_copy(model->threads, b->mid, b->x, numbers);
     add_linear(pass, l, PLSH_DROPOUT_ATTENTION_OUT, &layer->attention_out, rows,
                (plsh_const_matrix){b->o, c->heads * c->head_dim}, b->mid, b);
     if (post) {
         normalise(&layer->attention_norm, b->mid, b->mid, rows, model->threads);
     } else if (!c->parallel) {
-        normalise(&layer->mlp_norm, b->mid, b->n, rows, model->threads);
+        normalise_and_copy(&layer->mlp_norm, b->mid, b->n, b->y, rows, model->threads);
     }
     if (layer->attention_norm_2.weight) {
-        for (int64_t i = 0; i < numbers; i++) b->mid[i] += b->qkv[i];
+        plsh_rows_add(model->threads, b->mid, b->qkv, numbers);
         normalise(&layer->attention_norm_2, b->mid, b->mid, rows, model->threads);
     }
-    if (post) memcpy(b->n, b->mid, sizeof(float) * (size_t)numbers);
-    copy_rows(b->y, b->mid, numbers);
+    if (post) plsh_rows_copy(model->threads, b->n, b->mid, numbers);
+    if (post || c->parallel) plsh_rows_copy(model->threads, b->y, b->mid, numbers);
     status = add_mlp(pass, l, b, b->n, b->y, error);
     if (!status && post) normalise(&layer->mlp_norm, b->y, b->y, rows, model->threads);
     return status;
+}
+
+void plsh_layer_forward_again(const plsh_layer_pass *pass, int64_t l, const plsh_layer_buffers *b) {
+    const plsh_model *model = pass->model;
+    const plsh_model_config *c = &model->config;
+    const plsh_layer *layer = &model->layer[l];
+    const int64_t rows = pass->rows;
+    normalise_and_copy(&layer->attention_norm, b->x, b->n, b->mid, rows, model->threads);
+    project_qkv(pass, l, b, b->n);
+    add_linear(pass, l, PLSH_DROPOUT_ATTENTION_OUT, &layer->attention_out, rows,
+               (plsh_const_matrix){b->o, c->heads * c->head_dim}, b->mid, b);
+    if (!c->parallel) normalise(&layer->mlp_norm, b->mid, b->n, rows, model->threads);
+    project_up(pass, l, b, rows, b->n);
 }
 
 /* Position and type are added to a row before its norm; `scratch` holds a row. */

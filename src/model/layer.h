@@ -62,6 +62,11 @@ void plsh_model_linear_forward(const plsh_linear_engine *engine, const plsh_mode
 plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l,
                                const plsh_layer_buffers *buffers, plsh_error *error);
 
+/* Computes mid, qkv and u again from x, and from o, which was kept: what the backward pass reads.
+ * Layers with the norm before only. */
+void plsh_layer_forward_again(const plsh_layer_pass *pass, int64_t l,
+                              const plsh_layer_buffers *buffers);
+
 /* qk = qkv with q and k normalised and, where asked for, rotated: the input of attention. */
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l,
                            const plsh_layer_buffers *buffers, bool rotate);

@@ -23,7 +23,7 @@ static const char *gguf_name(const plsh_model_config *config, plsh_role role) {
     return plsh_family_gguf_names[role];
 }
 
-/* Does its name never have the prefix? */
+/* Is the role's name without the prefix? */
 static bool is_bare(const plsh_family *family, plsh_role role) {
     return role == PLSH_ROLE_HEAD || (role == PLSH_ROLE_FINAL_NORM && family->bare_norm);
 }
@@ -34,7 +34,7 @@ void plsh_model_module_name(const plsh_model_config *config, plsh_role role, int
     const char *name = family->name_of[role];
     const char *prefix = is_bare(family, role) || !family->causal ? "" : family->prefix;
     if (!name) {
-        out[0] = '\0'; /* of a GGUF, which has it apart */
+        out[0] = '\0'; /* a separate tensor in a GGUF */
     } else if (role < PLSH_ROLE_LAYER) {
         snprintf(out, size, "%s%s", prefix, name);
     } else {
@@ -163,7 +163,7 @@ plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role r
 /* Heads of an odd width have no pairs: their rows keep their order. */
 int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
                                  int64_t row) {
-    if (order == PLSH_ROWS_SAME) return row; /* of a model that need not be known */
+    if (order == PLSH_ROWS_SAME) return row; /* so that the family need not be known */
     const int64_t dim = config->head_dim, heads = config->heads, in_head = row % dim;
     if (order == PLSH_ROWS_PAIRS && dim % 2 != 0) return row;
     if (order == PLSH_ROWS_PAIRS) return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
@@ -239,8 +239,8 @@ static void transpose_rows(void *context, int64_t first, int64_t end, int slot) 
     }
 }
 
-/* Copies a weight [in, out] as [out, in], in its type; `turned` describes the copy. */
-static bool bind_transposed(binder *b, const plsh_tensor *weight, plsh_tensor *turned) {
+/* Transposes a weight [in, out] to [out, in], in its type; `copy` describes the copy. */
+static bool bind_transposed(binder *b, const plsh_tensor *weight, plsh_tensor *copy) {
     const int64_t in = plsh_tensor_rows(weight), out = plsh_tensor_columns(weight);
     const size_t size = plsh_weight_type_bytes(weight->type);
     if (plsh_weight_type_block(weight->type) != 1 || (size != 2 && size != 4))
@@ -251,10 +251,10 @@ static bool bind_transposed(binder *b, const plsh_tensor *weight, plsh_tensor *t
     char *to = bind_memory(b, in * out, size);
     transposition t = {weight->data, to, in, out, size};
     if (to) plsh_thread_rows(b->model->threads, out, 32, transpose_rows, &t);
-    *turned = *weight;
-    turned->shape[0] = out;
-    turned->shape[1] = in;
-    turned->data = to;
+    *copy = *weight;
+    copy->shape[0] = out;
+    copy->shape[1] = in;
+    copy->data = to;
     return to != NULL;
 }
 
@@ -270,12 +270,12 @@ static plsh_model_linear bind_linear(binder *b, plsh_role role, int64_t layer, i
     plsh_model_linear linear = {0};
     const plsh_tensor *weight = find(b, role, layer, "weight", true);
     const float *bias = biased ? bind_vector(b, role, layer, "bias", out, true) : NULL;
-    plsh_tensor turned;
+    plsh_tensor copy;
     const bool transposed = plsh_model_transposed(&b->model->config, role);
     if (b->status || !plsh_bind_shape(b, weight, transposed ? in : out, transposed ? out : in))
         return linear;
-    if (transposed && !bind_transposed(b, weight, &turned)) return linear;
-    if (transposed) weight = &turned;
+    if (transposed && !bind_transposed(b, weight, &copy)) return linear;
+    if (transposed) weight = &copy;
     fail(b, plsh_linear_make(&linear.base, weight, bias, out, in, b->error));
     bind_adapter(b, role, layer, &linear);
     return linear;
@@ -450,7 +450,7 @@ static plsh_status check_all_used(const plsh_model *model, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* Does an adapter have layers that this model has not? */
+/* Fails if the adapter has layers that the model lacks. */
 static plsh_status check_adapter(const plsh_model *model, plsh_error *error) {
     size_t used = 0;
     for (int64_t l = 0; l < model->config.layers; l++) {
@@ -627,7 +627,7 @@ void plsh_model_close(plsh_model *model) {
 
 /* ---- Facts ----------------------------------------------------------------------------------- */
 
-/* Where llama.cpp computes a GGUF of the family otherwise; NULL: it does not, as far as known. */
+/* How llama.cpp computes a GGUF of the family differently; NULL: no difference is known. */
 static const char *differs_from_others(const plsh_model_config *c) {
     const char *architecture = c->family->architecture;
     if (!c->gguf || !architecture) return NULL;

@@ -1,4 +1,4 @@
-/* model: the struct of a model: its weights, by function. */
+/* model: the struct of a model: its weights by role. */
 #ifndef PLSH_MODEL_MODEL_H
 #define PLSH_MODEL_MODEL_H
 
@@ -61,8 +61,8 @@ struct plsh_model {
     void **owned; /* float copies of norms, biases and adapters */
     size_t owned_count, owned_capacity;
     bool *used;                        /* [tensors of the file] */
-    bool changes;                      /* it is a trainer's: its weights are not always the same */
-    atomic_uint_least64_t fingerprint; /* once it is known; 0: not yet */
+    bool changes;                      /* it belongs to a trainer, which changes its weights */
+    atomic_uint_least64_t fingerprint; /* computed at the first request; 0: not yet */
 };
 
 /* plsh_model_checksum, computed once for a model whose weights do not change. */
@@ -90,7 +90,7 @@ bool plsh_model_transposed(const plsh_model_config *config, plsh_role role);
 #define PLSH_HEAD_SHORTEST 1e-12 /* rows of the head are divided by no less */
 void plsh_model_head_scales(plsh_model *model);
 
-/* How the rows of a GGUF's tensor lie, seen from those of a folder. */
+/* The order of the rows of a tensor in a GGUF, relative to that in a folder. */
 typedef enum plsh_row_order {
     PLSH_ROWS_SAME,
     PLSH_ROWS_PAIRS,  /* Llama's q and k: in a head of d rows, row 2i is row i of the folder, row
@@ -103,7 +103,7 @@ plsh_row_order plsh_model_gguf_order(const plsh_family *family, plsh_role role);
 /* The same of a model's own file: SAME where it is a folder. */
 plsh_row_order plsh_model_row_order(const plsh_model_config *config, plsh_role role);
 
-/* The folder's row that is this one of the GGUF, and the other way. */
+/* The row in the folder of a row in the GGUF, and the inverse. */
 int64_t plsh_model_row_in_folder(const plsh_model_config *config, plsh_row_order order,
                                  int64_t row);
 int64_t plsh_model_row_in_gguf(const plsh_model_config *config, plsh_row_order order, int64_t row);

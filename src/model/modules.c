@@ -59,7 +59,7 @@ typedef struct reader {
     plsh_error *error;
 } reader;
 
-/* The file folder/name, where it is; *path is for messages and released by the caller. */
+/* Reads folder/name if it exists; *path is for messages and released by the caller. */
 static plsh_status read_json(const reader *r, const char *folder, const char *name, char **path,
                              json_t **root) {
     *root = NULL;
@@ -78,7 +78,7 @@ static bool is_empty(const json_t *value) {
            (json_is_array(value) && json_array_size(value) == 0);
 }
 
-/* A field that has to have this text, where it has one. */
+/* Checks a field that must be absent or have this text. */
 static plsh_status expect_text(const reader *r, const char *path, const json_t *object,
                                const char *key, const char *only) {
     const char *text = only;
@@ -88,7 +88,7 @@ static plsh_status expect_text(const reader *r, const char *path, const json_t *
                      "%s: \"%s\" is \"%.60s\"; \"%s\" is supported", path, key, text, only);
 }
 
-/* Fields that change nothing are in `known`; the others have to be empty. */
+/* Checks that all fields but the `known` ones, which change nothing, are empty. */
 static plsh_status check_fields(const reader *r, const char *path, json_t *object,
                                 const char *const *known) {
     const char *key;
@@ -119,7 +119,7 @@ static plsh_status take_pooling(const reader *r, const char *path, const char *n
     return PLSH_STATUS_OK;
 }
 
-/* Does a file give rows another width than they have? */
+/* Fails if a file gives another width than rows have at this point. */
 static bool is_another(const reader *r, int64_t width) {
     return r->width != 0 && width != r->width;
 }
@@ -137,9 +137,9 @@ static plsh_status read_mode(const reader *r, const char *path, const json_t *mo
     return status;
 }
 
-/* Older files: "pooling_mode_<name>": true for each that is asked for. All of them false is the
- * mean for sentence-transformers; a folder without modules.json has it from a GGUF that says
- * "none". */
+/* Older files: "pooling_mode_<name>": true for each that is asked for. sentence-transformers takes
+ * the mean if all are false. In a folder without modules.json all are false if it was converted
+ * from a GGUF with pooling "none". */
 static plsh_status read_flags(const reader *r, const char *path, json_t *root) {
     static const char begin[] = "pooling_mode_";
     static const char *const flags[] = {"cls_token",           "mean_tokens",
@@ -232,7 +232,7 @@ static plsh_status read_activation(const reader *r, const char *path, const json
                               path, name);
 }
 
-/* Modules read and write the row of the text. */
+/* The input and the output of a module must be the row of the text. */
 static plsh_status check_names(const reader *r, const char *path, const json_t *root) {
     plsh_status status = expect_text(r, path, root, "module_input_name", "sentence_embedding");
     return status ? status : expect_text(r, path, root, "module_output_name", "sentence_embedding");

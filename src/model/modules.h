@@ -7,8 +7,8 @@
 #include "plsh/sentence.h"
 
 #define PLSH_MODULES_FILE "modules.json"
-#define PLSH_POOLING_FOLDER "1_Pooling"           /* of sentence-transformers, */
-#define PLSH_POOLING_FILE "1_Pooling/config.json" /* which says it */
+#define PLSH_POOLING_FOLDER "1_Pooling" /* the folder that sentence-transformers writes, */
+#define PLSH_POOLING_FILE "1_Pooling/config.json" /* and the file that names the pooling */
 #define PLSH_SENTENCE_FILE "sentence_bert_config.json"
 #define PLSH_PROMPTS_FILE "config_sentence_transformers.json"
 
@@ -43,13 +43,13 @@ enum { PLSH_MODULES_MOST = 16 };
 
 typedef struct plsh_modules {
     bool listed;          /* by a modules.json */
-    plsh_pooling pooling; /* PLSH_POOLING_COUNT: not said */
+    plsh_pooling pooling; /* PLSH_POOLING_COUNT: the files name none */
     bool moved;           /* the pooling's folder has another name than 1_Pooling */
     bool without_prompt;  /* the pooling leaves the prompt's tokens out */
     plsh_module module[PLSH_MODULES_MOST];
     size_t count;
     int64_t columns; /* of a row after the last module */
-    int64_t longest; /* tokens of a text; 0: not said */
+    int64_t longest; /* tokens of a text; 0: the files name no limit */
     bool lower_case;
     int64_t kept;         /* columns that are kept; 0: all */
     json_t *prompts;      /* texts by their names; NULL: none */
@@ -62,8 +62,8 @@ plsh_status plsh_modules_read(const plsh_weights *weights, const plsh_model_conf
                               plsh_modules *out, plsh_error *error);
 void plsh_modules_free(plsh_modules *modules);
 
-/* Refuses, by name, what a conversion would drop: modules with weights, which are not copied; and
- * for a GGUF, which can store only a pooling, everything else that changes rows. */
+/* Refuses what a conversion would drop, and names it: modules with weights, which are not copied;
+ * for a GGUF, which can store only a pooling, all else that changes rows. */
 plsh_status plsh_modules_check_convert(const plsh_modules *modules, const char *folder,
                                        bool to_gguf, plsh_error *error);
 

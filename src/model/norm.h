@@ -30,7 +30,7 @@ typedef struct plsh_norm_rows {
     int64_t stride;
 } plsh_norm_rows;
 
-/* Rows that are one part each, without gaps. */
+/* The view of rows that are one part each, without gaps. */
 static inline plsh_norm_rows plsh_norm_whole(const plsh_norm *norm, int64_t rows) {
     return (plsh_norm_rows){.rows = rows, .parts = 1, .stride = norm->width};
 }

@@ -130,8 +130,8 @@ static void turn_rows(void *context, int64_t first, int64_t end, int slot) {
     }
 }
 
-void plsh_rope_turn(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
-                    int threads) {
+void plsh_rope_rotate(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
+                      int threads) {
     rotation t = {.adjacent = rope->adjacent,
                   .half = rope->head_dim / 2,
                   .sign = back ? -1.0f : 1.0f,

@@ -33,7 +33,7 @@ typedef struct plsh_rope_heads {
 } plsh_rope_heads;
 
 /* Rotates every head of every row by the angles of the table, or by the opposite angles. */
-void plsh_rope_turn(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
-                    int threads);
+void plsh_rope_rotate(const plsh_rope *rope, const float *table, plsh_rope_heads heads, bool back,
+                      int threads);
 
 #endif

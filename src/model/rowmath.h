@@ -9,12 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* -87 and 88, hidden from the compiler: where gcc 12 knows the limits, it evaluates the whole
- * expression for them besides that for x, in every lane, and x sigmoid(-88) is a denormal number,
- * which costs a hundred cycles (SiLU took 4 times as long on an Intel Xeon). */
+/* -87 and 88, hidden from the compiler. If gcc 12 knows the limits, it evaluates the whole
+ * expression for them too, in every lane, and x sigmoid(-88) is a denormal number, which costs a
+ * hundred cycles (SiLU took 4 times as long on an Intel Xeon). */
 extern const float plsh_rowmath_limits[2];
 
-/* e^x to 2 ulp, for x from -87 to 88, where it stays beyond. x = n ln 2 + r with |r| <= ln 2 / 2;
+/* e^x to 2 ulp. x is clamped to -87 .. 88. x = n ln 2 + r with |r| <= ln 2 / 2;
  * ln 2 in two parts, the first of which times n is exact; (e^r - 1 - r) / r^2 is a polynomial of
  * degree 4 fitted for the least relative error (7e-9). */
 static inline float plsh_rowmath_exp(float x) {

@@ -1,4 +1,4 @@
-/* model: choosing the next token, and judging a choice. */
+/* model: chooses the next token, and scores a given one. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -31,9 +31,9 @@ static int compare(const void *a, const void *b) {
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* How many of the sorted candidates stay: the first top_k, of those the ones that are min_p as
- * likely as the first, of those the fewest whose probabilities make top_p together. weight: of
- * each, the largest being 1. */
+/* How many of the sorted candidates stay: the first top_k; of these, those at least min_p times as
+ * likely as the first; of these, the fewest whose probabilities sum to top_p. weight: of each, the
+ * largest being 1. */
 static int64_t keep(const plsh_sampler *s, candidate *sorted, int64_t count, double *weight) {
     if (s->top_k > 0 && s->top_k < count) count = s->top_k;
     double total = 0.0, sum = 0.0;

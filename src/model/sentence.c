@@ -1,4 +1,4 @@
-/* model: rows for whole texts. */
+/* model: one row for a whole text: pooling and the modules after it. */
 #include "plsh/sentence.h"
 
 #include <math.h>
@@ -74,25 +74,26 @@ static plsh_status open_module(const plsh_module *module, module_weights *out, p
 }
 
 /* The limit of learned positions, or a smaller one in the files. */
-static int64_t find_longest(const plsh_model *model, int64_t said) {
+static int64_t find_longest(const plsh_model *model, int64_t limit) {
     const int64_t positions = model->positions ? model->config.context : 0;
-    return positions > 0 && (said == 0 || positions < said) ? positions : said;
+    return positions > 0 && (limit == 0 || positions < limit) ? positions : limit;
 }
 
 static plsh_status open_sentence(plsh_sentence *s, const plsh_model *model, plsh_pooling pooling,
                                  plsh_error *error) {
     plsh_status status = plsh_modules_read(model->weights, &model->config, &s->modules, error);
     if (status) return status;
-    const plsh_pooling said = s->modules.pooling;
+    const plsh_pooling listed = s->modules.pooling;
     /* Of an encoder the mean; a decoder's rows differ too much from each other for a guess. */
-    if (model->config.family->causal && pooling == PLSH_POOLING_COUNT && said == PLSH_POOLING_COUNT)
+    if (model->config.family->causal && pooling == PLSH_POOLING_COUNT &&
+        listed == PLSH_POOLING_COUNT)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "%s: a %s whose files name no pooling (modules.json, pooling_type of a "
                          "GGUF): it has to be given, lasttoken in most embedders made of decoders",
                          plsh_weights_path(model->weights), model->config.family->name);
-    s->pooling = pooling != PLSH_POOLING_COUNT ? pooling
-                 : said != PLSH_POOLING_COUNT  ? said
-                                               : PLSH_POOLING_MEAN;
+    s->pooling = pooling != PLSH_POOLING_COUNT  ? pooling
+                 : listed != PLSH_POOLING_COUNT ? listed
+                                                : PLSH_POOLING_MEAN;
     s->hidden = s->widest = model->config.hidden;
     s->longest = find_longest(model, s->modules.longest);
     s->prompt = "";
@@ -222,7 +223,7 @@ plsh_status plsh_sentence_ids(const plsh_sentence *s, const plsh_tokenizer *toke
 
 /* ---- rows ---- */
 
-/* How much row t of a text weighs in its sum. */
+/* The weight of row t of a text in the sum. */
 static double weigh(plsh_pooling pooling, int64_t t, int64_t tokens) {
     switch (pooling) {
     case PLSH_POOLING_CLS: return t == 0 ? 1 : 0;

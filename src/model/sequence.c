@@ -28,8 +28,8 @@ static plsh_attention describe(const plsh_model *model, const plsh_sequences *se
                             .isa = model->isa};
 }
 
-/* The slopes of a model that depend on the length are those of the longest text of a batch, as in
- * its own code, which pads the others. */
+/* If the slopes of a model depend on the length, those of the longest text of the batch serve all,
+ * as in the published code, which pads the others. */
 static int64_t longest(const plsh_sequences *s) {
     int64_t most = s->offsets ? 0 : s->rows;
     for (int64_t i = 0; s->offsets && i < s->count; i++) {

@@ -70,8 +70,8 @@ static void lay_out(plsh_session *session, plsh_arena *arena) {
     session->engine.workspace = plsh_arena_take(arena, plsh_linear_workspace(model->threads), 1);
 }
 
-/* Buffers for `rows` rows, at most a chunk. They grow by doubling: a session that only ever gets
- * single tokens, or that is not the first of its batches, needs little or nothing. */
+/* Reserves buffers for `rows` rows, at most a chunk. They grow by doubling: a session that only
+ * gets single tokens, or that is never the first of a batch, needs little or no memory. */
 static plsh_status reserve_buffers(plsh_session *session, int64_t rows, plsh_error *error) {
     if (rows <= session->rows) return PLSH_STATUS_OK;
     plsh_session grown = *session;
@@ -211,7 +211,7 @@ typedef struct pass_part {
     int64_t step, tokens;
 } pass_part;
 
-/* The steps of a call, and the pass that is under way: some tokens of some of the steps. */
+/* The steps of a call, and the current pass: some tokens of some of the steps. */
 typedef struct batch {
     plsh_session *const *sessions;
     const plsh_step *steps;
@@ -296,7 +296,7 @@ static plsh_status reserve_attention(const batch *b, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* Of the text that a part belongs to, when all its tokens are there. */
+/* The length of the text that a part belongs to, with all tokens of the step. */
 static int64_t text_length(const batch *b, pass_part part, int64_t position) {
     const plsh_step *step = &b->steps[part.step];
     const int64_t end = position + step->count - b->done[part.step];
@@ -321,7 +321,7 @@ static void fill_rows(const batch *b, const plsh_layer_buffers *to) {
     }
 }
 
-/* Does the last token of the part want logits? */
+/* Are logits of the last token of the part asked for? */
 static bool wants_logits(const batch *b, pass_part part) {
     const plsh_step *step = &b->steps[part.step];
     return step->logits && b->done[part.step] + part.tokens == step->count;
@@ -357,7 +357,7 @@ static void write_logits(const batch *b, const plsh_layer_buffers *from, const i
     }
 }
 
-/* Hidden states and logits to where the steps want them. */
+/* Copies hidden states and logits to the arrays of the steps. */
 static void hand_out(const batch *b, const plsh_layer_buffers *from) {
     const int64_t hidden = b->first->model->config.hidden;
     int64_t row = 0, rows[PLSH_SESSION_LOGITS], count = 0;
@@ -575,7 +575,7 @@ plsh_status plsh_session_logits(plsh_session *session, const float *hidden, int6
     return PLSH_STATUS_OK;
 }
 
-/* ---- What it holds --------------------------------------------------------------------------- */
+/* ---- Accessors ------------------------------------------------------------------------------- */
 
 int64_t plsh_session_length(const plsh_session *session) {
     return plsh_cache_length(session->cache[0]);

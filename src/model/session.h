@@ -15,7 +15,7 @@ struct plsh_session {
     plsh_head *heads;
     plsh_dtype kv;
     int64_t chunk, undo;
-    int64_t planned; /* tokens that it is to hold, on which slopes may depend; 0: they do not */
+    int64_t planned; /* tokens that it will hold, on which slopes may depend; 0: they do not */
     plsh_model_tap tap;
     plsh_cache **cache; /* [layers] */
     plsh_linear_engine engine;
@@ -33,7 +33,7 @@ struct plsh_session {
     bool broken;   /* layers hold different numbers of tokens */
 };
 
-/* What a session's file holds: the sizes of its caches, and the caches themselves. */
+/* The contents of a session's file: the sizes of its caches, and the caches. */
 typedef struct plsh_session_source {
     plsh_reader sizes, caches;
     uint64_t fingerprint;
@@ -44,8 +44,8 @@ plsh_status plsh_session_make(plsh_session **out, const plsh_model *model,
                               const plsh_session_options *options, plsh_session_source *source,
                               plsh_error *error);
 
-/* Was it saved by a session of the same model and rotations? And the cache of the next layer
- * (session_file.c). */
+/* plsh_session_source_check fails unless the file was saved by a session of the same model and
+ * rotations. The other reads the cache of the next layer (session_file.c). */
 plsh_status plsh_session_source_check(const plsh_session *session,
                                       const plsh_session_source *source, plsh_error *error);
 plsh_status plsh_session_source_next(plsh_session_source *source, const plsh_cache_config *config,

@@ -25,7 +25,7 @@ static const char magic[8] = "PLSHSES1";
 
 enum { HEAD_WORDS = 3, WORD = sizeof(uint64_t) }; /* magic, fingerprint, layers */
 
-/* ---- Whose it is ----------------------------------------------------------------------------- */
+/* ---- Fingerprints ---------------------------------------------------------------------------- */
 
 /* Fields of the configuration that the weights do not determine. */
 static uint64_t add_config(uint64_t h, const plsh_model_config *c) {
@@ -138,11 +138,9 @@ plsh_status plsh_session_source_check(const plsh_session *session,
         return PLSH_STATUS_OK;
     }
     return plsh_fail(error, PLSH_STATUS_INVALID,
-                     "%.150s: saved by another model, or with RoPE in other layers (fingerprint "
-                     "%016llx, here %016llx); load it with the weights that it was saved with, or "
-                     "run its text again",
-                     source->sizes.name, (unsigned long long)source->fingerprint,
-                     (unsigned long long)own);
+                     "%.150s: saved by another model, or with RoPE in other layers; load it with "
+                     "the weights that it was saved with, or run its text again",
+                     source->sizes.name);
 }
 
 plsh_status plsh_session_source_next(plsh_session_source *source, const plsh_cache_config *config,

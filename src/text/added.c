@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/status.h"
 #include "text/unicode.h"
 
 void plsh_added_free(plsh_added *added) {

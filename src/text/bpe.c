@@ -15,8 +15,9 @@
 #include "text/utf8.h"
 
 enum {
-    DIRECT = 0x3000,  /* characters whose ids are in a table: most of what is written in letters */
-    SHORT_PIECE = 48, /* symbols that are merged by search; about where the heap draws level */
+    DIRECT = 0x3000,  /* characters whose ids are in a table: most alphabets */
+    SHORT_PIECE = 48, /* the most symbols that are merged by search; from about this number on a
+                         heap is faster */
 };
 
 #define NO_MERGE UINT32_MAX
@@ -49,7 +50,8 @@ static plsh_status copy_text(char **out, const char *text, plsh_error *error) {
     return status;
 }
 
-/* The ids of single characters. By way of the tokens: a small vocabulary is read in no time. */
+/* The ids of single characters, found by a loop over all tokens, which is fast for a small
+ * vocabulary. */
 static void fill_direct(plsh_bpe *bpe) {
     const plsh_vocabulary *all = bpe->vocabulary;
     for (uint32_t c = 0; c < DIRECT; c++) bpe->direct[c] = PLSH_NO_TOKEN;
@@ -217,7 +219,8 @@ plsh_status plsh_bpe_finish(plsh_bpe *bpe, plsh_error *error) {
     for (size_t i = 0; i < size; i++) all[i] = (ends){(int32_t)i, (int32_t)i};
     bpe->cuts = find_ends(bpe, all);
     if (bpe->cuts) {
-        /* About 8 bits a merge: one pair in a dozen is kept together without need. */
+        /* About 8 bits per merge: about one pair in twelve is not cut although no merge joins it.
+         */
         bpe->joined_bits = 8 * bpe->merge_slots / 2;
         status =
             plsh_allocate((void **)&bpe->joined, bpe->joined_bits / 64 + 1, 8, "merges", error);
@@ -393,8 +396,9 @@ static bool fall_back(const plsh_bpe *bpe, const char *bytes, size_t size, plsh_
     return true;
 }
 
-/* The symbols of a word: a token for each character. An unknown one waits in case its neighbour is
- * to be fused with it; bytes pass it by, as they do in the library. */
+/* The symbols of a word: a token for each character. An unknown character is held back, because its
+ * unknown neighbours may be fused with it. Byte tokens are appended before it, as in the Hugging
+ * Face library. */
 static plsh_status take_symbols(const plsh_bpe *bpe, const char *bytes, size_t length,
                                 plsh_token_ids *out, plsh_error *error) {
     const bool affixes = bpe->prefix != NULL || bpe->suffix != NULL;

@@ -11,7 +11,7 @@ typedef struct plsh_bpe_options {
     const char *unknown; /* the token of characters that have none; NULL: they are dropped */
     const char *prefix;  /* before every character but a word's first; NULL: nothing */
     const char *suffix;  /* after a word's last character; NULL: nothing */
-    bool fuse_unknown;   /* neighbours become one */
+    bool fuse_unknown;   /* adjacent unknown characters become one token */
     bool byte_fallback;  /* a character without a token becomes its bytes, <0x00> to <0xFF> */
     bool ignore_merges;  /* a word that is a token is that token */
 } plsh_bpe_options;
@@ -21,8 +21,8 @@ plsh_status plsh_bpe_create(plsh_bpe **out, const plsh_vocabulary *vocabulary,
                             const plsh_bpe_options *options, size_t merges, plsh_error *error);
 void plsh_bpe_free(plsh_bpe *bpe);
 
-/* Ids `left` and `right` become `merged`; pairs of smaller rank first. The last word on a pair
- * counts. After all of them: plsh_bpe_finish. */
+/* Ids `left` and `right` become `merged`; pairs of smaller rank first. If a pair is given twice,
+ * the last call counts. After all of them: plsh_bpe_finish. */
 void plsh_bpe_merge(plsh_bpe *bpe, int32_t left, int32_t right, uint32_t rank, int32_t merged);
 plsh_status plsh_bpe_finish(plsh_bpe *bpe, plsh_error *error);
 

@@ -59,7 +59,8 @@ static const char *token_at(const plsh_token_list *list, size_t i, size_t *lengt
 
 /* ---- decoders that see all tokens ---- */
 
-/* Appends a token's bytes; those of a token that is not all letters of bytes are its own. */
+/* Appends the bytes that a token's letters stand for. If one of its characters stands for no byte,
+ * appends the token's own bytes. */
 static void append_bytes(plsh_text *out, const char *token, size_t length) {
     const size_t before = out->length;
     for (size_t i = 0, size; i < length; i += size) {
@@ -191,7 +192,8 @@ static plsh_status decode_replace(const plsh_decoder *step, plsh_search *search,
     return PLSH_STATUS_OK;
 }
 
-/* English as it is printed: one replacement after another, as the library has them. */
+/* Cleans up spaces before punctuation and English contractions: one replacement after another, in
+ * the library's order. */
 static void clean_up(plsh_text *text, size_t begin) {
     static const char *const pairs[][2] = {
         {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
@@ -280,9 +282,14 @@ plsh_status plsh_decode(const plsh_decoders *decoders, plsh_token_list *tokens, 
     if (!decoders->present) return join(tokens, error);
     plsh_search search = {0};
     plsh_status status = PLSH_STATUS_OK;
+    const size_t given = tokens->bytes.length, most = plsh_text_most(given);
     for (size_t i = 0; i < decoders->count && status == PLSH_STATUS_OK; i++) {
-        plsh_token_list next = {0};
+        plsh_token_list next = {.bytes = {.limit = most}};
         status = run_step(&decoders->steps[i], &search, tokens, &next, error);
+        if (next.bytes.failure.status == PLSH_STATUS_UNSUPPORTED)
+            status =
+                plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                          "the decoders make more than %zu bytes of tokens of %zu", most, given);
         if (status == PLSH_STATUS_OK) status = plsh_text_status(&next.bytes, error);
         plsh_token_list_free(tokens);
         *tokens = next;

@@ -5,8 +5,8 @@
 #include "text/normalize.h"
 
 typedef enum plsh_decoder_kind {
-    PLSH_DECODER_BYTE_LEVEL,    /* letters as bytes */
-    PLSH_DECODER_BYTE_FALLBACK, /* runs of <0xNN> as bytes */
+    PLSH_DECODER_BYTE_LEVEL,    /* letters as the bytes that they stand for */
+    PLSH_DECODER_BYTE_FALLBACK, /* runs of <0xNN> as the bytes NN */
     PLSH_DECODER_FUSE,          /* all tokens in one */
     PLSH_DECODER_STRIP,         /* up to `start` and `stop` times `content` off each token's ends */
     PLSH_DECODER_REPLACE,       /* matches of `pattern` by `content` */

@@ -215,7 +215,7 @@ static plsh_status add_cutting(reading *r, const plsh_gguf_cutting *cutting) {
 
 static plsh_status add_merge(reading *r, plsh_string merge, uint32_t rank, plsh_text *scratch) {
     const plsh_vocabulary *v = &r->tokenizer->vocabulary;
-    /* The space that parts them is not the first character. */
+    /* The space that separates the two parts is not the first character. */
     const char *space = merge.length > 1 ? memchr(merge.bytes + 1, ' ', merge.length - 1) : NULL;
     if (space == NULL) return refuse(r, "tokenizer.ggml.merges", "one is not a pair");
     const size_t left = (size_t)(space - merge.bytes), right = merge.length - left - 1;
@@ -267,7 +267,7 @@ static plsh_status read_gpt2(reading *r) {
 
 /* ---- llama: BPE over characters, merged by the score of what they become ---- */
 
-/* A way to make a token of two others. */
+/* A merge: a token that is made of two others. */
 typedef struct pairing {
     double score;
     int32_t left, right, both;
@@ -278,7 +278,7 @@ static int compare_pairings(const void *x, const void *y) {
     return (a->score < b->score) - (a->score > b->score);
 }
 
-/* All ways to cut a token in two tokens; counts them where `out` is NULL. */
+/* Lists all merges that make a token; if `out` is NULL, only counts them. */
 static size_t find_pairings(const reading *r, size_t id, double score, pairing *out) {
     const plsh_vocabulary *v = &r->tokenizer->vocabulary;
     const plsh_string token = r->tokens[id];
@@ -338,7 +338,8 @@ static plsh_status read_scores(reading *r, const plsh_bpe_options *options) {
 
 #define LOW_LINE "\xE2\x96\x81" /* U+2581 stands for a space */
 
-/* A space before every piece of text, and lines for spaces; the other way round when decoding. */
+/* Puts a space before every piece of text and writes spaces as U+2581; decoding does the
+ * inverse. */
 static plsh_status add_spaces(reading *r, bool prefix) {
     plsh_normalizers *n = &r->tokenizer->normalizers;
     plsh_normalizer lines = {.kind = PLSH_NORMALIZER_REPLACE};

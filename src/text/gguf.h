@@ -8,9 +8,9 @@
 
 enum { PLSH_CUTTING_MOST = 4 };
 
-/* How a value of tokenizer.ggml.pre cuts, one expression after another. */
+/* The expressions that cut a text for a value of tokenizer.ggml.pre, in their order. */
 typedef struct plsh_gguf_cutting {
-    const char *names; /* apart by spaces */
+    const char *names; /* separated by spaces */
     const char *expressions[PLSH_CUTTING_MOST];
     bool ignore_merges;
     bool nfc; /* as the family's tokenizer.json has it */

@@ -171,7 +171,7 @@ static int32_t role_of(const plsh_tokenizer *t, const json_t *config, const char
     return plsh_tokenizer_find(t, json_string_value(value), json_string_length(value));
 }
 
-/* The config beside the tokenizer, where there is one that can be read. */
+/* Reads the config beside the tokenizer, if it exists. */
 static plsh_status load_config(plsh_tokenizer *t, const char *path, plsh_error *error) {
     plsh_mapping mapping;
     struct stat about;

@@ -25,8 +25,8 @@ typedef struct plsh_load_row {
     int kind;
 } plsh_load_row;
 
-/* Reads an object by its "type"; an unknown type is refused, and the message names it. `part` names
- * the table in messages: "normalizer". */
+/* Reads an object by its "type". Refuses an unknown type; the message names it. `part` names the
+ * table in messages: "normalizer". */
 plsh_status plsh_load_part(plsh_load *load, const char *part, const plsh_load_row *rows,
                            const json_t *object);
 

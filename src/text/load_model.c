@@ -1,7 +1,6 @@
 /* text: the models of a tokenizer.json: BPE, WordPiece. */
 #include <string.h>
 
-#include "base/memory.h"
 #include "text/load.h"
 
 static plsh_status load_vocabulary(plsh_load *load, const char *part, const json_t *object) {

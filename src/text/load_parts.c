@@ -298,8 +298,8 @@ static plsh_status append_special(plsh_load *load, const json_t *object, const j
     return status;
 }
 
-/* One piece of "pair": a special token, or the sequence A or B. Templates of other pieces are as if
- * there were none: only pairs need them. */
+/* One piece of "pair": a special token, or the sequence A or B. A template with other pieces is
+ * ignored: only pairs of texts need it. */
 static bool append_pair_piece(plsh_load *load, const json_t *object, const json_t *piece,
                               plsh_status *status) {
     const json_t *special = json_object_get(piece, "SpecialToken");
@@ -374,8 +374,8 @@ static plsh_status append_pair(plsh_load *load, const json_t *object, const char
     return append_template(load, json_integer_value(id) < 0 ? -2 : json_integer_value(id));
 }
 
-/* Two texts: BERT's cls A sep B sep, where B and what follows have type 1; RoBERTa's cls A sep sep
- * B sep, all of type 0. The template of one text is there already: cls A sep. */
+/* The template for two texts: BERT's cls A sep B sep, where B and the last sep have type 1;
+ * RoBERTa's cls A sep sep B sep, all of type 0. It extends the template for one text, cls A sep. */
 static plsh_status make_pair(plsh_load *load, bool roberta) {
     const plsh_token_ids *single = &load->tokenizer->template_ids;
     const int32_t cls = single->ids[0], sep = single->ids[2];
@@ -396,7 +396,8 @@ static plsh_status post_pair(plsh_load *load, const json_t *object, int roberta)
 }
 
 static plsh_status post_nothing(plsh_load *load, const json_t *object, int kind) {
-    (void)load, (void)object, (void)kind; /* ByteLevel is about offsets */
+    (void)load, (void)object, (void)kind; /* ByteLevel changes only offsets, which are not computed
+                                             here */
     return PLSH_STATUS_OK;
 }
 

@@ -12,6 +12,11 @@ static void free_step(plsh_normalizer *step) {
 }
 
 plsh_status plsh_normalizers_add(plsh_normalizers *n, plsh_normalizer step, plsh_error *error) {
+    if (n->count == PLSH_NORMALIZERS_MOST) {
+        free_step(&step);
+        return plsh_fail(error, PLSH_STATUS_UNSUPPORTED, "more than %d normalizers",
+                         PLSH_NORMALIZERS_MOST);
+    }
     if (n->count == n->capacity) {
         plsh_normalizer *grown;
         const size_t capacity = n->count < 4 ? 8 : 2 * n->count;
@@ -91,7 +96,7 @@ static bool is_chinese(uint32_t c) {
 
 enum { DROPPED = -1 };
 
-/* What Nmt makes of a character. */
+/* The result of the normalizer Nmt for a character. */
 static int64_t nmt(uint32_t c) {
     if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F ||
         c == 0x9F)
@@ -192,8 +197,10 @@ static plsh_status apply(const plsh_normalizer *step, plsh_search *search, const
 
 plsh_status plsh_normalize(const plsh_normalizers *n, plsh_normalize_work *work, const char **bytes,
                            size_t *length, bool *moved, plsh_error *error) {
+    const size_t given = *length;
     bool even = true;
     *moved = false;
+    work->even.limit = work->odd.limit = plsh_text_most(given);
     for (size_t i = 0; i < n->count; i++) {
         if (n->steps[i].kind == PLSH_NORMALIZER_STRIP) {
             strip(&n->steps[i], bytes, length, moved);
@@ -204,6 +211,10 @@ plsh_status plsh_normalize(const plsh_normalizers *n, plsh_normalize_work *work,
         plsh_text_clear(out);
         plsh_text_reserve(out, *length);
         plsh_status status = apply(&n->steps[i], &work->search, *bytes, *length, out, moved, error);
+        if (out->failure.status == PLSH_STATUS_UNSUPPORTED)
+            return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
+                             "the normalizers make more than %zu bytes of a text of %zu",
+                             out->limit, given);
         if (status == PLSH_STATUS_OK) status = plsh_text_status(out, error);
         if (status != PLSH_STATUS_OK) return status;
         *bytes = out->bytes != NULL ? out->bytes : "";

@@ -27,6 +27,8 @@ typedef struct plsh_normalizer {
     plsh_pattern *pattern;
 } plsh_normalizer;
 
+enum { PLSH_NORMALIZERS_MOST = 64 };
+
 /* One after another; a Sequence in the file is laid out flat. */
 typedef struct plsh_normalizers {
     plsh_normalizer *steps;
@@ -45,6 +47,14 @@ typedef struct plsh_normalize_work {
 } plsh_normalize_work;
 
 void plsh_normalize_work_free(plsh_normalize_work *work);
+
+/* The most bytes that the steps of a tokenizer's file may make of `length` bytes. Real files make
+ * at most 100 times as many (NFKD 11, bytes as letters 2, a blank as a character of 3 bytes);
+ * without a limit, steps that each double a text could fill any memory. The constant part is for
+ * prepended text. */
+static inline size_t plsh_text_most(size_t length) {
+    return length < SIZE_MAX / 512 ? 256 * length + 1024 : SIZE_MAX / 2;
+}
 
 /* The normalised text: it lies in `work`, or is `bytes` itself where there is nothing to do.
  * *moved: the original first character was dropped. */

@@ -28,15 +28,16 @@ struct plsh_pattern {
 };
 
 /* How a search is bounded. PCRE2's limit of matches holds for one start of a match, and does not
- * count what a single repeated class passes over, so by itself it bounds nothing over a long text.
+ * count the characters that a single repeated class passes over. So it does not bound the time of a
+ * search in a long text.
  *
  * A quick search sees QUICK_BYTES after its start and takes QUICK_STEPS for a start; its cost is at
  * most the product for every byte of the text. Where it would have to look further (PCRE2 says so:
  * a partial match), or comes to a limit, the counted search decides. It sees the whole text. A step
- * of it costs 1 and the bytes it moved, and a walk over a text of n bytes has STEPS_AT_LEAST +
- * STEPS_PER_BYTE n of them.
+ * costs 1 plus the bytes that it moved, and a walk over a text of n bytes may take STEPS_AT_LEAST +
+ * STEPS_PER_BYTE n steps.
  *
- * How the numbers were found: the expressions of GPT-2, Llama 3, Qwen, GPT-4o, BLOOM and DeepSeek
+ * The numbers were measured: the expressions of GPT-2, Llama 3, Qwen, GPT-4o, BLOOM and DeepSeek
  * take at most 4 steps per byte on 2 MB of one class (letters of either case, digits, blanks,
  * newlines, signs, marks, Chinese; `test_long_runs` holds that), and the time to encode ordinary
  * texts is that of searches without limits. 64 steps per byte are 16 times that. */

@@ -47,10 +47,9 @@ plsh_status plsh_pattern_translate(plsh_text *out, const char *expression, size_
                                    bool newer, const char *what, plsh_error *error);
 
 /* Appends the items of a PCRE2 class for \p{name}: a general category ("L", "Letter"), a class
- * ("alpha", "space", "word", ..; "[:punct:]" is not "punct", "\w" not
- * "word"), a script or another property
- * that PCRE2 knows. Blanks, _ and - and the case do not count. `newer`: as plsh_pattern_translate.
- * False: there is none. */
+ * ("alpha", "space", "word", ..; "[:punct:]" differs from "punct", and "\w" from "word"), a script
+ * or another property that PCRE2 knows. Blanks, _, - and the case are ignored. `newer`: as
+ * plsh_pattern_translate. False: there is none. */
 bool plsh_property_items(plsh_text *out, const char *name, size_t length, bool newer);
 
 #endif

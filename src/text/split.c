@@ -35,7 +35,7 @@ void plsh_split_work_free(plsh_split_work *work) {
     }
 }
 
-/* A word on its way: step number `step` is next. */
+/* A word between two steps: step number `step` is next. */
 typedef struct walk {
     const plsh_splitters *splitters;
     plsh_split_work *work;

@@ -4,7 +4,7 @@
 
 #include "text/normalize.h"
 
-/* The treatment of a match that cuts. */
+/* What becomes of a match at which a text is cut. */
 typedef enum plsh_split_behavior {
     PLSH_SPLIT_REMOVED,
     PLSH_SPLIT_ISOLATED,             /* a word of its own */

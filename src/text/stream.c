@@ -19,7 +19,7 @@ struct plsh_token_stream {
     const plsh_tokenizer *tokenizer;
     bool skip_special;
     plsh_token_ids ids;
-    size_t prefix_ids; /* of these, the ones that the prefix is the text of */
+    size_t prefix_ids; /* the first of these: the prefix is their text */
     plsh_token_text prefix, text;
 };
 

@@ -168,7 +168,7 @@ static plsh_status encode_text(const plsh_tokenizer *t, const char *text, size_t
 
 /* ---- parts of a text ---- */
 
-/* The text since the last special token of a template: encoded as a whole, because a word may begin
+/* Encodes the text since the last special token of a template as a whole, because a word may begin
  * in one part and end in the next. */
 typedef struct joining {
     encoding e;

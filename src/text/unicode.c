@@ -6,7 +6,6 @@
 #include <utf8proc.h>
 
 #include "base/memory.h"
-#include "base/status.h"
 #include "text/unicode_tables.h"
 
 static bool in_ranges(const plsh_code_points *ranges, size_t count, uint32_t c) {
@@ -146,7 +145,8 @@ static plsh_status normalize_span(plsh_text *out, const char *bytes, size_t leng
 
 plsh_status plsh_unicode_normalize(plsh_text *out, const char *bytes, size_t length, plsh_form form,
                                    plsh_error *error) {
-    /* ASCII is in every form already; the last of it may be what a mark joins. */
+    /* ASCII text is normalised in every form, except that a mark may combine with its last
+     * character. */
     size_t at = 0;
     plsh_status status = PLSH_STATUS_OK;
     while (at < length && status == PLSH_STATUS_OK) {

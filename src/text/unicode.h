@@ -8,7 +8,7 @@ typedef enum plsh_class {
     PLSH_CLASS_WHITESPACE,  /* White_Space */
     PLSH_CLASS_NUMERIC,     /* Nd, Nl, No */
     PLSH_CLASS_PUNCTUATION, /* P, and the punctuation of ASCII */
-    PLSH_CLASS_CONTROL,     /* what BERT drops: Cc but for \t \n \r, Cf, Co, U+FFFD */
+    PLSH_CLASS_CONTROL,     /* what BERT drops: Cc except \t \n \r, Cf, Co, U+FFFD */
     PLSH_CLASS_NONSPACING,  /* Mn */
     PLSH_CLASS_COMBINING,   /* M */
     PLSH_CLASS_WORD         /* \w */

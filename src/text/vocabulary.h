@@ -24,15 +24,15 @@ typedef struct plsh_vocabulary {
 plsh_status plsh_vocabulary_reserve(plsh_vocabulary *vocabulary, size_t count, plsh_error *error);
 void plsh_vocabulary_free(plsh_vocabulary *vocabulary);
 
-/* A string that is there already gets the new id; of two strings with one id, the first is found by
- * it. */
+/* Adds a string. One that exists already gets the new id. If two strings have one id, the id gives
+ * the first. */
 plsh_status plsh_vocabulary_add(plsh_vocabulary *vocabulary, const char *bytes, size_t length,
                                 int32_t id, plsh_error *error);
 
 /* The id, or PLSH_NO_TOKEN. */
 int32_t plsh_vocabulary_find(const plsh_vocabulary *vocabulary, const char *bytes, size_t length);
 
-/* The string, zero-terminated only by chance; NULL: there is none. */
+/* The string, which no zero byte ends; NULL: there is none. */
 const char *plsh_vocabulary_token(const plsh_vocabulary *vocabulary, int64_t id, size_t *length);
 
 /* A bijection of 64 bits that mixes them (the finalizer of splitmix64). */

@@ -1,21 +1,23 @@
 /* linear: the kernels of products in bfloat16, one table per instruction set.
  *
- * Numbers come in pairs, which are words of 32 bits: of (w0, w1) against (x0, x1)
+ * Numbers come in pairs, two in a word of 32 bits. The products of (w0, w1) and (x0, x1) are added
+ * to s by
  *
  *     pair(s, w, x) = fl(w0 x0 + fl(w1 x1 + s)),
  *
- * where fl rounds to float32, to nearest even, and what is below 2^-126 is 0 before and after each
- * of the two steps. That is vdpbf16ps as AMD's Zen 4 computes it, to the bit; the other tables do
- * the same with fused multiply-adds. Each kernel defines the order of its pairs: all tables give
- * the same bits. */
+ * where fl rounds to float32, to nearest even, and numbers below 2^-126 become 0 before and after
+ * each of the two steps. That is vdpbf16ps as AMD's Zen 4 computes it, to the bit; the other tables
+ * do the same with fused multiply-adds. Each kernel defines the order of its pairs, so all tables
+ * give the same bits. The exception is the product of many rows by AMX tiles, which adds in another
+ * order. */
 #ifndef PLSH_LINEAR_BFLOAT_KERNELS_H
 #define PLSH_LINEAR_BFLOAT_KERNELS_H
 
 #include "linear/kernels/kernels.h"
 
 /* Some rows of W against some vectors: y[r][o] = W_o . x_r (+ start). Lane l of 16 takes pair l of
- * each group of 32 values. Group g goes to sum g % 4, what is left after the groups to sum 0. The
- * four are added as (0 + 1) + (2 + 3), then lanes l and l + 8, l + 4, l + 2, l + 1. */
+ * each group of 32 values. Group g is added to sum g % 4, the remainder after the last group to sum
+ * 0. The four are added as (0 + 1) + (2 + 3), then lanes l and l + 8, l + 4, l + 2, l + 1. */
 typedef struct plsh_bfloat_dot {
     const void *weight; /* bfloat16, from any address */
     size_t row_bytes;
@@ -45,17 +47,19 @@ typedef struct plsh_bfloat_product {
 
 typedef struct plsh_bfloat_kernels {
     const char *name;
-    bool native;                      /* the processor multiplies pairs; otherwise slower than
-                                         float32 */
-    const plsh_linear_kernels *plain; /* its width, `widen` and `transpose` make the panels */
-    /* The nearest numbers, 0 for what is below 2^-126: to[i] = from[i]; to[2 i] = a[i] and
-     * to[2 i + 1] = b[i]. NULL: no instructions for it. */
+    bool native;                           /* the processor multiplies pairs; otherwise slower than
+                                              float32 */
+    const plsh_linear_kernels *plain;      /* its width, `widen` and `transpose` make the panels */
+    const struct plsh_tile_kernels *tiles; /* for many rows (amx.h); NULL: none */
+    /* Round to nearest even; numbers below 2^-126 become 0. The first sets to[i] = from[i], the
+     * second to[2 i] = a[i] and to[2 i + 1] = b[i]. NULL: no instructions for it. */
     void (*narrow)(const float *from, uint16_t *to, int64_t count);
     void (*narrow_pairs)(const float *a, const float *b, uint16_t *to, int count);
     void (*dot)(const plsh_bfloat_dot *);
     void (*multiply)(const plsh_bfloat_product *);
 } plsh_bfloat_kernels;
 
-extern const plsh_bfloat_kernels plsh_bfloat_avx512, plsh_bfloat_avx2, plsh_bfloat_reference;
+extern const plsh_bfloat_kernels plsh_bfloat_amx, plsh_bfloat_avx512, plsh_bfloat_avx2,
+    plsh_bfloat_reference;
 
 #endif

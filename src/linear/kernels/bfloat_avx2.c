@@ -6,7 +6,8 @@
 
 #define BLOCK_ROWS 4
 #define BLOCK_VECTORS 2
-/* The compiler moves arithmetic over a change of MXCSR, but no call. */
+/* Compilers may move arithmetic across a change of MXCSR, but not a call: so these functions are
+ * not inlined. */
 #define PAIRS_ONLY __attribute__((noinline)) static
 
 typedef __m256i vpair;

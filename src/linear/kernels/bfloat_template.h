@@ -138,8 +138,8 @@ INLINE void multiply_block(const int R, plsh_bfloat_product p) {
     }
 }
 
-/* Rows m .. m + R - 1 of any number of columns: those that do not fill the width are computed in a
- * tile of their own. */
+/* Rows m .. m + R - 1 of any number of columns: the last columns, if they do not fill the width,
+ * are computed in a buffer. */
 INLINE void multiply_rows(const int R, const plsh_bfloat_product *all, int64_t m) {
     plsh_bfloat_product p = *all;
     p.a += 2 * m * p.a_row;

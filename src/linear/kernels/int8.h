@@ -25,8 +25,9 @@ typedef struct plsh_int8_rows {
 } plsh_int8_rows;
 
 /* Some rows of W against the first `rows` rows of x: y[r][o] = W_o . x_r (+ start). Of group g,
- * lane l of 8 sums values 4 l .. 4 l + 3 in int32. Even and odd groups are added in float32 apart,
- * lane by lane and in order; then the two, then lanes l and l + 4, l + 2, l + 1. */
+ * lane l of 8 sums values 4 l .. 4 l + 3 in int32. Even and odd groups are summed separately in
+ * float32, lane by lane and in order; then the two sums are added, then lanes l and l + 4, l + 2, l
+ * + 1. */
 typedef struct plsh_int8_dot {
     const void *weight; /* the first row */
     size_t row_bytes;
@@ -55,20 +56,36 @@ typedef struct plsh_int8_product {
     ptrdiff_t y_stride;
 } plsh_int8_product;
 
+/* Columns of a panel: rows of W, from the first of their values that it has. Scales and offsets of
+ * columns that are missing are 0. */
+typedef struct plsh_int8_packing {
+    const void *weight;
+    size_t row_bytes;
+    int columns, depth; /* as in plsh_int8_product, like the arrays */
+    uint8_t *panel;
+    float *scale, *offset;
+} plsh_int8_packing;
+
 typedef struct plsh_int8_kernels {
     const char *name;
     const plsh_linear_kernels *plain; /* its width and `transpose` make the panels */
+    bool eight_signed; /* bytes of 8-bit types are q; otherwise u = q + 128, like those of the other
+                          types */
+    const struct plsh_tile_kernels *tiles; /* for many rows (amx.h); NULL: none */
     /* bytes[count], scale[count / 32] (types with halves: / 16) and as many offsets of a row, as
      * `multiply` wants them; count is a whole number of blocks. */
     void (*unpack[PLSH_WEIGHT_COMPUTED])(const void *from, uint8_t *bytes, float *scale,
                                          float *offset, int64_t count);
+    /* The whole panel at once; NULL: by `unpack` and `plain`'s transpose. */
+    void (*pack[PLSH_WEIGHT_COMPUTED])(const plsh_int8_packing *);
     void (*dot[PLSH_WEIGHT_COMPUTED])(const plsh_int8_dot *);
     void (*multiply[PLSH_WEIGHT_COMPUTED])(const plsh_int8_product *);
 } plsh_int8_kernels; /* q types only: NULL for plain numbers */
 
-extern const plsh_int8_kernels plsh_int8_vnni, plsh_int8_avx2, plsh_int8_neon, plsh_int8_reference;
+extern const plsh_int8_kernels plsh_int8_amx, plsh_int8_vnni, plsh_int8_avx2, plsh_int8_neon,
+    plsh_int8_reference;
 
-/* ---- What the types are: constants where `type` is one ---- */
+/* ---- Properties of the types: compile-time constants where `type` is one ---- */
 
 static inline bool plsh_int8_is_super(const plsh_weight_type type) {
     return type >= PLSH_WEIGHT_Q4_K;

@@ -57,4 +57,4 @@ INLINE void add_words(const plsh_weight_type type, const int R, const int words,
 
 #include "linear/kernels/int8_template.h"
 
-const plsh_int8_kernels plsh_int8_avx2 = INT8_TABLE("avx2", &plsh_linear_avx2);
+const plsh_int8_kernels plsh_int8_avx2 = INT8_TABLE("avx2", &plsh_linear_avx2, true, NULL);

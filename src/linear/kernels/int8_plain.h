@@ -68,7 +68,7 @@ INLINE void three_group(int8_group *group, const uint8_t *block, const int g) {
         group->scale[h] = d * (float)plsh_weight_q3_scale(block + 96, 2 * g + h);
 }
 
-/* IQ4_NL, IQ4_XS: 16 bytes of places in the table. */
+/* IQ4_NL, IQ4_XS: 16 bytes of indices into the table. */
 INLINE void table_group(int8_group *group, const uint8_t *from, float scale) {
     for (int j = 0; j < 32; j++) group->q[j] = plsh_weight_iq4[from[j % 16] >> j / 16 * 4 & 15];
     set_scale(group, scale, 0.0f);

@@ -5,12 +5,19 @@
  *     stores_signed(type)         the bytes of a panel are signed numbers, not u = q + less
  *     add_words(type, R, words, sum, panel, p, stride)
  *                                 sum[r][c] += `words` words of 4 bytes of the panel's columns
- * times those of row r at p + r * stride unpack(type, ..), dot_few(type, dot)             see
- * int8.h and makes its table with INT8_TABLE(name, plain). */
+ *                                 times those of row r at p + r * stride
+ *     unpack(type, ..)            see int8.h
+ *     dot_few(type, dot)          see int8.h; or another function, named by DOT_FEW
+ *     INT8_PACKS                  if it has `pack` functions: their row of the table
+ * and makes its table with INT8_TABLE(name, plain, eight_signed, tiles). */
 #ifndef PLSH_LINEAR_INT8_TEMPLATE_H
 #define PLSH_LINEAR_INT8_TEMPLATE_H
 
 #include <string.h>
+
+#ifndef DOT_FEW
+#define DOT_FEW dot_few
+#endif
 
 typedef struct int8_sums {
     vector y[BLOCK_ROWS][BLOCK_VECTORS];
@@ -76,8 +83,8 @@ INLINE void multiply_block(const plsh_weight_type type, const int R, const plsh_
     }
 }
 
-/* Rows m .. m + R - 1 of any number of columns: those that do not fill the width are computed in a
- * tile of their own. */
+/* Rows m .. m + R - 1 of any number of columns: the last columns, if they do not fill the width,
+ * are computed in a buffer. */
 INLINE void multiply_rows(const plsh_weight_type type, const int R, const plsh_int8_product *all,
                           int64_t m) {
     plsh_int8_product p = *all;
@@ -119,7 +126,7 @@ INLINE void multiply_any(const plsh_weight_type type, const plsh_int8_product *p
                               int64_t count) {                                                     \
         unpack(TYPE, from, bytes, scale, offset, count);                                           \
     }                                                                                              \
-    static void dot_##name(const plsh_int8_dot *dot) { dot_few(TYPE, dot); }                       \
+    static void dot_##name(const plsh_int8_dot *dot) { DOT_FEW(TYPE, dot); }                       \
     static void multiply_##name(const plsh_int8_product *product) { multiply_any(TYPE, product); }
 
 INT8_TYPE(PLSH_WEIGHT_Q8_0, q8_0)
@@ -145,9 +152,15 @@ INT8_TYPE(PLSH_WEIGHT_IQ4_XS, iq4_xs)
         [PLSH_WEIGHT_IQ4_NL] = function##_iq4_nl, [PLSH_WEIGHT_IQ4_XS] = function##_iq4_xs         \
     }
 
-#define INT8_TABLE(isa, table)                                                                     \
+#ifndef INT8_PACKS
+#define INT8_PACKS                                                                                 \
+    { NULL }
+#endif
+
+#define INT8_TABLE(isa, table, is_signed, by_tiles)                                                \
     {                                                                                              \
-        .name = (isa), .plain = (table), .unpack = INT8_ROW(unpack), .dot = INT8_ROW(dot),         \
+        .name = (isa), .plain = (table), .eight_signed = (is_signed), .tiles = (by_tiles),         \
+        .unpack = INT8_ROW(unpack), .pack = INT8_PACKS, .dot = INT8_ROW(dot),                      \
         .multiply = INT8_ROW(multiply)                                                             \
     }
 

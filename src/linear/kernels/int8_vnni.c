@@ -2,7 +2,7 @@
  * a broadcast: 27 registers. */
 #include "base/simd/vector_avx512.h"
 #include "base/simd/vector_math.h"
-#include "linear/kernels/int8.h"
+#include "linear/kernels/amx.h"
 
 #define BLOCK_ROWS 6
 #define BLOCK_VECTORS 2
@@ -38,8 +38,36 @@ INLINE void add_words(const plsh_weight_type type, const int R, const int words,
     }
 }
 
-#include "linear/kernels/int8_x86.h"
+#include "linear/kernels/int8_dots_vnni.h"
+#include "linear/kernels/int8_pack_vnni.h"
 
+#define PACK_TYPE(TYPE, name)                                                                      \
+    static void pack_##name(const plsh_int8_packing *p) { pack_panel(TYPE, p); }
+
+PACK_TYPE(PLSH_WEIGHT_Q8_0, q8_0)
+PACK_TYPE(PLSH_WEIGHT_Q4_0, q4_0)
+PACK_TYPE(PLSH_WEIGHT_Q4_1, q4_1)
+PACK_TYPE(PLSH_WEIGHT_Q5_0, q5_0)
+PACK_TYPE(PLSH_WEIGHT_Q5_1, q5_1)
+PACK_TYPE(PLSH_WEIGHT_IQ4_NL, iq4_nl)
+PACK_TYPE(PLSH_WEIGHT_Q4_K, q4_k)
+PACK_TYPE(PLSH_WEIGHT_Q5_K, q5_k)
+PACK_TYPE(PLSH_WEIGHT_Q6_K, q6_k)
+
+#define DOT_FEW dot_few_wide
+#define INT8_PACKS                                                                                 \
+    {                                                                                              \
+        [PLSH_WEIGHT_Q8_0] = pack_q8_0, [PLSH_WEIGHT_Q4_0] = pack_q4_0,                            \
+        [PLSH_WEIGHT_Q4_1] = pack_q4_1, [PLSH_WEIGHT_Q5_0] = pack_q5_0,                            \
+        [PLSH_WEIGHT_Q5_1] = pack_q5_1, [PLSH_WEIGHT_IQ4_NL] = pack_iq4_nl,                        \
+        [PLSH_WEIGHT_Q4_K] = pack_q4_k, [PLSH_WEIGHT_Q5_K] = pack_q5_k,                            \
+        [PLSH_WEIGHT_Q6_K] = pack_q6_k                                                             \
+    }
 #include "linear/kernels/int8_template.h"
 
-const plsh_int8_kernels plsh_int8_vnni = INT8_TABLE("avx512 vnni", &plsh_linear_avx512);
+const plsh_int8_kernels plsh_int8_vnni =
+    INT8_TABLE("avx512 vnni", &plsh_linear_avx512, false, NULL);
+#if PLSH_WITH_AMX
+const plsh_int8_kernels plsh_int8_amx =
+    INT8_TABLE("avx512 amx", &plsh_linear_avx512, false, &plsh_tiles_amx);
+#endif

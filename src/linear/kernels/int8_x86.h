@@ -97,7 +97,7 @@ INLINE void three_group(int8_group *group, const uint8_t *block, const int g) {
         d * (float)plsh_weight_q3_scale(block + 96, 2 * g + h);
 }
 
-/* IQ4_NL, IQ4_XS: 16 bytes of places in the table. */
+/* IQ4_NL, IQ4_XS: 16 bytes of indices into the table. */
 INLINE void table_group(int8_group *group, const uint8_t *from, float scale) {
     const __m128i table = _mm_loadu_si128((const __m128i *)plsh_weight_iq4);
     group->u = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles(from));
@@ -160,7 +160,7 @@ INLINE void unpack(const plsh_weight_type type, const void *from, uint8_t *bytes
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
 
-/* How far ahead of the loads memory is asked for, in bytes: rows follow each other. */
+/* The prefetch distance in bytes; consecutive rows of W are contiguous. */
 enum { AHEAD = 1024, TOGETHER = PLSH_LINEAR_FEW_ROWS };
 
 typedef struct dot_sums {

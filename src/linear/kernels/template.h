@@ -19,8 +19,7 @@
 enum {
     WIDTH = BLOCK_VECTORS * LANES,
     GROUP = PLSH_LINEAR_GROUP,
-    PARTS = GROUP / LANES,                  /* vectors of a group */
-    BIT_PARTS = LANES > 16 ? 1 : 16 / LANES /* vectors of 16 bytes */
+    PARTS = GROUP / LANES /* vectors of a group */
 };
 
 _Static_assert(GROUP % WIDTH == 0, "a panel is a part of a group");
@@ -129,7 +128,7 @@ INLINE void three_group(weight_group *group, const uint8_t *block, int g) {
     }
 }
 
-/* IQ4_NL, IQ4_XS: 16 bytes of places in the table, as in nibbles(). */
+/* IQ4_NL, IQ4_XS: 16 bytes of indices into the table, as in nibbles(). */
 INLINE void table_group(weight_group *group, const uint8_t *p, float scale) {
     uint8_t value[GROUP];
     for (int j = 0; j < GROUP / 2; j++) {
@@ -225,7 +224,7 @@ INLINE void widen(const plsh_weight_type type, const void *from, float *to, int6
 
 /* ---- Few rows: dot products on the stored type ---------------------------------------------- */
 
-/* How far ahead of the loads memory is asked for, in bytes: rows follow each other. */
+/* The prefetch distance in bytes; consecutive rows of W are contiguous. */
 enum { AHEAD = 1024 };
 
 /* Independent accumulators for q types and for plain numbers, and the most rows of x that share a
@@ -395,8 +394,8 @@ INLINE void multiply_block(const int R, const bool by_rows, plsh_linear_product 
     }
 }
 
-/* Rows m .. m + R - 1 of any number of columns: those that do not fill the width are computed in a
- * tile of their own. */
+/* Rows m .. m + R - 1 of any number of columns: the last columns, if they do not fill the width,
+ * are computed in a buffer. */
 INLINE void multiply_rows(const int R, const bool by_rows, const plsh_linear_product *all,
                           int64_t m) {
     plsh_linear_product p = *all;
