@@ -27,16 +27,17 @@ static plsh_status tell(MPI_Comm communicator, plsh_status mine, plsh_error *err
     struct {
         int status;
         char message[sizeof error->message];
-    } said = {.status = (int)mine};
-    if (speaker == rank && error) memcpy(said.message, error->message, sizeof said.message);
-    status = plsh_mpi_try(MPI_Bcast(&said.status, 1, MPI_INT, speaker, communicator),
+    } failure = {.status = (int)mine};
+    if (speaker == rank && error) memcpy(failure.message, error->message, sizeof failure.message);
+    status = plsh_mpi_try(MPI_Bcast(&failure.status, 1, MPI_INT, speaker, communicator),
                           "passing on an error", error);
     if (!status)
         status = plsh_mpi_try(
-            MPI_Bcast(said.message, sizeof said.message, MPI_CHAR, speaker, communicator),
+            MPI_Bcast(failure.message, sizeof failure.message, MPI_CHAR, speaker, communicator),
             "passing on an error", error);
     if (status) return status;
-    return plsh_fail(error, (plsh_status)said.status, "rank %d: %.230s", speaker, said.message);
+    return plsh_fail(error, (plsh_status)failure.status, "rank %d: %.230s", speaker,
+                     failure.message);
 }
 
 plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, plsh_error *error) {
@@ -52,10 +53,10 @@ plsh_status plsh_mpi_agree(MPI_Comm communicator, plsh_status mine, plsh_error *
 plsh_status plsh_mpi_agree_asked(MPI_Comm communicator, plsh_status mine, plsh_mpi_asked *asked,
                                  plsh_error *error) {
     const int rows = asked->of_rows, none = INT_MIN;
-    const int said[5] = {(int)mine, asked->has_rows ? rows : none, asked->has_rows ? -rows : none,
-                         asked->of_all, -asked->of_all};
+    const int own[5] = {(int)mine, asked->has_rows ? rows : none, asked->has_rows ? -rows : none,
+                        asked->of_all, -asked->of_all};
     int most[5];
-    plsh_status failed = plsh_mpi_try(MPI_Allreduce(said, most, 5, MPI_INT, MPI_MAX, communicator),
+    plsh_status failed = plsh_mpi_try(MPI_Allreduce(own, most, 5, MPI_INT, MPI_MAX, communicator),
                                       "agreeing on a call", error);
     if (failed) return failed;
     if (most[0]) return tell(communicator, mine, error);

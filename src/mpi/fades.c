@@ -1,4 +1,4 @@
-/* mpi: what `exact` needs. */
+/* mpi: the exchange that finds which rows `exact` needs. */
 #include "mpi/call.h"
 
 #include "mpi/agree.h"

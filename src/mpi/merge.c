@@ -1,4 +1,4 @@
-/* mpi: merges the attention of a unit on parts of its keys. */
+/* mpi: merges the results of a unit's attention on parts of its keys. */
 #include "mpi/merge.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
-/* Row (h, i) of the unit of an array in the layout of q or o. */
+/* The offset of row (h, i) of the unit in an array with the layout of q or o. */
 static ptrdiff_t row_at(plsh_layout layout, int64_t h, int64_t i) {
     return h * layout.head_stride + i * layout.row_stride;
 }
@@ -23,8 +23,8 @@ static size_t span(const plsh_mpi_plan *plan, plsh_layout layout, int64_t heads,
 /* An array's rows of a unit; NULL where there is none. */
 static float *rows_of(float *array, ptrdiff_t at) { return array ? array + at : NULL; }
 
-/* `sums` has all heads, first o and then lse: with rows of all heads side by side in memory, an
- * array for each unit would take as much as one for all. */
+/* `sums` has all heads, first o and then lse. In layouts where the rows of all heads are
+ * interleaved, an array for one unit would be as large as one for all. */
 static plsh_mpi_merge lay_out(const plsh_mpi_call *call, const plsh_mpi_unit *unit,
                               plsh_arena *parts, plsh_arena *sums) {
     const plsh_mpi_plan *plan = call->plan;

@@ -9,7 +9,7 @@
 #include "mpi/call.h"
 
 /* Rows of a unit in the user's layouts; lse [heads][own queries]. o, lse and d_q are of all parts
- * so far: the user's, but for an o that is not float32, and an lse that the user has no array for.
+ * so far: the user's, except an o that is not float32, and an lse that the user has no array for.
  * part and part_lse are of the current part: o (backward: d_q) and lse, where there are several. */
 typedef struct plsh_mpi_merge {
     float *o, *lse, *d_q;

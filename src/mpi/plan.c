@@ -5,9 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/memory.h"
-#include "base/status.h"
 #include "mpi/agree.h"
-#include "mpi/call.h"
 #include "mpi/transfer.h"
 
 int64_t plsh_mpi_split(int64_t rows, int ranks, int rank) {
@@ -97,7 +95,7 @@ static plsh_status make_shard(plsh_mpi_plan *plan, const plsh_attention *given,
     return status;
 }
 
-/* Which unit of each kv head runs first? */
+/* Sets which unit of each kv head runs first. */
 static void find_first(plsh_mpi_plan *plan) {
     for (int round = 0; round < 2; round++) {
         for (int64_t i = 0; i < plan->units; i++) {
@@ -424,9 +422,3 @@ plsh_range plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank) {
     const int64_t before = plan->whole.keys - plan->whole.queries;
     return (plsh_range){rows.begin - before, rows.end - before};
 }
-
-plsh_head plsh_mpi_plan_head(const plsh_mpi_plan *plan, int64_t head, const char **reason) {
-    return plsh_plan_head(plan->resolved, head, reason);
-}
-
-const char *plsh_mpi_plan_isa(const plsh_mpi_plan *plan) { return plsh_plan_isa(plan->resolved); }

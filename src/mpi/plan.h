@@ -19,7 +19,7 @@
 typedef struct plsh_mpi_far {
     plsh_range queries, keys;
     char *k, *v;
-    bool outlier; /* one more part of queries that have another call */
+    bool outlier; /* these queries have another call, too: results are merged */
     float *d_k, *d_v;
 } plsh_mpi_far;
 
@@ -76,12 +76,12 @@ static inline plsh_range plsh_mpi_own_queries(const plsh_mpi_plan *plan) {
     return plan->shard->queries[plan->rank];
 }
 
-/* May its heads' attention be a sum of parts? */
+/* May the attention of the unit's heads be merged from several parts? */
 static inline bool plsh_mpi_unit_merges(const plsh_mpi_plan *plan, const plsh_mpi_unit *unit) {
     return plan->ranks > 1 && (unit->shard->rotates || unit->shard->fades);
 }
 
-/* Makes a buffer at least that large; its contents are lost. */
+/* Makes a buffer at least that large; its contents are discarded. */
 plsh_status plsh_mpi_grow(void *buffer, size_t *size, size_t bytes, const char *what,
                           plsh_error *error);
 

@@ -34,8 +34,8 @@ typedef struct group {
     int all_rank, all_ranks;
     piece now, before;             /* that is exchanged, and that is gathered */
     MPI_Request exchange, gathers; /* of which these are the requests */
-    int *same, *places;            /* [ranks]: the parts that the exchange receives, */
-    float *received;               /* [ranks][own part] */
+    int *same, *places; /* [ranks]: counts and offsets of the parts that the exchange receives, */
+    float *received;    /* [ranks][own part] */
     size_t room;
     double *doubles; /* [ranks][count] */
     size_t double_room;
@@ -128,7 +128,7 @@ static plsh_status end_gathers(group *g, plsh_error *error) {
 }
 
 /* Adds up the piece whose exchange is complete, and starts to gather it. */
-static plsh_status turn_over(group *g, plsh_error *error) {
+static plsh_status sum_piece(group *g, plsh_error *error) {
     if (!g->now.numbers) return PLSH_STATUS_OK;
     plsh_status status = wait_for(g, &g->exchange, "exchanging parts of sums", error);
     if (!status) status = end_gathers(g, error);
@@ -144,7 +144,7 @@ static plsh_status turn_over(group *g, plsh_error *error) {
 }
 
 static plsh_status begin_piece(group *g, float *numbers, int64_t count, plsh_error *error) {
-    plsh_status status = turn_over(g, error);
+    plsh_status status = sum_piece(g, error);
     if (!status) status = reserve(g, (size_t)count, error);
     if (status) return status;
     cut(g, numbers, count);
@@ -167,7 +167,7 @@ static plsh_status sum_begin(void *context, float *numbers, size_t count, plsh_e
 }
 
 static plsh_status sum_end(void *context, plsh_error *error) {
-    plsh_status status = turn_over(context, error);
+    plsh_status status = sum_piece(context, error);
     return status ? status : end_gathers(context, error);
 }
 

@@ -152,6 +152,7 @@ static plsh_mpi_part own_part(rotation *w) {
                           .keys = plsh_mpi_own_rows(plan),
                           .plan = w->unit->first ? w->unit->own : w->unit->other,
                           .some_keys = sees_others(w),
+                          .certifies = plan->ranks == 1,
                           .k = w->own.k,
                           .v = w->own.v,
                           .o = w->merge.o,
@@ -225,13 +226,14 @@ static plsh_status take_turns(rotation *w, plsh_error *error) {
     return status;
 }
 
-/* A certificate is 0, or NaN where o is not finite. */
+/* A certificate is 0, to which plsh_shard_certify adds what rounding may do, or NaN where o is not
+ * finite. A single rank has its own. */
 static void certify(const rotation *w) {
     const plsh_mpi_plan *plan = w->call->plan;
     const plsh_layout layout = plan->whole.o;
     const int64_t queries = plsh_range_size(plsh_mpi_own_queries(plan));
     const float *o = w->merge.o;
-    float *bound = w->call->forward->certificate;
+    float *bound = plan->ranks > 1 ? w->call->forward->certificate : NULL;
     for (int64_t i = 0; o && bound && i < w->unit->shard->heads * queries; i++) {
         const float *row = o + i / queries * layout.head_stride + i % queries * layout.row_stride;
         float trace = 0;

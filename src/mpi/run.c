@@ -19,7 +19,7 @@ typedef struct array {
     plsh_dtype dtype;
     plsh_layout layout;
     int64_t heads, dim;
-    plsh_range rows; /* as the whole counts them */
+    plsh_range rows; /* in numbers of the whole text */
 } array;
 
 static bool is_finite_row(const array *a, ptrdiff_t at, int64_t *column) {
@@ -131,7 +131,7 @@ static plsh_status check_backward(const plsh_mpi_plan *plan, const plsh_backward
 
 enum { ASKED_CERTIFICATE = 1, ASKED_LSE = 2, ASKED_KEYS = 1, ASKED_VALUES = 2 };
 
-/* What the units that ask, or the others, need. */
+/* Prepares the calls of the units that ask, or of the others. */
 static plsh_status prepare_units(plsh_mpi_call *call, bool asks, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     plsh_status status = PLSH_STATUS_OK;
@@ -186,7 +186,7 @@ static plsh_status agree(plsh_mpi_plan *plan, plsh_status mine, plsh_error *erro
     return status;
 }
 
-/* Units that have to ask how far they see. */
+/* Finds the needs of the units that depend on the data. */
 static plsh_status ask(plsh_mpi_call *call, bool certificate, plsh_error *error) {
     plsh_mpi_plan *plan = call->plan;
     bool asks = certificate;

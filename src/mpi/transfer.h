@@ -46,7 +46,7 @@ plsh_status plsh_mpi_receive(plsh_mpi_plan *plan, const plsh_mpi_unit *unit,
 /* Waits for the requests first .. end - 1, and adds the time to the stats. */
 plsh_status plsh_mpi_wait(plsh_mpi_plan *plan, int first, int end, plsh_error *error);
 
-/* Lets MPI see to its messages, between two calls. */
+/* Lets MPI make progress on its messages between two attention calls. */
 void plsh_mpi_poke(plsh_mpi_plan *plan);
 
 /* Adds the time since `begin` (MPI_Wtime) to the time waited, and bytes to those sent. */

@@ -35,7 +35,7 @@ enum { BEAT, FAREWELL };
 typedef struct peer {
     int rank;
     double heard;        /* time of its last message; INFINITY after its farewell */
-    char said;           /* the message under way, of */
+    char sending;        /* the message that is being sent, by */
     MPI_Request request; /* this request */
 } peer;
 
@@ -60,13 +60,13 @@ static void hear(plsh_mpi_watch *w) {
     MPI_Status status;
     while (MPI_Iprobe(MPI_ANY_SOURCE, TAG, w->communicator, &some, &status) == MPI_SUCCESS &&
            some) {
-        char said = BEAT;
-        if (MPI_Recv(&said, 1, MPI_CHAR, status.MPI_SOURCE, TAG, w->communicator,
+        char received = BEAT;
+        if (MPI_Recv(&received, 1, MPI_CHAR, status.MPI_SOURCE, TAG, w->communicator,
                      MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return;
         for (int i = 0; i < w->peers; i++)
             if (w->peer[i].rank == status.MPI_SOURCE)
-                w->peer[i].heard = said == FAREWELL ? INFINITY : plsh_clock_seconds();
+                w->peer[i].heard = received == FAREWELL ? INFINITY : plsh_clock_seconds();
     }
 }
 
@@ -78,12 +78,12 @@ static bool speak(plsh_mpi_watch *w, char what) {
         peer *p = &w->peer[i];
         int sent = 0;
         MPI_Test(&p->request, &sent, MPI_STATUS_IGNORE);
-        if (sent && p->said != FAREWELL) {
-            p->said = what;
-            MPI_Isend(&p->said, 1, MPI_CHAR, p->rank, TAG, w->communicator, &p->request);
+        if (sent && p->sending != FAREWELL) {
+            p->sending = what;
+            MPI_Isend(&p->sending, 1, MPI_CHAR, p->rank, TAG, w->communicator, &p->request);
             MPI_Test(&p->request, &sent, MPI_STATUS_IGNORE);
         }
-        all &= sent && p->said == FAREWELL;
+        all &= sent && p->sending == FAREWELL;
     }
     return all;
 }
@@ -95,7 +95,7 @@ static void end_now(int number) {
     _exit(1);
 }
 
-/* Is a rank lost, for long enough that those lost with it can be named? */
+/* Is a rank lost, and for long enough that ranks lost at the same time are known too? */
 static bool is_one_lost(const plsh_mpi_watch *w, double time) {
     for (int i = 0; i < w->peers; i++)
         if (time - w->peer[i].heard > w->seconds + GRACE * w->pause) return true;
@@ -118,7 +118,7 @@ static int name_lost(const plsh_mpi_watch *w, double time, char *text, size_t si
     return count;
 }
 
-/* Is there a rank of a lower number that can print the message? */
+/* Is there a live rank with a lower number, which will print the message? */
 static bool is_first(const plsh_mpi_watch *w, double time) {
     for (int i = 0; i < w->peers; i++)
         if (w->peer[i].rank < w->rank && !(time - w->peer[i].heard > w->seconds)) return false;
@@ -175,9 +175,9 @@ static bool all_said_farewell(const plsh_mpi_watch *w) {
 static void *watch(void *context) {
     plsh_mpi_watch *w = context;
     double since = plsh_clock_seconds();
-    for (bool stop = false, told = false; !stop || !told || !all_said_farewell(w);) {
+    for (bool stop = false, all_told = false; !stop || !all_told || !all_said_farewell(w);) {
         hear(w);
-        told = speak(w, stop ? FAREWELL : BEAT);
+        all_told = speak(w, stop ? FAREWELL : BEAT);
         check(w, since);
         since = plsh_clock_seconds();
         if (stop)

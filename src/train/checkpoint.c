@@ -30,7 +30,8 @@ static const char name_begin[] = "checkpoint-";
 
 enum { LONGEST_STATE = 1 << 20 }; /* bytes of state.json; plsh writes less than 10,000 */
 
-/* Of every number of state.json: sums of a few of them do not overflow, and JSON has it exactly. */
+/* The limit of every number in state.json: sums of a few of them do not overflow, and JSON stores
+ * it exactly. */
 static const int64_t largest_number = (INT64_C(1) << 53) - 1;
 
 /* ---- Folders --------------------------------------------------------------------------------- */
@@ -176,7 +177,7 @@ static plsh_status add_checksums(json_t *files, const char *folder, plsh_error *
     return status;
 }
 
-/* Of the fields of state.json but this one. */
+/* The checksum of the fields of state.json except this one. */
 static plsh_status checksum_state(json_t *root, char out[24], plsh_error *error) {
     json_t *rest = json_copy(root);
     if (rest) json_object_del(rest, state_checksum);
@@ -259,7 +260,7 @@ plsh_status plsh_checkpoint_save(const plsh_trainer *t, const plsh_checkpoint *s
     return plsh_ranks_agree(ranks, status, error);
 }
 
-/* ---- What a run is made from ----------------------------------------------------------------- */
+/* ---- Fingerprints of inputs ------------------------------------------------------------------ */
 
 /* The files of a model or an adapter that determine its results. */
 static bool is_model_file(const char *name) {
@@ -500,7 +501,7 @@ plsh_status plsh_checkpoint_load(plsh_trainer *t, const char *folder, plsh_check
     status = plsh_ranks_agree(ranks, status, error);
     if (status) return status;
     t->steps = updates;
-    t->planned_rows = 0; /* plans are of other draws and slopes */
+    t->planned_rows = 0; /* the plans were made for other draws and slopes */
     t->lost = false;
     plsh_trainer_drop_gradients(t);
     plsh_trainer_apply_slopes(t);

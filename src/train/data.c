@@ -166,7 +166,7 @@ static plsh_status shuffle_text(const plsh_mapping *text, uint64_t seed, char **
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-/* The bytes that a tokenizer is read from. */
+/* Reads the bytes of the tokenizer's file. */
 static plsh_status checksum_tokenizer(const char *path, uint64_t *out, plsh_error *error) {
     plsh_mapping file;
     char *inside = NULL;
@@ -208,9 +208,9 @@ static const char *stale(const token_header *h, const token_header *wanted) {
     return NULL;
 }
 
-/* Opens the file of an earlier call if it is what this call would make. A stale or damaged one is
- * replaced, or refused with `keep`. A file that is not a file of tokens is never overwritten: it
- * may be the text itself. */
+/* Opens the file of an earlier call if it equals what this call would make. Otherwise the file is
+ * replaced, or refused with `keep`. A file of another kind is never overwritten: it may be the text
+ * itself. */
 static plsh_status reuse(plsh_corpus *c, const plsh_corpus_options *o, const token_header *wanted,
                          plsh_error *error) {
     const char *path = o->tokens;
@@ -255,7 +255,7 @@ static plsh_status make_tokens(plsh_corpus *c, const plsh_corpus_options *o,
     return status ? status : map_tokens(c, o->tokens, error);
 }
 
-/* A file of tokens is used as it is: it cannot be shuffled or tokenised again. */
+/* Opens a file of tokens given as the text. It cannot be shuffled or tokenised again. */
 static plsh_status take_tokens(plsh_corpus *c, const plsh_corpus_options *o, plsh_error *error) {
     uint64_t tokenizer = 0;
     if (o->shuffle_rows) {
@@ -310,7 +310,7 @@ void plsh_corpus_close(plsh_corpus *c) {
     plsh_release(c);
 }
 
-/* ---- What it holds --------------------------------------------------------------------------- */
+/* ---- Accessors ------------------------------------------------------------------------------- */
 
 int64_t plsh_corpus_count(const plsh_corpus *c) { return (int64_t)c->header.count; }
 const int32_t *plsh_corpus_ids(const plsh_corpus *c) { return c->ids; }

@@ -129,8 +129,8 @@ static plsh_status take_role(const initialiser *n, plsh_role role, int64_t layer
     const role_shape shape = shape_of(&n->config, role);
     plsh_status status;
     if (!shape.out) return PLSH_STATUS_OK;
-    const bool turned = plsh_model_transposed(&n->config, role);
-    const role_shape weight = turned ? (role_shape){shape.in, shape.out, false} : shape;
+    const bool transposed = plsh_model_transposed(&n->config, role);
+    const role_shape weight = transposed ? (role_shape){shape.in, shape.out, false} : shape;
     if (!writing) {
         status = declare(n, role, layer, "weight", weight.out, weight.in, error);
         if (!status && shape.bias) status = declare(n, role, layer, "bias", shape.out, 0, error);

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "base/thread.h"
 #include "model/activation.h"
+#include "model/rows.h"
 
 plsh_backward_buffers plsh_backward_buffers_take(plsh_arena *arena, const plsh_model *model,
                                                  int64_t rows, bool dropout) {
@@ -96,7 +98,7 @@ static void fan_out_backward(const layer_backward *at, fan_out fan, plsh_const_m
         const plsh_linear_gradient *to = &fan.to[i];
         const int64_t out = linear->base.out;
         plsh_linear_backward(engine, &linear->base, rows, dy, x, to->weight, dx, i > 0);
-        if (to->bias) plsh_linear_backward_bias(rows, out, dy, to->bias);
+        if (to->bias) plsh_linear_backward_bias(engine, rows, out, dy, to->bias);
         if (linear->rank > 0 && to->a) adapter_backward(at, fan.place, linear, to, x, dy, dx);
         dy.data += out;
     }
@@ -144,27 +146,45 @@ static void mlp_backward(const layer_backward *at, float *dn) {
                      (plsh_matrix){dn, c->hidden});
 }
 
-/* Through the norms of q and k, where there are any: d_qkv from d_qk. */
-static void qk_norm_backward(const layer_backward *at) {
+/* Some rows of d_qk through the rotation. Where q and k have norms, d_qkv begins: 0 for q and k, to
+ * which the norms add; that of v is final. */
+static void begin_qkv(void *context, int64_t first, int64_t end, int slot) {
+    const layer_backward *at = context;
+    const plsh_model_config *c = &at->pass->model->config;
+    const plsh_qkv_layout *qkv = &at->pass->model->qkv;
+    const size_t v_bytes = sizeof(float) * (size_t)(c->kv_heads * c->head_dim);
+    plsh_layer_pass some = *at->pass;
+    some.rows = end - first;
+    (void)slot;
+    if (some.attend.rotate)
+        plsh_layer_rotate(&some, at->b->rope + first * c->head_dim,
+                          at->g->d_qk + first * qkv->width, true);
+    if (!at->layer->q_norm.weight) return;
+    for (int64_t r = first; r < end; r++) {
+        float *row = at->g->d_qkv + r * qkv->width;
+        memset(row, 0, sizeof(float) * (size_t)qkv->width);
+        memcpy(row + qkv->v, at->g->d_qk + r * qkv->width + qkv->v, v_bytes);
+    }
+}
+
+/* Through the rotation and the norms of q and k, where there are any: d_qkv from d_qk. */
+static void qk_norm_backward(layer_backward *at) {
     const plsh_model_config *c = &at->pass->model->config;
     const plsh_layer *layer = at->layer;
     const plsh_backward_buffers *g = at->g;
     const plsh_qkv_layout *qkv = &at->pass->model->qkv;
     const int64_t rows = at->pass->rows, width = qkv->width;
     const int threads = at->pass->model->threads;
+    if (at->pass->attend.rotate || layer->q_norm.weight)
+        plsh_thread_rows(threads, rows, 8, begin_qkv, at);
     if (!layer->q_norm.weight) return;
     const int64_t q_width = c->heads * c->head_dim, kv_width = c->kv_heads * c->head_dim;
     plsh_norm_rows q = {.rows = rows, .parts = q_width / layer->q_norm.width, .stride = width};
     plsh_norm_rows k = {.rows = rows, .parts = kv_width / layer->k_norm.width, .stride = width};
-    memset(g->d_qkv, 0, sizeof(float) * (size_t)(rows * width));
     plsh_norm_backward(&layer->q_norm, q, at->b->qkv + qkv->q, g->d_qk + qkv->q, g->d_qkv + qkv->q,
                        &at->to->q_norm, g->partial, threads);
     plsh_norm_backward(&layer->k_norm, k, at->b->qkv + qkv->k, g->d_qk + qkv->k, g->d_qkv + qkv->k,
                        &at->to->k_norm, g->partial, threads);
-    for (int64_t r = 0; r < rows; r++) {
-        memcpy(g->d_qkv + r * width + qkv->v, g->d_qk + r * width + qkv->v,
-               sizeof(float) * (size_t)kv_width);
-    }
 }
 
 /* Through the clamp of q, k and v: numbers that it changed have no gradient. */
@@ -178,7 +198,7 @@ static void clamp_backward(const layer_backward *at) {
     }
 }
 
-/* d_qk from d_o: through attention itself and the rotation. */
+/* d_qk from d_o: through attention itself. */
 static plsh_status attend_backward(const layer_backward *at,
                                    const plsh_sequence_attention *attention, plsh_error *error) {
     const plsh_layer_pass *pass = at->pass;
@@ -198,14 +218,12 @@ static plsh_status attend_backward(const layer_backward *at,
         .d_decay = at->to->decay,
         .dropout = plsh_dropout_of_weights(&pass->dropout, at->l, pass->model->config.heads)};
     plsh_layer_prepare_qk(pass, at->l, b, pass->attend.rotate);
-    plsh_status status = plsh_sequence_attention_backward(attention, &arrays, error);
-    if (!status && pass->attend.rotate) plsh_layer_rotate(pass, b->rope, d_qk, true);
-    return status;
+    return plsh_sequence_attention_backward(attention, &arrays, error);
 }
 
 /* dn = the gradient of attention's input n. */
-static plsh_status attention_backward(const layer_backward *at,
-                                      const plsh_sequence_attention *attention, plsh_error *error) {
+static plsh_status attention_backward(layer_backward *at, const plsh_sequence_attention *attention,
+                                      plsh_error *error) {
     const plsh_model *model = at->pass->model;
     const plsh_layer *layer = at->layer;
     const int64_t width = model->config.heads * model->config.head_dim,
@@ -230,7 +248,7 @@ plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const pl
                                 const plsh_sequence_attention *attention,
                                 const plsh_layer_gradient *to, plsh_error *error) {
     const plsh_layer *layer = &pass->model->layer[l];
-    const layer_backward at = {.pass = pass, .l = l, .layer = layer, .b = b, .g = g, .to = to};
+    layer_backward at = {.pass = pass, .l = l, .layer = layer, .b = b, .g = g, .to = to};
     const bool parallel = pass->model->config.parallel;
     const int64_t numbers = pass->rows * pass->model->config.hidden;
     if (parallel) {
@@ -244,7 +262,7 @@ plsh_status plsh_layer_backward(const plsh_layer_pass *pass, int64_t l, const pl
     }
     plsh_status status = attention_backward(&at, attention, error);
     if (status) return status;
-    for (int64_t i = 0; parallel && i < numbers; i++) g->dn[i] += g->dn_mlp[i];
+    if (parallel) plsh_rows_add(pass->model->threads, g->dn, g->dn_mlp, numbers);
     add_norm_backward(&at, &layer->attention_norm, &to->attention_norm, b->x);
     return PLSH_STATUS_OK;
 }

@@ -5,7 +5,7 @@
 #include "model/layer.h"
 #include "model/sequence.h"
 
-/* Where gradients are added; NULL: they are not computed. Shapes as the weights have them. */
+/* Where gradients are added; NULL: they are not computed. They have the shapes of the weights. */
 typedef struct plsh_linear_gradient {
     float *weight, *bias;
     float *a, *b; /* of the adapter */

@@ -23,7 +23,7 @@ typedef struct collector {
     char modules[160];    /* what modules are called: "q_proj, k_proj, .." */
     int64_t adapter_rank; /* rank of the adapter whose training continues, 0: none, */
     double adapter_alpha; /* and its scale times that */
-    bool adds;            /* are there modules which that adapter has not? */
+    bool adds;            /* does that adapter lack some of the modules? */
 } collector;
 
 /* The next parameter; while taking, where its numbers lie (otherwise NULL). */

@@ -36,7 +36,8 @@ typedef struct plsh_parameters {
     double *decay;         /* [heads][2]: a layer's gradients by its decays; NULL: not learned */
 } plsh_parameters;
 
-/* Which: options->lora_rank = 0 means all weights. The model is changed to read from here. */
+/* Creates the parameters: all weights if options->lora_rank is 0, otherwise those of adapters. The
+ * model then reads its weights from these arrays. */
 plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
                                  const plsh_train_options *options, plsh_error *error);
 

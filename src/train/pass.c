@@ -2,8 +2,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "model/attention.h"
+#include "model/rows.h"
 #include "train/loss.h"
 #include "train/trainer.h"
 
@@ -41,7 +44,7 @@ static bool has_shape(const plsh_trainer *t, const plsh_sequences *s) {
     return t->planned_rows == s->rows && t->planned_windows == s->count;
 }
 
-/* Does any head of the layer draw, or may? */
+/* Does any head of the layer sample (or may, if its method is auto)? */
 static bool is_sampled(const plsh_trainer *t, int64_t l) {
     const int64_t heads = t->model->config.heads;
     for (int64_t h = 0; t->attention && !t->attention[l].original && h < heads; h++) {
@@ -147,7 +150,30 @@ static plsh_status forward(plsh_trainer *t, plsh_layer_pass *pass, const int32_t
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* The gradient of the embedding, row after row: ids may repeat. */
+/* Gradients of rows that are added to those of their tokens. */
+typedef struct scatter_job {
+    float *tokens;
+    const float *dx;
+    const int32_t *ids;
+    int64_t rows, hidden;
+    float scale;
+} scatter_job;
+
+PLSH_CLONES static void add_scaled(float *restrict to, const float *restrict from, float scale,
+                                   int64_t count) {
+    for (int64_t c = 0; c < count; c++) to[c] += scale * from[c];
+}
+
+/* Columns first to end - 1 of all rows, row after row: ids may repeat. */
+static void scatter(void *context, int64_t first, int64_t end, int slot) {
+    const scatter_job *job = context;
+    (void)slot;
+    for (int64_t r = 0; r < job->rows; r++)
+        add_scaled(job->tokens + (int64_t)job->ids[r] * job->hidden + first,
+                   job->dx + r * job->hidden + first, job->scale, end - first);
+}
+
+/* The gradient of the embedding. */
 static void embedding_backward(const plsh_trainer *t, const plsh_layer_pass *pass,
                                const int32_t *ids) {
     const plsh_model *model = t->model;
@@ -159,17 +185,16 @@ static void embedding_backward(const plsh_trainer *t, const plsh_layer_pass *pas
         for (int64_t r = 0; r < pass->rows; r++) {
             plsh_layer_token(model, ids[r], t->buffers.scratch + r * hidden);
         }
-        memset(g->dn, 0, sizeof(float) * (size_t)(pass->rows * hidden));
+        plsh_rows_clear(model->threads, g->dn, pass->rows * hidden);
         plsh_norm_backward(&model->tokens_norm, plsh_norm_whole(&model->tokens_norm, pass->rows),
                            t->buffers.scratch, g->dx, g->dn, &p->tokens_norm, g->partial,
                            model->threads);
         dx = g->dn;
     }
     const float scale = (float)(model->config.embedding_scale * model->config.embedding_share);
-    for (int64_t r = 0; p->tokens && r < pass->rows; r++) {
-        float *to = p->tokens + (int64_t)ids[r] * hidden;
-        for (int64_t c = 0; c < hidden; c++) to[c] += scale * dx[r * hidden + c];
-    }
+    enum { LEAST = 64 }; /* columns of a chunk */
+    scatter_job job = {p->tokens, dx, ids, pass->rows, hidden, scale};
+    if (p->tokens) plsh_thread_rows(model->threads, hidden, LEAST, scatter, &job);
 }
 
 /* Logits are s (w / |w|) h for each row w of a normalised head. With g the gradient of s w h / |w|
@@ -195,7 +220,7 @@ static void head_backward(const plsh_trainer *t) {
 static void final_norm_backward(const plsh_trainer *t, const plsh_layer_pass *pass) {
     const plsh_model *model = t->model;
     const plsh_backward_buffers *g = &t->buffers.backward;
-    memset(g->dx, 0, sizeof(float) * (size_t)(pass->rows * model->config.hidden));
+    plsh_rows_clear(model->threads, g->dx, pass->rows * model->config.hidden);
     plsh_norm_backward(&model->final_norm, plsh_norm_whole(&model->final_norm, pass->rows),
                        t->buffers.layer[model->config.layers - 1].y, g->dn, g->dx,
                        &t->parameters.final_norm, g->partial, model->threads);
@@ -237,7 +262,10 @@ static plsh_status backward(plsh_trainer *t, plsh_layer_pass *pass, const int32_
     plsh_status status = PLSH_STATUS_OK;
     final_norm_backward(t, pass);
     for (int64_t l = t->model->config.layers - 1; !status && l >= 0; l--) {
-        if (t->options.recompute) status = forward_layer(t, pass, l, error);
+        if (t->options.recompute && t->options.keep_attention)
+            plsh_layer_forward_again(pass, l, &t->buffers.layer[l]);
+        else if (t->options.recompute)
+            status = forward_layer(t, pass, l, error);
         pass->attend.rotate = rotates(t, l);
         if (!status) {
             status = plsh_layer_backward(pass, l, &t->buffers.layer[l], &t->buffers.backward,
@@ -253,7 +281,7 @@ static plsh_status backward(plsh_trainer *t, plsh_layer_pass *pass, const int32_
     return status ? status : ended;
 }
 
-/* ---- Both ------------------------------------------------------------------------------------ */
+/* ---- One pass -------------------------------------------------------------------------------- */
 
 /* Row r of the group predicts the next token, except the last row of a window. */
 static void fill_targets(const plsh_trainer *t, const share *own, const int32_t *ids) {
@@ -282,7 +310,7 @@ static plsh_status mean_loss(const plsh_trainer *t, double sum, double scored, d
     *loss = sum / scored;
     if (isfinite(*loss)) return PLSH_STATUS_OK;
     return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the loss is %g",
-                     fabs(*loss)); /* a NaN without its sign */
+                     fabs(*loss)); /* prints nan, not -nan */
 }
 
 plsh_status plsh_trainer_pass(plsh_trainer *t, const int32_t *ids, int64_t context, int64_t windows,

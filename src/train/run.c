@@ -1,5 +1,5 @@
-/* train: a run: the steps of a training in a folder, skipped steps, patience, checkpoints, and
- * whether a checkpoint is of the same run. */
+/* train: a run: the steps of a training in a folder, skipped steps, patience, checkpoints, and the
+ * check that a checkpoint belongs to the same run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "formats/path.h"
 #include "model/slopes.h"
 
-/* How many at the head of the list are not weights. */
+/* How many parameters at the head of the list are not weights. */
 static size_t apart_of(const plsh_parameters *p) { return p->list[0].apart ? 1 : 0; }
 
 static plsh_tensor tensor_of(const plsh_parameter *p, const char *name, const float *values) {
@@ -48,19 +48,19 @@ static void store_parameter(const plsh_trainer *t, const plsh_parameter *p, cons
 
 static plsh_status save_weights(const plsh_trainer *t, const char *folder, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
-    const bool turned = t->model->config.family->transposed;
+    const bool transposed = t->model->config.family->transposed;
     plsh_tensor *tensors;
     float *stored = NULL;
     char *path = NULL;
     plsh_status status =
         plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
-    if (!status && turned)
+    if (!status && transposed)
         status = plsh_allocate((void **)&stored, p->numbers, sizeof(float), "weights", error);
     const size_t count = p->count - apart_of(p);
     for (size_t i = 0; !status && i < count; i++) {
         const plsh_parameter *one = &p->list[i + apart_of(p)];
-        if (turned) store_parameter(t, one, p->value, stored + one->first);
-        tensors[i] = tensor_of(one, one->name, (turned ? stored : p->value) + one->first);
+        if (transposed) store_parameter(t, one, p->value, stored + one->first);
+        tensors[i] = tensor_of(one, one->name, (transposed ? stored : p->value) + one->first);
     }
     if (!status) status = plsh_path_join(&path, folder, "model.safetensors", error);
     if (!status) status = plsh_safetensors_save(path, tensors, count, error);
@@ -181,7 +181,8 @@ plsh_status plsh_trainer_write(const plsh_trainer *t, const char *folder, plsh_e
     return plsh_slopes_save(t->model, folder, error);
 }
 
-/* Into a new folder first: a rename replaces a link where writing would follow it. */
+/* Writes into a new folder first: a rename replaces a symbolic link, where writing would follow
+ * it. */
 static plsh_status save_beside(const plsh_trainer *t, const char *folder, plsh_error *error) {
     char made[PLSH_CHECKPOINT_PATH], *name;
     plsh_status status = plsh_path_join(&name, folder, "model", error);

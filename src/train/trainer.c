@@ -32,6 +32,9 @@ static plsh_status check_options(const plsh_train_options *o, plsh_error *error)
                          "LoRA of rank %lld, alpha %g, dropout %g, and dropout %g of hidden states",
                          (long long)o->lora_rank, o->lora_alpha, o->lora_dropout, o->dropout);
     }
+    if (o->keep_attention && !o->recompute)
+        return plsh_fail(error, PLSH_STATUS_INVALID,
+                         "keep_attention without recompute: only what is recomputed can be kept");
     if (o->compute == PLSH_COMPUTE_INT8)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "compute is int8, which has no gradients; float32 or bfloat16");
@@ -97,7 +100,7 @@ void plsh_trainer_apply_slopes(plsh_trainer *t) {
     }
 }
 
-/* One choice per layer with heads of its own, so that every head has its draws. */
+/* Makes one choice per layer with heads of its own, so that every head has its own draws. */
 static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, plsh_error *error) {
     const plsh_model_config *c = &t->model->config;
     plsh_status status =
@@ -122,7 +125,15 @@ static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, 
     return status;
 }
 
-/* What a layer keeps for its backward pass. */
+/* The output of attention, which a layer keeps as those below, or with keep_attention. */
+static void take_outputs(plsh_arena *arena, const plsh_model *model, size_t n,
+                         plsh_layer_buffers *b) {
+    const plsh_model_config *c = &model->config;
+    b->o = plsh_arena_floats(arena, n * (size_t)(c->heads * c->head_dim));
+    b->lse = plsh_arena_floats(arena, n * (size_t)c->heads);
+}
+
+/* Buffers that a layer keeps, or, with recomputation, all layers share. */
 static void take_kept(plsh_arena *arena, const plsh_model *model, size_t n, plsh_layer_buffers *b) {
     const plsh_model_config *c = &model->config;
     const plsh_layer *layer = &model->layer[0];
@@ -130,8 +141,6 @@ static void take_kept(plsh_arena *arena, const plsh_model *model, size_t n, plsh
     for (int i = 0; i < layer->up_count; i++) up += (size_t)layer->up[i].base.out;
     b->mid = plsh_arena_floats(arena, n * (size_t)c->hidden);
     b->qkv = plsh_arena_floats(arena, n * (size_t)model->qkv.width);
-    b->o = plsh_arena_floats(arena, n * (size_t)(c->heads * c->head_dim));
-    b->lse = plsh_arena_floats(arena, n * (size_t)c->heads);
     b->u = plsh_arena_floats(arena, n * up);
 }
 
@@ -140,7 +149,7 @@ static bool drops_hidden(const plsh_trainer *t) {
     return (t->options.dropout < 0.0 ? t->model->config.dropout : t->options.dropout) > 0.0;
 }
 
-/* What all layers use one after the other. */
+/* Buffers that all layers share, one after the other. */
 static plsh_layer_buffers take_shared(plsh_arena *arena, const plsh_trainer *t, size_t n) {
     const plsh_model *model = t->model;
     const plsh_model_config *c = &model->config;
@@ -178,9 +187,12 @@ static void lay_out(plsh_trainer *t, plsh_arena *arena) {
     b->layer = plsh_arena_take(arena, (size_t)c->layers, sizeof(*b->layer));
     b->x = plsh_arena_floats(arena, ((size_t)c->layers + 1) * n * hidden);
     plsh_layer_buffers shared = take_shared(arena, t, n);
-    if (t->options.recompute) take_kept(arena, model, n, &shared);
+    const bool again = t->options.recompute, all = again && !t->options.keep_attention;
+    if (again) take_kept(arena, model, n, &shared);
+    if (all) take_outputs(arena, model, n, &shared);
     for (int64_t l = 0; l < c->layers; l++) {
-        if (!t->options.recompute) take_kept(arena, model, n, &shared);
+        if (!again) take_kept(arena, model, n, &shared);
+        if (!all) take_outputs(arena, model, n, &shared);
         shared.x = b->x ? b->x + (size_t)l * n * hidden : NULL;
         shared.y = b->x ? b->x + (size_t)(l + 1) * n * hidden : NULL;
         if (b->layer) b->layer[l] = shared;
@@ -348,15 +360,25 @@ plsh_status plsh_trainer_accumulate(plsh_trainer *t, const int32_t *ids, int64_t
     return status;
 }
 
+/* The sum of the squares, in partial sums that are added in order. */
+PLSH_CLONES static double squares(const float *x, size_t count) {
+    enum { SUMS = 16 };
+    double sum[SUMS] = {0}, all = 0.0;
+    size_t i = 0;
+    for (; i + SUMS <= count; i += SUMS) {
+        for (size_t j = 0; j < SUMS; j++) sum[j] += (double)x[i + j] * (double)x[i + j];
+    }
+    for (size_t j = 0; i < count; i++, j++) sum[j] += (double)x[i] * (double)x[i];
+    for (size_t j = 0; j < SUMS; j++) all += sum[j];
+    return all;
+}
+
 static void sum_squares(void *context, int64_t chunk, int slot) {
     const plsh_trainer *t = context;
     const plsh_parameters *p = &t->parameters;
-    const size_t first = (size_t)chunk * CHUNK, end = first + CHUNK;
-    double sum = 0.0;
+    const size_t first = (size_t)chunk * CHUNK, left = p->numbers - first;
     (void)slot;
-    for (size_t i = first; i < end && i < p->numbers; i++)
-        sum += (double)p->gradient[i] * (double)p->gradient[i];
-    t->partial[chunk] = sum;
+    t->partial[chunk] = squares(p->gradient + first, left < CHUNK ? left : CHUNK);
 }
 
 /* The norm of all gradients: sums of chunks, added in order. */
@@ -392,7 +414,7 @@ PLSH_CLONES static bool update_numbers(float *restrict value, float *restrict gr
     return !bad;
 }
 
-/* What all chunks of an update share. */
+/* The arguments of an update, which all chunks share. */
 typedef struct update {
     const plsh_parameters *p;
     rates decayed, plain;
@@ -458,7 +480,7 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
     if (!isfinite(*norm)) {
         plsh_trainer_drop_gradients(t);
         return plsh_fail(error, PLSH_STATUS_NOT_FINITE, "the norm of the gradients is %g",
-                         fabs(*norm)); /* a NaN without its sign */
+                         fabs(*norm)); /* prints nan, not -nan */
     }
     double clip = u->clip > 0.0 ? fmin(1.0, u->clip / (*norm + 1e-6)) : 1.0;
     update all = {.p = p,
@@ -476,7 +498,7 @@ plsh_status plsh_trainer_update(plsh_trainer *t, const plsh_update *u, double *n
                      "weights or moments are not finite after the update");
 }
 
-/* ---- What it holds --------------------------------------------------------------------------- */
+/* ---- Accessors ------------------------------------------------------------------------------- */
 
 const plsh_model *plsh_trainer_model(const plsh_trainer *t) { return t->model; }
 int64_t plsh_trainer_steps(const plsh_trainer *t) { return t->steps; }

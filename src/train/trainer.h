@@ -6,7 +6,8 @@
 
 /* The buffers of one pass over a batch of up to `rows` rows. */
 typedef struct plsh_trainer_buffers {
-    plsh_layer_buffers *layer; /* [layers]; with recomputation they share all but x */
+    plsh_layer_buffers *layer; /* [layers]; with recomputation they share all but x, or but x, o and
+                                  lse */
     plsh_backward_buffers backward;
     float *x; /* [layers + 1][rows][hidden]: the input of each layer, and the output of the last */
     float *h; /* [rows][hidden], after the last norm */
