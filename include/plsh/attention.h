@@ -85,14 +85,14 @@ typedef struct plsh_forward {
     void *o;    /* of o_dtype: the float32 result, rounded to nearest even */
     float *lse; /* [heads, queries] or NULL */
     /* [heads, queries] or NULL: a proven bound on |o - o_exact|, largest over the columns of the
-     * row, against the head's untruncated decay, computed from these arrays. dense and none give 0.
-     * NaN where no bound is defined: labels or fixed without a decay, a row whose keys or values
-     * are not finite, a row of the output that is not finite (scores beyond float's range).
-     *
-     * Rounding comes on top. The score of key j is off by at most
-     *     delta_j = 2^-23 ((head_dim + 4) scale sum_x |q_x k_jx| + 2 |log k(t)| + 8),
-     * which moves a row by at most R sum_j p_j (e^delta_j - 1) + 2^-23 n max |v|, where p are its
-     * exact weights, n the keys it sees and R the largest max - min of a column of their values. */
+     * row, against the head's untruncated decay, computed from these arrays. It includes the
+     * rounding of this call, which is all of it for dense and none: with |V| the largest value and
+     * R the largest max - min of a column of the values that the row sees, about
+     *     2^-24 (200 |V| + R (50 + 0.3 head_dim scale |q| max |k|)),
+     * plus the rounding to o_dtype (docs/rounding.md). Among points, the decay is that of the
+     * distances as they were computed, in float32. NaN where no bound is defined: labels or fixed
+     * without a decay, a row whose keys or values are not finite, a row of the output that is not
+     * finite (scores beyond float's range, or values beyond that of o_dtype). */
     float *certificate;
     const plsh_extent *extent;      /* NULL: the plan's own lengths */
     plsh_attention_dropout dropout; /* not together with a certificate */
@@ -117,9 +117,9 @@ PLSH_API plsh_status plsh_plan_forward(const plsh_plan *plan, const plsh_forward
  *
  * d_key_positions, d_query_positions: the gradients by positions that are points, in the shapes of
  * plsh_positions. If that has no positions of the queries, they are the last keys: d_key_positions
- * has both parts, and there is no d_query_positions. For forget gates, d c_j = sum_i dS_ij. Two
- * points at distance 0 have no direction and add nothing, except on the line if causal, where the
- * query counts as the later one. 0 for points without a position. Refused for sampled heads. */
+ * has both parts, and there is no d_query_positions. Two points at distance 0 have no direction and
+ * add nothing, except on the line if causal, where the query counts as the later one. 0 for points
+ * without a position. Sampled heads have no such gradients, and are refused. */
 typedef struct plsh_backward {
     const void *q, *k, *v;
     const float *o, *lse, *d_o;
@@ -127,8 +127,9 @@ typedef struct plsh_backward {
     double *d_decay;
     float *d_key_positions, *d_query_positions;
     const plsh_extent *extent; /* NULL: the plan's own lengths */
-    /* Set this if o and lse are sums over more keys than this call has (other calls have the rest).
-     * It disables a rounding correction that assumes that each row of dS sums to 0. */
+    /* Set this if o and lse belong to more keys than this call has: other calls compute the
+     * gradients of the others. It disables a rounding correction that assumes that each row of dS
+     * sums to 0. */
     bool some_keys;
     plsh_attention_dropout dropout; /* that of the forward call */
 } plsh_backward;
@@ -137,7 +138,8 @@ PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backwa
                                         void *workspace, plsh_stats *stats, plsh_error *error);
 
 /* The instruction sets this machine can run ("avx2", "avx512", ...), best first,
- * NULL at the end; "reference" is always among them. */
+ * NULL at the end; "reference" is always among them. "amx" is "avx512" with AMX for the linear
+ * layers of models in int8 and bfloat16; it has not been tested on such a processor. */
 PLSH_API const char *const *plsh_isa_available(void);
 
 #ifdef __cplusplus

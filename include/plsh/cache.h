@@ -14,11 +14,11 @@
  *     plsh_cache_step(cache, &token, NULL, &error);        // once per token
  *     plsh_cache_destroy(cache);
  *
- * Keys that no head can reach any more are dropped: beyond the window for `window`, beyond the
- * oldest block that is still open for the sampled methods (O(sigma log s) tokens), beyond the block
- * for `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only the keys that its
- * bounds cannot rule out. A sampled or windowed head therefore decodes texts of any length in
- * constant memory, with constant time per token.
+ * Keys that no later query can reach are dropped: beyond the window for `window`, beyond the oldest
+ * block that is still open for the sampled methods (O(sigma log s) tokens), beyond the block for
+ * `fixed`. `dense`, `exact` and `none` keep everything; `exact` reads only the keys that its bounds
+ * cannot rule out. A sampled or windowed head therefore decodes texts of any length in constant
+ * memory, with constant time per token.
  *
  * Positions may be points instead of row numbers (position_dim): every token then brings its own.
  * Forget gates are such positions, one set per head, on a line.

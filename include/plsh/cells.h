@@ -30,7 +30,7 @@ extern "C" {
 /* The label of a point without a position: it shares a cell with every point. */
 enum { PLSH_CELL_EVERY = -1 };
 
-/* n points: x[n][dim]. A NaN coordinate makes a point one without a position. */
+/* n points: x[n][dim]. A point with a NaN coordinate has no position. */
 typedef struct plsh_point_set {
     int dim;   /* 1 to 3 */
     int64_t n; /* below 2^31 */
@@ -42,7 +42,8 @@ typedef struct plsh_hyperplane {
     double normal[3], offset;
 } plsh_hyperplane;
 
-/* Can the set be drawn: scheme hyperplanes, and a decay that is a mixture of exponentials? */
+/* Checks that the set can be drawn: its scheme is hyperplanes, and its decay a mixture of
+ * exponentials. */
 PLSH_API plsh_status plsh_cells_check(const plsh_partition *set, plsh_error *error);
 
 /* Labels of the points in the draws first .. first + count - 1, labels[count][n]: equal if the

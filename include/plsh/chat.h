@@ -11,8 +11,9 @@
  * and 3.2), Mistral (the instruction models 0.1 to 0.3), Zephyr (TinyLlama). For these the text is
  * that of transformers' apply_chat_template without tools. Other templates are refused.
  *
- * The special tokens of the template become their ids. What a message says is plain text: it cannot
- * contain a special token, so that it cannot end its turn or begin another one.
+ * The special tokens of the template become their ids. The content of a message is plain text: the
+ * text of a special token in it does not become that token, so that a message cannot end its turn
+ * or begin another one.
  *
  * A chat is constant once opened: any number of threads may use it. Link libplsh_lm. */
 #ifndef PLSH_CHAT_H
@@ -28,7 +29,7 @@ extern "C" {
 typedef struct plsh_chat plsh_chat;
 
 /* The template of a model's files. The tokenizer has to outlive the chat. A model without a
- * template is refused, as one with a template of another form: the message says what to do. */
+ * template, or with one of another form, is refused; the message says what to do. */
 PLSH_API plsh_status plsh_chat_open(plsh_chat **out, const plsh_model *model,
                                     const plsh_tokenizer *tokenizer, plsh_error *error);
 
@@ -51,9 +52,9 @@ typedef struct plsh_chat_message {
 } plsh_chat_message;
 
 /* Appends the ids of a conversation, with the token that begins a text where the template has it.
- * `reply` adds the beginning of the assistant's next turn. Llama 2 and Mistral take turns of user
- * and assistant alone, after at most one system message; an order that a template does not take is
- * refused. */
+ * `reply` adds the beginning of the assistant's next turn. Llama 2 and Mistral require alternating
+ * messages of user and assistant, after at most one system message. An order that the template does
+ * not support is refused. */
 PLSH_API plsh_status plsh_chat_ids(const plsh_chat *chat, const plsh_chat_message *messages,
                                    int64_t count, bool reply, plsh_token_ids *out,
                                    plsh_error *error);

@@ -1,4 +1,4 @@
-/* plsh/decay.h - how attention fades with distance.
+/* plsh/decay.h - how attention decays with distance.
  *
  * A decay is a function k(t) of the distance t = |i - j| = 0, 1, 2, ... with
  * k(0) = 1: attention weights are exp(q.k * scale) * k(t). ALiBi is
@@ -46,13 +46,13 @@ PLSH_API int plsh_decay_parameters(plsh_decay_kind kind);
 /* ALiBi with the given sigma. */
 PLSH_API plsh_decay plsh_decay_alibi(double sigma);
 
-/* Are the parameters in their ranges (finite, table[0] = 1, entries in
- * [0, 1])? All functions below expect a decay that passed this check. */
+/* Checks that the parameters are in their ranges (finite, table[0] = 1, entries in [0, 1]). All
+ * functions below expect a decay that passed this check. */
 PLSH_API plsh_status plsh_decay_check(const plsh_decay *decay, plsh_error *error);
 
-/* Can it be sampled? That is: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all t. If not,
- * PLSH_STATUS_UNSUPPORTED with the first t that violates it. O(1), except for tables, which are
- * scanned. */
+/* Checks that it can be sampled: k(t) >= k(t+1) and k(t-1) - 2 k(t) + k(t+1) >= 0 for all t. If
+ * not, PLSH_STATUS_UNSUPPORTED with the first t that violates it. O(1), except for tables, which
+ * are scanned. */
 PLSH_API plsh_status plsh_decay_check_convex(const plsh_decay *decay, plsh_error *error);
 
 /* k(t), its logarithm (-INFINITY where k is 0), and the drop k(t) - k(t+1)

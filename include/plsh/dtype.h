@@ -1,4 +1,4 @@
-/* plsh/dtype.h - what the numbers of an array are.
+/* plsh/dtype.h - the data types of arrays.
  *
  * One list for attention, caches and files. Attention takes float32, float16 and bfloat16; the
  * others are those a .npy file may hold.

@@ -1,4 +1,4 @@
-/* plsh/head.h - what a head does, what a call of attention is, and which keys a query can see.
+/* plsh/head.h - the methods of a head, the descriptor of a call, and which keys a query can see.
  *
  * A head has a method, a decay and the partitions that it draws, if it samples; plsh_attention
  * describes a call of one or more of them. plsh/attention.h computes it.
@@ -17,16 +17,17 @@ extern "C" {
 #endif
 
 typedef enum plsh_method {
-    PLSH_METHOD_DENSE,  /* every pair, O(n^2): the baseline */
-    PLSH_METHOD_EXACT,  /* walks outward and stops when the rest cannot matter: a
-                         * relative weight of at most eps is left out */
-    PLSH_METHOD_PLSH,   /* M~ of s partitions, every pair of their union scored once */
-    PLSH_METHOD_MASKS,  /* the same result by the paper's algorithm, one mask at a time */
-    PLSH_METHOD_MEAN,   /* mean of the s single-mask outputs: biased, for comparison */
+    PLSH_METHOD_DENSE, /* every pair, O(n^2): the baseline */
+    PLSH_METHOD_EXACT, /* visits keys outward from the query and stops when the others cannot
+                          matter: leaves out at most eps of a row's weight */
+    PLSH_METHOD_PLSH,  /* weights M~ of s partitions; scores every pair in the union of their blocks
+                          once */
+    PLSH_METHOD_MASKS, /* the same result by the paper's algorithm, one mask at a time */
+    PLSH_METHOD_MEAN,  /* mean of the s single-mask outputs: biased, for comparison */
     PLSH_METHOD_WINDOW, /* the decay cut off: |p_i - j| < window, or < radius under positions */
     PLSH_METHOD_FIXED,  /* no decay; floor(p_i / block) = floor(j / block) */
     PLSH_METHOD_NONE,   /* no decay */
-    PLSH_METHOD_AUTO    /* the cheapest that meets eps; plsh_plan_head tells which */
+    PLSH_METHOD_AUTO /* the cheapest method whose error is at most eps; plsh_plan_head returns it */
 } plsh_method;
 
 /* One head: its method and parameters. partition.decay is the decay of every method; only the
@@ -48,7 +49,7 @@ typedef struct plsh_layout {
 } plsh_layout;
 
 /* Positions that are points in R^1, R^2 or R^3 instead of row numbers: tiles of an image, irregular
- * times, the cumulated forget gates of a head (sigma = 1, c_i = -sum of log f). The bias of a pair
+ * times, the cumulative forget gates of a head (sigma = 1, c_i = -sum of log f). The bias of a pair
  * is log k(|x_i - y_j|), the Euclidean distance of the query's and the key's point; a table of a
  * decay is interpolated between whole distances. Causality remains a matter of the row number.
  *

@@ -42,7 +42,8 @@ PLSH_API plsh_status plsh_file_commit(plsh_file *file, plsh_error *error);
 /* Deletes what was written, and frees `file`. NULL is fine. */
 PLSH_API void plsh_file_abandon(plsh_file *file);
 
-/* All of the above for `size` bytes at once, by plsh_file_create or plsh_file_create_own. */
+/* Creates, writes and commits a file of `size` bytes, by plsh_file_create or
+ * plsh_file_create_own. */
 PLSH_API plsh_status plsh_file_save(const char *path, const void *bytes, size_t size,
                                     plsh_error *error);
 PLSH_API plsh_status plsh_file_save_own(const char *path, const void *bytes, size_t size,

@@ -30,7 +30,7 @@ extern "C" {
 
 typedef struct plsh_model plsh_model;
 
-/* The numbers that the products of linear layers are made of. Sums are float32.
+/* The type in which linear layers multiply. Sums are float32.
  *
  * float32: the reference.
  * int8: quantised weights (Q8_0 and coarser) as stored, against activations that are quantised to
@@ -42,9 +42,14 @@ typedef struct plsh_model plsh_model;
  *     int8 with a scale per block of 32.
  * bfloat16: weights of any type and activations are rounded to bfloat16, 8 bits of precision, each
  *     by at most 1/512 of itself. The bits are the same for any number of threads and for all
- *     instruction sets. Adapters too; attention and the heads of encoders stay in float32. 1.5 to
- *     1.8 times as fast as float32 where the processor multiplies pairs of bfloat16 (AVX-512 BF16
- * of AMD); elsewhere it is emulated, and slower than float32. */
+ *     instruction sets but "amx", where products of more than 8 rows add in another order. Adapters
+ *     too; attention and the heads of encoders stay in float32. On AMD processors with AVX-512 BF16
+ *     it is 1.5 to 1.8 times as fast as float32; elsewhere, except with AMX, it is emulated, and
+ * slower than float32.
+ *
+ * int8 and bfloat16 use AMX where the processor has it and Linux permits it (isa "amx"). That code
+ * is tested through an emulation of the instructions and has not run on such a processor yet;
+ * PLSH_ISA=avx512 does without it. */
 typedef enum plsh_compute {
     PLSH_COMPUTE_AUTO,
     PLSH_COMPUTE_FLOAT32,
@@ -68,9 +73,10 @@ PLSH_API plsh_status plsh_model_open(plsh_model **out, const char *path,
 PLSH_API void plsh_model_close(plsh_model *model); /* NULL is fine */
 
 typedef struct plsh_model_facts {
-    const char *family;  /* "Llama" */
-    const char *rule;    /* how that was decided where neither fields nor tensors say it; or NULL */
-    const char *differs; /* where llama.cpp is known to compute the file otherwise; or NULL */
+    const char *family; /* "Llama" */
+    const char *rule; /* the rule that chose the family, if neither fields nor tensors determine it;
+                         or NULL */
+    const char *differs; /* where llama.cpp is known to compute the file differently; or NULL */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary;
     int64_t context;      /* positions it was made for */
     int64_t alibi_length; /* slopes depend on the length of texts beyond it; 0: they do not */
@@ -83,8 +89,8 @@ typedef struct plsh_model_facts {
     size_t bytes;          /* of the weights as stored */
     int64_t matrices;      /* of linear layers, with the head */
     int64_t int8_matrices; /* those whose products are in int8; the others are in float32 */
-    bool bfloat16;         /* all products are in bfloat16 .. */
-    bool emulated;         /* .. without instructions for it */
+    bool bfloat16;         /* all products are in bfloat16, */
+    bool emulated;         /* by a processor without instructions for it */
 } plsh_model_facts;
 
 PLSH_API plsh_model_facts plsh_model_describe(const plsh_model *model);
@@ -95,9 +101,8 @@ PLSH_API uint64_t plsh_model_checksum(const plsh_model *model);
 
 /* ---- Attention ----
  *
- * Every model runs with its own attention unless told otherwise: RoPE models without a bias (under
- * their sliding window, where they have one), ALiBi models `exact`. To change the attention of a
- * layer: */
+ * By default every model runs with its own attention: RoPE models without a bias (in their sliding
+ * window, if they have one), ALiBi models with `exact`. To change the attention of a layer: */
 typedef struct plsh_layer_attention {
     bool original;  /* the model's own; all other fields are ignored */
     bool drop_rope; /* no rotation of q and k */
@@ -144,8 +149,9 @@ typedef struct plsh_session_options {
     plsh_dtype kv;           /* the type in which keys and values are stored */
     int64_t chunk;           /* tokens that go through the layers at once, 0 = 512 */
     int64_t undo;            /* this many of the last tokens can always be truncated */
-    /* Tokens that it is to hold, for models with a plsh_model_facts.alibi_length L: its slopes are
-     * divided by length / L where that is above 1, for all of its tokens. 0: they are not. */
+    /* The number of tokens that the session will hold, for models with a
+     * plsh_model_facts.alibi_length L: the slopes of all tokens are divided by length / L if that
+     * is above 1. 0: they are not. */
     int64_t length;
     plsh_model_tap tap;
 } plsh_session_options;
@@ -161,8 +167,8 @@ typedef struct plsh_step {
     int64_t count;
     float *hidden; /* [count][hidden] after the last norm, or NULL */
     float *logits; /* [vocabulary] of the last token, or NULL */
-    /* Tokens of the whole text, if later steps append more of it; 0: it ends with these. RoPE
-     * with dynamic scaling rotates by frequencies that depend on it. What is in the cache keeps its
+    /* Tokens of the whole text, if later steps append more of it; 0: it ends with these. RoPE with
+     * dynamic scaling rotates by frequencies that depend on it. Keys in the cache keep their
      * rotation when the text grows beyond that length. */
     int64_t length;
 } plsh_step;
@@ -224,7 +230,7 @@ PLSH_API plsh_status plsh_session_load(plsh_session **out, const plsh_model *mod
  */
 
 /* Called by the thread that called plsh_model_encode, several times in each layer, between its
- * parts: a server runs short texts there while a long one is under way. It may call
+ * parts: a server runs short texts there in the middle of a long one. It may call
  * plsh_model_encode itself. false ends the work with PLSH_STATUS_CANCELLED. */
 typedef struct plsh_pause {
     bool (*run)(void *context);
@@ -261,12 +267,12 @@ PLSH_API plsh_status plsh_model_encode_bytes(const plsh_model *model, const plsh
  *     masked LM:   logits = E norm(act(dense x)) + b           of every token
  *     classifier:  logits = W tanh(pooler x_0) + b             of the first token of a text
  *
- * They are there where the file has their tensors (cls.predictions.*; pooler.dense and
- * classifier). A reranker is a classifier of one label. A classifier without a pooler, as of tokens
- * or in a GGUF, which drops it, is refused by plsh_model_classify. */
+ * A model has a head if its file has the tensors (cls.predictions.*; pooler.dense and classifier).
+ * A reranker is a classifier of one label. plsh_model_classify refuses a classifier without a
+ * pooler: one that labels tokens, or one of a GGUF, whose format drops the pooler. */
 
-/* What the logits of a classifier are, by "problem_type" of config.json; without
- * it one label is MULTI_LABEL and several are SINGLE_LABEL, as in transformers' pipelines. */
+/* What the logits of a classifier are, by "problem_type" of config.json. If it is absent, one label
+ * is MULTI_LABEL and several are SINGLE_LABEL, as in transformers' pipelines. */
 typedef enum plsh_problem {
     PLSH_PROBLEM_SINGLE_LABEL, /* probabilities: softmax */
     PLSH_PROBLEM_MULTI_LABEL,  /* each label by itself: 1 / (1 + exp(-x)) */
@@ -290,8 +296,8 @@ PLSH_API plsh_status plsh_model_token_logits(const plsh_model *model, const floa
 
 /* The tokens at which its text ends, besides the tokenizer's: "eos_token_id" of a folder's
  * generation_config.json, else of its config.json; eos_token_id, eot_token_id and eom_token_id of a
- * GGUF's tokenizer, and its tokens that are known as ends by their text (<|im_end|>, <|eot_id|>,
- * <end_of_turn>, ..), as llama.cpp has it. */
+ * GGUF's tokenizer, and the tokens that llama.cpp knows as ends by their text (<|im_end|>,
+ * <|eot_id|>, <end_of_turn>, ..). */
 enum { PLSH_MODEL_ENDS_MOST = 64 };
 typedef struct plsh_model_ends {
     int64_t count;
@@ -335,7 +341,7 @@ typedef struct plsh_score {
 } plsh_score;
 
 /* The n most likely tokens under the logits, the most likely first, and the natural logarithms of
- * their probabilities. Returns how many: n, or `count` where that is less. Takes count * n. */
+ * their probabilities. Returns how many: n, or `count` where that is less. Takes time count * n. */
 PLSH_API int64_t plsh_model_likely(const float *logits, int64_t count, int64_t n, int32_t *ids,
                                    double *logprobs);
 

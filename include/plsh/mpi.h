@@ -6,15 +6,18 @@
  *
  * Rows of k and v that a rank fetches from others, by method:
  *
- * - window, fixed, plsh, masks, mean: plsh_attention_reach, known without communication - exact:
- * ranks exchange the norms of their keys, tile by tile; each fetches as far as what lies
- *   beyond may still weigh eps / 4 of a row, and leaves out at most 3/4 of eps of what it holds:
- *   eps in all, as in one process. Of the 16 tiles of largest norm of each kv head, those that lie
- *   farther off but may matter (such as that of a text's first key, if all queries look at it) are
- *   fetched one by one, without the rows between, and merged
+ * - window, fixed, plsh, masks, mean: plsh_attention_reach, known without communication
+ *
+ * - exact: ranks exchange the norms of their keys, tile by tile. Each fetches rows until those
+ *   beyond may weigh at most eps / 4 of a row, and leaves out at most 3/4 of eps of the rows that
+ *   it holds: eps in all, as in one process. Of the 16 tiles of largest norm of each kv head, those
+ *   that lie farther off but may matter (such as that of a text's first key, if all queries attend
+ *   to it) are fetched one by one, without the rows between, and merged
+ *
  * - dense, none: everything, one rank's rows at a time: in turn t, those of rank r - t (modulo
- * ranks), merged by their log-sum-exps. A rank never holds the rows of more than two others - auto:
- * as the method that it resolves to on the whole text
+ *   ranks), merged by their log-sum-exps. A rank never holds the rows of more than two other ranks
+ *
+ * - auto: as the method that is chosen for the whole text
  *
  * Halos are fetched head by head, so that a head with a steep decay costs little; they may be
  * longer than a neighbour's rows. Ranks may have no rows. Causal rows fetch from before, others
@@ -45,8 +48,8 @@
  * (dense and none: one per rank, merged in the order of turns; exact: one more for each tile that
  * is fetched singly, in the order of norms). Rows that see only the rank's own keys run first,
  * while halos are in transit; then the rows at the edges. This split depends on the descriptor and
- * the data, never on timing: every run gives the same bits for any number of threads, and the
- * result of one process up to rounding. */
+ * the data, never on timing: every run gives the same bits for any number of threads. The result of
+ * one process differs by rounding only. */
 #ifndef PLSH_MPI_H
 #define PLSH_MPI_H
 
@@ -94,10 +97,6 @@ PLSH_API void plsh_mpi_plan_destroy(plsh_mpi_plan *plan);
  * queries are all keys. */
 PLSH_API plsh_range plsh_mpi_plan_rows(const plsh_mpi_plan *plan, int rank);
 PLSH_API plsh_range plsh_mpi_plan_queries(const plsh_mpi_plan *plan, int rank);
-
-/* The head as the plan runs it (auto resolved), with the reason in words; as plsh_plan_head. */
-PLSH_API plsh_head plsh_mpi_plan_head(const plsh_mpi_plan *plan, int64_t head, const char **reason);
-PLSH_API const char *plsh_mpi_plan_isa(const plsh_mpi_plan *plan);
 
 /* Collective. The arrays of plsh_plan_forward for the rank's own rows: q [heads, own queries], k
  * and v [kv heads, own rows], o as q, lse and certificate [heads, own queries]. All ranks ask for

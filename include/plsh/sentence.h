@@ -1,4 +1,4 @@
-/* plsh: rows for whole texts, as sentence-transformers makes them.
+/* plsh/sentence.h - one vector (row) for a whole text, as sentence-transformers computes it.
  *
  * A folder of that library lists in modules.json the modules after the encoder: pooling, dense
  * layers, norms. sentence_bert_config.json and tokenizer_config.json have the maximum length of a

@@ -17,14 +17,15 @@
  *     exp(scale q_i.c + |scale q_i| M(e)) (k(t) + k(t+1) + ...),      M(e) = max |k_j - c|,
  *
  * where t is the distance of row e - 1, and c is one point for all parts, near the mean of the
- * keys. M is known from the norms of all parts' tiles of keys. The bound is compared with a
- * lower bound on the row's total weight,
+ * keys. M is known from the norms of all parts' tiles of keys. It is compared with a lower bound on
+ * the row's total weight,
  *
  *     D_i >= sum of exp(scale q_i.k_j) k(|i-j|) over its nearest own keys j.
  *
- * One key of large norm far away (such as the first of a text, which every query attends to) would
- * fetch all rows up to it. So M leaves out the few tiles of largest norm of a kv head, the
- * outliers; tile T of n rows, whose nearest one is at distance t, is bounded by itself,
+ * With one key of large norm far away (such as the first of a text, to which every query attends),
+ * this bound would make a part fetch all rows up to it. So M leaves out the few tiles of largest
+ * norm of a kv head, the outliers. Each of them has a bound of its own. For tile T of n rows, the
+ * nearest of which is at distance t, it is
  *
  *     exp(scale q_i.c + |scale q_i| M_T) (k(t) + ... + k(t+n-1)),     M_T = max of T's |k_j - c|.
  *
@@ -60,7 +61,7 @@ extern "C" {
 enum { PLSH_SHARD_OUTLIERS = 16 };
 
 /* A tile of keys that is fetched by itself: one of largest norm of its kv head. The same on all
- * parts, but for `queries`. */
+ * parts, except for `queries`. */
 typedef struct plsh_shard_outlier {
     plsh_range rows;
     int64_t tile;
@@ -141,8 +142,8 @@ PLSH_API void plsh_shard_destroy(plsh_shard *shard); /* NULL is fine */
 PLSH_API plsh_status plsh_shard_reach(const plsh_shard *shard, const plsh_shard_unit *unit,
                                       plsh_range queries, plsh_range *keys, plsh_error *error);
 
-/* Resets need and near of all units to those of the descriptor. Call it before every call but the
- * first. */
+/* Resets need and near of all units to the values that follow from the descriptor alone. Call it
+ * before every call but the first. */
 PLSH_API void plsh_shard_reset(plsh_shard *shard);
 
 /* The eps of calls on the rows that a part holds; 0 stands for 2^-24. */
@@ -160,7 +161,8 @@ typedef struct plsh_shard_arrays {
 /* Allocates the memory that the calls below need. Call it once. */
 PLSH_API plsh_status plsh_shard_prepare(plsh_shard *shard, plsh_error *error);
 
-/* Keeps the arrays until plsh_shard_find is over; fills in the centre, on the root alone. */
+/* Keeps the arrays until the last of the functions below is over; fills in the centre, on the root
+ * alone. */
 PLSH_API void plsh_shard_begin(plsh_shard *shard, const plsh_shard_arrays *arrays);
 
 /* Fills in own_norms, and own_ranges if v is there. */
@@ -174,7 +176,7 @@ PLSH_API void plsh_shard_find(plsh_shard *shard, bool certificate);
 PLSH_API void plsh_shard_learn(plsh_shard *shard);
 
 /* Adds to the calls' certificate [heads, own queries] the bound for the rows that were not
- * fetched. */
+ * fetched, and what rounding may do where results of several calls are merged. */
 PLSH_API void plsh_shard_certify(const plsh_shard *shard, float *certificate);
 
 #ifdef __cplusplus

@@ -1,11 +1,10 @@
 /* plsh/status.h - status codes and error messages.
  *
- * Every function that can fail returns a plsh_status and takes a plsh_error
- * as its last argument. The error may be NULL; if it is not, a failing call
- * writes one line into it that names what is wrong, where, and what would be
- * right. A call that succeeds does not change it. The library prints nothing and does not exit. It
- * keeps no state between calls except its pool of threads and their default number: see
- * thread.h. */
+ * Every function that can fail returns a plsh_status and takes a plsh_error as its last argument.
+ * The error may be NULL; if it is not, a failing call writes one line into it that names the
+ * problem, its place, and the valid values. A call that succeeds does not change it. The library
+ * prints nothing and does not exit. It keeps no state between calls except its pool of threads and
+ * their default number: see thread.h. */
 #ifndef PLSH_STATUS_H
 #define PLSH_STATUS_H
 

@@ -1,4 +1,4 @@
-/* plsh/theory.h - how far M~ is from the bias matrix: measured, and bounded.
+/* plsh/theory.h - the error M~ - L* of the mean mask: measured, and bounded.
  *
  * L* is the n x n matrix k(|i - j|), M~ the mean of the s masks of a set (plsh/partition.h). There
  * are bounds of the spectral norm ||L* - M~||, the max norm ||L* - M~||_max and the largest block
@@ -48,7 +48,8 @@ typedef enum plsh_operator_kind {
     PLSH_OPERATOR_BANDED, /* stores the counts s M~, 4 bytes per entry of the upper band; s <= 2^24
                            */
     PLSH_OPERATOR_SPLIT   /* banded for the narrow draws, blocks for the wide ones, split where a
-                             product is cheapest (cuts and labels: one of the two for all) */
+                             product is cheapest (cuts and labels: one of the two for all).
+                             Design golden-shifted: blocks instead of banded and split */
 } plsh_operator_kind;
 
 typedef struct plsh_norms_options {
@@ -104,8 +105,9 @@ typedef struct plsh_bounds {
     double spectral;             /* exceeded by ||L* - M~|| with probability at most delta */
     double spectral_expectation; /* at least E||L* - M~|| */
     double max;                  /* exceeded by ||L* - M~||_max with probability at most delta, */
-    bool max_certain; /* or never: for stratified sets of binning and integer, for design golden,
-                       * whose bounds are all certain, and where it is 1 */
+    bool max_certain;     /* or never: for stratified sets of binning and integer, for the designs
+                           * golden and toeplitz, whose bounds are all certain, for golden-shifted, and
+                           * where max is 1 */
     double largest_block; /* exceeded by b_max with probability at most delta */
 } plsh_bounds;
 
@@ -123,17 +125,18 @@ PLSH_API double plsh_spectral_error(int64_t n, double sigma, int64_t s, double d
 PLSH_API int64_t plsh_spectral_samples(int64_t n, double sigma, double eps, double delta);
 PLSH_API double plsh_spectral_expectation(int64_t n, double sigma, int64_t s);
 
-/* The same, tighter: the trace of the moment generating function as an integral over the
- * frequencies, by quadrature, minimised over theta. The result is 0.5 to 0.9 of the closed form,
- * and never above it. A call takes about a millisecond, one that returns samples about 30. */
+/* The same bounds, tighter: the trace of the moment generating function is an integral over the
+ * frequencies, computed by quadrature and minimised over theta. The result is 0.5 to 0.9 of the
+ * closed form, and never above it. A call takes about a millisecond, one that returns samples
+ * about 30. */
 PLSH_API double plsh_spectral_tail_integral(int64_t n, double sigma, int64_t s, double eps);
 PLSH_API double plsh_spectral_error_integral(int64_t n, double sigma, int64_t s, double delta);
 PLSH_API int64_t plsh_spectral_samples_integral(int64_t n, double sigma, double eps, double delta);
 PLSH_API double plsh_spectral_expectation_integral(int64_t n, double sigma, int64_t s);
 
-/* No fewer than that many contiguous partitions of 0 .. n-1, whatever they are and however they are
- * weighed, have ||L* - M~|| <= eps for ALiBi: about 3 sigma / (8 eps) where that is far below
- * sigma. At least 1; 40 ms. */
+/* A lower bound on the number of samples: with fewer contiguous partitions of 0 .. n-1, whatever
+ * they are and however they are weighted, ||L* - M~|| > eps for ALiBi. It is about 3 sigma / (8
+ * eps) where that is far below sigma. At least 1; 40 ms. */
 PLSH_API int64_t plsh_spectral_least(int64_t n, double sigma, double eps);
 
 /* The largest Euclidean norm of a row of L* - M~, s independent draws of ALiBi by any scheme: about
@@ -149,8 +152,9 @@ PLSH_API int64_t plsh_max_samples(int64_t n, double eps, double delta);
 
 /* Max norm, never exceeded, for any n. Of a stratified set by binning or integer: (strata + samples
  * of the largest) / s, for any decay. Of design golden: the greatest difference over all real
- * positions, computed, up to 2^13 samples, (6.02 ln(sqrt(sqrt(5) s) + 3.62) + 3.12) / s beyond. NAN
- * for other sets. */
+ * positions, computed, up to 2^13 samples, (6.02 ln(sqrt(sqrt(5) s) + 3.62) + 3.12) / s beyond. Of
+ * golden-shifted: (3.01 ln(sqrt(sqrt(5) s) + 3.62) + 0.56) / s. Of toeplitz: the max norm on a long
+ * line. NAN for other sets. */
 PLSH_API double plsh_max_certain(const plsh_partition *set);
 
 /* Largest block, binning and integer, any design (it needs no independence):
@@ -193,7 +197,7 @@ typedef struct plsh_instance {
                          mask entry, which is 1 with probability L*_ij, weighed by P* */
 } plsh_instance;
 
-/* The head of attention that they are measured on. */
+/* The head for which they are measured. */
 typedef struct plsh_instance_head {
     const plsh_decay *decay;
     int64_t n, dim;
@@ -213,11 +217,12 @@ PLSH_API plsh_status plsh_instance_measure(const plsh_instance_head *head, int t
 PLSH_API double plsh_delta_p(const plsh_partition *set, int64_t n, double delta, double p_norm);
 
 /* ||T* - T~*||_max <= min(Delta_P / beta, 1) range, range the largest max - min of a column of V
- * (at most 2 ||V||_max). No condition: Theorem 2.2 needs Delta_P < beta. */
+ * (at most 2 ||V||_max). This needs no condition, where Theorem 2.2 needs Delta_P < beta. */
 PLSH_API double plsh_output_bound(double delta_p, double beta, double range);
 
-/* Before drawing: E|T~*_i - T*_i| <= variation range / sqrt(s) for every row and column, s
- * independent draws. No n, no beta. For equal scores the variation is at most pi / 2. */
+/* The expected error over s independent draws: E|T~*_i - T*_i| <= variation range / sqrt(s) for
+ * every row and column. It does not depend on n and beta. For equal scores the variation is at most
+ * pi / 2. */
 PLSH_API double plsh_output_expectation(double variation, int64_t s, double range);
 
 /* ---- The paper's bounds, as published --------------------------------------
@@ -251,21 +256,22 @@ PLSH_API double plsh_paper_output_bound(double delta_p, double beta, double v_ma
  * The error asked for is ||L* - M~|| / coth(1/(2 sigma)), the spectral norm relative to that of the
  * bias matrix of a long context. */
 typedef struct plsh_advice {
-    int64_t samples_theorem; /* enough with probability 1 - delta, proven: for stratified sets by
-                              * integer of the set with seed 1 and head 0 (others need a few per
-                              * cent more or less), for design golden certain where at most 2^13
-                              * are enough, in all other cases of independent draws */
-    int64_t samples_least;   /* no fewer masks can: plsh_spectral_least */
-    int64_t samples_paper;   /* by the paper's constants (2 n E) */
-    int64_t
-        samples_measured; /* enough in 99 of 100 sets, by a law that was measured on sets of this
-                           * scheme and design (experiments/bounds), extrapolated beyond 4096 */
-    int64_t window;       /* keys on each side with which truncation has at most this error */
-    double pairs_plsh;    /* per query: by plsh with samples_measured, */
-    double pairs_window;  /* by window, */
-    double pairs_dense;   /* by dense */
-    const char *method;   /* the one with the fewest */
+    int64_t samples_theorem;  /* enough with probability 1 - delta, proven: for stratified sets by
+                               * integer of the set with seed 1 and head 0 (others need a few per
+                               * cent more or less), for design golden certain where at most 2^13
+                               * are enough, for toeplitz certain, in all other cases of
+                               * independent draws */
+    int64_t samples_least;    /* no set of fewer masks has this error: plsh_spectral_least */
+    int64_t samples_paper;    /* by the paper's constants (the tail 2 n E above) */
+    int64_t samples_measured; /* enough in 99 of 100 sets, by measurements of sets of this scheme
+                                 and design (experiments/bounds), extrapolated beyond 4096 */
+    int64_t window;           /* keys on each side with which truncation has at most this error */
+    double pairs_plsh;        /* per query: by plsh with samples_measured, */
+    double pairs_window;      /* by window, */
+    double pairs_dense;       /* by dense */
+    const char *method;       /* the one with the fewest */
     char reason[160];
+    plsh_design design; /* that of the case; what auto stands for at samples_measured */
 } plsh_advice;
 
 /* The case that advice is wanted for. */

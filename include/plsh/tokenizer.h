@@ -27,7 +27,8 @@ typedef struct plsh_tokenizer plsh_tokenizer;
 
 /* `path` is a folder with a tokenizer.json, such a file, a .safetensors file beside one, or a
  * .gguf. A tokenizer_config.json beside a tokenizer.json names the tokens that begin, end and pad a
- * text. On failure *out is NULL, and the message names the file and what in it is refused. */
+ * text. On failure *out is NULL, and the message names the file and the part of it that is refused.
+ */
 PLSH_API plsh_status plsh_tokenizer_open(plsh_tokenizer **out, const char *path, plsh_error *error);
 
 /* The same from a tokenizer.json in memory; `name` is for messages. */
@@ -54,7 +55,7 @@ PLSH_API void plsh_token_ids_free(plsh_token_ids *ids);
 /* Appends the ids of a text of `length` bytes, which may hold zero bytes. Added tokens ("<s>",
  * "<|im_start|>") that stand in the text become their ids in any case; `special` adds those that
  * the file's post-processor puts around a text ([CLS] and [SEP], <s>). The text is UTF-8; every
- * maximal part of it that is not becomes U+FFFD, as Python's errors="replace" has it.
+ * maximal part that is not valid UTF-8 becomes U+FFFD, as with Python's errors="replace".
  *
  * Takes about length * log(length) at worst, and memory in proportion to the text. Fails where a
  * character has no token and the file's unknown token is missing. */
@@ -62,17 +63,17 @@ PLSH_API plsh_status plsh_tokenizer_encode(const plsh_tokenizer *tokenizer, cons
                                            size_t length, bool special, plsh_token_ids *out,
                                            plsh_error *error);
 
-/* A part of a text that is made of a template and what others wrote. */
+/* A part of a text that is made of a template and of messages. */
 typedef struct plsh_text_part {
     const char *bytes; /* UTF-8; a template's has to be valid */
     size_t length;
-    bool special; /* of the template: special tokens in it become their ids. Otherwise they are
-                   * text like any other, so that what somebody writes cannot end his turn */
+    bool special; /* of the template: special tokens in it become their ids. In a message they are
+                     plain text, so that a message cannot end its turn */
 } plsh_text_part;
 
 /* Appends the ids of the parts as of one text: words may begin in one part and end in the next.
- * Adds no tokens around it. Text that would become a special token all the same (the words of some
- * vocabularies include them) is refused. */
+ * Adds no tokens around it. Some vocabularies have special tokens among their words. Text of a
+ * message that would become such a token is refused. */
 PLSH_API plsh_status plsh_tokenizer_encode_parts(const plsh_tokenizer *tokenizer,
                                                  const plsh_text_part *parts, size_t count,
                                                  plsh_token_ids *out, plsh_error *error);
@@ -103,8 +104,8 @@ typedef struct plsh_token_text {
 PLSH_API void plsh_token_text_free(plsh_token_text *text);
 
 /* Appends the text of ids; `skip_special` leaves the special tokens out. Unknown ids give no text.
- * The text is valid UTF-8: bytes that are not become U+FFFD, one per maximal part (byte-level), or
- * one per byte of a run (byte fallback). */
+ * The text is valid UTF-8: invalid bytes become U+FFFD, one per maximal part (byte-level), or one
+ * per byte of a run (byte fallback). */
 PLSH_API plsh_status plsh_tokenizer_decode(const plsh_tokenizer *tokenizer, const int32_t *ids,
                                            size_t count, bool skip_special, plsh_token_text *out,
                                            plsh_error *error);

@@ -27,11 +27,13 @@ typedef struct plsh_train_options {
     const plsh_layer_attention *attention;
     int64_t attention_count; /* as in plsh_session_options */
     bool keep_draws;         /* use the masks of the first step in all steps */
-    bool learn_slopes; /* of ALiBi, one per layer and head, by their logarithms; under sampled masks
-                        * by the straight-through estimate, see plsh_backward. They are written as
-                        * slopes.npy, which plsh_model_open reads */
+    bool learn_slopes; /* train the slopes of ALiBi, one per layer and head, as logarithms; for
+                          sampled masks with the straight-through estimate, see plsh_backward. They
+                          are written as slopes.npy, which plsh_model_open reads */
     bool recompute; /* recompute a layer's activations in the backward pass (gradient checkpointing)
                      */
+    bool keep_attention; /* with recompute: keep the output of every layer's attention, heads *
+                            head_dim numbers a token and layer, and do not compute it again */
     uint64_t seed;
     double dropout;      /* of hidden states; attention dropout is then 0. Negative: both as in the
                             configuration */
@@ -121,10 +123,10 @@ typedef struct plsh_trained {
 PLSH_API size_t plsh_trainer_count(const plsh_trainer *trainer);
 PLSH_API plsh_trained plsh_trainer_at(const plsh_trainer *trainer, size_t index);
 
-/* Writes what was trained into an existing folder: model.safetensors with the configuration and the
- * tokenizer of the model it came from, which transformers and plsh_model_open read; or an adapter
- * in PEFT's form. All is written into a folder of its own in `folder` and then renamed, file by
- * file: symbolic links of these names are replaced, never followed. */
+/* Writes the trained weights into an existing folder: model.safetensors with the configuration and
+ * the tokenizer of the model it came from, which transformers and plsh_model_open read; or an
+ * adapter in PEFT's form. All is written into a folder of its own in `folder` and then renamed,
+ * file by file: symbolic links of these names are replaced, never followed. */
 PLSH_API plsh_status plsh_trainer_save(const plsh_trainer *trainer, const char *folder,
                                        plsh_error *error);
 
@@ -141,11 +143,11 @@ typedef struct plsh_corpus plsh_corpus;
 
 typedef struct plsh_corpus_options {
     const char *text;      /* a text, or a file of tokens that an earlier call made */
-    const char *tokenizer; /* as plsh_tokenizer_open; a file of tokens needs none, and is refused
-                            * where another one made it */
-    const char *tokens;    /* the file of tokens to make of a text, to reuse, or to replace where it
-                            * is another text's; what is no file of tokens is not overwritten. A
-                            * symbolic link is read through, and replaced when tokens are made */
+    const char *tokenizer; /* as plsh_tokenizer_open. A file of tokens needs none, and is refused if
+                              another tokenizer made it */
+    const char *tokens;    /* the file of tokens: made from the text, reused if it is of this text,
+                              otherwise replaced. A file of another kind is not overwritten. A
+                              symbolic link is read through, and replaced when tokens are made */
     bool shuffle_rows;     /* the non-blank lines in random order, separated by a blank */
     uint64_t seed;         /* of that order */
     bool keep;             /* refuse to replace the tokens of another text, tokenizer or order */
@@ -155,7 +157,7 @@ PLSH_API plsh_status plsh_corpus_open(plsh_corpus **out, const plsh_corpus_optio
                                       plsh_error *error);
 PLSH_API void plsh_corpus_close(plsh_corpus *corpus); /* NULL is fine */
 
-/* Is it a file of tokens? False if it cannot be read. */
+/* Is `path` a file of tokens? False, too, if it cannot be read. */
 PLSH_API bool plsh_corpus_is_tokens(const char *path);
 
 PLSH_API int64_t plsh_corpus_count(const plsh_corpus *corpus); /* tokens */
@@ -164,9 +166,9 @@ PLSH_API int32_t plsh_corpus_largest(const plsh_corpus *corpus);   /* id */
 PLSH_API uint64_t plsh_corpus_checksum(const plsh_corpus *corpus); /* of the ids */
 PLSH_API bool plsh_corpus_reused(const plsh_corpus *corpus); /* the file of tokens existed before */
 
-/* ids[count][context] = windows first .. first + count - 1 in the order of the text, which begins
- * anew after its last whole window. The text has to fill one: plsh_corpus_count >= context > 0;
- * first >= 0. */
+/* ids[count][context] = windows first .. first + count - 1 in the order of the text; after its last
+ * whole window the text begins again. It must have one: plsh_corpus_count >= context > 0; first
+ * >= 0. */
 PLSH_API void plsh_corpus_windows(const plsh_corpus *corpus, int64_t context, int64_t first,
                                   int64_t count, int32_t *ids);
 
@@ -231,8 +233,8 @@ PLSH_API plsh_status plsh_checkpoint_check(const char *folder, plsh_checkpoint *
 PLSH_API plsh_status plsh_checkpoint_newest(const char *run, int64_t *step, plsh_checkpoint *state,
                                             int64_t *passed, plsh_error *error);
 
-/* A checksum of what a run is made from, to be kept in its settings: of a file; of a folder its
- * weights and configuration, a model's or an adapter's. */
+/* A checksum of an input of a run, to be kept in its settings: of a file, or of the weights and
+ * configuration in the folder of a model or adapter. */
 PLSH_API plsh_status plsh_checkpoint_fingerprint(const char *path, uint64_t *out,
                                                  plsh_error *error);
 
@@ -245,7 +247,8 @@ PLSH_API plsh_status plsh_checkpoint_folder(const char *run, int64_t step, char 
 PLSH_API int64_t plsh_checkpoint_last(const char *run, int64_t before);
 
 /* Keeps the last `keep` checkpoints up to the step `newest` and deletes all others: later ones too
- * (of a run that was continued from an earlier step), and what a killed run left half written. */
+ * (of a run that was continued from an earlier step), and files that a killed run left half
+ * written. */
 PLSH_API plsh_status plsh_checkpoint_prune(const char *run, int64_t newest, int64_t keep,
                                            plsh_error *error);
 
@@ -284,7 +287,7 @@ typedef struct plsh_train_run_options { /* strings and settings are kept, not co
     plsh_update update;       /* learning_rate and accumulated come from schedule and trainer */
     int64_t checkpoint_every; /* steps; 0: only when plsh_train_run_save is called */
     int64_t keep;             /* checkpoints; 0 = 2 */
-    int64_t patience;         /* skipped steps in a row after which the run gives up; 0 = 5 */
+    int64_t patience;         /* skipped steps in a row after which the run ends; 0 = 5 */
     const plsh_train_setting *settings; /* besides the tokens of the corpus, which always count */
     size_t setting_count;
     const char *text; /* what messages call the text; NULL: "text" */

@@ -100,9 +100,9 @@ typedef struct plsh_weights plsh_weights;
  * is there); a .safetensors file; a file of torch.save; a .gguf file (versions 2 and 3), of one
  * that is split (model-00001-of-00003.gguf) any part.
  *
- * A file of torch.save is a pickle, a program, in a zip archive. Of that program only what makes a
- * dictionary of tensors is read; every other opcode and every other global is refused by its name,
- * and no code is ever run. Its tensors may share bytes. They have to be contiguous.
+ * A file of torch.save is a zip archive with a pickle, which is a program. The reader knows only
+ * the opcodes and globals that make a dictionary of tensors. It refuses all others, names them in
+ * the message, and never runs code. Its tensors may share bytes. They have to be contiguous.
  *
  * The files must not change while they are open. */
 PLSH_API plsh_status plsh_weights_open(plsh_weights **out, const char *path, plsh_error *error);
@@ -117,8 +117,8 @@ PLSH_API void plsh_weights_close(plsh_weights *weights);
 
 PLSH_API plsh_weights_form plsh_weights_form_of(const plsh_weights *weights);
 
-/* What was opened, as given; and the folder it lies in, where config.json and tokenizer.json are
- * to be looked for. */
+/* The path that was opened, as given; and its folder, where config.json and tokenizer.json are
+ * looked for. */
 PLSH_API const char *plsh_weights_path(const plsh_weights *weights);
 PLSH_API const char *plsh_weights_folder(const plsh_weights *weights);
 
@@ -144,7 +144,7 @@ PLSH_API bool plsh_hub_is_name(const char *name);
  * command that fetches it. */
 PLSH_API plsh_status plsh_hub_find(const char *name, char out[PLSH_HUB_PATH], plsh_error *error);
 
-/* ---- Metadata: what a GGUF file says besides its tensors ----
+/* ---- Metadata: the keys and values of a GGUF file ----
  *
  * A safetensors file has none. */
 
@@ -180,14 +180,14 @@ typedef struct plsh_string {
     size_t length;
 } plsh_string;
 
-/* All of it in the order of the file, and by key (NULL: there is none). */
+/* All metadata in the order of the file, and the entry of a key (NULL: there is none). */
 PLSH_API size_t plsh_metadata_count(const plsh_weights *weights);
 PLSH_API const plsh_metadata *plsh_metadata_at(const plsh_weights *weights, size_t index);
 PLSH_API const plsh_metadata *plsh_metadata_find(const plsh_weights *weights, const char *key);
 
 /* A single value. A missing key leaves *out unchanged, so that it keeps its default; a value of
- * another type, or out of range, is an error that names the key. A number may be stored as a whole
- * one. */
+ * another type, or out of range, is an error that names the key. plsh_metadata_number also takes a
+ * whole number. */
 PLSH_API plsh_status plsh_metadata_integer(const plsh_weights *weights, const char *key,
                                            int64_t least, int64_t most, int64_t *out,
                                            plsh_error *error);
@@ -241,8 +241,8 @@ PLSH_API plsh_status plsh_weights_writer_copy(plsh_weights_writer *writer,
 PLSH_API plsh_status plsh_weights_writer_declare(plsh_weights_writer *writer,
                                                  const plsh_tensor *tensor, plsh_error *error);
 
-/* Appends rows to the tensor whose turn it is: float32 that is rounded to its type (F32, F16, BF16,
- * Q8_0, Q6_K, Q5_0, Q4_K, Q4_1, Q4_0), or bytes as they are. */
+/* Appends rows to the current tensor: float32 that is rounded to its type (F32, F16, BF16, Q8_0,
+ * Q6_K, Q5_0, Q4_K, Q4_1, Q4_0), or bytes as they are. */
 PLSH_API plsh_status plsh_weights_writer_rows(plsh_weights_writer *writer, const float *values,
                                               int64_t rows, plsh_error *error);
 PLSH_API plsh_status plsh_weights_writer_bytes(plsh_weights_writer *writer, const void *bytes,
