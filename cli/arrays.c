@@ -99,7 +99,7 @@ static int read_one(const char *path, const char *name, plsh_npy *out) {
     return CLI_DONE;
 }
 
-/* Half precision goes in as it is, if all three are; otherwise all become float32. */
+/* If q, k and v all have one half-precision type they keep it; otherwise all become float32. */
 static int same_type(cli_arrays *arrays) {
     plsh_npy *all[] = {&arrays->q, &arrays->k, &arrays->v};
     int halves = 0;

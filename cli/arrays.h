@@ -18,7 +18,7 @@ typedef struct cli_inputs {
 enum { CLI_INPUTS_COUNT = 6 };
 extern const cli_option cli_inputs_options[CLI_INPUTS_COUNT];
 
-/* Options of both attend and error, the member `problem` of their settings. */
+/* The options that attend and error share: the member `problem` of their settings. */
 typedef struct cli_problem {
     cli_inputs inputs;
     cli_decays decays;
@@ -40,7 +40,7 @@ typedef struct cli_arrays {
     plsh_attention attention;
 } cli_arrays;
 
-/* Reads them, or makes normal ones from the seed; checks that they fit together. */
+/* Reads the arrays, or draws normal numbers from the seed; checks that the shapes agree. */
 int cli_arrays_read(const cli_inputs *inputs, const cli_common *common, cli_arrays *out);
 void cli_arrays_free(cli_arrays *arrays);
 
@@ -53,7 +53,8 @@ typedef struct cli_knobs {
 enum { CLI_KNOBS_COUNT = 3 };
 extern const cli_option cli_knobs_options[CLI_KNOBS_COUNT];
 
-/* A head without its partition; a window or block of 0 is that of plsh_head_default. */
+/* Sets all of a head but its partition. A window or block of 0 stands for that of
+ * plsh_head_default. */
 plsh_head cli_head_make(int method, const plsh_decay *decay, const cli_knobs *knobs);
 
 #endif

@@ -226,6 +226,7 @@ static const cli_column columns[] = {
     {.name = "method", .kind = CLI_CELL_TEXT},
     {.name = "error_bound", .kind = CLI_CELL_NUMBER, .heading = "error at most", .digits = 3},
     {.name = "reason", .kind = CLI_CELL_TEXT},
+    {.name = "design", .kind = CLI_CELL_TEXT}, /* with --design auto */
 };
 
 static double largest(const work *w, int64_t head) {
@@ -239,9 +240,10 @@ static double largest(const work *w, int64_t head) {
     return most;
 }
 
-static int fill_table(const work *w, cli_table **table) {
+static int fill_table(const settings *given, const work *w, cli_table **table) {
     plsh_error error;
-    if (cli_table_create(table, columns, CLI_COUNT(columns), &error) != PLSH_STATUS_OK)
+    const bool automatic = given->problem.partitions.design == PLSH_DESIGN_AUTO;
+    if (cli_table_create(table, columns, CLI_COUNT(columns) - !automatic, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     for (int64_t h = 0; h < w->arrays.attention.heads; h++) {
         const char *reason;
@@ -252,7 +254,10 @@ static int fill_table(const work *w, cli_table **table) {
                           {.number = alibi ? decay->a : NAN},
                           {.text = plsh_method_names()[head.method]},
                           {.number = largest(w, h)},
-                          {.text = reason}};
+                          {.text = reason},
+                          {.text = plsh_method_is_sampled(head.method)
+                                       ? plsh_design_names()[head.partition.design]
+                                       : NULL}};
         cli_table_add(*table, row);
     }
     return CLI_DONE;
@@ -286,7 +291,7 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
 
 static int print_result(const settings *given, const work *w) {
     cli_table *table = NULL;
-    int code = fill_table(w, &table);
+    int code = fill_table(given, w, &table);
     if (code == CLI_DONE && given->problem.common.json) {
         code = print_json(given, w, table);
     } else if (code == CLI_DONE) {
@@ -365,7 +370,8 @@ const cli_command cli_command_attend = {
     .text =
         "Computes attention on the arrays of --q, --k and --v and writes the output. Optional "
         "outputs are the log-sum-exp of every row and a certificate: a proven bound on the largest "
-        "error of the row against the full, untruncated bias. With --do, the gradient of the "
+        "error of the row against the full, untruncated bias, rounding included. With --do, the "
+        "gradient of the "
         "output, it also computes the gradients of the arrays and of the bias. Methods: dense "
         "applies the bias in quadratic time, exact in near-linear time; plsh uses the mean of "
         "--samples partitions, in one fused computation; masks computes the same one mask at a "

@@ -11,7 +11,7 @@ typedef struct cli_attention cli_attention;
 typedef struct cli_run {
     double seconds;
     plsh_stats stats;
-    int64_t bytes_sent; /* over ranks: the most that one has sent, and waited */
+    int64_t bytes_sent; /* over ranks: the largest numbers of any rank */
     double waited;
 } cli_run;
 
@@ -19,11 +19,11 @@ typedef struct cli_run {
 int cli_attention_create(const plsh_attention *whole, cli_attention **out);
 void cli_attention_destroy(cli_attention *attention); /* NULL is fine */
 
-/* The plan of the whole: heads, instruction set, predictions. */
+/* The plan of the whole attention: heads, instruction set, predictions. */
 const plsh_plan *cli_attention_plan(const cli_attention *attention);
 
-/* The whole results are on the first rank; others have those of their rows. The stats are those of
- * all ranks. */
+/* The first rank gets the whole results, the other ranks those of their rows. The stats are sums
+ * over all ranks. */
 int cli_attention_forward(cli_attention *attention, const plsh_forward *arrays, cli_run *run);
 int cli_attention_backward(cli_attention *attention, const plsh_backward *arrays, cli_run *run);
 

@@ -153,7 +153,7 @@ typedef struct measured {
     cli_decoder decoder;
     double *seconds;
     double *waited; /* over ranks: seconds of it, the most of a rank */
-    double *memory; /* decode: seconds to read as many bytes */
+    double *memory; /* decode: seconds of a plain read of as many bytes */
     int64_t pairs;
     double error;
 } measured;
@@ -268,7 +268,7 @@ static void free_line(measured *line) {
     free(line->head);
 }
 
-/* The index of a word in its list of choices; the parser has checked that it is there. */
+/* The index of a word in its list of choices. The parser has checked that the list has it. */
 static int index_of(const char *const *choices, const char *word) {
     int i = 0;
     while (choices[i] != NULL && strcmp(choices[i], word) != 0) i++;
@@ -312,7 +312,8 @@ static int run_forward(measured *line, const arrays *a, int64_t rep) {
     int code = cli_attention_forward(line->run, &io, &run);
     if (code != CLI_DONE) return code;
     take_run(line, &run, rep);
-    /* 16 rows a head see an error of the method; O(16 heads n dim) in double costs little. */
+    /* 16 rows per head are enough to show the error of a method, and take O(16 heads n dim)
+     * operations. */
     if (rep < 0 && cli_rank() == 0)
         line->error = bench_max_error(&line->attention, a->q, a->k, a->v, a->o, 16);
     return CLI_DONE;
@@ -363,7 +364,7 @@ static int run_line(measured *line, int64_t rep, int storage) {
     return line->pass == BACKWARD ? run_backward(line, a, rep) : run_forward(line, a, rep);
 }
 
-/* That of the repetition whose time is the median (the lower one of two). */
+/* The waiting time of the repetition whose time is the median (of two the lower one). */
 static double median_wait(const measured *line, int64_t reps) {
     const double *s = line->seconds;
     for (int64_t i = 0; i < reps; i++) {

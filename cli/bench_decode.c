@@ -13,9 +13,11 @@
 
 enum {
     LAST_TOKENS = 16,  /* decoded for the error */
-    GROUP_TOKENS = 64, /* a page of the cache: every group takes and drops as many */
-    GROUPS = 16        /* the most of a repetition, whose time is their median: the few milliseconds
-                        * that other programs take away would double a token of 20 us otherwise */
+    GROUP_TOKENS = 64, /* a page of the cache, so that each group of tokens allocates and drops the
+                          same number of pages */
+    GROUPS =
+        16 /* groups of a repetition, at most; its time is their median, because an interruption of
+              a few milliseconds would double the mean time of tokens that take 20 us */
 };
 static const double LONG_ENOUGH = 0.05; /* seconds of a repetition */
 
@@ -60,7 +62,7 @@ static int find_error(cli_decoder *d, int64_t tokens) {
 static int fill(cli_decoder *d) {
     int64_t n = d->shape->keys, last = n < LAST_TOKENS ? n : LAST_TOKENS;
     plsh_error error;
-    /* In several steps, so that methods that drop keys do so. */
+    /* Fills the cache in several steps, so that methods that drop keys drop them. */
     for (int64_t at = 0, piece; at < n - last; at += piece) {
         piece = n - last - at < 1024 ? n - last - at : 1024;
         plsh_tokens tokens = rows_at(d, at, piece, 0);
@@ -98,8 +100,8 @@ void cli_decoder_free(cli_decoder *decoder) {
     free(decoder->rows);
 }
 
-/* The heads of a group share their reads; half as many bytes in half precision. Read as often as
- * the tokens are, so that both have the same cache hits. */
+/* The bytes of K and V that a token reads: the heads of a group share a read. The plain read is
+ * repeated as often as tokens are decoded, so that both have the same cache hits. */
 static double measure_roof(const cli_decoder *d) {
     int64_t kv = kv_heads(d->shape), group = d->shape->heads / kv;
     int64_t all = kv * d->shape->keys * d->shape->head_dim;
@@ -144,7 +146,7 @@ static int run_tokens(cli_decoder *d, plsh_cache *cache) {
     return CLI_DONE;
 }
 
-/* On a fork, so that every repetition begins after the same tokens. */
+/* Every repetition works on a fork, so that it begins after the same tokens. */
 int cli_decoder_run(cli_decoder *d) {
     plsh_cache *fork;
     plsh_error error;

@@ -13,7 +13,7 @@ typedef struct cli_decoder {
     plsh_dtype storage;
     int threads;
     double seconds; /* of a token, of the last repetition */
-    double roof;    /* to read as many bytes, right after it */
+    double roof;    /* of a plain read of as many bytes, right after it */
     int64_t pairs;  /* of a token */
     size_t bytes;   /* of the cache */
     double error;   /* of the last tokens of the arrays, against exact attention */

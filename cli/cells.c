@@ -1,5 +1,5 @@
 /* cli: cells of points: plsh draw --positions. */
-#include "cli/cells.h"
+#include "cli/picture.h"
 
 #include "cli/command.h"
 #include "cli/message.h"
@@ -64,7 +64,7 @@ static void put_panel(FILE *out, const plsh_partition *set, plsh_point_set point
             "<svg x=\"%lld\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
             "<g stroke=\"#999\" stroke-width=\"0.7\">\n",
             (long long)(GAP + sample * (SIDE + GAP)), TITLE, SIDE, SIDE, SIDE, SIDE);
-    /* So many lines that they would cover everything are not drawn. */
+    /* If there are more lines than this, none is drawn: they would cover the picture. */
     for (int64_t h = 0; h < count && count <= LINES; h++) put_line(out, &in, &lines[h]);
     fprintf(out, "</g>\n");
     for (int64_t i = 0; i < points.n; i++)

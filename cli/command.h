@@ -35,19 +35,19 @@ typedef struct cli_words {
     char **values;
 } cli_words;
 
-/* Numbers keep to least <= x <= most (above: least < x; below: x < most), and are unbounded where
- * both are 0. */
+/* The range of a number: least <= x <= most (above: least < x; below: x < most). If both are 0
+ * there is no limit. */
 typedef struct cli_range {
     double least, most;
     bool above, below;
 } cli_range;
 
-/* Where the value of an option may differ. */
+/* Between which runs and ranks the value of an option may differ. */
 typedef enum cli_varies {
-    CLI_FIXED,   /* nowhere: every rank, and every part of a run of plsh train, has the same */
-    CLI_BY_RUN,  /* between the parts of a run, which --resume joins */
-    CLI_BY_RANK, /* between ranks too: names of files that are compared by content, and what has no
-                  * effect on results */
+    CLI_FIXED,   /* none: every rank, and every part of a run of plsh train, has the same */
+    CLI_BY_RUN,  /* between the parts of a run that --resume continues */
+    CLI_BY_RANK, /* also between ranks: names of files whose contents are compared, and options
+                    without effect on results */
 } cli_varies;
 
 typedef struct cli_option {
@@ -61,8 +61,8 @@ typedef struct cli_option {
     cli_range range;
     bool required;
     cli_varies varies;
-    /* CLI_TEXT, CLI_FILE: what the value stands for, kept until the program ends; NULL after a
-     * message. Without it the value stands for itself. */
+    /* CLI_TEXT, CLI_FILE: translates the value into what the command gets, which lives until the
+     * program ends; returns NULL after a message. NULL: the command gets the value as given. */
     const char *(*resolve)(const char *value);
 } cli_option;
 
@@ -80,7 +80,7 @@ struct cli_command {
     const char *name;
     const char *summary; /* one line */
     const char *text;    /* what it does, for --help and the man page */
-    const char *example; /* one or more complete commands that run as they stand, a line each */
+    const char *example; /* one or more complete commands, one per line; the tests run them */
     const cli_group *groups;
     size_t group_count;
     size_t settings_size;
@@ -109,14 +109,14 @@ void cli_settings_free(const cli_command *command, void *settings);
 int cli_parse_option(const cli_command *command, const char *name, const char *value,
                      void *settings);
 
-/* Was this option of the command given, on the command line or in a file of --config? Its value may
- * be that of its fallback. */
+/* Was this option given, on the command line or in the file of --config? True also if the given
+ * value equals the fallback. */
 bool cli_option_given(const char *name);
 
 /* Reads one value of an option into the member of its kind. */
 int cli_parse_value(const cli_option *option, const char *text, void *member);
 
-/* The word of a list nearest to `word`, where one is near enough to have been meant; else NULL. */
+/* The word of a list that `word` is probably a misspelling of; NULL: none is near enough. */
 const char *cli_nearest(const char *word, const char *const *words, size_t count);
 
 /* Of the whole program, for its help and man page. */

@@ -1,5 +1,4 @@
 /* cli: plsh draw: draws partitions, and prints, writes or paints them. */
-#include "cli/cells.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/options.h"
@@ -147,6 +146,10 @@ static int prepare_draw(const settings *given, draw_work *out) {
         code = cli_partition_make(&given->partitions, &out->labels, &out->decays.values[h],
                                   given->draw.samples, given->common.seed, h, &out->sets[h]);
     out->samples = out->heads > 0 ? out->sets[0].samples : 0;
+    if (code == CLI_DONE && out->heads > 0 && out->sets[0].design == PLSH_DESIGN_GOLDEN_SHIFTED &&
+        given->partitions.labels == NULL)
+        return cli_usage("--design golden-shifted counts blocks and draws no partitions; golden "
+                         "does");
     return code;
 }
 
@@ -185,7 +188,7 @@ static int compare_runs(const void *x, const void *y) {
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* A label that reappears after another has no [begin, end) to print. */
+/* A label that reappears after a gap has no [begin, end) to print. */
 static int check_contiguous(const draw_work *drawing, const char *path) {
     run_of_labels *runs = calloc((size_t)drawing->n, sizeof *runs);
     if (runs == NULL) return cli_fail("out of memory for %lld labels", (long long)drawing->n);
@@ -260,7 +263,7 @@ static int paint(const draw_work *drawing) {
                              painted_positions(drawing));
 }
 
-/* Both files, or neither; then what is in them. */
+/* Puts both files in place, or neither; then prints what they hold. */
 static int write_files(draw_work *drawing) {
     int code = write_labels(drawing);
     if (code == CLI_DONE) code = paint(drawing);

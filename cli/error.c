@@ -126,7 +126,7 @@ static cell *cell_at(const work *w, size_t layer, size_t i, size_t s) {
     return &w->cells[(layer * w->decays.count + i) * w->samples.count + s];
 }
 
-/* Every head of the arrays under decay number i. */
+/* Runs attention of every head of the arrays under decay number i. */
 static int attend(const settings *given, work *w, size_t i, int64_t samples, uint64_t seed,
                   plsh_method method, float *o, cli_run *run) {
     plsh_attention *a = &w->arrays.attention;
@@ -153,7 +153,7 @@ static double sigma_of(const work *w, size_t i) {
     return decay->kind == PLSH_DECAY_ALIBI ? decay->a : NAN;
 }
 
-/* The larger of two, where NaN, once met, stays: fmax would leave it out. */
+/* The larger of two; NaN if either is NaN (fmax would ignore it). */
 static double larger(double most, double x) { return isnan(most) || x <= most ? most : x; }
 
 /* Adds the largest difference of every head. */
@@ -197,7 +197,8 @@ static int measure_sigma(const settings *given, work *w, size_t i) {
     return code;
 }
 
-/* How often what is measured: labels say how many samples they have, and do not change. */
+/* The numbers of samples and repetitions. Labels have a fixed number of samples and need one
+ * repetition. */
 static int plan_runs(const settings *given, work *w) {
     static int64_t counts[] = {1, 10, 100, 1000, 10000, 100000};
     const bool labels = given->problem.partitions.labels != NULL, paper = given->error.paper;
@@ -213,7 +214,7 @@ static int plan_runs(const settings *given, work *w) {
     return CLI_DONE;
 }
 
-/* From files, at random, or out of a model. */
+/* Takes the arrays from files, from random numbers or from a model. */
 static int read_arrays(const settings *given, work *w) {
     const cli_problem *problem = &given->problem;
     w->layers = 1;
@@ -312,7 +313,7 @@ static int print_json(const settings *given, const work *w, const cli_table *tab
     cli_json *json = cli_document_begin();
     if (json == NULL) return CLI_FAILED;
 #if PLSH_WITH_LM
-    if (w->capture.count > 0) cli_json_text(json, "attention", w->capture.said);
+    if (w->capture.count > 0) cli_json_text(json, "attention", w->capture.described);
 #endif
     cli_json_text(json, "method", list_sampled()[given->error.method]);
     cli_partitions_json(&given->problem.partitions, json);

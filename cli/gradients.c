@@ -11,7 +11,7 @@ const cli_option cli_gradients_options[CLI_GRADIENTS_COUNT] = {
      .kind = CLI_FILE,
      CLI_MEMBER(cli_gradients, d_o),
      .value = "FILE",
-     .help = "gradient of the output, .npy like the output: what follows is the gradient of "
+     .help = "gradient of the output, .npy like the output: the files below are gradients of "
              "sum(out * do)"},
     {.name = "dq",
      .kind = CLI_FILE,
@@ -78,7 +78,7 @@ static const plsh_npy *array_like(const cli_gradients_call *call, int output) {
     return like[output];
 }
 
-/* Where the backward pass puts it, of those that are like an array. */
+/* The array of the backward pass for an output that has the shape of an input. */
 static float *gradient_of(const plsh_backward *b, int output) {
     float *const at[CLI_GRADIENTS] = {[D_Q] = b->d_q,
                                       [D_K] = b->d_k,
@@ -96,7 +96,7 @@ static void set_gradient(plsh_backward *b, int output, float *room) {
     if (output == D_QUERY_POSITIONS) b->d_query_positions = room;
 }
 
-/* Room for what is asked for. */
+/* Allocates the gradients that were asked for. */
 static int make_room(const cli_output *outputs, const cli_gradients_call *call, plsh_backward *b) {
     for (int i = 0; i < CLI_GRADIENTS; i++) {
         const plsh_npy *like = array_like(call, i);

@@ -29,8 +29,8 @@ typedef struct cli_gradients_call {
     const plsh_backward *inputs;
 } cli_gradients_call;
 
-/* Runs it and writes those of the outputs [CLI_GRADIENTS], in the order of cli_gradients, that have
- * a path. */
+/* Runs it and writes the outputs [CLI_GRADIENTS] that have a path, in the order of
+ * cli_gradients. */
 int cli_gradients_run(const cli_output *outputs, const cli_gradients_call *call, cli_run *run);
 
 #endif

@@ -46,10 +46,13 @@ static int fill_labels(const sides *grid, const int64_t *positions, const cli_gr
                        cli_labels *out) {
     int32_t *labels = out->made;
     cli_labels none = {0};
+    cli_partitions partitions = *sets->partitions;
+    if (partitions.design == PLSH_DESIGN_AUTO) /* the others are for one axis */
+        partitions.design = PLSH_DESIGN_STRATIFIED;
     for (size_t h = 0; h < sets->decays->count; h++) {
         plsh_partition set;
-        int code = cli_partition_make(sets->partitions, &none, &sets->decays->values[h],
-                                      sets->samples, sets->seed, h, &set);
+        int code = cli_partition_make(&partitions, &none, &sets->decays->values[h], sets->samples,
+                                      sets->seed, h, &set);
         if (code != CLI_DONE) return code;
         plsh_grid product = plsh_grid_make(&set, grid->dims);
         for (int64_t m = 0; m < sets->samples; m++, labels += grid->tokens) {

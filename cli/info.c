@@ -1,8 +1,7 @@
 /* cli: plsh info: the features of this machine and this build. */
 #include "cli/commands.h"
 #if PLSH_WITH_LM
-#include "cli/lm/holds.h"
-#include "cli/lm/hub.h"
+#include "cli/lm/model.h"
 #endif
 #include "cli/message.h"
 #include "cli/options.h"
@@ -33,7 +32,7 @@ static const cli_option info_table[] = {
      CLI_MEMBER(info_options, model),
      .value = "PATH",
      .resolve = cli_hub_resolve,
-     .help = "show what this model holds instead: a folder, a .gguf file, or owner/name of a model "
+     .help = "describe this model instead: a folder, a .gguf file, or owner/name of a model "
              "in the local Hugging Face cache"},
 };
 #endif
@@ -44,7 +43,7 @@ static const cli_group groups[] = {
 #endif
     CLI_GROUP("Common options", cli_common_options, settings, common)};
 
-/* The processor's name as the kernel tells it; empty where it does not. */
+/* The processor's name as the kernel reports it; empty if it reports none. */
 static void processor_name(char *out, size_t size) {
     char line[512];
     out[0] = '\0';
@@ -67,6 +66,25 @@ static const char *compiler(void) {
 #endif
 }
 
+static bool has_amx(void) { return strcmp(plsh_isa_available()[0], "amx") == 0; }
+
+/* Text or, if there is none, a number; both may be missing. */
+typedef struct fact {
+    const char *key, *text;
+    int64_t number;
+} fact;
+
+static void put_fact(cli_json *json, const fact *f) {
+    if (json != NULL && f->number != 0)
+        cli_json_integer(json, f->key, f->number);
+    else if (json != NULL)
+        cli_json_text(json, f->key, f->text);
+    else if (f->number != 0)
+        printf("%-14s %lld\n", f->key, (long long)f->number);
+    else
+        printf("%-14s %s\n", f->key, f->text != NULL ? f->text : "-");
+}
+
 static int run_info(const void *given) {
     const settings *options = given;
     char name[256], available[256] = "";
@@ -78,10 +96,7 @@ static int run_info(const void *given) {
         size_t used = strlen(available);
         snprintf(available + used, sizeof available - used, "%s%s", used > 0 ? " " : "", *isa);
     }
-    const struct {
-        const char *key, *text;
-        int64_t number; /* where there is no text */
-    } facts[] = {
+    const fact facts[] = {
         {"version", plsh_version(), 0},
         {"processor", name[0] != '\0' ? name : NULL, 0},
         {"cores", NULL, sysconf(_SC_NPROCESSORS_ONLN)},
@@ -90,21 +105,14 @@ static int run_info(const void *given) {
          0},
         {"isa", cli_common_isa(&options->common), 0},
         {"isa_available", available, 0},
+        {"amx",
+         has_amx() ? "used; untested on such processors: PLSH_ISA=avx512 does without" : NULL, 0},
         {"compiler", compiler(), 0},
         {"openblas", bench_blas_config(), 0},
     };
     cli_json *json = options->common.json ? cli_document_begin() : NULL;
     if (options->common.json && json == NULL) return CLI_FAILED;
-    for (size_t i = 0; i < CLI_COUNT(facts); i++) {
-        if (json != NULL && facts[i].number != 0)
-            cli_json_integer(json, facts[i].key, facts[i].number);
-        else if (json != NULL)
-            cli_json_text(json, facts[i].key, facts[i].text);
-        else if (facts[i].number != 0)
-            printf("%-14s %lld\n", facts[i].key, (long long)facts[i].number);
-        else
-            printf("%-14s %s\n", facts[i].key, facts[i].text != NULL ? facts[i].text : "-");
-    }
+    for (size_t i = 0; i < CLI_COUNT(facts); i++) put_fact(json, &facts[i]);
     return json != NULL ? cli_document_end(json) : CLI_DONE;
 }
 

@@ -1,8 +1,7 @@
-/* cli: what a command says. */
+/* cli: messages, results and progress of a command. */
 #include "cli/message.h"
 
 #include "base/clock.h"
-#include "cli/terminal.h"
 
 #include <errno.h>
 #include <stdarg.h>

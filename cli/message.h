@@ -6,6 +6,8 @@
 #include "cli/record/record.h"
 #include "plsh/status.h"
 
+#include <stdio.h>
+
 /* The command that messages are about ("plsh <name>: ..."). */
 void cli_message_begin(const char *name, bool quiet);
 
@@ -17,14 +19,14 @@ void cli_message_about(const char *file);
 void cli_message_hold(int rank);
 void cli_message_release(void);
 
-/* Printed at once by any rank, from any thread, before the program exits. */
+/* Prints a message at once, from any rank and any thread, before the program exits. */
 void cli_message_last(const char *message);
 
 /* Prints "plsh <command>: <message>". */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same, and is CLI_FAILED or CLI_USAGE, for `return`: macros, so that static analysis knows the
- * value. */
+/* Print a message and have the value CLI_FAILED or CLI_USAGE, for `return`. They are macros so that
+ * static analysis knows the value. */
 #define cli_fail(...) (cli_say(__VA_ARGS__), CLI_FAILED)
 #define cli_usage(...) (cli_say(__VA_ARGS__), CLI_USAGE)
 int cli_fail_error(const plsh_error *error);
@@ -39,6 +41,13 @@ int cli_document_end(cli_json *json);
 
 /* Prints the table; CLI_DONE, or CLI_FAILED after a message. */
 int cli_print_table(cli_table *table);
+
+/* Writes `length` bytes, as they are if `out` is a file or a pipe. On a terminal, control
+ * characters (C0, DEL, C1 and those that reverse the order of text) are written as \u001b, so that
+ * text from a model cannot move the cursor, set the title, answer for the user or look like other
+ * text. Newlines and tabs stay; without `lines`, newlines do not. Returns whether all was written.
+ */
+bool cli_write_text(FILE *out, const char *bytes, size_t length, bool lines);
 
 /* Ends stdout: a full disk there is a failure. Returns `code`, or CLI_FAILED. */
 int cli_finish(int code);

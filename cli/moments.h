@@ -15,7 +15,7 @@ static inline void cli_moments_add(cli_moments *m, double x) {
     m->squares += before * (x - m->mean);
 }
 
-/* Of the values, not of their mean; 0 of a single one. */
+/* The standard deviation of the values, not of their mean; 0 for a single value. */
 static inline double cli_moments_deviation(const cli_moments *m) {
     return m->count > 1 ? sqrt(m->squares / (m->count - 1)) : 0;
 }

@@ -106,6 +106,7 @@ static const cli_group groups[] = {
 
 typedef struct norms_cell {
     plsh_decay decay;
+    plsh_design design;
     double sigma; /* NAN for decays other than ALiBi */
     int64_t samples;
     cli_moments spectral, max;
@@ -224,7 +225,7 @@ static int make_cells(const settings *given, norms_work *work) {
     return CLI_DONE;
 }
 
-/* Those that hold for the sets that will be drawn. */
+/* The bounds that hold for the sets that will be drawn. */
 static int make_bounds(const settings *given, norms_work *work) {
     for (size_t c = 0; c < work->count; c++) {
         norms_cell *cell = &work->cells[c];
@@ -234,6 +235,7 @@ static int make_bounds(const settings *given, norms_work *work) {
                                       cell->samples, 1, 0, &set);
         if (code != CLI_DONE) return code;
         plsh_bounds all;
+        cell->design = set.design;
         const size_t head = c * work->decays.count / work->count;
         const double delta = given->norms.delta;
         if (find_bounds(work, &set, head, delta, &cell->bounds, &error) ||
@@ -317,7 +319,7 @@ static const cli_column columns[COLUMNS] = {
 
 enum { SHOWN = 11 };
 
-/* The part of the repetitions that exceed a bound, where there is one. */
+/* The fraction of repetitions that exceed a bound; NaN without a bound. */
 static double share_beyond(double bound, int64_t beyond, double reps) {
     return isnan(bound) ? NAN : (double)beyond / reps;
 }
@@ -414,8 +416,8 @@ static void count_point(void *context, const comparison *one) {
     score->held += one->holds;
 }
 
-/* Why a point is outside, in numbers: how far our mean is from the band and from the published
- * mean, in standard errors of both means together (the published one has 30 inputs). */
+/* For a point outside its band: how far our mean is from the band and from the published mean, in
+ * standard errors of the difference (the published mean is over 30 inputs). */
 static void describe_miss(const comparison *one, char *text, size_t size) {
     const cli_point *point = one->point;
     double mean = pow(10, point->mean), ours = log10(one->ours);
@@ -494,6 +496,8 @@ static int print_json(const settings *given, const norms_work *work) {
         cli_json_begin_object(json, NULL);
         for (size_t x = 0; x < (given->norms.timing ? COLUMNS : COLUMNS - 1); x++)
             json_cell(json, &columns[x], row[x]);
+        if (given->partitions.design == PLSH_DESIGN_AUTO)
+            cli_json_text(json, "design", plsh_design_names()[work->cells[c].design]);
         if (given->norms.paper) json_bands(json, &work->cells[c]);
         cli_json_end(json);
     }
@@ -545,8 +549,8 @@ const cli_command cli_command_norms = {
     .text =
         "Measures the spectral norm and the max norm of L* - M~ and the largest block, for every "
         "sigma and number of samples, over repetitions, beside bounds that hold for the scheme and "
-        "design that are drawn: what is exceeded with probability --delta at most, and a bound on "
-        "the mean; - (null in the JSON) where none is known. b_max is the largest of all "
+        "design: values that are exceeded with probability --delta at most, and a bound on the "
+        "mean; - (null in the JSON) means that none is known. b_max is the largest of all "
         "repetitions, "
         "and the bound beside it holds for all of them together (bound_bmax in the JSON is that of "
         "one). The bounds on the spectral norm of "
@@ -556,8 +560,8 @@ const cli_command cli_command_norms = {
         "most points of a cell, points of NaN are left out, and the spectral and max norm have "
         "bounds with --design iid. In "
         "the JSON paper_* are the bounds of the paper's Theorem 2.1 as published, about binning "
-        "and iid; exceed_spectral, exceed_max and exceed_bmax are the parts of the repetitions "
-        "that exceed our bounds: at most --delta each, up to chance. With --paper the published "
+        "and iid; exceed_spectral, exceed_max and exceed_bmax are the fractions of the repetitions "
+        "that exceed our bounds: on average at most --delta each. With --paper the published "
         "settings are the defaults, and every mean is compared with the published mean +- one "
         "standard deviation; exit code 0 also where points lie outside.",
     .example = "plsh norms --n 512 --sigma 2,16 --samples 1,20,1000 --design iid --reps 3\n"

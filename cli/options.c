@@ -319,36 +319,40 @@ static const char *const *all_schemes(void) {
 #define DESIGN_OPTION                                                                              \
     .name = "design", .kind = CLI_CHOICE, CLI_MEMBER(cli_partitions, design), .value = "NAME",     \
     .choices = plsh_design_names
-#define DESIGN_HELP "how the draws of a head are placed; golden: without chance, for ALiBi"
+#define DESIGN_HELP                                                                                \
+    "how the draws of a head are placed; golden, golden-shifted, toeplitz: for ALiBi; auto: the "  \
+    "one with the least error as measured"
 #define LABELS_OPTION                                                                              \
     .name = "labels", .kind = CLI_FILE, CLI_MEMBER(cli_partitions, labels), .value = "FILE",       \
     .help = "block labels of your own instead of draws: int32 .npy [heads, s, n]; those of one "   \
             "head serve all"
 
 const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT] = {
-    {SCHEME_OPTION, .choices = cli_schemes, .help = "how positions are cut", .fallback = "integer"},
+    {SCHEME_OPTION, .choices = cli_schemes, .help = "how one partition is drawn",
+     .fallback = "integer"},
     {DESIGN_OPTION, .help = DESIGN_HELP, .fallback = "stratified"},
     {LABELS_OPTION},
 };
 
 const cli_option cli_points_partitions_options[CLI_PARTITIONS_COUNT] = {
     {SCHEME_OPTION, .choices = all_schemes,
-     .help = "how positions are cut; without it integer, with --positions hyperplanes"},
+     .help = "how one partition is drawn; without it integer, with --positions hyperplanes"},
     {DESIGN_OPTION, .help = DESIGN_HELP, .fallback = "stratified"},
     {LABELS_OPTION},
 };
 
 const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT] = {
     {SCHEME_OPTION, .choices = all_schemes,
-     .help = "how positions are cut; without it integer, with --paper binning, with --positions "
-             "hyperplanes"},
+     .help =
+         "how one partition is drawn; without it integer, with --paper binning, with --positions "
+         "hyperplanes"},
     {DESIGN_OPTION,
-     .help = "how the draws of a head are placed; without it stratified, with --paper iid"},
+     .help = "how the draws of a head are chosen; without it stratified, with --paper iid"},
     {LABELS_OPTION},
 };
 
 int cli_partitions_settle(cli_partitions *options, bool paper, bool points) {
-    const int hyperplanes = PLSH_SCHEME_LABELS; /* its place in all_schemes */
+    const int hyperplanes = PLSH_SCHEME_LABELS; /* its index in all_schemes */
     if (points && options->labels != NULL)
         return cli_usage("--labels and --positions: give one of them");
     if (points && options->scheme >= 0 && options->scheme != hyperplanes)
@@ -408,7 +412,7 @@ void cli_labels_free(cli_labels *labels) {
     *labels = (cli_labels){0};
 }
 
-/* The finaliser of SplitMix64, between the parts of a seed. */
+/* Mixes the parts of a seed by the finaliser of SplitMix64. */
 static uint64_t mix(uint64_t seed, uint64_t part) {
     uint64_t z = seed + part * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -420,6 +424,21 @@ uint64_t cli_partition_seed(uint64_t seed, const plsh_decay *decay, int64_t samp
     uint64_t bits;
     memcpy(&bits, &decay->a, sizeof bits);
     return mix(mix(seed, bits), (uint64_t)samples);
+}
+
+/* Reports once which design `auto` chose for this sigma and number of samples. */
+static void note_design(const plsh_partition *set) {
+    static struct {
+        double sigma;
+        int64_t samples;
+    } reported[64];
+    static size_t count;
+    for (size_t i = 0; i < count; i++)
+        if (reported[i].sigma == set->decay.a && reported[i].samples == set->samples) return;
+    if (count == CLI_COUNT(reported)) return;
+    reported[count].sigma = set->decay.a, reported[count++].samples = set->samples;
+    cli_note("design auto: sigma %g, %lld samples: %s", set->decay.a, (long long)set->samples,
+             plsh_design_names()[set->design]);
 }
 
 int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
@@ -437,6 +456,10 @@ int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
         out->samples = labels->samples;
         out->labels = labels->values + from * labels->samples * labels->n;
         out->label_count = labels->n;
+    }
+    if (out->design == PLSH_DESIGN_AUTO) {
+        out->design = plsh_design_choose(out);
+        if (!labels->values) note_design(out);
     }
     plsh_error error;
     if ((out->scheme == PLSH_SCHEME_HYPERPLANES

@@ -66,16 +66,16 @@ typedef struct cli_partitions {
     const char *labels;
 } cli_partitions;
 
-/* Their table; that of commands with --positions; and that of norms and error, which have --paper
- * besides. */
+/* The table of these options; the one for commands with --positions; and the one for norms and
+ * error, which also have --paper. */
 enum { CLI_PARTITIONS_COUNT = 3 };
 extern const cli_option cli_partitions_options[CLI_PARTITIONS_COUNT];
 extern const cli_option cli_points_partitions_options[CLI_PARTITIONS_COUNT];
 extern const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT];
 
-/* For the last two tables: puts the defaults where nothing was given, and refuses what does not go
- * together. integer and stratified as everywhere; with --paper the paper's own draws, binning and
- * iid; for points hyperplanes. Returns an exit code. */
+/* For the last two tables: sets the defaults of options that were not given, and refuses
+ * combinations that exclude each other. The defaults are integer and stratified as in all commands;
+ * with --paper the paper's draws, binning and iid; for points hyperplanes. Returns an exit code. */
 int cli_partitions_settle(cli_partitions *options, bool paper, bool points);
 
 /* The names of plsh_scheme except labels, NULL at the end. */
@@ -91,21 +91,22 @@ typedef struct cli_labels {
 
 int cli_labels_read(const cli_partitions *options, cli_labels *out);
 
-/* Do they serve `heads` heads (those of one head serve all) of n positions? Yes where none were
- * given. */
+/* Checks that the labels serve `heads` heads (those of one head serve all) of n positions. Passes
+ * if there are none. */
 int cli_labels_check(const cli_partitions *options, const cli_labels *labels, int64_t heads,
                      int64_t n);
 void cli_labels_free(cli_labels *labels);
 
 /* The set of head `head`, checked: from the labels where they are given (with their number of
- * samples), otherwise drawn. Heads are counted on through the layers of a model: labels of fewer
- * heads begin anew. */
+ * samples), otherwise drawn. In a model, heads are counted through all layers; labels of fewer
+ * heads are used again from the first. */
 int cli_partition_make(const cli_partitions *options, const cli_labels *labels,
                        const plsh_decay *decay, int64_t samples, uint64_t seed, size_t head,
                        plsh_partition *out);
 
-/* The seed of the draws of norms for one decay and number of samples: the same whichever others are
- * asked for, and unrelated to theirs. Repetition r is head r. */
+/* The seed for one decay and number of samples in norms and error. It does not depend on the other
+ * decays and numbers of samples of the command, and differs from their seeds. Repetition r is head
+ * r. */
 uint64_t cli_partition_seed(uint64_t seed, const plsh_decay *decay, int64_t samples);
 
 /* "scheme" and "design" into an open object. */

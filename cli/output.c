@@ -23,7 +23,7 @@ static struct {
 } pending[CLI_OUTPUTS_MOST];
 
 /* While a file is made its name is not known here: the signal waits. Each side writes its own
- * variable and then reads the other's, so one of them sees both. */
+ * variable and then reads the other's, so at least one of them sees that both are set. */
 static atomic_bool opening;
 static atomic_int waiting;
 
@@ -32,7 +32,8 @@ void cli_outputs_remove(void) {
         if (atomic_load(&pending[i].there)) unlink(pending[i].name);
 }
 
-/* SA_RESETHAND: raised again, the signal ends the program as it would have without us. */
+/* SA_RESETHAND: the signal is raised again and then ends the program, as it would without this
+ * handler. */
 static void remove_pending(int number) {
     atomic_store(&waiting, number);
     if (atomic_load(&opening)) return;
@@ -62,7 +63,7 @@ static bool folder_of(const char *path, struct stat *about) {
     return stat(folder, about) == 0;
 }
 
-/* One file, however its folder is named? Links have been followed. */
+/* Do two paths name the same file? Links have been followed. */
 static bool same_file(const plsh_file *a, const plsh_file *b) {
     struct stat x, y;
     const char *p = plsh_file_path(a), *q = plsh_file_path(b);
@@ -94,7 +95,7 @@ static int open_files(cli_output *outputs, size_t count) {
 }
 
 int cli_outputs_open(cli_output *outputs, size_t count) {
-    if (cli_rank() > 0) return CLI_DONE; /* the first writes for all */
+    if (cli_rank() > 0) return CLI_DONE; /* only the first rank writes */
     atomic_store(&opening, true);
     catch_signals();
     int code = open_files(outputs, count);

@@ -18,8 +18,8 @@ typedef struct cli_output {
  */
 int cli_outputs_open(cli_output *outputs, size_t count);
 
-/* Does what such a signal does, for a program that exits without one: removes the temporary files,
- * also those in use by other threads. */
+/* Removes the temporary files, also those in use by other threads, as such a signal does: for a
+ * program that exits without one. */
 void cli_outputs_remove(void);
 
 /* Append an array, or text. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Levenshtein distance; words longer than the table are as far as can be. */
+/* Levenshtein distance; the distance of words longer than the table is the largest possible. */
 static size_t distance(const char *a, const char *b) {
     enum { LONGEST = 40 };
     size_t la = strlen(a), lb = strlen(b);
@@ -31,7 +31,7 @@ static size_t distance(const char *a, const char *b) {
 
 const char *cli_nearest(const char *word, const char *const *words, size_t count) {
     const char *nearest = NULL;
-    size_t best = strlen(word) / 3 + 2; /* at most a third of it wrong, and one more */
+    size_t best = strlen(word) / 3 + 2; /* at most a third of its letters plus one may be wrong */
     for (size_t i = 0; i < count; i++) {
         size_t d = distance(word, words[i]);
         if (strlen(word) >= 2 && strncmp(word, words[i], strlen(word)) == 0) d = 1;
@@ -91,7 +91,7 @@ static bool parse_scientific(const char *text, long long *out) {
     return true;
 }
 
-/* Accepts 4096, 1e6 and 64k (k = 1024), so that lengths can be written as people say them. */
+/* Accepts 4096, 1e6 and 64k (k = 1024). */
 static int parse_integer(const cli_option *option, const char *text, int64_t *out) {
     char *end;
     errno = 0;

@@ -1,4 +1,5 @@
-/* cli: the picture of masks becoming a bias matrix, in the manner of the paper's Figure 1. */
+/* cli: the picture of masks and their mean, which tends to the bias matrix, like the paper's Figure
+ * 1. */
 #include "cli/picture.h"
 
 #include "cli/command.h"

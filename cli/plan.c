@@ -56,7 +56,7 @@ static const cli_group groups[] = {
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
-enum { SHOWN = 8, COLUMNS = 12 };
+enum { SHOWN = 8, COLUMNS = 13 };
 
 static const cli_column columns[COLUMNS] = {
     {.name = "sigma", .kind = CLI_CELL_NUMBER},
@@ -72,6 +72,7 @@ static const cli_column columns[COLUMNS] = {
     {.name = "pairs_plsh", .kind = CLI_CELL_NUMBER},
     {.name = "pairs_window", .kind = CLI_CELL_NUMBER},
     {.name = "pairs_dense", .kind = CLI_CELL_NUMBER},
+    {.name = "design", .kind = CLI_CELL_TEXT},
 };
 
 static double pairs_of(const plsh_advice *advice) {
@@ -109,8 +110,12 @@ static int add_rows(const settings *given, const cli_decay_list *decays, cli_tab
             {.number = advice.pairs_plsh},
             {.number = advice.pairs_window},
             {.number = advice.pairs_dense},
+            {.text = plsh_design_names()[advice.design]},
         };
         cli_table_add(table, row);
+        if (of.design == PLSH_DESIGN_AUTO)
+            cli_note("design auto: sigma %g, %lld samples: %s", decay->a,
+                     (long long)advice.samples_measured, plsh_design_names()[advice.design]);
     }
     return CLI_DONE;
 }
@@ -158,12 +163,12 @@ const cli_command cli_command_plan = {
             "this error, whatever they are. samples_theorem are enough with probability 1 - "
             "--delta, proven: for stratified sets by integer for the widths of seed 1 (others need "
             "a few per cent more or less), for --design golden certainly where at most 8192 are "
-            "enough, otherwise for --design iid. samples_paper are what the "
-            "constants of the paper's proof ask for. "
-            "samples_measured were enough in 99 of 100 sets of the --scheme and --design, by a law "
-            "fitted to measurements with sigma from 0.5 to 256, n to 16384 and 4 to 4096 samples "
-            "(experiments/bounds), extrapolated beyond; the law serves the worst of them, so that "
-            "a third of the samples may do. The method is the one that scores the fewest pairs for "
+            "enough, for toeplitz certainly, otherwise for --design iid. With --design auto the "
+            "row is about golden or toeplitz, as its samples_measured decide. samples_paper are "
+            "what the constants of the paper's proof ask for. samples_measured were enough in 99 "
+            "of 100 sets of the --scheme and --design, by measurements with sigma from 0.5 to 256, "
+            "n to 16384 and 4 to 4096 samples (experiments/bounds), extrapolated beyond, for the "
+            "worst of these sigmas. The method is the one that scores the fewest pairs for "
             "this error: plsh with samples_measured, a window that leaves out no more than the "
             "error, or dense. This error does not bound the output: keys of large score that are "
             "beyond a window, or rarely sampled, may weigh more. For an output that is right for "

@@ -8,12 +8,12 @@
 
 void cli_ranks_begin(int *argc, char ***argv);
 
-/* From now on a rank that gives no sign of life for so many seconds ends the program; 0: never. All
- * call it. */
+/* Starts the watch: if a rank gives no sign of life for so many seconds, the program ends; 0: no
+ * watch. All ranks call it. */
 int cli_ranks_watch(double seconds);
 
 /* The end of the program, on every rank: the exit code, that of the first rank that failed. If a
- * rank fails and the others do not learn of it, they are ended. */
+ * rank fails and the others cannot be informed, MPI ends them. */
 int cli_ranks_end(int code);
 
 int cli_rank(void); /* 0: the first */

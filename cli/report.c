@@ -190,7 +190,8 @@ static bool is_folder(const char *path) {
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* From the program's own place: bin/plsh where it is installed, build/plsh in a source tree. */
+/* Finds the experiments relative to the program: bin/plsh if installed, build/plsh in a source
+ * tree. */
 static const char *find_experiments(char found[PATH_MAX + 64]) {
     static const char *const places[] = {"../share/plsh/experiments", "../experiments"};
     char program[PATH_MAX];
@@ -240,7 +241,7 @@ static int run_report(const void *given) {
 
 const cli_command cli_command_report = {
     .name = "report",
-    .summary = "what was measured, as one HTML page with plots",
+    .summary = "measurements as one HTML page with plots",
     .text = "Writes a page that needs no network: the paper's figures and tables with our numbers "
             "beside the published ones, each with the command that made it and the day. "
             "Measurements of seconds run now, on this machine; those of hours are read from a "

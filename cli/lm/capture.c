@@ -1,8 +1,7 @@
-/* cli: the q, k and v that a model has, as arrays. */
+/* cli: the q, k and v of a model's layers, as arrays. */
 #include "cli/lm/capture.h"
 
-#include "cli/lm/describe.h"
-#include "cli/lm/hub.h"
+#include "cli/lm/model.h"
 #include "cli/message.h"
 
 #include <stdlib.h>
@@ -59,7 +58,7 @@ const cli_option cli_capture_table[CLI_CAPTURE_COUNT] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_capture_options, compute),
      .value = "NAME",
-     .help = "numbers in the products of its linear layers",
+     .help = "type in which its linear layers multiply",
      .fallback = "float32",
      .choices = cli_compute_choices},
 };
@@ -179,8 +178,8 @@ int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs
     if (code == CLI_DONE) code = make_arrays(out, &model.facts, ids.count, inputs, common);
     if (code == CLI_DONE) cli_model_announce(&model);
     if (code == CLI_DONE) code = feed(options, &model, &ids, out);
-    out->said = model.said;
-    model.said = NULL;
+    out->described = model.described;
+    model.described = NULL;
     free(ids.values);
     cli_model_close(&model);
     return code;
@@ -191,6 +190,6 @@ void cli_capture_free(cli_capture *capture) {
         cli_arrays_free(&capture->arrays[i]);
     free(capture->arrays);
     free(capture->layers);
-    free(capture->said);
+    free(capture->described);
     *capture = (cli_capture){0};
 }

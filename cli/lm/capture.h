@@ -1,4 +1,4 @@
-/* cli: the q, k and v that a model has, as arrays: plsh error. */
+/* cli: the q, k and v of a model's layers, as arrays, for plsh error. */
 #ifndef PLSH_CLI_LM_CAPTURE_H
 #define PLSH_CLI_LM_CAPTURE_H
 
@@ -20,10 +20,10 @@ typedef struct cli_capture {
     size_t count;
     int64_t *layers;
     cli_arrays *arrays;
-    char *said; /* which attention the model ran, in words */
+    char *described; /* which attention the model ran, in words */
 } cli_capture;
 
-/* Without --model: was another option given that goes with it? */
+/* Refuses options that need --model where it was not given. */
 int cli_capture_check(void);
 
 int cli_capture_run(const cli_capture_options *options, const cli_inputs *inputs,

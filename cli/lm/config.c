@@ -10,7 +10,7 @@
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* A single value as the command line would have it; false: of no use. */
+/* A single value written as on the command line; false: no option takes such a value. */
 static bool print_json(const json_t *value, char *out, size_t size) {
     if (json_is_string(value))
         return (size_t)snprintf(out, size, "%s", json_string_value(value)) < size;

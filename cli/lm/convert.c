@@ -1,6 +1,5 @@
 /* cli: plsh convert: weights from one form to another. */
 #include "cli/commands.h"
-#include "cli/lm/hub.h"
 #include "cli/lm/model.h"
 #include "cli/message.h"
 #include "cli/options.h"
@@ -67,8 +66,9 @@ static const cli_group groups[] = {
     CLI_GROUP("Common options", cli_common_options, settings, common),
 };
 
-/* A signal stops the conversion, which removes what is not in its place; then it is raised again.
- */
+/* A signal stops the conversion, which removes its temporary files; then the signal is raised
+ * again.
+ * */
 static volatile sig_atomic_t caught;
 
 static void remember(int number) { caught = number; }
@@ -99,8 +99,8 @@ static int print_json(const plsh_converted *converted) {
     return cli_document_end(json);
 }
 
-/* The rule that decided on a family which the files do not tell. A model that cannot be opened may
- * still be copied, so a failure is none here. */
+/* Reports the rule that decided on a family where the files do not name it. A model that cannot be
+ * opened may still be copied, so a failure is ignored here. */
 static void announce_family(const convert_options *c) {
     plsh_model *model;
     plsh_error error;

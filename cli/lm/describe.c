@@ -1,5 +1,5 @@
-/* cli: which attention the layers of a model run, in words. */
-#include "cli/lm/describe.h"
+/* cli: descriptions of the attention that the layers of a model run. */
+#include "cli/lm/model.h"
 
 #include "cli/message.h"
 #include "cli/ranks.h"
@@ -72,8 +72,8 @@ static void print_bias(FILE *out, const cli_lm *options, const cli_model *m, int
     if (decay->limit > 0) fprintf(out, ", limit %g", decay->limit);
 }
 
-/* The choice of auto: a session chooses by the decay alone, and every head of a layer has one of a
- * kind; whole sequences are planned, each by its length. */
+/* The method that auto chooses. A session chooses by the kind of decay, which is one for all heads
+ * of a layer. For whole sequences a plan chooses, by their length. */
 static void print_auto(FILE *out, const cli_lm *options, const cli_model *m, int64_t layer) {
     const plsh_head head = head_at(m, layer, 0);
     const plsh_cache_config config = {.heads = 1,
@@ -144,7 +144,7 @@ static bool is_complete(char *const *words, int64_t layers) {
     return words != NULL;
 }
 
-/* " in layers 0-3,7": those that have the word of layer `first`. */
+/* " in layers 0-3,7": the layers with the description of layer `first`. */
 static void print_layers(FILE *out, char *const *words, int64_t layers, int64_t first) {
     int64_t count = 0;
     for (int64_t l = first; l < layers; l++) count += strcmp(words[l], words[first]) == 0;
@@ -165,7 +165,8 @@ static bool are_one(char *const *words, int64_t layers) {
     return true;
 }
 
-/* Every word once, with its layers, which are left out where all have one word. */
+/* Each description once, with the layers that it is of; without layers if one description serves
+ * all. */
 static void print_words(FILE *out, char *const *words, int64_t layers, const char *between) {
     for (int64_t l = 0; l < layers; l++) {
         int64_t before = 0;
@@ -196,7 +197,7 @@ static char *join(const char *a, char between, const char *b) {
 
 int cli_model_remember(const cli_model *m, const char *folder) {
     plsh_error error;
-    char *path = join(folder, '/', file_name), *line = join(m->said, '\n', "");
+    char *path = join(folder, '/', file_name), *line = join(m->described, '\n', "");
     int code = path == NULL || line == NULL ? cli_fail("out of memory") : CLI_DONE;
     if (code == CLI_DONE && plsh_file_save_own(path, line, strlen(line), &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
@@ -205,7 +206,8 @@ int cli_model_remember(const cli_model *m, const char *folder) {
     return code;
 }
 
-/* Of the adapter, or of the model; NULL where the folder does not tell. */
+/* The attention that the adapter, or the model, was trained with; NULL: the folder does not name
+ * it. */
 static char *recall(const cli_lm *options) {
     const char *folder = options->model.adapter;
     if (folder == NULL) folder = options->model.model;
@@ -241,7 +243,7 @@ int cli_model_describe(const cli_lm *options, cli_model *m) {
     size_t size;
     FILE *out = NULL;
     if (is_complete(words, layers) && is_complete(own, layers))
-        out = open_memstream(&m->said, &size);
+        out = open_memstream(&m->described, &size);
     if (out != NULL) {
         print_words(out, words, layers, "; ");
         if (layers > 1 && are_one(words, layers))
@@ -255,14 +257,14 @@ int cli_model_describe(const cli_lm *options, cli_model *m) {
     free_words(words, layers);
     free_words(own, layers);
     m->trained = recall(options);
-    return m->said != NULL ? CLI_DONE : cli_fail("out of memory");
+    return m->described != NULL ? CLI_DONE : cli_fail("out of memory");
 }
 
 void cli_model_announce(const cli_model *m) {
     if (m->facts.int8_matrices > 0 || cli_option_given("compute"))
-        cli_note("attention: %s; compute: %s", m->said, m->compute);
+        cli_note("attention: %s; compute: %s", m->described, m->compute);
     else
-        cli_note("attention: %s", m->said);
+        cli_note("attention: %s", m->described);
     if (m->facts.rule != NULL)
         cli_note("family: %s: %s%s", m->facts.family, m->facts.rule,
                  cli_option_given("family") ? "" : " (--family takes another)");
@@ -270,6 +272,7 @@ void cli_model_announce(const cli_model *m) {
     if (is_original(m) && m->facts.slopes_learned && !m->facts.alibi)
         cli_note("its slopes.npy goes with --attention exact or another method with a bias; "
                  "original has none");
-    else if (m->trained != NULL && !m->facts.slopes_learned && strcmp(m->trained, m->said) != 0)
+    else if (m->trained != NULL && !m->facts.slopes_learned &&
+             strcmp(m->trained, m->described) != 0)
         cli_note("it was trained with another attention: %s", m->trained);
 }

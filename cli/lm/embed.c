@@ -1,8 +1,8 @@
 /* cli: plsh embed: sentence embeddings from an encoder. */
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/lm/describe.h"
 #include "cli/lm/lists.h"
+#include "cli/lm/model.h"
 #include "cli/lm/scores.h"
 #include "cli/lm/texts.h"
 #include "cli/message.h"
@@ -17,9 +17,8 @@
 typedef struct embed_options {
     const char *ids, *out;
     int pooling;
-    bool plain, normalise, truncate, per_base;
+    bool plain, normalise, per_base;
     const char *prompt;
-    int64_t batch;
 } embed_options;
 
 typedef struct settings {
@@ -50,10 +49,6 @@ static const cli_option embed_table[] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, normalise),
      .help = "divide rows by their Euclidean norm, even if modules.json has no Normalize"},
-    {.name = "truncate",
-     .kind = CLI_FLAG,
-     CLI_MEMBER(embed_options, truncate),
-     .help = "cut texts that are longer than the model takes; without it, such a text is an error"},
     {.name = "per-base",
      .kind = CLI_FLAG,
      CLI_MEMBER(embed_options, per_base),
@@ -64,13 +59,6 @@ static const cli_option embed_table[] = {
      .value = "NAME",
      .help = "the prompt of config_sentence_transformers.json to put before every text; without it "
              "its default_prompt_name; none: no prompt"},
-    {.name = "batch",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(embed_options, batch),
-     .value = "N",
-     .help = "about this many tokens per batch",
-     .fallback = "4096",
-     .range = CLI_AT_LEAST(1)},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(embed_options, out),
@@ -83,7 +71,7 @@ static const cli_option embed_table[] = {
 
 static const cli_group groups[] = {CLI_GROUP("Texts", cli_texts_table, settings, texts),
                                    CLI_GROUP("Options", embed_table, settings, embed),
-                                   CLI_LM_GROUPS(settings)};
+                                   CLI_ENCODER_GROUPS(settings)};
 
 typedef struct work {
     cli_model model;
@@ -106,7 +94,7 @@ static int add_text(const settings *given, work *w, int64_t i) {
     char place[CLI_PLACE_SIZE];
     int code = CLI_DONE;
     if (plsh_sentence_ids(w->sentence, w->model.tokenizer, w->texts.items[i].bytes,
-                          w->texts.items[i].length, given->embed.truncate, &ids,
+                          w->texts.items[i].length, given->texts.truncate, &ids,
                           &error) != PLSH_STATUS_OK) {
         cli_texts_place(&w->texts, i, place);
         code = cli_fail("%s: %s", place, error.message);
@@ -170,13 +158,13 @@ static int check_usage(const settings *given) {
     if (options->ids != NULL && texts) return cli_usage("--ids and --text: give one of them");
     if (options->per_base && given->texts.fasta == NULL)
         return cli_usage("--per-base goes with --fasta");
-    if (options->per_base && options->truncate)
+    if (options->per_base && given->texts.truncate)
         return cli_usage("--per-base: every letter has a row; --truncate would leave some out");
     if (options->per_base && options->pooling >= 0 && options->pooling != PLSH_POOLING_NONE)
         return cli_usage("--per-base: rows of tokens are not pooled; leave --pooling out");
     if (options->plain && options->normalise)
         return cli_usage("--normalize and --no-normalize: give one of them");
-    if (options->ids != NULL && (options->truncate || options->prompt != NULL))
+    if (options->ids != NULL && (given->texts.truncate || options->prompt != NULL))
         return cli_usage("--ids: --truncate and --prompt-name are for texts");
     if (options->out != NULL && !cli_scores_ends(options->out, ".json") &&
         !cli_scores_ends(options->out, ".npy") && !cli_scores_ends(options->out, ".jsonl") &&
@@ -186,7 +174,7 @@ static int check_usage(const settings *given) {
     return CLI_DONE;
 }
 
-/* Which rows are whose: one per text, per token, or per base. */
+/* Numbers the rows: one per text, per token, or per base. */
 static int number_rows(const settings *given, work *w) {
     const int64_t *at = w->lists.offsets, texts = w->lists.texts;
     const bool pooled = w->facts.pooling != PLSH_POOLING_NONE, bases = given->embed.per_base;
@@ -268,7 +256,7 @@ static int compute(const settings *given, work *w) {
     double start = plsh_clock_seconds();
     embedding e = {given, w};
     cli_model_announce(&w->model);
-    int code = cli_lists_encode(&w->model, &w->lists, given->embed.batch, embed_text, &e);
+    int code = cli_lists_encode(&w->model, &w->lists, given->texts.batch, embed_text, &e);
     const bool per_token = w->facts.pooling == PLSH_POOLING_NONE && !given->embed.plain &&
                            (given->embed.normalise || w->facts.normalises);
     for (int64_t i = 0; code == CLI_DONE && per_token && i < w->row_count; i++)
@@ -277,7 +265,7 @@ static int compute(const settings *given, work *w) {
     return code;
 }
 
-/* The text of which this row is: the last one whose rows begin at it or before. */
+/* The text that a row belongs to: the last one whose first row is not after it. */
 static int64_t text_of(const work *w, int64_t row) {
     int64_t low = 0, high = w->lists.texts;
     while (high - low > 1) {
@@ -339,31 +327,23 @@ static void put_rows(const work *w, cli_json *json, const char *key) {
     cli_json_end(json);
 }
 
-static int write_json(const work *w) {
-    cli_json *json;
-    plsh_error error;
-    const char *text;
-    size_t length;
-    if (cli_json_create(&json, &error) != PLSH_STATUS_OK) return cli_fail_error(&error);
-    put_rows(w, json, NULL);
-    int code = cli_json_finish(json, &text, &length, &error) == PLSH_STATUS_OK
-                   ? cli_output_print(&w->output, "%s", text)
-                   : cli_fail_error(&error);
-    cli_json_free(json);
-    return code;
+static void put_document(const void *context, cli_json *json, int64_t i) {
+    (void)i;
+    put_rows(context, json, NULL);
 }
 
 static int write_rows(work *w) {
     const int64_t shape[] = {w->row_count, w->facts.columns};
     if (w->output.path == NULL) return CLI_DONE;
-    if (cli_scores_ends(w->output.path, ".json")) return write_json(w);
+    if (cli_scores_ends(w->output.path, ".json"))
+        return cli_scores_json(&w->output, false, put_document, w, 0);
     if (cli_scores_ends(w->output.path, ".tsv")) return write_lines(w);
     if (cli_scores_ends(w->output.path, ".jsonl"))
         return cli_scores_lines(&w->output, w->row_count, put_object, w);
     return cli_output_array(&w->output, PLSH_DTYPE_FLOAT32, 2, shape, w->rows);
 }
 
-/* The sequences, and where the rows of each begin. */
+/* The names and lengths of the sequences, and the first row of each. */
 static void put_names(const work *w, cli_json *json) {
     cli_json_begin_array(json, "sequences");
     for (int64_t i = 0; i < w->texts.count; i++) {
@@ -389,21 +369,15 @@ static int save(const settings *given, work *w) {
                tokens == 1 ? "" : "s", w->seconds);
         return CLI_DONE;
     }
-    cli_json *json = cli_document_begin();
+    cli_json *json = cli_model_document(&given->lm, &w->model);
     if (json == NULL) return CLI_FAILED;
-    cli_json_text(json, "model", given->lm.model.model);
-    cli_json_text(json, "attention", w->model.said);
-    cli_json_text(json, "compute", w->model.compute);
     cli_json_text(json, "pooling", plsh_pooling_names()[w->facts.pooling]);
     cli_json_text(json, "prompt", w->facts.prompt);
     cli_json_integer(json, "rows", w->row_count);
     cli_json_integer(json, "columns", w->facts.columns);
     if (given->texts.fasta != NULL) put_names(w, json);
     if (printed) put_rows(w, json, "embeddings");
-    cli_json_integer(json, "tokens", tokens);
-    cli_json_number(json, "seconds", w->seconds);
-    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
-    return cli_document_end(json);
+    return cli_model_document_end(json, tokens, w->seconds);
 }
 
 static int run_embed(const void *given) {

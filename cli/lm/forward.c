@@ -1,8 +1,8 @@
 /* cli: plsh forward: one pass over given tokens. */
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/lm/describe.h"
 #include "cli/lm/mesh.h"
+#include "cli/lm/model.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -190,7 +190,8 @@ static int differentiate(const settings *given, work *w) {
         return cli_fail_error(&error);
     plsh_status status =
         plsh_trainer_accumulate(trainer, w->ids.values, w->ids.count, 1, &loss, &error);
-    cli_outputs_abandon(w->outputs, 1); /* which kept the place: the trainer writes its own file */
+    cli_outputs_abandon(w->outputs, 1); /* it made sure that the file can be written; the trainer
+                                           writes it */
     if (status == PLSH_STATUS_OK)
         status = plsh_trainer_save_gradients(trainer, given->forward.gradients, &error);
     plsh_trainer_destroy(trainer);
@@ -223,11 +224,8 @@ static int print_result(const settings *given, const work *w) {
         putchar('\n');
         return CLI_DONE;
     }
-    cli_json *json = cli_document_begin();
+    cli_json *json = cli_model_document(&given->lm, &w->model);
     if (json == NULL) return CLI_FAILED;
-    cli_json_text(json, "model", given->lm.model.model);
-    cli_json_text(json, "attention", w->model.said);
-    cli_json_text(json, "compute", w->model.compute);
     cli_json_integer(json, "tokens", w->ids.count);
     cli_json_number(json, "loss", loss);
     cli_json_number(json, "seconds", w->seconds);

@@ -1,12 +1,11 @@
 /* cli: plsh generate: continues a prompt, streaming. */
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/lm/describe.h"
+#include "cli/lm/model.h"
 #include "cli/lm/prompt.h"
 #include "cli/lm/prompts.h"
 #include "cli/message.h"
 #include "cli/output.h"
-#include "cli/terminal.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -52,7 +51,7 @@ static const cli_option generate_table[] = {
     {.name = "chat",
      .kind = CLI_FLAG,
      CLI_MEMBER(generate_options, chat),
-     .help = "the prompt is what a user says under the model's chat template (ChatML, Llama 2 and "
+     .help = "the prompt is a user's message under the model's chat template (ChatML, Llama 2 and "
              "3, Mistral, Zephyr). On a terminal, without a prompt: a conversation"},
     {.name = "system",
      .kind = CLI_TEXT,
@@ -63,8 +62,8 @@ static const cli_option generate_table[] = {
      .kind = CLI_FILE,
      CLI_MEMBER(generate_options, session),
      .value = "FILE",
-     .help = "continue the text in this file, if it is there, and keep the longer text in it: the "
-             "prompt goes behind it. The same model and attention are needed"},
+     .help = "continue the text in this file, if it exists, with the prompt, and save the longer "
+             "text in it. The same model and attention are needed"},
     {.name = "tokens",
      .kind = CLI_INTEGER,
      CLI_MEMBER(generate_options, tokens),
@@ -163,17 +162,16 @@ typedef struct likely {
 typedef struct work {
     cli_model model;
     plsh_session *session;
-    plsh_token_stream *stream;
     plsh_model_ends ends;
     plsh_chat *chat;
-    plsh_token_ids prompt, made;
-    plsh_token_ids seen; /* both, for --repetition-penalty */
-    likely *likely;      /* --logprobs: of every token that was made */
-    plsh_string *stops;  /* --stop */
-    size_t stop_count;
-    plsh_token_text text;   /* of what was made */
-    size_t printed;         /* bytes of it */
-    float *logits, *copy;   /* [vocabulary] */
+    plsh_token_ids prompt;
+    plsh_string *stops; /* --stop */
+    cli_rules rules;
+    cli_continuation text;
+    int64_t capacity;       /* of text.ids */
+    size_t printed;         /* bytes of the text */
+    likely *likely;         /* --logprobs: of every generated token */
+    float *copy;            /* [vocabulary], for it */
     double prefill, decode; /* seconds */
     int64_t prefilled;      /* tokens of the prompt that went through: fewer after Ctrl-C */
     int64_t kept;           /* tokens that the session held before */
@@ -187,15 +185,30 @@ static void interrupt(int signal_number) {
     interrupted = 1;
 }
 
-static int keep_id(plsh_token_ids *list, int32_t id) {
-    if (list->count == list->capacity) {
-        size_t capacity = 2 * list->capacity + 64;
-        int32_t *grown = realloc(list->ids, capacity * sizeof *grown);
-        if (grown == NULL) return cli_fail("out of memory");
-        list->ids = grown;
-        list->capacity = capacity;
-    }
-    list->ids[list->count++] = id;
+static int reserve_ids(work *w, int64_t count) {
+    if (count <= w->capacity) return CLI_DONE;
+    const int64_t capacity = 2 * count + 64;
+    int32_t *grown = realloc(w->text.ids, (size_t)capacity * sizeof *grown);
+    if (grown == NULL) return cli_fail("out of memory");
+    w->text.ids = grown;
+    w->capacity = capacity;
+    return CLI_DONE;
+}
+
+/* A new text after this prompt. */
+static int begin_text(work *w, const plsh_token_ids *prompt) {
+    cli_continuation *text = &w->text;
+    plsh_error error;
+    const int code = reserve_ids(w, (int64_t)prompt->count);
+    if (code != CLI_DONE) return code;
+    if (prompt->count > 0) memcpy(text->ids, prompt->ids, prompt->count * sizeof *text->ids);
+    text->prompt = (int64_t)prompt->count;
+    text->made = 0;
+    text->text.length = text->ready = w->printed = 0;
+    text->finish = NULL;
+    if (plsh_token_stream_follow(text->stream, prompt->ids, prompt->count, &error) !=
+        PLSH_STATUS_OK)
+        return cli_fail_error(&error);
     return CLI_DONE;
 }
 
@@ -210,7 +223,7 @@ static int encode_prompt(const settings *given, work *w, plsh_string text) {
     return CLI_DONE;
 }
 
-/* The ids of what a user says, under the model's template. */
+/* The ids of a user's message under the model's template. */
 static int encode_chat(const settings *given, work *w, plsh_string text) {
     const char *system = given->generate.system;
     plsh_chat_message messages[2] = {{"system", {system, system != NULL ? strlen(system) : 0}},
@@ -285,14 +298,32 @@ static int open_chat(const settings *given, work *w) {
     return CLI_DONE;
 }
 
-static int keep_stops(const settings *given, work *w) {
-    const cli_words *stop = &given->generate.stop;
-    w->stops = calloc(stop->count + 1, sizeof *w->stops);
+static plsh_sampler sampler_of(const settings *given) {
+    const generate_options *options = &given->generate;
+    return (plsh_sampler){.temperature = options->temperature,
+                          .top_k = options->top_k,
+                          .top_p = options->top_p,
+                          .min_p = options->min_p,
+                          .seed = given->lm.common.seed};
+}
+
+static int make_rules(const settings *given, work *w) {
+    const generate_options *options = &given->generate;
+    const cli_words *stop = &options->stop;
+    plsh_error error;
+    w->rules = (cli_rules){.tokenizer = w->model.tokenizer,
+                           .ends = options->ignore_end ? NULL : &w->ends,
+                           .stop_count = stop->count,
+                           .sampler = sampler_of(given),
+                           .penalty = options->penalty,
+                           .vocabulary = w->model.facts.vocabulary,
+                           .tokens = options->tokens};
+    if (plsh_model_end_tokens(w->model.model, &w->ends, &error) != PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    w->rules.stops = w->stops = calloc(stop->count + 1, sizeof *w->stops);
     if (w->stops == NULL) return cli_fail("out of memory");
-    for (; w->stop_count < stop->count; w->stop_count++) {
-        const char *text = stop->values[w->stop_count];
-        w->stops[w->stop_count] = (plsh_string){text, strlen(text)};
-    }
+    for (size_t i = 0; i < stop->count; i++)
+        w->stops[i] = (plsh_string){stop->values[i], strlen(stop->values[i])};
     return CLI_DONE;
 }
 
@@ -305,13 +336,13 @@ static int open_model(const settings *given, work *w) {
                         given->lm.model.model);
     if (code == CLI_DONE) code = cli_model_tokenizer(&given->lm, &w->model);
     if (code == CLI_DONE) code = open_chat(given, w);
-    if (code == CLI_DONE) code = keep_stops(given, w);
+    if (code == CLI_DONE) code = make_rules(given, w);
     if (code != CLI_DONE) return code;
-    w->logits = malloc(2 * (size_t)w->model.facts.vocabulary * sizeof *w->logits);
-    if (w->logits == NULL) return cli_fail("out of memory");
-    w->copy = w->logits + w->model.facts.vocabulary;
-    if (plsh_model_end_tokens(w->model.model, &w->ends, &error) != PLSH_STATUS_OK ||
-        plsh_token_stream_create(&w->stream, w->model.tokenizer, true, &error) != PLSH_STATUS_OK)
+    w->text.logits = malloc(2 * (size_t)w->rules.vocabulary * sizeof *w->text.logits);
+    if (w->text.logits == NULL) return cli_fail("out of memory");
+    w->copy = w->text.logits + w->rules.vocabulary;
+    if (plsh_token_stream_create(&w->text.stream, w->model.tokenizer, true, &error) !=
+        PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
 }
@@ -331,20 +362,15 @@ static int plan_length(const settings *given, work *w, int64_t whole) {
 }
 
 static int prepare_generate(const settings *given, work *w) {
-    plsh_error error;
     int code = open_session(given, w);
     if (code == CLI_DONE) code = read_prompt(given, w);
     const int64_t whole = w->kept + (int64_t)w->prompt.count + given->generate.tokens;
     if (code == CLI_DONE) code = cli_model_fits(&given->lm, &w->model, whole);
     if (code == CLI_DONE) code = plan_length(given, w, whole);
-    for (size_t i = 0; code == CLI_DONE && i < w->prompt.count; i++)
-        code = keep_id(&w->seen, w->prompt.ids[i]);
-    if (code != CLI_DONE) return code;
-    cli_model_warn_context(&w->model, whole);
-    if (plsh_token_stream_follow(w->stream, w->prompt.ids, w->prompt.count, &error) !=
-        PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return CLI_DONE;
+    if (code == CLI_DONE) code = begin_text(w, &w->prompt);
+    if (code == CLI_DONE) cli_model_warn_context(&w->model, whole);
+    w->text.before = w->kept;
+    return code;
 }
 
 static bool is_conversation(const settings *given) {
@@ -353,9 +379,9 @@ static bool is_conversation(const settings *given) {
            !given->lm.common.json && isatty(STDIN_FILENO);
 }
 
-/* The prompt in chunks, so that there is progress. */
-static int prefill(const settings *given, work *w) {
-    const int64_t count = (int64_t)w->prompt.count, chunk = given->lm.model.chunk;
+/* The tokens of a prompt, in chunks, so that there is progress. */
+static int prefill(const settings *given, work *w, const int32_t *ids, int64_t count) {
+    const int64_t chunk = given->lm.model.chunk;
     double start = plsh_clock_seconds();
     plsh_error error;
     int code = CLI_DONE;
@@ -363,10 +389,10 @@ static int prefill(const settings *given, work *w) {
     cli_progress_begin((double)count, "tokens of the prompt");
     for (int64_t at = 0; code == CLI_DONE && at < count && !interrupted; at += chunk) {
         int64_t tokens = count - at < chunk ? count - at : chunk;
-        plsh_step step = {.ids = w->prompt.ids + at,
+        plsh_step step = {.ids = ids + at,
                           .count = tokens,
                           .length = plsh_session_length(w->session) + count - at};
-        if (at + tokens == count) step.logits = w->logits;
+        if (at + tokens == count) step.logits = w->text.logits;
         if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
             code = cli_fail_error(&error);
         cli_progress((double)(at + tokens));
@@ -377,80 +403,57 @@ static int prefill(const settings *given, work *w) {
     return code;
 }
 
-/* Where in the text that is not printed yet a stop begins, or may begin; its length otherwise. */
-static size_t find_stop(const work *w, bool *whole) {
-    const plsh_string text = {w->text.bytes, w->text.length};
-    return cli_prompt_find_stop(w->stops, w->stop_count, text, w->printed, whole);
-}
-
-/* Prints the text that cannot be the beginning of a stop. True: a stop was found. */
-static bool print_text(const settings *given, work *w, bool final) {
-    bool whole = false;
-    size_t end = w->text.length > 0 ? find_stop(w, &whole) : 0;
-    if (final && !whole) end = w->text.length;
-    if (!given->lm.common.json && end > w->printed) {
-        cli_write_text(stdout, w->text.bytes + w->printed, end - w->printed, true);
+/* Prints the text that is final. */
+static void print_text(const settings *given, work *w) {
+    const cli_continuation *text = &w->text;
+    if (!given->lm.common.json && text->ready > w->printed) {
+        cli_write_text(stdout, text->text.bytes + w->printed, text->ready - w->printed, true);
         fflush(stdout);
     }
-    if (end > w->printed) w->printed = end;
-    if (whole) w->text.length = end;
-    return whole;
+    w->printed = text->ready;
 }
 
-static int penalise(const settings *given, work *w) {
-    const plsh_penalty penalty = {given->generate.penalty, w->seen.ids, (int64_t)w->seen.count};
-    plsh_error error;
-    if (plsh_sampler_penalise(&penalty, w->logits, w->model.facts.vocabulary, &error) !=
-        PLSH_STATUS_OK)
-        return cli_fail_error(&error);
-    return CLI_DONE;
-}
-
-/* --logprobs: of the tokens that could be next, before one is chosen, which overwrites them. */
-static int look(const settings *given, work *w) {
-    if (given->generate.logprobs == 0) return CLI_DONE;
-    likely *grown = realloc(w->likely, (w->made.count + 1) * sizeof *grown);
+/* Room for one more token, and with --logprobs for the most likely ones. */
+static int reserve_token(const settings *given, work *w) {
+    const int code = reserve_ids(w, w->text.prompt + w->text.made + 1);
+    if (code != CLI_DONE || given->generate.logprobs == 0) return code;
+    likely *grown = realloc(w->likely, (size_t)(w->text.made + 1) * sizeof *grown);
     if (grown == NULL) return cli_fail("out of memory");
     w->likely = grown;
-    likely *now = &grown[w->made.count];
-    now->count = plsh_model_likely(w->logits, w->model.facts.vocabulary, given->generate.logprobs,
-                                   now->ids, now->logprobs);
-    memcpy(w->copy, w->logits, (size_t)w->model.facts.vocabulary * sizeof *w->copy);
     return CLI_DONE;
 }
 
-/* One token: chosen, printed, fed. *over: this was the last. */
-static int next_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
+static plsh_status choose(const settings *given, work *w, int32_t *id, plsh_error *error) {
+    if (given->generate.logprobs == 0)
+        return cli_continuation_choose(&w->rules, &w->text, NULL, NULL, id, error);
+    likely *now = &w->likely[w->text.made];
+    cli_likely found = {
+        .count = given->generate.logprobs, .ids = now->ids, .logprobs = now->logprobs};
+    const plsh_status status =
+        cli_continuation_choose(&w->rules, &w->text, &found, w->copy, id, error);
+    now->own = found.own;
+    now->count = found.count;
+    return status;
+}
+
+/* Chooses a token, prints its text and, unless it is the last one, feeds it to the model. */
+static int next_token(const settings *given, work *w) {
     plsh_error error;
     int32_t id;
-    const int64_t vocabulary = w->model.facts.vocabulary;
-    const uint64_t index = (uint64_t)w->kept + w->prompt.count + w->made.count;
-    int code = penalise(given, w);
-    if (code == CLI_DONE) code = look(given, w);
+    const int code = reserve_token(given, w);
     if (code != CLI_DONE) return code;
-    if (plsh_sampler_choose(sampler, w->logits, vocabulary, index, &id, &error) != PLSH_STATUS_OK)
+    if (choose(given, w, &id, &error) != PLSH_STATUS_OK ||
+        cli_continuation_add(&w->rules, &w->text, id, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    if (!given->generate.ignore_end && cli_prompt_is_end(&w->ends, w->model.tokenizer, id)) {
-        *over = true;
-        return CLI_DONE;
-    }
-    code = keep_id(&w->made, id);
-    if (code == CLI_DONE) code = keep_id(&w->seen, id);
-    if (given->generate.logprobs > 0)
-        w->likely[w->made.count - 1].own = -plsh_model_score(w->copy, vocabulary, id).nll;
-    if (code == CLI_DONE &&
-        plsh_token_stream_next(w->stream, id, &w->text, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
-    if (code != CLI_DONE) return code;
-    *over = print_text(given, w, false);
-    if (*over || (int64_t)w->made.count >= given->generate.tokens) return CLI_DONE;
-    plsh_step step = {.ids = &id, .count = 1, .logits = w->logits};
+    print_text(given, w);
+    if (w->text.finish != NULL) return CLI_DONE;
+    plsh_step step = {.ids = &id, .count = 1, .logits = w->text.logits};
     if (plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
 }
 
-/* ---- how fast it goes, token after token ---- */
+/* ---- the speed over time ---- */
 
 static int compare_numbers(const void *x, const void *y) {
     const double a = *(const double *)x, b = *(const double *)y;
@@ -486,38 +489,27 @@ static int log_token(work *w, double seconds, double processor) {
                             plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
 }
 
-static int paced_token(const settings *given, work *w, const plsh_sampler *sampler, bool *over) {
-    if (w->pace.log.file == NULL) return next_token(given, w, sampler, over);
+static int paced_token(const settings *given, work *w) {
+    if (w->pace.log.file == NULL) return next_token(given, w);
     const double start = plsh_clock_seconds(), processor = processor_seconds();
-    int code = next_token(given, w, sampler, over);
+    int code = next_token(given, w);
     if (code == CLI_DONE)
         code = log_token(w, plsh_clock_seconds() - start, processor_seconds() - processor);
     return code;
 }
 
-static plsh_sampler sampler_of(const settings *given) {
-    const generate_options *options = &given->generate;
-    return (plsh_sampler){.temperature = options->temperature,
-                          .top_k = options->top_k,
-                          .top_p = options->top_p,
-                          .min_p = options->min_p,
-                          .seed = given->lm.common.seed};
-}
-
 static int decode(const settings *given, work *w) {
-    const generate_options *options = &given->generate;
-    const plsh_sampler sampler = sampler_of(given);
     double start = plsh_clock_seconds();
-    bool over = false;
     int code = CLI_DONE;
     plsh_error error;
-    while (code == CLI_DONE && !over && !interrupted && (int64_t)w->made.count < options->tokens)
-        code = paced_token(given, w, &sampler, &over);
+    while (code == CLI_DONE && w->text.finish == NULL && !interrupted &&
+           w->text.made < w->rules.tokens)
+        code = paced_token(given, w);
     w->decode = plsh_clock_seconds() - start;
-    if (code == CLI_DONE && !over &&
-        plsh_token_stream_finish(w->stream, &w->text, &error) != PLSH_STATUS_OK)
+    if (code == CLI_DONE && w->text.finish == NULL &&
+        cli_continuation_end(&w->rules, &w->text, &error) != PLSH_STATUS_OK)
         code = cli_fail_error(&error);
-    if (code == CLI_DONE) print_text(given, w, true);
+    if (code == CLI_DONE) print_text(given, w);
     return code;
 }
 
@@ -525,10 +517,10 @@ static double rate(double count, double seconds) { return seconds > 0 ? count / 
 
 static void print_likely(const work *w, cli_json *json) {
     cli_json_begin_array(json, "logprobs");
-    for (size_t i = 0; i < w->made.count; i++) {
+    for (int64_t i = 0; i < w->text.made; i++) {
         const likely *l = &w->likely[i];
         cli_json_begin_object(json, NULL);
-        cli_json_integer(json, "id", w->made.ids[i]);
+        cli_json_integer(json, "id", w->text.ids[w->text.prompt + i]);
         cli_json_number(json, "logprob", l->own);
         cli_json_begin_array(json, "top");
         for (int64_t j = 0; j < l->count; j++) {
@@ -545,14 +537,15 @@ static void print_likely(const work *w, cli_json *json) {
 
 static int print_result(const settings *given, const work *w) {
     const double prompt = rate((double)w->prefilled, w->prefill);
-    const double made = rate((double)w->made.count, w->decode);
+    const cli_continuation *text = &w->text;
+    const double made = rate((double)text->made, w->decode);
     const size_t bytes = plsh_session_cache_bytes(w->session);
     if (!given->lm.common.json) {
         printf("\n");
         cli_note(
-            "%lld of %zu token%s of prompt at %.4g per second, %zu new at %.4g; caches %.4g MB",
+            "%lld of %zu token%s of prompt at %.4g per second, %lld new at %.4g; caches %.4g MB",
             (long long)w->prefilled, w->prompt.count, w->prompt.count == 1 ? "" : "s", prompt,
-            w->made.count, made, (double)bytes / 1e6);
+            (long long)text->made, made, (double)bytes / 1e6);
         if (given->generate.temperature > 0)
             cli_note("drawn with --seed %llu%s; another seed gives another text",
                      (unsigned long long)given->lm.common.seed,
@@ -562,11 +555,12 @@ static int print_result(const settings *given, const work *w) {
     cli_json *json = cli_document_begin();
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", given->lm.model.model);
-    cli_json_text(json, "attention", w->model.said);
+    cli_json_text(json, "attention", w->model.described);
     cli_json_text(json, "compute", w->model.compute);
-    cli_json_bytes(json, "text", w->text.bytes != NULL ? w->text.bytes : "", w->text.length);
+    cli_json_bytes(json, "text", text->text.length > 0 ? text->text.bytes : "", text->text.length);
     cli_json_begin_array(json, "ids");
-    for (size_t i = 0; i < w->made.count; i++) cli_json_integer(json, NULL, w->made.ids[i]);
+    for (int64_t i = 0; i < text->made; i++)
+        cli_json_integer(json, NULL, text->ids[text->prompt + i]);
     cli_json_end(json);
     if (given->generate.logprobs > 0) print_likely(w, json);
     if (given->generate.temperature > 0) cli_json_unsigned(json, "seed", given->lm.common.seed);
@@ -585,7 +579,7 @@ static int save_session(const settings *given, work *w) {
     if (given->generate.session == NULL) return CLI_DONE;
     const int64_t fed = plsh_session_length(w->session) - w->kept - (int64_t)w->prompt.count;
     plsh_error error;
-    const plsh_step step = {.ids = w->made.ids + fed, .count = (int64_t)w->made.count - fed};
+    const plsh_step step = {.ids = w->text.ids + w->text.prompt + fed, .count = w->text.made - fed};
     if ((fed >= 0 && step.count > 0 &&
          plsh_session_step(w->session, &step, &error) != PLSH_STATUS_OK) ||
         plsh_session_save(w->session, given->generate.session, &error) != PLSH_STATUS_OK)
@@ -596,13 +590,10 @@ static int save_session(const settings *given, work *w) {
 static int continue_prompt(const settings *given, work *w) {
     int code = prepare_generate(given, w);
     if (code == CLI_DONE) code = open_log(given, &w->pace);
-    if (code == CLI_DONE) code = prefill(given, w);
+    if (code == CLI_DONE) code = prefill(given, w, w->prompt.ids, (int64_t)w->prompt.count);
     if (code == CLI_DONE && !interrupted) code = decode(given, w);
     if (code == CLI_DONE) code = save_session(given, w);
-    if (code == CLI_DONE) {
-        if (w->text.bytes != NULL) w->text.bytes[w->text.length] = '\0';
-        code = print_result(given, w);
-    }
+    if (code == CLI_DONE) code = print_result(given, w);
     if (code == CLI_DONE) code = cli_outputs_commit(&w->pace.log, 1);
     cli_outputs_abandon(&w->pace.log, 1);
     return code;
@@ -628,13 +619,14 @@ static int add_message(talk *t, const char *role, const char *bytes, size_t leng
     return CLI_DONE;
 }
 
-/* The session holds the conversation so far; what the template writes differently now is dropped.
+/* The session holds the conversation so far. Drops the tokens from the first one that the template
+ * now writes differently.
  */
 static int rewind_session(const settings *given, work *w, const plsh_token_ids *ids) {
     int64_t same = 0;
     const int64_t held = plsh_session_length(w->session);
     plsh_error error;
-    while (same < held && same + 1 < (int64_t)ids->count && ids->ids[same] == w->seen.ids[same])
+    while (same < held && same + 1 < (int64_t)ids->count && ids->ids[same] == w->text.ids[same])
         same++;
     if (same < held && plsh_session_truncate(w->session, same, &error) != PLSH_STATUS_OK) {
         plsh_session_destroy(w->session);
@@ -655,18 +647,12 @@ static int answer(const settings *given, work *w, talk *t) {
     if (plsh_chat_ids(w->chat, t->messages, t->count, true, &ids, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     code = rewind_session(given, w, &ids);
-    w->prompt.count = w->made.count = w->seen.count = w->text.length = w->printed = 0;
-    for (size_t i = 0; code == CLI_DONE && i < ids.count; i++) {
-        code = keep_id(&w->seen, ids.ids[i]);
-        if (code == CLI_DONE && (int64_t)i >= w->kept) code = keep_id(&w->prompt, ids.ids[i]);
-    }
-    if (code == CLI_DONE &&
-        plsh_token_stream_follow(w->stream, ids.ids, ids.count, &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
+    if (code == CLI_DONE) code = begin_text(w, &ids);
+    if (code == CLI_DONE) code = prefill(given, w, ids.ids + w->kept, w->text.prompt - w->kept);
     plsh_token_ids_free(&ids);
-    if (code == CLI_DONE) code = prefill(given, w);
     if (code == CLI_DONE && !interrupted) code = decode(given, w);
-    if (code == CLI_DONE) code = add_message(t, "assistant", w->text.bytes, w->text.length);
+    if (code == CLI_DONE)
+        code = add_message(t, "assistant", w->text.text.bytes, w->text.text.length);
     printf("\n");
     fflush(stdout);
     return code;
@@ -703,18 +689,12 @@ static int continue_prompts(const settings *given, const work *w) {
     const generate_options *options = &given->generate;
     const cli_prompts prompts = {.options = &given->lm,
                                  .model = &w->model,
-                                 .ends = &w->ends,
                                  .chat = w->chat,
                                  .system = options->system,
                                  .path = options->prompts,
-                                 .stops = w->stops,
-                                 .stop_count = w->stop_count,
-                                 .sampler = sampler_of(given),
-                                 .penalty = options->penalty,
-                                 .tokens = options->tokens,
+                                 .rules = w->rules,
                                  .begins = !options->special && !options->no_bos,
                                  .special = options->special,
-                                 .ignore_end = options->ignore_end,
                                  .interrupted = &interrupted};
     return options->tokens > 0 ? cli_prompts_generate(&prompts)
                                : cli_usage("--prompts: --tokens has to be at least 1");
@@ -730,16 +710,15 @@ static int run_generate(const void *given) {
         code = options->generate.prompts != NULL ? continue_prompts(options, &w)
                : is_conversation(options)        ? converse(options, &w)
                                                  : continue_prompt(options, &w);
-    plsh_token_stream_free(w.stream);
+    plsh_token_stream_free(w.text.stream);
     plsh_session_destroy(w.session);
     plsh_chat_close(w.chat);
     plsh_token_ids_free(&w.prompt);
-    free(w.made.ids);
-    free(w.seen.ids);
+    free(w.text.ids);
     free(w.likely);
     free(w.stops);
-    plsh_token_text_free(&w.text);
-    free(w.logits);
+    plsh_token_text_free(&w.text.text);
+    free(w.text.logits);
     cli_model_close(&w.model);
     return code;
 }

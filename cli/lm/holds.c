@@ -1,22 +1,25 @@
-/* cli: what a model's files hold, for plsh info --model. */
-#include "cli/lm/holds.h"
+/* cli: the contents of a model's files, for plsh info --model. */
+#include "cli/lm/model.h"
 
 #include "cli/message.h"
-#include "plsh/lm.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A fact is printed as a line, or put into the document. */
+/* Where facts go: printed as lines, or put into the document. */
 typedef struct facts {
     cli_json *json; /* NULL: lines */
 } facts;
 
+/* The text may be a file's own. */
 static void put_text(const facts *f, const char *key, const char *text) {
-    if (f->json != NULL)
+    if (f->json != NULL) {
         cli_json_text(f->json, key, text);
-    else
-        printf("%-14s %s\n", key, text != NULL ? text : "-");
+        return;
+    }
+    printf("%-14s ", key);
+    cli_write_text(stdout, text != NULL ? text : "-", text != NULL ? strlen(text) : 1, false);
+    printf("\n");
 }
 
 static void put_number(const facts *f, const char *key, int64_t number) {

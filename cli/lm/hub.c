@@ -1,5 +1,5 @@
-/* cli: models that are given by their hub names. */
-#include "cli/lm/hub.h"
+/* cli: models that are named by their hub names. */
+#include "cli/lm/model.h"
 
 #include "cli/message.h"
 #include "plsh/weights.h"

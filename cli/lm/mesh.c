@@ -25,7 +25,8 @@ static int finish(plsh_status status, const plsh_error *error) {
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(error);
 }
 
-/* The settings differ somewhere: the first one that does, as the rank has it that differs. */
+/* Finds the first setting that differs between ranks, and reports its value on the rank that
+ * differs. */
 static int name_setting(const plsh_ranks *ranks, const cli_settings *settings) {
     plsh_error error;
     plsh_status status = PLSH_STATUS_OK;

@@ -20,7 +20,7 @@ int cli_mesh_open(const cli_lm *options, const char *mesh, cli_model *model);
 /* Checks that all ranks have the settings and data of the first. A stale copy of a file on one host
  * would give wrong results, or a deadlock. All ranks call these at the same place; they fail on all
  * ranks, and the message names the rank and the difference.
- *     settings: the command's options but for those that vary by rank (CLI_BY_RANK)
+ *     settings: the command's options except those that may differ by rank (CLI_BY_RANK)
  *     weights:  the model's, all of them */
 int cli_mesh_same_settings(const cli_model *model, const cli_command *command,
                            const void *settings);
@@ -36,7 +36,7 @@ int cli_mesh_same(const cli_model *model, const cli_command *command, const void
  * failed. */
 int cli_mesh_scores(const cli_model *model, int code, cli_scores *scores);
 
-/* The cost of a run so far: the largest values of any rank. All ranks call it. */
+/* The cost of a run so far, each number the largest of any rank. All ranks call it. */
 typedef struct cli_mesh_cost {
     bool over_ranks; /* false: one process, without communication */
     int64_t bytes_sent, peak_bytes;
@@ -45,8 +45,8 @@ typedef struct cli_mesh_cost {
 
 cli_mesh_cost cli_mesh_costs(const cli_model *model);
 
-/* peak_bytes, and over ranks bytes_sent and waited. In words, to stdout: the latter two after
- * `before`, nothing for one process. */
+/* Adds peak_bytes, and over ranks bytes_sent and waited. cli_mesh_costs_print prints bytes sent and
+ * seconds waited to stdout, after `before`; for one process it prints nothing. */
 void cli_mesh_costs_json(const cli_mesh_cost *cost, cli_json *json);
 void cli_mesh_costs_print(const cli_mesh_cost *cost, const char *before);
 

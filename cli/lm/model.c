@@ -1,8 +1,6 @@
 /* cli: the options of every command that runs a model. */
 #include "cli/lm/model.h"
 
-#include "cli/lm/describe.h"
-#include "cli/lm/hub.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -46,6 +44,19 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .value = "DIR",
      .help = "a PEFT adapter (LoRA) on top of it",
      .varies = CLI_BY_RANK},
+    {.name = "compute",
+     .kind = CLI_CHOICE,
+     CLI_MEMBER(cli_model_options, compute),
+     .value = "NAME",
+     .help = "type in which linear layers multiply; auto: int8 for quantised weights, float32 for "
+             "others; bfloat16 takes any weights",
+     .fallback = "auto",
+     .choices = cli_compute_choices},
+    {.name = "family",
+     .kind = CLI_TEXT,
+     CLI_MEMBER(cli_model_options, family),
+     .value = "NAME",
+     .help = CLI_FAMILY_HELP},
     {.name = "chunk",
      .kind = CLI_INTEGER,
      CLI_MEMBER(cli_model_options, chunk),
@@ -62,19 +73,6 @@ const cli_option cli_model_table[CLI_MODEL_COUNT] = {
      .help = "type of keys and values in the cache",
      .fallback = "float32",
      .choices = kv_choices},
-    {.name = "compute",
-     .kind = CLI_CHOICE,
-     CLI_MEMBER(cli_model_options, compute),
-     .value = "NAME",
-     .help = "numbers in the products of linear layers; auto: int8 for quantised weights, float32 "
-             "for others; bfloat16: any weights",
-     .fallback = "auto",
-     .choices = cli_compute_choices},
-    {.name = "family",
-     .kind = CLI_TEXT,
-     CLI_MEMBER(cli_model_options, family),
-     .value = "NAME",
-     .help = CLI_FAMILY_HELP},
 };
 
 const cli_option cli_attention_table[CLI_ATTENTION_COUNT] = {
@@ -162,7 +160,7 @@ static int make_heads(const cli_lm *options, cli_model *m, int method, int64_t l
     return code;
 }
 
-/* "exact" for one layer or all, as a session takes it. */
+/* The attention of one layer, or of all, as a session takes it. */
 static int make_layer(const cli_lm *options, cli_model *m, const char *word, int64_t layer,
                       plsh_layer_attention *out) {
     int method = find_method(word);
@@ -185,7 +183,7 @@ static bool one_for_all(const cli_lm *options, const cli_model *m) {
            !m->facts.slopes_learned;
 }
 
-/* Labels of one head, of the heads of a layer, or of every layer's. */
+/* Labels may be those of one head, of the heads of one layer, or of the heads of all layers. */
 static int check_labels(const cli_lm *options, const cli_model *m) {
     const int64_t given = m->labels.heads, heads = m->facts.heads, all = heads * m->facts.layers;
     if (m->labels.values == NULL || given == 1 || given == heads || given == all) return CLI_DONE;
@@ -201,7 +199,7 @@ int cli_model_fits(const cli_lm *options, const cli_model *m, int64_t tokens) {
                     options->partitions.labels, (long long)m->labels.n, (long long)tokens);
 }
 
-/* Does a layer rotate q and k, as it was trained to? */
+/* Does any layer apply RoPE? */
 static bool uses_rope(const cli_model *m) {
     for (int64_t l = 0; l < m->attention_count; l++)
         if (m->attention[l].original || !m->attention[l].drop_rope) return m->facts.rope;
@@ -258,7 +256,7 @@ void cli_model_close(cli_model *m) {
     cli_labels_free(&m->labels);
     free(m->heads);
     free(m->attention);
-    free(m->said);
+    free(m->described);
     free(m->trained);
     *m = (cli_model){0};
 }
@@ -401,6 +399,24 @@ int cli_ids_read(const cli_lm *options, cli_model *m, const char *ids, const cha
                             ids != NULL ? ids : text, (long long)i, (int)out->values[i],
                             (long long)m->facts.vocabulary - 1);
     return code;
+}
+
+/* ---- The result ------------------------------------------------------------------------------ */
+
+cli_json *cli_model_document(const cli_lm *options, const cli_model *model) {
+    cli_json *json = cli_document_begin();
+    if (json == NULL) return NULL;
+    cli_json_text(json, "model", options->model.model);
+    cli_json_text(json, "attention", model->described);
+    cli_json_text(json, "compute", model->compute);
+    return json;
+}
+
+int cli_model_document_end(cli_json *json, int64_t tokens, double seconds) {
+    cli_json_integer(json, "tokens", tokens);
+    cli_json_number(json, "seconds", seconds);
+    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
+    return cli_document_end(json);
 }
 
 /* ---- The process ----------------------------------------------------------------------------- */

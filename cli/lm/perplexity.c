@@ -1,8 +1,8 @@
 /* cli: plsh perplexity: how well a model predicts a text. */
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/lm/describe.h"
 #include "cli/lm/mesh.h"
+#include "cli/lm/model.h"
 #include "cli/message.h"
 #include "cli/ranks.h"
 
@@ -202,7 +202,7 @@ static void add_positions(cli_table *table, int64_t context) {
     }
 }
 
-/* Positions are counted chunk by chunk. */
+/* Scores by position are added up chunk by chunk. */
 static int begin_positions(const settings *given, const windows *w, const cli_scores *scores) {
     const int64_t step = given->perplexity.by_position, chunk = given->lm.model.chunk;
     track.fed = 0;
@@ -236,7 +236,7 @@ static const cli_column columns[] = {
     {.name = "mrr", .kind = CLI_CELL_NUMBER, .digits = 4},
     {.name = "entropy", .kind = CLI_CELL_NUMBER, .digits = 5},
     {.name = "tokens_per_second", .kind = CLI_CELL_NUMBER, .heading = "tokens/s", .digits = 4},
-    /* only under --compute with fewer bits: */
+    /* only under --compute int8 or bfloat16: */
     {.name = "float32_nll", .kind = CLI_CELL_NUMBER, .digits = 7},
     {.name = "float32_perplexity", .kind = CLI_CELL_NUMBER, .digits = 7},
     {.name = "perplexity_change", .kind = CLI_CELL_NUMBER, .digits = 2},
@@ -286,7 +286,7 @@ static int find_bos(const settings *given, cli_model *model, int32_t *out) {
     return code;
 }
 
-/* What is read, and by which models. */
+/* The tokens to score, and the models that score them. */
 typedef struct reading {
     const settings *given;
     const cli_model *model;
@@ -339,7 +339,7 @@ static int measure(const reading *r, int64_t context, const tables *to) {
     return code;
 }
 
-/* Where products in fewer bits were asked for: the same model with all of them in float32. */
+/* If --compute asks for int8 or bfloat16: opens the same model in float32, to compare. */
 static int open_plain(const settings *given, const cli_model *model, cli_model *plain,
                       bool *beside) {
     cli_lm lm = given->lm;
@@ -364,63 +364,73 @@ static int print_tables(const settings *given, const tables *from, const cli_mes
 static int print(const settings *given, const cli_model *model, const tables *from) {
     const cli_mesh_cost cost = cli_mesh_costs(model);
     if (!given->lm.common.json) return print_tables(given, from, &cost);
-    cli_json *json = cli_document_begin();
+    cli_json *json = cli_model_document(&given->lm, model);
     if (json == NULL) return CLI_FAILED;
-    cli_json_text(json, "model", given->lm.model.model);
-    cli_json_text(json, "attention", model->said);
-    cli_json_text(json, "compute", model->compute);
     cli_table_json(from->contexts, json, "rows");
     if (given->perplexity.by_position > 0) cli_table_json(from->positions, json, "positions");
     cli_mesh_costs_json(&cost, json);
     return cli_document_end(json);
 }
 
+typedef struct work {
+    cli_model model, plain;
+    bool beside; /* is `plain` open? */
+    cli_ids ids;
+    int32_t bos;
+    tables to;
+} work;
+
+static int make_tables(work *w) {
+    plsh_error error;
+    const size_t shown = w->beside ? COLUMNS : COLUMNS - BESIDE_COLUMNS;
+    if (cli_table_create(&w->to.contexts, columns, shown, &error) != PLSH_STATUS_OK ||
+        cli_table_create(&w->to.positions, position_columns, CLI_COUNT(position_columns), &error) !=
+            PLSH_STATUS_OK)
+        return cli_fail_error(&error);
+    return CLI_DONE;
+}
+
+/* The model, the tokens, and tables without rows. */
+static int prepare_perplexity(const settings *given, work *w) {
+    const perplexity_options *options = &given->perplexity;
+    int code = check_stride(options);
+    if (code == CLI_DONE) code = cli_ranks_agree(cli_model_open(&given->lm, &w->model));
+    if (code == CLI_DONE) code = cli_mesh_open(&given->lm, options->mesh, &w->model);
+    if (code == CLI_DONE && w->model.ranks != NULL && options->by_position > 0)
+        code = cli_usage("--by-position: ranks go over all positions at once");
+    if (code == CLI_DONE && !w->model.facts.causal)
+        code = cli_fail("%s: an encoder does not predict tokens; perplexity needs a causal model",
+                        given->lm.model.model);
+    if (code == CLI_DONE)
+        code = cli_ids_read(&given->lm, &w->model, options->ids, options->text, false, &w->ids);
+    if (code == CLI_DONE && options->limit > 0 && w->ids.count > options->limit)
+        w->ids.count = options->limit;
+    if (code == CLI_DONE) code = open_plain(given, &w->model, &w->plain, &w->beside);
+    if (code == CLI_DONE) code = make_tables(w);
+    if (code == CLI_DONE) code = find_bos(given, &w->model, &w->bos);
+    return code;
+}
+
 static int run_perplexity(const void *given) {
     const settings *options = given;
-    cli_model model = {0}, plain = {0};
-    bool beside = false;
-    cli_ids ids = {0};
-    tables to = {0};
-    plsh_error error;
-    int code = check_stride(&options->perplexity);
-    if (code == CLI_DONE) code = cli_ranks_agree(cli_model_open(&options->lm, &model));
-    if (code == CLI_DONE) code = cli_mesh_open(&options->lm, options->perplexity.mesh, &model);
-    if (code == CLI_DONE && model.ranks != NULL && options->perplexity.by_position > 0)
-        code = cli_usage("--by-position: ranks go over all positions at once");
-    if (code == CLI_DONE && !model.facts.causal)
-        code = cli_fail("%s: an encoder does not predict tokens; perplexity needs a causal model",
-                        options->lm.model.model);
-    if (code == CLI_DONE)
-        code = cli_ids_read(&options->lm, &model, options->perplexity.ids, options->perplexity.text,
-                            false, &ids);
-    if (code == CLI_DONE && options->perplexity.limit > 0 && ids.count > options->perplexity.limit)
-        ids.count = options->perplexity.limit;
-    if (code == CLI_DONE) code = open_plain(options, &model, &plain, &beside);
-    const size_t shown = beside ? COLUMNS : COLUMNS - BESIDE_COLUMNS;
-    if (code == CLI_DONE &&
-        (cli_table_create(&to.contexts, columns, shown, &error) != PLSH_STATUS_OK ||
-         cli_table_create(&to.positions, position_columns, CLI_COUNT(position_columns), &error) !=
-             PLSH_STATUS_OK))
-        code = cli_fail_error(&error);
-    int32_t bos = -1;
-    if (code == CLI_DONE) code = find_bos(options, &model, &bos);
-    code = cli_ranks_agree(code);
-    if (code == CLI_DONE) code = cli_mesh_same(&model, &cli_command_perplexity, options, &ids);
-    if (code == CLI_DONE) cli_model_announce(&model);
     const cli_integers *contexts = &options->perplexity.context;
+    work w = {.bos = -1};
+    int code = cli_ranks_agree(prepare_perplexity(options, &w));
+    if (code == CLI_DONE) code = cli_mesh_same(&w.model, &cli_command_perplexity, options, &w.ids);
     if (code == CLI_DONE) {
         const int64_t longest = extreme(contexts, true);
-        cli_model_warn_context(&model, longest < ids.count ? longest : ids.count);
+        cli_model_announce(&w.model);
+        cli_model_warn_context(&w.model, longest < w.ids.count ? longest : w.ids.count);
     }
-    const reading r = {options, &model, beside ? &plain : NULL, &ids, bos};
+    const reading r = {options, &w.model, w.beside ? &w.plain : NULL, &w.ids, w.bos};
     for (size_t i = 0; code == CLI_DONE && i < contexts->count; i++)
-        code = measure(&r, contexts->values[i], &to);
-    if (code == CLI_DONE) code = print(options, &model, &to);
-    cli_table_free(to.contexts);
-    cli_table_free(to.positions);
-    free(ids.values);
-    cli_model_close(&plain);
-    cli_model_close(&model);
+        code = measure(&r, contexts->values[i], &w.to);
+    if (code == CLI_DONE) code = print(options, &w.model, &w.to);
+    cli_table_free(w.to.contexts);
+    cli_table_free(w.to.positions);
+    free(w.ids.values);
+    cli_model_close(&w.plain);
+    cli_model_close(&w.model);
     return code;
 }
 

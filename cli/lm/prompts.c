@@ -2,35 +2,26 @@
 #include "cli/lm/prompts.h"
 
 #include "base/clock.h"
-#include "cli/lm/describe.h"
-#include "cli/lm/prompt.h"
 #include "cli/lm/texts.h"
 #include "cli/message.h"
-#include "cli/terminal.h"
 #include "plsh/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOGETHER = 16 }; /* texts at a time: each has a cache */
+enum { TOGETHER = 32 }; /* texts at a time: each has a cache */
 
-typedef struct continuation {
+typedef struct prompted {
     plsh_session *session;
-    plsh_token_stream *stream;
     plsh_token_ids prompt;
-    int32_t *ids; /* prompt, then what was made */
-    int64_t made;
-    plsh_token_text text;
-    size_t checked; /* bytes of the text in which no stop begins */
-    float *logits;
-    const char *finish; /* NULL: it is not over */
-} continuation;
+    cli_continuation text;
+} prompted;
 
 typedef struct many {
     const cli_prompts *given;
     cli_texts texts;
-    continuation *all; /* [texts.count] */
+    prompted *all; /* [texts.count] */
     double seconds;
 } many;
 
@@ -48,107 +39,79 @@ static int encode(const cli_prompts *given, plsh_string text, plsh_token_ids *ou
     return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
 }
 
-static int prepare(many *m, int64_t i) {
+static int take_prompt(many *m, int64_t i) {
     const cli_prompts *given = m->given;
-    continuation *c = &m->all[i];
+    prompted *c = &m->all[i];
     const plsh_string text = {m->texts.items[i].bytes, m->texts.items[i].length};
     char place[CLI_PLACE_SIZE];
     cli_texts_place(&m->texts, i, place);
     int code = encode(given, text, &c->prompt);
-    const int64_t whole = (int64_t)c->prompt.count + given->tokens;
+    c->text.prompt = (int64_t)c->prompt.count;
+    const int64_t whole = c->text.prompt + given->rules.tokens;
     if (code == CLI_DONE && c->prompt.count == 0) code = cli_fail("%s: it is empty", place);
     if (code == CLI_DONE) code = cli_model_fits(given->options, given->model, whole);
     return code;
 }
 
-static int begin(const cli_prompts *given, continuation *c) {
+static int begin(const cli_prompts *given, prompted *c) {
     const plsh_session_options options = cli_model_session(given->options, given->model);
+    cli_continuation *text = &c->text;
     plsh_error error;
-    c->ids = malloc((c->prompt.count + (size_t)given->tokens) * sizeof *c->ids);
-    c->logits = malloc((size_t)given->model->facts.vocabulary * sizeof *c->logits);
-    if (c->ids == NULL || c->logits == NULL) return cli_fail("out of memory");
-    memcpy(c->ids, c->prompt.ids, c->prompt.count * sizeof *c->ids);
+    text->ids = malloc((c->prompt.count + (size_t)given->rules.tokens) * sizeof *text->ids);
+    text->logits = malloc((size_t)given->rules.vocabulary * sizeof *text->logits);
+    if (text->ids == NULL || text->logits == NULL) return cli_fail("out of memory");
+    memcpy(text->ids, c->prompt.ids, c->prompt.count * sizeof *text->ids);
     if (plsh_session_create(&c->session, given->model->model, &options, &error) != PLSH_STATUS_OK ||
-        plsh_token_stream_create(&c->stream, given->model->tokenizer, true, &error) !=
+        plsh_token_stream_create(&text->stream, given->model->tokenizer, true, &error) !=
             PLSH_STATUS_OK ||
-        plsh_token_stream_follow(c->stream, c->prompt.ids, c->prompt.count, &error) !=
+        plsh_token_stream_follow(text->stream, c->prompt.ids, c->prompt.count, &error) !=
             PLSH_STATUS_OK)
         return cli_fail_error(&error);
     return CLI_DONE;
 }
 
-/* Its memory but the text. */
-static void finish(continuation *c) {
+/* Frees its memory, except the text and its tokens. */
+static void finish(prompted *c) {
     plsh_session_destroy(c->session);
-    plsh_token_stream_free(c->stream);
-    free(c->logits);
+    plsh_token_stream_free(c->text.stream);
+    free(c->text.logits);
     c->session = NULL;
-    c->stream = NULL;
-    c->logits = NULL;
-}
-
-/* Is the text over, by a stop or by its length? */
-static void look_for_end(const cli_prompts *given, continuation *c) {
-    const plsh_string text = {c->text.bytes, c->text.length};
-    bool whole = false;
-    if (text.length > 0)
-        c->checked =
-            cli_prompt_find_stop(given->stops, given->stop_count, text, c->checked, &whole);
-    if (whole) {
-        c->text.length = c->checked;
-        c->finish = "stop";
-    } else if (c->finish == NULL && c->made == given->tokens) {
-        c->finish = "length";
-    }
+    c->text.stream = NULL;
+    c->text.logits = NULL;
 }
 
 /* The next token, from the logits. */
-static int add_token(const cli_prompts *given, continuation *c) {
-    const int64_t vocabulary = given->model->facts.vocabulary;
-    const int64_t length = (int64_t)c->prompt.count + c->made;
-    const plsh_penalty penalty = {given->penalty, c->ids, length};
+static int add_token(const cli_prompts *given, cli_continuation *text) {
     plsh_error error;
     int32_t id;
-    if (plsh_sampler_penalise(&penalty, c->logits, vocabulary, &error) != PLSH_STATUS_OK ||
-        plsh_sampler_choose(&given->sampler, c->logits, vocabulary, (uint64_t)length, &id,
-                            &error) != PLSH_STATUS_OK)
+    if (cli_continuation_choose(&given->rules, text, NULL, NULL, &id, &error) != PLSH_STATUS_OK ||
+        cli_continuation_add(&given->rules, text, id, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
-    plsh_status status = PLSH_STATUS_OK;
-    if (!given->ignore_end && cli_prompt_is_end(given->ends, given->model->tokenizer, id)) {
-        c->finish = "stop";
-    } else {
-        c->ids[length] = id;
-        c->made++;
-        status = plsh_token_stream_next(c->stream, id, &c->text, &error);
-    }
-    look_for_end(given, c);
-    if (status == PLSH_STATUS_OK && c->finish != NULL && strcmp(c->finish, "length") == 0)
-        status = plsh_token_stream_finish(c->stream, &c->text, &error);
-    return status == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+    return CLI_DONE;
 }
 
-/* One pass over the texts that are under way: prompts, and the last token of the others. */
-static int step(const cli_prompts *given, continuation **live, int64_t count) {
+/* One pass over the unfinished texts: their prompts, or their last tokens. */
+static int step(const cli_prompts *given, prompted **live, int64_t count) {
     plsh_session *sessions[TOGETHER];
     plsh_step steps[TOGETHER];
     plsh_error error;
     for (int64_t i = 0; i < count; i++) {
-        continuation *c = live[i];
-        const int64_t have = plsh_session_length(c->session);
-        sessions[i] = c->session;
-        steps[i] = (plsh_step){.ids = c->ids + have,
-                               .count = (int64_t)c->prompt.count + c->made - have,
-                               .logits = c->logits};
+        const cli_continuation *text = &live[i]->text;
+        const int64_t have = plsh_session_length(live[i]->session);
+        sessions[i] = live[i]->session;
+        steps[i] = (plsh_step){.ids = text->ids + have,
+                               .count = text->prompt + text->made - have,
+                               .logits = text->logits};
     }
     if (plsh_session_step_batch(sessions, steps, count, &error) != PLSH_STATUS_OK)
         return cli_fail_error(&error);
     int code = CLI_DONE;
-    for (int64_t i = 0; code == CLI_DONE && i < count; i++) code = add_token(given, live[i]);
+    for (int64_t i = 0; code == CLI_DONE && i < count; i++) code = add_token(given, &live[i]->text);
     return code;
 }
 
 static int generate_all(many *m) {
-    continuation *live[TOGETHER];
+    prompted *live[TOGETHER];
     int64_t count = 0, next = 0, done = 0;
     int code = CLI_DONE;
     const double began = plsh_clock_seconds();
@@ -161,7 +124,7 @@ static int generate_all(many *m) {
         if (code == CLI_DONE) code = step(m->given, live, count);
         int64_t kept = 0;
         for (int64_t i = 0; i < count; i++) {
-            if (live[i]->finish == NULL) {
+            if (live[i]->text.finish == NULL) {
                 live[kept++] = live[i];
                 continue;
             }
@@ -177,27 +140,26 @@ static int generate_all(many *m) {
 }
 
 static void put_row(const many *m, cli_json *json, int64_t i) {
-    const continuation *c = &m->all[i];
+    const cli_continuation *c = &m->all[i].text;
     cli_json_begin_object(json, NULL);
     cli_json_bytes(json, "prompt", m->texts.items[i].bytes, m->texts.items[i].length);
     cli_json_bytes(json, "text", c->text.length > 0 ? c->text.bytes : "", c->text.length);
     cli_json_begin_array(json, "ids");
-    for (int64_t t = 0; t < c->made; t++)
-        cli_json_integer(json, NULL, c->ids[(int64_t)c->prompt.count + t]);
+    for (int64_t t = 0; t < c->made; t++) cli_json_integer(json, NULL, c->ids[c->prompt + t]);
     cli_json_end(json);
-    cli_json_integer(json, "prompt_tokens", (int64_t)c->prompt.count);
+    cli_json_integer(json, "prompt_tokens", c->prompt);
     cli_json_text(json, "finish", c->finish);
     cli_json_end(json);
 }
 
 static int print_all(const many *m) {
     int64_t made = 0;
-    for (int64_t i = 0; i < m->texts.count; i++) made += m->all[i].made;
+    for (int64_t i = 0; i < m->texts.count; i++) made += m->all[i].text.made;
     const double speed = m->seconds > 0 ? (double)made / m->seconds : 0;
     if (!m->given->options->common.json) {
         for (int64_t i = 0; i < m->texts.count; i++) {
             cli_write_text(stdout, m->texts.items[i].bytes, m->texts.items[i].length, true);
-            cli_write_text(stdout, m->all[i].text.bytes, m->all[i].text.length, true);
+            cli_write_text(stdout, m->all[i].text.text.bytes, m->all[i].text.text.length, true);
             printf("\n\n");
         }
         cli_note("%lld texts, %lld new tokens at %.4g per second", (long long)m->texts.count,
@@ -207,7 +169,7 @@ static int print_all(const many *m) {
     cli_json *json = cli_document_begin();
     if (json == NULL) return CLI_FAILED;
     cli_json_text(json, "model", m->given->options->model.model);
-    cli_json_text(json, "attention", m->given->model->said);
+    cli_json_text(json, "attention", m->given->model->described);
     cli_json_begin_array(json, "rows");
     for (int64_t i = 0; i < m->texts.count; i++) put_row(m, json, i);
     cli_json_end(json);
@@ -224,15 +186,15 @@ int cli_prompts_generate(const cli_prompts *given) {
     if (code != CLI_DONE) return code;
     m.all = calloc((size_t)m.texts.count, sizeof *m.all);
     if (m.all == NULL) code = cli_fail("out of memory");
-    for (int64_t i = 0; code == CLI_DONE && i < m.texts.count; i++) code = prepare(&m, i);
+    for (int64_t i = 0; code == CLI_DONE && i < m.texts.count; i++) code = take_prompt(&m, i);
     if (code == CLI_DONE) cli_model_announce(given->model);
     if (code == CLI_DONE) code = generate_all(&m);
     if (code == CLI_DONE) code = print_all(&m);
     for (int64_t i = 0; m.all != NULL && i < m.texts.count; i++) {
         finish(&m.all[i]);
         plsh_token_ids_free(&m.all[i].prompt);
-        plsh_token_text_free(&m.all[i].text);
-        free(m.all[i].ids);
+        plsh_token_text_free(&m.all[i].text.text);
+        free(m.all[i].text.ids);
     }
     free(m.all);
     cli_texts_free(&m.texts);

@@ -3,23 +3,19 @@
 #define PLSH_CLI_LM_PROMPTS_H
 
 #include "cli/lm/model.h"
+#include "cli/lm/prompt.h"
 
 #include <signal.h>
 
-/* What generate has opened and was asked for. */
+/* The model that generate has opened, and the options it was given. */
 typedef struct cli_prompts {
     const cli_lm *options;
     const cli_model *model;
-    const plsh_model_ends *ends;
     const plsh_chat *chat; /* NULL: prompts are continued as they stand */
     const char *system;    /* NULL: none */
     const char *path;      /* lines, or JSON lines, CSV or TSV by its name */
-    const plsh_string *stops;
-    size_t stop_count;
-    plsh_sampler sampler;
-    double penalty;
-    int64_t tokens;
-    bool begins, special, ignore_end;
+    cli_rules rules;
+    bool begins, special;
     const volatile sig_atomic_t *interrupted; /* ends all texts where they are */
 } cli_prompts;
 

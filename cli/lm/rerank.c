@@ -1,12 +1,7 @@
 /* cli: plsh rerank: documents sorted by how well they answer a query. */
-#include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/lm/describe.h"
-#include "cli/lm/lists.h"
 #include "cli/lm/scores.h"
-#include "cli/lm/texts.h"
 #include "cli/message.h"
-#include "plsh/sentence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +9,8 @@
 
 typedef struct rerank_options {
     const char *query, *out;
-    bool probabilities, truncate;
-    int64_t batch, top;
+    bool probabilities;
+    int64_t top;
 } rerank_options;
 
 typedef struct settings {
@@ -29,7 +24,7 @@ static const cli_option rerank_table[] = {
      .kind = CLI_TEXT,
      CLI_MEMBER(rerank_options, query),
      .value = "TEXT",
-     .help = "what the documents are to answer",
+     .help = "the query that the documents should answer",
      .required = true},
     {.name = "top",
      .kind = CLI_INTEGER,
@@ -42,18 +37,6 @@ static const cli_option rerank_table[] = {
      .kind = CLI_FLAG,
      CLI_MEMBER(rerank_options, probabilities),
      .help = "1/(1 + exp(-x)) of the scores, between 0 and 1"},
-    {.name = "truncate",
-     .kind = CLI_FLAG,
-     CLI_MEMBER(rerank_options, truncate),
-     .help = "cut documents that are longer than the model takes; without it, such a document is "
-             "an error"},
-    {.name = "batch",
-     .kind = CLI_INTEGER,
-     CLI_MEMBER(rerank_options, batch),
-     .value = "N",
-     .help = "about this many tokens per batch",
-     .fallback = "4096",
-     .range = CLI_AT_LEAST(1)},
     {.name = "out",
      .kind = CLI_FILE,
      CLI_MEMBER(rerank_options, out),
@@ -65,7 +48,7 @@ static const cli_option rerank_table[] = {
 
 static const cli_group groups[] = {CLI_GROUP("Options", rerank_table, settings, rerank),
                                    CLI_GROUP("Documents", cli_texts_table, settings, texts),
-                                   CLI_LM_GROUPS(settings)};
+                                   CLI_ENCODER_GROUPS(settings)};
 
 typedef struct ranked {
     int64_t index;
@@ -73,18 +56,13 @@ typedef struct ranked {
 } ranked;
 
 typedef struct work {
-    cli_model model;
-    plsh_sentence *sentence; /* for the longest text */
-    cli_texts texts;
-    cli_lists lists;
-    float *scores;  /* [documents] */
+    cli_scoring scoring;
     ranked *sorted; /* best first */
     int64_t shown;
-    cli_output output;
-    double seconds;
 } work;
 
-static int add_pair(const settings *given, work *w, int64_t i) {
+static int add_pair(const void *context, cli_scoring *w, int64_t i) {
+    const settings *given = context;
     const int64_t most = plsh_sentence_describe(w->sentence).longest;
     const plsh_string query = {given->rerank.query, strlen(given->rerank.query)};
     const plsh_string document = {w->texts.items[i].bytes, w->texts.items[i].length};
@@ -94,7 +72,7 @@ static int add_pair(const settings *given, work *w, int64_t i) {
     int code = CLI_DONE;
     cli_texts_place(&w->texts, i, place);
     if (plsh_tokenizer_encode_pair(w->model.tokenizer, query, document,
-                                   given->rerank.truncate ? (size_t)most : 0, &ids, &types,
+                                   given->texts.truncate ? (size_t)most : 0, &ids, &types,
                                    &error) != PLSH_STATUS_OK)
         code = cli_fail("%s: %s", place, error.message);
     else if (most > 0 && (int64_t)ids.count > most)
@@ -108,35 +86,13 @@ static int add_pair(const settings *given, work *w, int64_t i) {
     return code;
 }
 
-static int prepare_rerank(const settings *given, work *w) {
-    plsh_error error;
-    int code = cli_scores_check(given->rerank.out);
-    if (code == CLI_DONE) code = cli_model_open(&given->lm, &w->model);
-    if (code == CLI_DONE && w->model.facts.labels != 1)
+static int open_reranker(const settings *given, cli_scoring *s) {
+    int code = cli_scoring_open(s, &given->lm, given->rerank.out);
+    if (code == CLI_DONE && s->model.facts.labels != 1)
         code = cli_fail("%s: a reranker is a classifier of one label; this model has %lld%s",
-                        given->lm.model.model, (long long)w->model.facts.labels,
-                        w->model.facts.labels > 1 ? ": see plsh classify" : "");
-    if (code == CLI_DONE && plsh_sentence_open(&w->sentence, w->model.model, PLSH_POOLING_CLS,
-                                               &error) != PLSH_STATUS_OK)
-        code = cli_fail_error(&error);
-    if (code == CLI_DONE) code = cli_model_tokenizer(&given->lm, &w->model);
-    if (code == CLI_DONE) code = cli_texts_read(&given->texts, &w->texts);
-    for (int64_t i = 0; code == CLI_DONE && i < w->texts.count; i++) code = add_pair(given, w, i);
-    w->output.path = given->rerank.out;
-    if (code == CLI_DONE) code = cli_outputs_open(&w->output, 1);
-    if (code != CLI_DONE) return code;
-    w->scores = malloc((size_t)w->texts.count * sizeof *w->scores);
-    w->sorted = malloc((size_t)w->texts.count * sizeof *w->sorted);
-    return w->scores != NULL && w->sorted != NULL ? CLI_DONE : cli_fail("out of memory");
-}
-
-static int score_pair(void *context, int64_t text, const float *hidden, int64_t tokens) {
-    work *w = context;
-    plsh_error error;
-    (void)tokens;
-    return plsh_model_classify(w->model.model, hidden, w->scores + text, &error) == PLSH_STATUS_OK
-               ? CLI_DONE
-               : cli_fail_error(&error);
+                        given->lm.model.model, (long long)s->model.facts.labels,
+                        s->model.facts.labels > 1 ? ": see plsh classify" : "");
+    return code;
 }
 
 /* Best first; equal scores in the order of the documents. */
@@ -146,83 +102,68 @@ static int compare_scores(const void *x, const void *y) {
     return (a->index > b->index) - (a->index < b->index);
 }
 
-static int compute(const settings *given, work *w) {
-    const double start = plsh_clock_seconds();
-    cli_model_announce(&w->model);
-    int code = cli_lists_encode(&w->model, &w->lists, given->rerank.batch, score_pair, w);
-    for (int64_t i = 0; code == CLI_DONE && i < w->texts.count; i++) {
-        if (given->rerank.probabilities) cli_scores_probabilities(w->model.model, w->scores + i, 1);
-        w->sorted[i] = (ranked){i, w->scores[i]};
-    }
-    if (code == CLI_DONE)
-        qsort(w->sorted, (size_t)w->texts.count, sizeof *w->sorted, compare_scores);
-    const int64_t top = given->rerank.top;
-    w->shown = top > 0 && top < w->texts.count ? top : w->texts.count;
-    w->seconds = plsh_clock_seconds() - start;
-    return code;
+static int sort_documents(work *w, int64_t top) {
+    const int64_t count = w->scoring.texts.count;
+    w->sorted = malloc((size_t)count * sizeof *w->sorted);
+    if (w->sorted == NULL) return cli_fail("out of memory");
+    for (int64_t i = 0; i < count; i++) w->sorted[i] = (ranked){i, w->scoring.scores[i]};
+    qsort(w->sorted, (size_t)count, sizeof *w->sorted, compare_scores);
+    w->shown = top > 0 && top < count ? top : count;
+    return CLI_DONE;
 }
 
 static void put_row(const void *context, cli_json *json, int64_t i) {
     const work *w = context;
-    const cli_text *text = &w->texts.items[w->sorted[i].index];
     cli_json_begin_object(json, NULL);
     cli_json_integer(json, "index", w->sorted[i].index);
     cli_json_number(json, "score", (double)w->sorted[i].score);
-    if (text->name != NULL)
-        cli_json_text(json, "name", text->name);
-    else
-        cli_json_bytes(json, "text", text->bytes, text->length);
+    cli_scoring_put_text(&w->scoring, json, w->sorted[i].index);
     cli_json_end(json);
 }
 
 static int write_tsv(const work *w) {
-    int code = cli_scores_print(&w->output, "index\tscore\n");
+    int code = cli_scores_print(&w->scoring.output, "index\tscore\n");
     for (int64_t i = 0; code == CLI_DONE && i < w->shown; i++)
-        code = cli_scores_print(&w->output, "%lld\t%.9g\n", (long long)w->sorted[i].index,
+        code = cli_scores_print(&w->scoring.output, "%lld\t%.9g\n", (long long)w->sorted[i].index,
                                 (double)w->sorted[i].score);
     return code;
 }
 
 static int save(const settings *given, work *w) {
-    const char *path = w->output.path;
+    const char *path = w->scoring.output.path;
     int code = CLI_DONE;
     if (path == NULL)
         code = given->lm.common.json ? CLI_DONE : write_tsv(w);
     else if (cli_scores_ends(path, ".npy"))
-        code = cli_output_array(&w->output, PLSH_DTYPE_FLOAT32, 1, &w->texts.count, w->scores);
+        code = cli_output_array(&w->scoring.output, PLSH_DTYPE_FLOAT32, 1, &w->scoring.texts.count,
+                                w->scoring.scores);
     else if (cli_scores_ends(path, ".tsv"))
         code = write_tsv(w);
     else
-        code = cli_scores_lines(&w->output, w->shown, put_row, w);
-    if (code == CLI_DONE) code = cli_outputs_commit(&w->output, 1);
+        code = cli_scores_lines(&w->scoring.output, w->shown, put_row, w);
+    if (code == CLI_DONE) code = cli_outputs_commit(&w->scoring.output, 1);
     if (code != CLI_DONE || !given->lm.common.json) return code;
-    cli_json *json = cli_document_begin();
+    cli_json *json = cli_model_document(&given->lm, &w->scoring.model);
     if (json == NULL) return CLI_FAILED;
-    cli_json_text(json, "model", given->lm.model.model);
-    cli_json_text(json, "attention", w->model.said);
-    cli_json_text(json, "compute", w->model.compute);
     cli_json_text(json, "query", given->rerank.query);
     cli_json_begin_array(json, "rows");
     for (int64_t i = 0; i < w->shown; i++) put_row(w, json, i);
     cli_json_end(json);
-    cli_json_integer(json, "tokens", cli_lists_tokens(&w->lists));
-    cli_json_number(json, "seconds", w->seconds);
-    cli_json_integer(json, "peak_bytes", cli_peak_bytes());
-    return cli_document_end(json);
+    return cli_model_document_end(json, cli_lists_tokens(&w->scoring.lists), w->scoring.seconds);
 }
 
-static int run_rerank(const void *given) {
+static int run_rerank(const void *context) {
+    const settings *given = context;
     work w = {0};
-    int code = prepare_rerank(given, &w);
-    if (code == CLI_DONE) code = compute(given, &w);
+    int code = open_reranker(given, &w.scoring);
+    if (code == CLI_DONE)
+        code = cli_scoring_read(&w.scoring, &given->lm, &given->texts, add_pair, given);
+    if (code == CLI_DONE)
+        code = cli_scoring_run(&w.scoring, given->texts.batch, given->rerank.probabilities);
+    if (code == CLI_DONE) code = sort_documents(&w, given->rerank.top);
     if (code == CLI_DONE) code = save(given, &w);
-    cli_outputs_abandon(&w.output, 1);
-    free(w.scores);
     free(w.sorted);
-    cli_lists_free(&w.lists);
-    cli_texts_free(&w.texts);
-    plsh_sentence_close(w.sentence);
-    cli_model_close(&w.model);
+    cli_scoring_free(&w.scoring);
     return code;
 }
 

@@ -1,24 +1,57 @@
-/* cli: what classify and rerank share: scores, and files of them. */
+/* cli: scores of texts by a classifier, for classify and rerank, and files of them. */
 #ifndef PLSH_CLI_LM_SCORES_H
 #define PLSH_CLI_LM_SCORES_H
 
+#include "cli/lm/lists.h"
+#include "cli/lm/texts.h"
 #include "cli/output.h"
 #include "cli/record/record.h"
-#include "plsh/model.h"
+#include "plsh/sentence.h"
 
-/* The endings that --out may have: .npy, .jsonl, .tsv; NULL is fine. */
-int cli_scores_check(const char *path);
+/* A classifier, and its scores of texts. */
+typedef struct cli_scoring {
+    cli_model model;
+    plsh_sentence *sentence; /* knows the longest text that the model takes */
+    cli_texts texts;
+    cli_lists lists;
+    float *scores; /* [texts][labels] */
+    cli_output output;
+    double seconds;
+} cli_scoring;
+
+/* Refuses an --out that does not end in .npy, .jsonl or .tsv (NULL is fine), and opens the model.
+ */
+int cli_scoring_open(cli_scoring *s, const cli_lm *lm, const char *out);
+
+/* Reads the texts, appends the tokens of each to s->lists by `add`, and opens the output. */
+int cli_scoring_read(cli_scoring *s, const cli_lm *lm, const cli_texts_options *options,
+                     int (*add)(const void *given, cli_scoring *s, int64_t text),
+                     const void *given);
+
+/* Computes the scores: logits, or probabilities. */
+int cli_scoring_run(cli_scoring *s, int64_t batch, bool probabilities);
+void cli_scoring_free(cli_scoring *s);
+
+/* The name of text i, or the text itself, into an open object. */
+void cli_scoring_put_text(const cli_scoring *s, cli_json *json, int64_t i);
+
+/* Does a path have this ending? */
 bool cli_scores_ends(const char *path, const char *ending);
 
-/* Logits become probabilities, as the model's problem_type says; those of a regression stay. */
+/* Turns logits into probabilities, as the model's problem_type says. Those of a regression stay. */
 void cli_scores_probabilities(const plsh_model *model, float *scores, int64_t labels);
+
+/* The label of the largest score. */
 int64_t cli_scores_largest(const float *scores, int64_t labels);
 
-/* To the file, or to stdout where none was asked for. */
+/* Prints to the file, or to stdout if no file was asked for. */
 int cli_scores_print(const cli_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* JSON lines: `put` adds one value, the one of line i. */
+/* Writes one JSON document, which `put` makes; with cli_scores_lines one of each i on a line. */
+int cli_scores_json(const cli_output *output, bool one_line,
+                    void (*put)(const void *context, cli_json *json, int64_t i),
+                    const void *context, int64_t i);
 int cli_scores_lines(const cli_output *output, int64_t count,
                      void (*put)(const void *context, cli_json *json, int64_t i),
                      const void *context);

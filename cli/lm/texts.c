@@ -26,7 +26,8 @@ const cli_option cli_texts_table[CLI_TEXTS_COUNT] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_texts_options, format),
      .value = "NAME",
-     .help = "of --text: lines, jsonl (a JSON object or string per line), csv or tsv (with a line "
+     .help = "format of --text: lines, jsonl (a JSON object or string per line), csv or tsv (with "
+             "a line "
              "of column names); without it by the ending of the file's name, else lines",
      .choices = format_choices},
     {.name = "column",
@@ -40,6 +41,17 @@ const cli_option cli_texts_table[CLI_TEXTS_COUNT] = {
      CLI_MEMBER(cli_texts_options, fasta),
      .value = "FILE",
      .help = "sequences of a FASTA file instead, with their names; - is stdin"},
+    {.name = "truncate",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(cli_texts_options, truncate),
+     .help = "cut texts that are longer than the model takes; without it, such a text is an error"},
+    {.name = "batch",
+     .kind = CLI_INTEGER,
+     CLI_MEMBER(cli_texts_options, batch),
+     .value = "N",
+     .help = "about this many tokens per batch",
+     .fallback = "4096",
+     .range = CLI_AT_LEAST(1)},
 };
 
 /* ---- A list of texts ---- */
@@ -250,7 +262,7 @@ static int begin_sequence(cli_texts *texts, const char *line, size_t size, size_
     return text->name != NULL ? CLI_DONE : cli_fail("%s: out of memory", texts->path);
 }
 
-/* The sequence is as long as it will be: the rest of its memory is given back. */
+/* The sequence is complete: returns the rest of its memory. */
 static int end_sequence(cli_texts *texts) {
     if (texts->count == 0) return CLI_DONE;
     cli_text *text = &texts->items[texts->count - 1];
@@ -314,7 +326,7 @@ static int format_of(const cli_texts_options *options, const char *path) {
 
 static int parse_texts(const cli_texts_options *options, int format, cli_texts *out,
                        const char *bytes, size_t length) {
-    static const char mark[] = "\xef\xbb\xbf"; /* of the byte order, which some programs write */
+    static const char mark[] = "\xef\xbb\xbf"; /* the byte order mark, which some programs write */
     const char *column = options->column != NULL ? options->column : "text";
     if (length >= 3 && memcmp(bytes, mark, 3) == 0) bytes += 3, length -= 3;
     switch (format) {

@@ -8,9 +8,11 @@
 typedef struct cli_texts_options {
     const char *text, *fasta, *column;
     int format; /* -1: by the name of the file */
+    bool truncate;
+    int64_t batch;
 } cli_texts_options;
 
-enum { CLI_TEXTS_COUNT = 4 };
+enum { CLI_TEXTS_COUNT = 6 };
 extern const cli_option cli_texts_table[CLI_TEXTS_COUNT];
 
 typedef struct cli_text {
@@ -35,9 +37,9 @@ void cli_texts_free(cli_texts *texts);
 enum { CLI_PLACE_SIZE = 256 };
 void cli_texts_place(const cli_texts *texts, int64_t text, char out[CLI_PLACE_SIZE]);
 
-/* spans[i]: how many characters of the sequence token i stands for, 0 for special tokens; together
- * they are all of it. Tokens are pieces of the sequence one after the other; an unknown token
- * stands for a character that the vocabulary lacks, or for a run of them. */
+/* spans[i]: how many characters of the sequence token i stands for; 0 for special tokens. The spans
+ * add up to the length of the sequence. An unknown token stands for a character that the vocabulary
+ * lacks, or for a run of them. */
 int cli_texts_align(const cli_texts *texts, int64_t text, const plsh_tokenizer *tokenizer,
                     const int32_t *ids, size_t count, int64_t *spans);
 

@@ -1,10 +1,9 @@
 /* cli: plsh tokenize: text to ids and back. */
 #include "cli/commands.h"
-#include "cli/lm/hub.h"
+#include "cli/lm/model.h"
 #include "cli/message.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#include "cli/terminal.h"
 
 #include "plsh/tokenizer.h"
 

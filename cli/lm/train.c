@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/lm/config.h"
-#include "cli/lm/describe.h"
+#include "cli/lm/model.h"
 #include "cli/lm/train_folder.h"
 #include "cli/lm/train_log.h"
 #include "cli/lm/train_options.h"
@@ -24,7 +24,7 @@ enum { PATH = CLI_TRAIN_PATH };
 
 typedef struct work {
     const settings *given;
-    cli_lm lm; /* with the model that is trained */
+    cli_lm lm; /* its model is the trainer's */
     char weights[PATH], tokens[PATH], log_path[PATH], plot_path[PATH];
     cli_model model;
     plsh_trainer *trainer;
@@ -43,8 +43,8 @@ typedef struct work {
 
 static volatile sig_atomic_t asked_to_stop, asked_to_plot, asked_at;
 
-/* A second signal ends the program if it comes more than a second after the first. Before that it
- * is the same one, sent both to the process and to its group. */
+/* A second signal ends the program if it comes more than a second after the first. An earlier one
+ * is a copy of the first, which was sent to the process and to its group. */
 static void ask_to_stop(int number) {
     const sig_atomic_t now = (sig_atomic_t)plsh_clock_seconds();
     if (!asked_to_stop) {
@@ -105,6 +105,7 @@ static plsh_train_options trainer_options(const work *w) {
                                 .attention_count = w->model.attention_count,
                                 .keep_draws = given->steps.draws == 1,
                                 .recompute = given->steps.recompute,
+                                .keep_attention = given->steps.keep_attention,
                                 .learn_slopes = given->steps.learn_slopes,
                                 .seed = given->lm.common.seed,
                                 .dropout = given->steps.dropout,
@@ -122,7 +123,7 @@ static plsh_train_options trainer_options(const work *w) {
                                 .micro_batches = given->steps.accumulate};
 }
 
-/* The ranks, which are told the same; before anything is written. */
+/* Opens the ranks and checks that all have the same options, before anything is written. */
 static int open_ranks(work *w) {
     const cli_train_steps *s = &w->given->steps;
     int code = cli_mesh_open(&w->given->lm, s->mesh, &w->model);
@@ -157,7 +158,7 @@ static int check_adapter(const settings *given) {
     return CLI_DONE;
 }
 
-/* To know its layers and its tokenizer. */
+/* Opens the base model, to know its layers and its tokenizer. */
 static int open_model(work *w) {
     const cli_train_data *data = &w->given->data;
     const plsh_ranks *ranks = w->model.ranks;
@@ -187,7 +188,7 @@ static int make_trainer(work *w) {
     return CLI_DONE;
 }
 
-/* The tokenizer of the texts: the one that was given, or the model's; NULL after a message. */
+/* The tokenizer of the texts: --tokenizer, or the model's; NULL after a message. */
 static const char *find_tokenizer(const work *w, const char *text) {
     const cli_train_data *data = &w->given->data;
     char own[PATH];
@@ -400,7 +401,7 @@ static void follow_slopes(work *w) {
         m->heads[i].partition.decay.a = 1.0 / plsh_model_slope(m->model, i / heads, i % heads);
 }
 
-/* Every whole window of the held-out text, scored but for its first token. */
+/* Every whole window of the held-out text, scored except for its first token. */
 static int evaluate(work *w) {
     const int64_t context = w->given->steps.context;
     const int64_t length = context < w->eval.count ? context : w->eval.count;
@@ -477,8 +478,8 @@ static void plot(work *w) {
         cli_train_log_plot(&w->log, asked != NULL ? asked : w->plot_path, asked == NULL);
 }
 
-/* Was any rank asked to stop? All ranks get the same answer. A signal that arrives after the sum
- * counts in the next step; otherwise one rank would stop alone. */
+/* Has any rank got a signal to stop? All ranks get the same answer. A signal that arrives after the
+ * sum counts in the next step, so that no rank stops alone. */
 static int share_signals(const work *w, bool *stops) {
     const plsh_ranks *ranks = w->model.ranks;
     plsh_error error;
@@ -502,7 +503,7 @@ static int loop(work *w) {
         if (code == CLI_DONE && asked_to_plot) plot(w);
         code = cli_ranks_agree(code);
         if (code == CLI_DONE) code = share_signals(w, &stops);
-        /* after the last step it ends by itself, with the last scoring */
+        /* after the last step the run ends in any case, with a last evaluation */
         if (code == CLI_DONE && stops && steps_done(w) < w->schedule.steps) code = stop(w);
     }
     cli_progress_end();

@@ -37,7 +37,7 @@ static int copy_file(const char *from, const char *folder, const char *name) {
     return code;
 }
 
-/* tokenizer.json, and what names its special tokens, go with new weights. */
+/* Copies tokenizer.json, and the file that names its special tokens, to the new weights. */
 static int copy_tokenizer(const char *path, const char *out) {
     struct stat about;
     char from[CLI_TRAIN_PATH];
@@ -186,7 +186,7 @@ int cli_train_folder_finish(const cli_train_folder *f) {
     return code;
 }
 
-/* The file of tokens is kept, because it may have taken long to make, and with it the folder. */
+/* Keeps the file of tokens, which may have taken long to make, and therefore the folder. */
 static void remove_made(const cli_train_folder *f) {
     char path[CLI_TRAIN_PATH];
     if (cli_train_path(path, f->path, lock_name) == CLI_DONE) unlink(path);

@@ -7,7 +7,7 @@
 typedef struct cli_train_folder {
     const char *path;
     int lock;     /* the open file that keeps other runs out; -1: none yet */
-    bool made;    /* it was not there before this run */
+    bool made;    /* this run made it */
     bool goes_on; /* from a checkpoint */
     bool initial; /* new weights were made */
     bool begun;   /* steps were made: its files are kept in any case */
@@ -18,10 +18,9 @@ enum { CLI_TRAIN_PATH = PLSH_CHECKPOINT_PATH };
 /* "folder/name" */
 int cli_train_path(char out[CLI_TRAIN_PATH], const char *folder, const char *name);
 
-/* Makes the folder where it is missing, keeps other runs out, refuses one whose model or
- * checkpoints this run would overwrite, and puts new weights into it where they are asked for: as
- * FOLDER/.initial, so that FOLDER has no model before it is trained. Called by the first rank
- * only. */
+/* Makes the folder if it is missing, locks it against other runs, refuses one whose model or
+ * checkpoints this run would overwrite, and writes new weights if asked for: to FOLDER/.initial, so
+ * that FOLDER has no model before it is trained. Called by the first rank only. */
 int cli_train_folder_open(cli_train_folder *folder, const cli_train_settings *given);
 
 /* The weights of a run from scratch, for their shapes: FOLDER/.initial, or where that is gone the

@@ -27,7 +27,8 @@ static int64_t step_before(FILE *file, int64_t length) {
     return sscanf(line, "{\"step\": %lld", &step) == 1 ? step : -1;
 }
 
-/* May this file be written over, or cut to `length` bytes? */
+/* Refuses a file that is not a log of this run, because it will be overwritten or cut to `length`
+ * bytes. */
 static int check_file(const char *path, int64_t size, int64_t length, int64_t step) {
     char begin[sizeof line_begin] = "";
     FILE *file = fopen(path, "r");
@@ -62,7 +63,9 @@ int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int
 
 int cli_train_log_check_own(const char *path) {
     struct stat about;
-    if (lstat(path, &about) != 0 || !S_ISLNK(about.st_mode)) return CLI_DONE;
+    if (lstat(path, &about) != 0 || S_ISREG(about.st_mode)) return CLI_DONE;
+    if (!S_ISLNK(about.st_mode))
+        return cli_fail("%s: not a regular file; remove it, or name another one with --log", path);
     return cli_fail("%s is a symbolic link and is not written through; remove it, or name its "
                     "target with --log",
                     path);
@@ -196,7 +199,7 @@ int cli_train_log_plot_check(const char *svg) {
     return CLI_DONE;
 }
 
-/* Is there anything to be seen? */
+/* Writes the commands and the data for gnuplot. False: there is nothing to draw. */
 static bool print_plot(const cli_train_log *log, FILE *gnuplot) {
     fputs("set terminal svg size 800,450 background rgb 'white'\n", gnuplot);
     fputs("set xlabel 'step'\nset ylabel 'loss, nats per token'\nset grid\n", gnuplot);
@@ -211,8 +214,8 @@ static bool print_plot(const cli_train_log *log, FILE *gnuplot) {
 }
 
 /* The name is passed by the environment, so that the shell does not interpret its characters. A
- * shell that cannot write there exits before it has read the pipe; that must not end this
- * program. */
+ * shell that cannot write there exits before it has read the pipe; the signal (SIGPIPE) must not
+ * end this program. */
 static bool draw(const cli_train_log *log, const char *part) {
     static const char name[] = "PLSH_TRAIN_PLOT";
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;

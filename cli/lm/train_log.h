@@ -18,7 +18,8 @@ int cli_train_log_open(cli_train_log *log, const char *path, int64_t length, int
                        bool echo);
 void cli_train_log_close(cli_train_log *log);
 
-/* May the log have the name that it has where --log names none? A link there is not followed. */
+/* May the log be written under its default name in the folder? A symbolic link there is refused,
+ * and a pipe, device or folder. */
 int cli_train_log_check_own(const char *path);
 
 /* All lines so far reach the disk; *length is their bytes. */
@@ -29,7 +30,7 @@ int cli_train_log_step(cli_train_log *log, const plsh_train_step *step, double s
 int cli_train_log_scores(cli_train_log *log, int64_t step, const cli_scores *scores);
 int cli_train_log_costs(cli_train_log *log, int64_t step, const cli_mesh_cost *cost);
 
-/* Could it be drawn there? For a place that was asked for, before the work. */
+/* Checks before the work that the plot can be written where --plot asks for it. */
 int cli_train_log_plot_check(const char *svg);
 
 /* The loss by step as SVG, by gnuplot; without gnuplot nothing. `own`: the name is the program's,

@@ -1,7 +1,6 @@
 /* cli: the options of plsh train. */
 #include "cli/lm/train_options.h"
 
-#include "cli/lm/hub.h"
 #include "cli/message.h"
 
 static const char *const *order_choices(void) {
@@ -206,11 +205,16 @@ const cli_option cli_train_steps_table[CLI_TRAIN_STEPS_COUNT] = {
      CLI_MEMBER(cli_train_steps, recompute),
      .help = "recompute a layer's activations in the backward pass (gradient checkpointing): "
              "slower, less memory"},
+    {.name = "keep-attention",
+     .kind = CLI_FLAG,
+     CLI_MEMBER(cli_train_steps, keep_attention),
+     .help = "with --recompute: keep the output of attention, which is not computed again; on long "
+             "contexts attention takes most of the time"},
     {.name = "compute",
      .kind = CLI_CHOICE,
      CLI_MEMBER(cli_train_steps, compute),
      .value = "NAME",
-     .help = "numbers in the products of linear layers, in both passes and in evaluation; weights, "
+     .help = "type in which linear layers multiply, in both passes and in evaluation; weights, "
              "gradients, sums and attention are float32",
      .fallback = "float32",
      .choices = compute_choices},

@@ -16,7 +16,7 @@ typedef struct cli_train_steps {
     int schedule; /* a plsh_schedule_shape */
     int draws;    /* 0: new, 1: kept */
     int compute;  /* 0: float32, 1: bfloat16 */
-    bool decay_matrices, recompute, learn_slopes;
+    bool decay_matrices, recompute, keep_attention, learn_slopes;
     int64_t patience;
     const char *mesh;
 } cli_train_steps;
@@ -43,7 +43,7 @@ typedef struct cli_train_settings {
 
 enum {
     CLI_TRAIN_DATA_COUNT = 11,
-    CLI_TRAIN_STEPS_COUNT = 21,
+    CLI_TRAIN_STEPS_COUNT = 22,
     CLI_TRAIN_LORA_COUNT = 4,
     CLI_TRAIN_RECORDS_COUNT = 9
 };

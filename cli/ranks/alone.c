@@ -1,4 +1,4 @@
-/* cli: plsh is a process alone. */
+/* cli: plsh runs as a single process: the functions of cli/ranks.h for one rank. */
 #include "cli/command.h"
 #include "cli/message.h"
 #include "cli/ranks.h"

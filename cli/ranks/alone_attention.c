@@ -1,4 +1,4 @@
-/* cli: attention in a process alone. */
+/* cli: attention in a single process. */
 #include "cli/attention.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* cli: plsh-mpi is started by mpirun, once for each rank. */
+/* cli: the ranks of plsh-mpi, which mpirun starts once for each rank. */
 #include "cli/command.h"
 #include "cli/message.h"
 #include "cli/output.h"

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Cells are kept as they came; texts are copied, one after the other, into `words`, and a text
- * cell keeps its offset there (-1: no value). */
+/* Cells keep their values. Texts are copied, one after the other, into `words`; a text cell holds
+ * its offset there (-1: no value). */
 struct cli_table {
     const cli_column *columns;
     size_t columns_count;

@@ -210,7 +210,7 @@ int cli_report_trade(cli_report *report) {
                      .y = {"root mean square error", CLI_AXIS_TENS}};
     bed b;
     cli_page_element(report->out, "p",
-                     "Every method with its knob turned, against dense attention: left and low is "
+                     "Every method at several settings, against dense attention: left and low is "
                      "good. A window gives the least error for the time; exact costs a little more "
                      "and proves its error.");
     int code = make_bed(report, 1, n, 64, true, speed_sigma, &b);

@@ -1,4 +1,4 @@
-/* cli/report: how fast the mean of masks converges, over the paper's bands. */
+/* cli/report: how fast the mean of masks converges, drawn over the paper's bands. */
 #include "cli/moments.h"
 #include "cli/options.h"
 #include "cli/published.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Colours are variables, once for the day and once for the night: ink, faint ink, rules, and those
- * of the series, which differ in lightness too. Nothing is wider than the page but tables, which
- * scroll in their own box. */
+/* Colours are variables with values for light and for dark mode: text, faint text, rules, and the
+ * series, which differ in lightness too. Nothing is wider than the page but tables, which scroll in
+ * their own box. */
 static const char style[] =
     ":root{color-scheme:light dark;--paper:#fff;--ink:#18222d;--faint:#566473;--rule:#dde4ea;"
     "--shade:#f4f7f9;--c0:#1f6fb5;--c1:#d1580a;--c2:#12824a;--c3:#8446ac;--c4:#a67808;"

@@ -25,7 +25,7 @@ typedef struct cli_series {
     char name[CLI_SERIES_NAME]; /* in the legend; empty: not there */
     cli_series_style style;
     int colour;   /* 0 .. CLI_PLOT_COLOURS - 1; series that belong together share one */
-    bool general; /* its name stands for others of its style too: the key is grey */
+    bool general; /* its name stands for all series of its style: the key is grey */
     size_t count;
     cli_mark marks[CLI_SERIES_MARKS];
 } cli_series;

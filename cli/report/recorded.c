@@ -1,4 +1,4 @@
-/* cli/report: recorded experiments: plots, and a table of the paper's sizes. */
+/* cli/report: recorded experiments: plots, and a table of training steps at the paper's sizes. */
 #include "cli/report/page.h"
 #include "cli/report/report.h"
 #include "cli/report/sheet.h"

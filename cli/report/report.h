@@ -32,7 +32,7 @@ void cli_report_plot(cli_report *report, const cli_plot *plot, const char *day, 
 void cli_report_plots_begin(cli_report *report);
 void cli_report_plots_end(cli_report *report);
 
-/* Written instead of a section without data: the command that makes the data. */
+/* Replaces a section without data by the command that makes the data. */
 void cli_report_missing(cli_report *report, const char *script);
 
 /* Each writes what follows its heading and returns an exit code. Measured here: */
@@ -42,7 +42,7 @@ int cli_report_output(cli_report *report);
 int cli_report_trade(cli_report *report);
 int cli_report_growth(cli_report *report);
 
-/* Recorded; of output and trade the plots beside the measured ones. */
+/* Recorded. For output and trade these are the plots beside the measured ones. */
 int cli_report_output_recorded(cli_report *report);
 int cli_report_trade_recorded(cli_report *report);
 int cli_report_extrapolation(cli_report *report);

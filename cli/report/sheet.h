@@ -11,8 +11,9 @@ typedef struct cli_sheet {
     char *text;   /* all of the file; NULL: there is none */
     char **cells; /* [rows + 1][columns], the names first; they point into the text */
     size_t rows, columns;
-    char recorded[11]; /* the day it says, or on which the file was written last */
-    char problem[256]; /* the first thing that was asked of it and is not there, or empty */
+    char recorded[11]; /* the date in the file, or that of its last change */
+    char problem[256]; /* the first column or number that was asked for and is missing; empty: none
+                        */
 } cli_sheet;
 
 /* Reads folder/name. A missing file is not an error: text is NULL and there are no rows. CLI_FAILED

@@ -114,7 +114,7 @@ static double deviation_at(const scores *from, size_t length) {
 /* Pairs of methods that differ in the published table by two standard deviations of a difference at
  * its shortest length, and how many of them are in the same order here. */
 static void compare(cli_report *report, const scores *ours, const scores *theirs) {
-    int told = 0, same = 0;
+    int differing = 0, same = 0;
     const double least = 2 * sqrt(2) * deviation_at(theirs, 0);
     for (size_t a = 0; a < theirs->methods; a++)
         for (size_t b = 0; b < a; b++) {
@@ -123,14 +123,14 @@ static void compare(cli_report *report, const scores *ours, const scores *theirs
             if (x == ours->methods || y == ours->methods) continue;
             const double published = theirs->cells[a][0].mean - theirs->cells[b][0].mean;
             if (fabs(published) < least) continue;
-            told++;
+            differing++;
             same += published * (ours->cells[x][0].mean - ours->cells[y][0].mean) > 0;
         }
     cli_page_element(report->out, "p",
                      "Of the %d pairs of attentions whose perplexities the published table tells "
                      "apart by two standard deviations at its training length, %d are in the same "
                      "order here.",
-                     told, same);
+                     differing, same);
 }
 
 /* The methods of both tables, in the same colours. */
@@ -152,7 +152,7 @@ static void plot_scores(cli_report *report, const scores *from, const scores *ot
     cli_report_plot(report, &plot, day, "%s", source);
 }
 
-/* Ours, theirs, or both, with a remark where ours are not measured yet. */
+/* Writes our table, the published one, or both, with a remark if ours has not been measured. */
 static void write_scores(cli_report *report, cli_sheet *measured, cli_sheet *published,
                          const char *source) {
     scores ours, theirs;

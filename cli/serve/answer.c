@@ -42,6 +42,15 @@ static const char *openai_type(int status) {
                            : "invalid_request_error";
 }
 
+/* The code by which clients distinguish refusals; NULL for most. */
+static const char *openai_code(const serve_fault *fault) {
+    return fault->status == 401                    ? "invalid_api_key"
+           : fault->status == 404                  ? "unknown_url"
+           : fault->status == 413 && fault->longer ? "context_length_exceeded"
+           : fault->status == 429                  ? "rate_limit_exceeded"
+                                                   : NULL;
+}
+
 static const char *tei_type(int status) {
     return status == 429                                     ? "Overloaded"
            : status == 503                                   ? "Unhealthy"
@@ -55,7 +64,7 @@ static void put_openai_fault(cli_json *json, const serve_fault *fault) {
     cli_json_text(json, "message", fault->message);
     cli_json_text(json, "type", openai_type(fault->status));
     cli_json_text(json, "param", fault->param);
-    cli_json_text(json, "code", NULL);
+    cli_json_text(json, "code", openai_code(fault));
     cli_json_end(json);
 }
 
@@ -347,19 +356,19 @@ static void begin_generation(cli_json *json, const serve_job *job, bool event) {
 }
 
 static void put_choice(cli_json *json, const serve_sequence *s) {
-    const char *text = s->text.length > 0 ? s->text.bytes : "";
+    const char *text = s->text.text.length > 0 ? s->text.text.bytes : "";
     cli_json_begin_object(json, NULL);
     cli_json_integer(json, "index", s->choice);
     if (s->job->route == SERVE_CHAT) {
         cli_json_begin_object(json, "message");
         cli_json_text(json, "role", "assistant");
-        cli_json_bytes(json, "content", text, s->text.length);
+        cli_json_bytes(json, "content", text, s->text.text.length);
         cli_json_end(json);
     } else {
-        cli_json_bytes(json, "text", text, s->text.length);
+        cli_json_bytes(json, "text", text, s->text.text.length);
     }
-    put_logprobs(json, s, 0, s->made);
-    cli_json_text(json, "finish_reason", s->finish);
+    put_logprobs(json, s, 0, s->text.made);
+    cli_json_text(json, "finish_reason", s->text.finish);
     cli_json_end(json);
 }
 
@@ -387,8 +396,8 @@ static bool send_event(serve_job *job, cli_json *json) {
 
 static void put_delta(cli_json *json, const serve_sequence *s, const char *text, size_t length) {
     cli_json_begin_object(json, "delta");
-    if (s->told == 0 && s->sent == 0) cli_json_text(json, "role", "assistant");
-    if (length > 0 || s->finish == NULL) cli_json_bytes(json, "content", text, length);
+    if (s->likely_sent == 0 && s->sent == 0) cli_json_text(json, "role", "assistant");
+    if (length > 0 || s->text.finish == NULL) cli_json_bytes(json, "content", text, length);
     cli_json_end(json);
 }
 
@@ -403,12 +412,12 @@ bool serve_answer_event(serve_sequence *s, const char *text, size_t length) {
         put_delta(json, s, length > 0 ? text : "", length);
     else
         cli_json_bytes(json, "text", length > 0 ? text : "", length);
-    put_logprobs(json, s, s->told, s->made);
-    cli_json_text(json, "finish_reason", s->finish);
+    put_logprobs(json, s, s->likely_sent, s->text.made);
+    cli_json_text(json, "finish_reason", s->text.finish);
     cli_json_end(json);
     cli_json_end(json);
     cli_json_end(json);
-    s->told = s->made;
+    s->likely_sent = s->text.made;
     return send_event(s->job, json);
 }
 
@@ -499,7 +508,7 @@ char *serve_answer_info(serve_server *server, size_t *size) {
     cli_json_integer(json, "tokenization_workers", SERVE_HELPERS);
     cli_json_text(json, "version", plsh_version());
     cli_json_text(json, "family", facts->family);
-    cli_json_text(json, "attention", server->model.said);
+    cli_json_text(json, "attention", server->model.described);
     cli_json_text(json, "compute", server->model.compute);
     cli_json_integer(json, "parameters", facts->parameters);
     cli_json_integer(json, "hidden_size", facts->hidden);

@@ -1,11 +1,12 @@
 /* serve: the scheduler of encoders.
  *
- * A pass takes whole texts, packed one after the other without padding, up to limits.batch tokens
- * in the order in which they arrived. A longer text has a pass of its own. Between the parts of a
- * pass's layers (plsh_pause) the scheduler runs shorter passes, so that a long text does not hold
- * up short ones: in a pass of L tokens passes of at most L / NESTED_SHARE, which may be interrupted
- * in turn. Activations of nested passes are in memory together: at most 1 + 1/4 + 1/16 + .. < 4/3
- * times those of the longest. They get at most NESTED_TIME times the time of the pass that they
+ * A pass takes whole texts, packed one after the other without padding, up to limits.batch tokens:
+ * an equal number of every request, then more of the first ones. Requests with many texts take
+ * turns in being first. A longer text has a pass of its own. Between the parts of a pass's layers
+ * (plsh_pause) the scheduler runs shorter passes, so that a long text does not hold up short ones:
+ * in a pass of L tokens passes of at most L / NESTED_SHARE, which may be interrupted in turn.
+ * Activations of nested passes are in memory together: at most 1 + 1/4 + 1/16 + .. < 4/3 times
+ * those of the longest. They get at most NESTED_TIME times the time of the pass that they
  * interrupt, so that short texts do not starve a long one either. */
 #include "cli/serve/serve.h"
 
@@ -45,9 +46,14 @@ typedef struct pass {
 
 /* ---- Jobs ---- */
 
-static void collect(encoder *e, bool wait) {
+static serve_job **end_of(encoder *e) {
     serve_job **end = &e->first;
     while (*end != NULL) end = &(*end)->after;
+    return end;
+}
+
+static void collect(encoder *e, bool wait) {
+    serve_job **end = end_of(e);
     for (serve_job *job = serve_queue_take(e->server, wait); job != NULL;
          job = serve_queue_take(e->server, false)) {
         *end = job;
@@ -55,7 +61,7 @@ static void collect(encoder *e, bool wait) {
     }
 }
 
-/* Texts of a job are done, or are not going to be. */
+/* Counts texts of a job that are finished or will not be computed. */
 static void count_finished(serve_job *job, int64_t texts) {
     job->finished += texts;
     if (job->finished == job->text_count) serve_job_finish(job);
@@ -80,10 +86,11 @@ static void clean(encoder *e) {
 
 /* ---- A pass ---- */
 
-/* Up to `most` tokens, in texts of at most `most`. */
-static void choose(encoder *e, int64_t most, pass *out) {
+/* Adds texts of every job until it has `share` tokens of them, or the pass has `most`. */
+static void add_texts(encoder *e, int64_t most, int64_t share, pass *out) {
     for (serve_job *job = e->first; job != NULL && out->tokens < most; job = job->after) {
-        for (int64_t i = 0; i < job->text_count && out->tokens < most; i++) {
+        const int64_t end = out->tokens + share;
+        for (int64_t i = 0; i < job->text_count && out->tokens < most && out->tokens < end; i++) {
             serve_text *text = &job->texts[i];
             if (text->begun || text->count > most - out->tokens) continue;
             text->begun = true;
@@ -91,6 +98,15 @@ static void choose(encoder *e, int64_t most, pass *out) {
             out->tokens += text->count;
         }
     }
+}
+
+/* Up to `most` tokens: every job gets an equal part, so that a list of many texts does not hold up
+ * the text of another client; what is left goes to the first. */
+static void choose(encoder *e, int64_t most, pass *out) {
+    int64_t jobs = 0;
+    for (const serve_job *job = e->first; job != NULL; job = job->after) jobs++;
+    if (jobs > 1) add_texts(e, most, (most + jobs - 1) / jobs, out);
+    add_texts(e, most, most, out);
 }
 
 /* The first text, where it is longer than a pass of several. */
@@ -216,14 +232,25 @@ static void run_pass(pass *p) {
     hand_out(p, status, &error);
 }
 
+/* The job that was first in a pass and has more texts goes behind the others: a text that did not
+ * fit beside its part is in the next pass. */
+static void rotate(encoder *e, serve_job *first) {
+    if (e->first != first || first->after == NULL) return;
+    e->first = first->after;
+    first->after = NULL;
+    *end_of(e) = first;
+}
+
 /* The next pass of at most `most` tokens (`alone`: or of one longer text); false: nothing waits. */
 static bool run_next(encoder *e, int64_t most, bool alone) {
     clean(e);
     pass p = {.encoder = e, .places = calloc((size_t)most, sizeof *p.places)};
     if (p.places == NULL) return false;
+    serve_job *first = e->first;
     if (!alone || !choose_long(e, most, &p)) choose(e, most, &p);
     const bool any = p.count > 0;
-    clean(e); /* a job that is finished belongs to others */
+    clean(e); /* a finished job belongs to other threads */
+    if (any && alone) rotate(e, first);
     if (any) run_pass(&p);
     free_pass(&p);
     return any;

@@ -18,9 +18,8 @@ static void end_sequence(serve_generator *g, serve_sequence *s) {
     serve_job *job = s->job;
     g->reserved -= s->reserved;
     s->reserved = 0;
-    if (s->session != NULL && s->finish != NULL) serve_prefix_keep(g, s);
-    plsh_session_destroy(s->session);
-    s->session = NULL;
+    if (s->session != NULL && s->text.finish != NULL) serve_prefix_keep(g, s);
+    serve_sequence_end(s);
     if (--job->sequences_left > 0) return;
     if (job->request.stream && !serve_answer_stream_end(job))
         serve_refuse(&job->fault, 503, NULL, "out of memory");
@@ -31,9 +30,9 @@ static void fail(serve_sequence *s, plsh_status status, const char *message) {
     serve_refuse(&s->job->fault, status == PLSH_STATUS_NO_MEMORY ? 503 : 500, NULL, "%s", message);
 }
 
-/* Is nothing to be done for it any more? */
+/* Is the sequence finished, its job failed, or its client gone? */
 static bool is_over(serve_sequence *s) {
-    return s->finish != NULL || s->job->fault.status != 0 || serve_job_left(s->job);
+    return s->text.finish != NULL || s->job->fault.status != 0 || serve_job_left(s->job);
 }
 
 static void end_live(serve_generator *g) {
@@ -70,7 +69,7 @@ static void collect(serve_generator *g, bool wait) {
 }
 
 static size_t longest_bytes(const serve_generator *g, const serve_sequence *s) {
-    return plsh_session_cache_bytes_at(g->host, s->prompt + s->job->request.max_tokens);
+    return plsh_session_cache_bytes_at(g->host, s->text.prompt + s->job->request.max_tokens);
 }
 
 /* Gives a sequence its session. false: another one is computing its beginning. */
@@ -80,6 +79,8 @@ static bool begin_sequence(serve_generator *g, serve_sequence *s) {
     serve_prefix_drop(g, bytes);
     if (!serve_prefix_begin(g, s, &status)) return false;
     if (status != PLSH_STATUS_OK) fail(s, status, "no session could be made");
+    if (status == PLSH_STATUS_OK && !serve_sequence_begin(s))
+        fail(s, PLSH_STATUS_NO_MEMORY, "out of memory");
     s->reserved = bytes;
     g->reserved += bytes;
     return true;
@@ -93,8 +94,8 @@ static void note_begin(serve_generator *g, serve_job *job) {
     pthread_mutex_unlock(&g->server->lock);
 }
 
-/* In their order: one whose cache does not fit is not overtaken by smaller ones, or it might never
- * begin. */
+/* Starts waiting sequences in their order. If the cache of one does not fit, later ones wait too;
+ * otherwise a large one might never begin. */
 static void begin_waiting(serve_generator *g) {
     serve_sequence **at = &g->waiting;
     while (*at != NULL && g->live_count < g->server->limits.sequences) {
@@ -107,7 +108,7 @@ static void begin_waiting(serve_generator *g) {
         *at = s->after;
         s->after = NULL;
         note_begin(g, s->job);
-        if (s->session == NULL)
+        if (s->session == NULL || s->text.logits == NULL)
             end_sequence(g, s);
         else
             g->live[g->live_count++] = s;
@@ -118,7 +119,7 @@ static void begin_waiting(serve_generator *g) {
 
 /* Tokens that the sequence has and its session does not. */
 static int64_t pending(const serve_sequence *s) {
-    return s->prompt + s->made - plsh_session_length(s->session);
+    return s->text.prompt + s->text.made - plsh_session_length(s->session);
 }
 
 static int64_t give(serve_sequence *s, int64_t room) {
@@ -169,7 +170,7 @@ static void choose_one(void *context, int64_t i, int slot) {
 }
 
 static void note_token(serve_server *server, serve_sequence *s, double now) {
-    if (s->made == 1)
+    if (s->text.made == 1)
         serve_histogram_add(&server->metrics.first_token, now - s->job->arrived);
     else
         serve_histogram_add(&server->metrics.next_token, now - s->last);
@@ -186,13 +187,13 @@ static void add_tokens(serve_generator *g, int32_t *ids) {
     for (int64_t i = 0; i < g->live_count; i++) {
         serve_sequence *s = g->live[i];
         if (ids[i] == -1) continue;
-        const int64_t before = s->made;
+        const int64_t before = s->text.made;
         if (ids[i] < 0)
             fail(s, PLSH_STATUS_NOT_FINITE, "the model's logits are not finite");
         else if (!serve_sequence_add(s, ids[i]))
             fail(s, PLSH_STATUS_NO_MEMORY, "out of memory");
         pthread_mutex_lock(&server->lock);
-        if (s->made > before) note_token(server, s, now);
+        if (s->text.made > before) note_token(server, s, now);
         pthread_mutex_unlock(&server->lock);
     }
 }
@@ -208,9 +209,9 @@ static int64_t make_steps(serve_generator *g, int64_t *tokens) {
         if (s->share == 0) continue;
         g->sessions[count] = s->session;
         const int64_t held = plsh_session_length(s->session);
-        g->steps[count++] = (plsh_step){.ids = s->ids + held,
+        g->steps[count++] = (plsh_step){.ids = s->text.ids + held,
                                         .count = s->share,
-                                        .logits = s->share == pending(s) ? s->logits : NULL,
+                                        .logits = s->share == pending(s) ? s->text.logits : NULL,
                                         .length = held + pending(s)};
         *tokens += s->share;
     }

@@ -38,6 +38,11 @@ typedef struct serve_generator {
 /* The sequences of a job, appended to the waiting ones; false: memory. */
 bool serve_sequences_create(serve_generator *g, serve_job *job);
 
+/* Memory that only live sequences have: for logits, and the session, which others make. begin
+ * false: there is none. */
+bool serve_sequence_begin(serve_sequence *s);
+void serve_sequence_end(serve_sequence *s);
+
 /* Chooses the next token from the logits. Runs on any thread. */
 bool serve_sequence_choose(serve_sequence *s, int32_t *id);
 
@@ -46,8 +51,8 @@ bool serve_sequence_add(serve_sequence *s, int32_t id);
 
 /* ---- prefix.c ---- */
 
-/* A session for the sequence: with the longest beginning that another one has computed. false: it
- * is worth waiting, because a live sequence is about to compute a longer one. On failure *status is
+/* Gives the sequence a session that starts from the longest common beginning that is in a cache.
+ * false: it should wait, because a live sequence is computing a longer one. On failure *status is
  * set. */
 bool serve_prefix_begin(serve_generator *g, serve_sequence *s, plsh_status *status);
 

@@ -1,5 +1,5 @@
-/* serve: connections. Bodies are received here and answers sent; the rest happens elsewhere while
- * the connection's thread waits. */
+/* serve: connections. They receive bodies and send answers; while other threads do the work, the
+ * connection's thread waits. */
 #include "cli/message.h"
 #include "cli/serve/serve.h"
 
@@ -15,7 +15,7 @@
 
 enum {
     HEADER_BYTES = 32768,  /* of a request's line and headers: more is answered with 431 */
-    STACK_BYTES = 1 << 18, /* of the thread of a connection; little of it is used */
+    STACK_BYTES = 1 << 18, /* stack of a connection's thread, which needs little */
     SPARE = 32,            /* connections above the limit, which are answered with 503 */
     SWALLOW = 1 << 20      /* bytes of a refused body that are read, so that the answer arrives */
 };
@@ -47,7 +47,8 @@ typedef struct answer {
     const char *type;
     char *bytes; /* owned */
     size_t size;
-    int retry; /* seconds; 0: no such header */
+    int retry;         /* seconds; 0: no such header */
+    const char *allow; /* methods that the path takes; NULL: no such header */
 } answer;
 
 static enum MHD_Result queue_response(struct MHD_Connection *connection,
@@ -57,6 +58,7 @@ static enum MHD_Result queue_response(struct MHD_Connection *connection,
     MHD_add_response_header(response, "Content-Type", a->type);
     MHD_add_response_header(response, "Cache-Control", "no-store");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (a->allow != NULL) MHD_add_response_header(response, "Allow", a->allow);
     if (a->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (a->retry > 0) {
         snprintf(number, sizeof number, "%d", a->retry);
@@ -81,6 +83,7 @@ static enum MHD_Result send_fault(serve_job *job) {
     pthread_mutex_lock(&server->lock);
     if (a.status == 429 || a.status == 503) a.retry = serve_retry_after(server);
     pthread_mutex_unlock(&server->lock);
+    if (a.status == 405) a.allow = routes[job->route].post ? "POST" : "GET, HEAD";
     a.bytes = serve_answer_fault(job->route, &job->fault, &a.size);
     return send_answer(job->connection, &a);
 }
@@ -142,12 +145,11 @@ static void count_answer(const serve_job *job, int status) {
 
 /* Under lock: the next bytes of a stream, its end, or 0 where there is nothing yet. */
 static ssize_t take_bytes(serve_job *job, char *bytes, size_t most) {
-    const size_t size = job->answer_size < most ? job->answer_size : most;
+    const size_t rest = job->answer_size - job->answer_sent, size = rest < most ? rest : most;
     if (job->left) return MHD_CONTENT_READER_END_WITH_ERROR;
     if (size == 0) return job->complete ? MHD_CONTENT_READER_END_OF_STREAM : 0;
-    memcpy(bytes, job->answer, size);
-    job->answer_size -= size;
-    memmove(job->answer, job->answer + size, job->answer_size);
+    memcpy(bytes, job->answer + job->answer_sent, size);
+    job->answer_sent += size;
     return (ssize_t)size;
 }
 
@@ -188,7 +190,7 @@ static bool is_key(const char *key, const char *given) {
 static bool has_key(const serve_server *server, struct MHD_Connection *connection) {
     const char *given = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
     if (server->key == NULL) return true;
-    if (given == NULL || strncmp(given, "Bearer ", 7) != 0) return false;
+    if (given == NULL || strncasecmp(given, "Bearer ", 7) != 0) return false;
     return is_key(server->key, given + 7);
 }
 
@@ -214,7 +216,7 @@ static serve_route find_route(const char *url, const char *method, serve_fault *
     return strncmp(url, "/v1/", 4) == 0 ? SERVE_MODELS : SERVE_INFO;
 }
 
-/* What can be refused before the body arrives. */
+/* Refuses what it can before the body arrives. */
 static void check_request(serve_job *job, int64_t length) {
     serve_server *server = job->server;
     serve_fault *fault = &job->fault;
@@ -313,7 +315,7 @@ static enum MHD_Result answer_request(serve_job *job) {
     if (left) return MHD_NO;
     if (streaming) return send_stream(job);
     if (job->fault.status != 0) return send_fault(job);
-    answer a = {200, "application/json", job->answer, job->answer_size, 0};
+    answer a = {200, "application/json", job->answer, job->answer_size, 0, NULL};
     job->answer = NULL;
     return send_answer(job->connection, &a);
 }
@@ -358,9 +360,9 @@ static void end_request(void *context, struct MHD_Connection *connection, void *
 static void open_peer(serve_server *server, struct MHD_Connection *connection, void **state) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    serve_peer *peer = calloc(1, sizeof *peer);
+    serve_peer *peer = info != NULL ? calloc(1, sizeof *peer) : NULL;
     *state = peer;
-    if (peer == NULL || info == NULL) return;
+    if (peer == NULL) return; /* its requests are refused by closing the connection */
     peer->socket = info->connect_fd;
     peer->since = plsh_clock_seconds();
     pthread_mutex_lock(&server->lock);

@@ -9,6 +9,7 @@
 
 enum {
     CONNECTION_BYTES = 40960, /* headers, and what is kept of a connection */
+    OTHER_VALUES = 65536,     /* of a document, besides as many token ids as fit in the queue */
     FEWEST_TOKENS = 512       /* a limit of tokens that was not given never shrinks below this */
 };
 
@@ -79,14 +80,26 @@ static plsh_status needed(const serve_server *server, int64_t tokens, size_t *by
 }
 
 static int too_little(const serve_server *server, int64_t tokens, size_t bytes, size_t memory) {
-    return cli_fail("texts of %lld tokens need %.3g GB of memory besides the weights; there are "
-                    "%.3g GB: a smaller --max-tokens, or a larger --memory, which is now %s",
-                    (long long)tokens, (double)bytes / 1e9, (double)memory / 1e9,
-                    server->limits.memory > 0 ? "given" : "60 % of what is free");
+    return cli_fail(
+        "texts of %lld tokens need %.3g GB of memory besides the weights; there are "
+        "%.3g GB: a smaller --max-tokens or --max-body, or a larger --memory, which is now "
+        "%s",
+        (long long)tokens, (double)bytes / 1e9, (double)memory / 1e9,
+        server->limits.memory > 0 ? "given" : "60 % of what is free");
 }
 
-/* Shares: 1/8 of the memory for bodies, 1/8 for tokens and answers, connections; then what a pass
- * needs; the caches of generated texts get the rest. */
+/* What helpers need to read bodies: documents, which get at most 1/8 of the memory by a limit of
+ * their values, and ids of as many tokens as a body has bytes, in lists that double. */
+static size_t plan_documents(serve_limits *limits, size_t memory) {
+    const size_t most = memory / 8 / SERVE_HELPERS / SERVE_VALUE_BYTES;
+    limits->values = limits->queue_tokens + OTHER_VALUES;
+    if ((size_t)limits->values > most) limits->values = (int64_t)most;
+    return SERVE_HELPERS *
+           ((size_t)limits->values * SERVE_VALUE_BYTES + limits->body * (1 + 2 * sizeof(int32_t)));
+}
+
+/* Shares: 1/8 of the memory for bodies, 1/8 for tokens and answers, at most 1/8 for documents;
+ * connections; then what a pass needs; the caches of generated texts get the rest. */
 int serve_memory_plan(serve_server *server, double wanted) {
     serve_limits *limits = &server->limits;
     const size_t memory = wanted > 0 ? (size_t)wanted : available() / 10 * 6;
@@ -96,7 +109,8 @@ int serve_memory_plan(serve_server *server, double wanted) {
     limits->memory = wanted > 0 ? memory : 0;
     limits->bodies = memory / 8 > limits->body + 1 ? memory / 8 : limits->body + 1;
     limits->answers = memory / 8;
-    const size_t fixed = connections + limits->bodies + limits->answers;
+    const size_t documents = plan_documents(limits, memory);
+    const size_t fixed = connections + documents + limits->bodies + limits->answers;
     for (;;) {
         if (needed(server, limits->text_tokens, &bytes, &cache, &error) != PLSH_STATUS_OK)
             return cli_fail_error(&error);

@@ -72,7 +72,7 @@ static void print_counters(FILE *out, const serve_metrics *m) {
                 (double)m->connections);
 }
 
-static void print_gauges(FILE *out, const serve_server *s) {
+static void print_gauges(FILE *out, const serve_server *s, int64_t resident) {
     print_value(out, "connections", "gauge", "Open connections.", (double)s->peer_count);
     print_value(out, "queue_requests", "gauge", "Admitted requests that are not answered yet.",
                 (double)s->admitted);
@@ -87,7 +87,7 @@ static void print_gauges(FILE *out, const serve_server *s) {
     print_value(out, "memory_limit_bytes", "gauge", "Limit of all memory besides the weights.",
                 (double)s->limits.memory);
     print_value(out, "resident_bytes", "gauge", "Memory of the process, mapped weights included.",
-                (double)serve_memory_resident());
+                (double)resident);
     print_value(out, "uptime_seconds", "gauge", "Since the model was opened.",
                 plsh_clock_seconds() - s->began);
     print_value(out, "draining", "gauge", "1: no new requests are taken.", s->draining);
@@ -97,12 +97,13 @@ char *serve_metrics_text(serve_server *server, size_t *size) {
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
     if (out == NULL) return NULL;
+    const int64_t resident = serve_memory_resident(); /* reads a file: not under the lock */
     fprintf(out, "# TYPE plsh_build_info gauge\nplsh_build_info{version=\"%s\"} 1\n",
             plsh_version());
     pthread_mutex_lock(&server->lock);
     print_requests(out, &server->metrics);
     print_counters(out, &server->metrics);
-    print_gauges(out, server);
+    print_gauges(out, server, resident);
     print_histogram(out, "request_seconds", "From a request's body to its whole answer.",
                     &server->metrics.seconds);
     print_histogram(out, "queue_seconds", "From admission to the first pass.",

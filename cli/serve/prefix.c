@@ -8,7 +8,7 @@
  */
 static int64_t common(const serve_sequence *s, const int32_t *ids, int64_t count) {
     int64_t same = 0;
-    while (same < count && same + 1 < s->prompt && s->ids[same] == ids[same]) same++;
+    while (same < count && same + 1 < s->text.prompt && s->text.ids[same] == ids[same]) same++;
     return same;
 }
 
@@ -16,7 +16,7 @@ typedef struct source {
     plsh_session *session;
     serve_prefix *prefix; /* where it is a kept one */
     int64_t count;
-    int64_t expected; /* what a live sequence is going to have */
+    int64_t expected; /* of a live sequence, which will have computed it */
 } source;
 
 static source find_source(serve_generator *g, const serve_sequence *s) {
@@ -28,7 +28,7 @@ static source find_source(serve_generator *g, const serve_sequence *s) {
     for (int64_t i = 0; i < g->live_count; i++) {
         const serve_sequence *other = g->live[i];
         const int64_t have = plsh_session_length(other->session);
-        const int64_t whole = common(s, other->ids, other->prompt + other->made);
+        const int64_t whole = common(s, other->text.ids, other->text.prompt + other->text.made);
         const int64_t count = whole < have ? whole : have;
         if (whole > best.expected) best.expected = whole;
         if (count > best.count) best = (source){other->session, NULL, count, best.expected};
@@ -98,7 +98,7 @@ void serve_prefix_keep(serve_generator *g, serve_sequence *s) {
         free(ids);
         return;
     }
-    memcpy(ids, s->ids, (size_t)count * sizeof *ids);
+    memcpy(ids, s->text.ids, (size_t)count * sizeof *ids);
     drop_contained(g, ids, count);
     if (g->prefix_count == SERVE_PREFIXES) drop_oldest(g);
     serve_prefix_drop(g, bytes);

@@ -1,5 +1,5 @@
-/* serve: from the texts of a request to tokens, and what it may cost. */
-#include "cli/serve/serve.h"
+/* serve: turns the texts of a request into tokens, and bounds its cost. */
+#include "cli/serve/sequence.h"
 
 #include "cli/lm/prompt.h"
 
@@ -39,14 +39,24 @@ static bool check_route(const serve_job *job, serve_fault *fault) {
     return true;
 }
 
+/* The field that holds the texts. */
+static const char *texts_field(serve_route route) {
+    return route == SERVE_EMBEDDINGS    ? "input"
+           : route == SERVE_COMPLETIONS ? "prompt"
+           : route == SERVE_CHAT        ? "messages"
+           : route == SERVE_RERANK      ? "texts"
+                                        : "inputs";
+}
+
 /* ---- Tokens ---- */
 
-static bool check_ids(const serve_server *server, const serve_input *input, serve_fault *fault) {
-    const int64_t vocabulary = server->model.facts.vocabulary;
+static bool check_ids(serve_job *job, const serve_input *input) {
+    const int64_t vocabulary = job->server->model.facts.vocabulary;
     for (int64_t i = 0; i < input->count; i++)
         if (input->ids[i] >= vocabulary)
-            return serve_refuse(fault, 422, NULL, "token %lld is %d; this model has 0 to %lld",
-                                (long long)i, input->ids[i], (long long)vocabulary - 1);
+            return serve_refuse(&job->fault, 422, texts_field(job->route),
+                                "token %lld is %d; this model has 0 to %lld", (long long)i,
+                                input->ids[i], (long long)vocabulary - 1);
     return true;
 }
 
@@ -92,9 +102,11 @@ static bool check_count(serve_job *job, int64_t i) {
         job->server->sentence != NULL ? longest_text(job->server) : job->server->limits.text_tokens;
     job->given += count;
     if (count == 0 && job->route != SERVE_TOKENIZE)
-        return serve_refuse(&job->fault, 422, NULL, "text %lld has no tokens", (long long)i);
+        return serve_refuse(&job->fault, 422, texts_field(job->route), "text %lld has no tokens",
+                            (long long)i);
+    job->fault.longer = count > most;
     if (count > most)
-        return serve_refuse(&job->fault, 413, NULL,
+        return serve_refuse(&job->fault, 413, texts_field(job->route),
                             "text %lld has %lld tokens; this server takes %lld%s", (long long)i,
                             (long long)count, (long long)most,
                             job->server->sentence != NULL ? ": truncate: true cuts its end" : "");
@@ -122,10 +134,10 @@ static bool keep_text(serve_job *job, int64_t i, plsh_token_ids *ids, plsh_token
     return check_count(job, i);
 }
 
-/* Given ids are taken over as they are. */
+/* Ids in the request are used as they are. */
 static bool take_ids(serve_job *job, int64_t i) {
     serve_input *input = &job->request.inputs[i];
-    if (!check_ids(job->server, input, &job->fault)) return false;
+    if (!check_ids(job, input)) return false;
     job->texts[i] = (serve_text){.ids = input->ids, .count = input->count};
     input->ids = NULL;
     return check_count(job, i);
@@ -139,7 +151,8 @@ static bool take_input(serve_job *job, int64_t i) {
     if (encode_input(job, input, &ids, &types, &error) != PLSH_STATUS_OK) {
         plsh_token_ids_free(&ids);
         plsh_token_ids_free(&types);
-        return serve_refuse(&job->fault, 422, NULL, "text %lld: %s", (long long)i, error.message);
+        return serve_refuse(&job->fault, 422, texts_field(job->route), "text %lld: %s",
+                            (long long)i, error.message);
     }
     return keep_text(job, i, &ids, &types);
 }
@@ -170,18 +183,50 @@ static bool take_messages(serve_job *job) {
 
 /* ---- Costs ---- */
 
-/* A number of an embedding is a float and, in the answer, up to 16 characters. */
+/* An answer is written into memory and copied from there once. Most characters that it may have: */
+enum {
+    COPIES = 2,
+    NUMBER = 16,       /* a number of an embedding */
+    TEXT = 256,        /* the text around an embedding, or a score */
+    TOKEN = 96,        /* a token of /tokenize besides its text */
+    ESCAPE = 6,        /* a byte of a text: \u0000 */
+    MADE = 48,         /* a token that was made */
+    ALTERNATIVE = 128, /* a token with its log-probability */
+    EVENT = 300        /* of a stream, besides the model's name */
+};
+
+/* Texts that are kept for the answer. */
+static size_t kept_bytes(const serve_job *job) {
+    return job->size * (1 + COPIES * ESCAPE) + (size_t)job->request.values * SERVE_VALUE_BYTES;
+}
+
 static void count_encoder(serve_job *job) {
     const serve_server *server = job->server;
     const bool scores = job->route == SERVE_PREDICT || job->route == SERVE_RERANK;
     job->tokens = job->given;
     job->columns = scores ? server->model.facts.labels : server->sentence_facts.columns;
-    job->cost = (size_t)job->tokens * 2 * sizeof(int32_t) +
-                (size_t)job->text_count * ((size_t)job->columns * (sizeof(float) + 16) + 256) +
-                (job->request.return_text ? job->size : 0);
+    job->cost = (size_t)job->tokens * 2 * sizeof(int32_t);
+    if (job->route == SERVE_TOKENIZE)
+        job->cost += COPIES * ((size_t)job->tokens * TOKEN + job->size * ESCAPE);
+    else
+        job->cost += (size_t)job->text_count *
+                     ((size_t)job->columns * (sizeof(float) + COPIES * NUMBER) + COPIES * TEXT);
+    if (job->request.return_text) job->cost += kept_bytes(job);
 }
 
-/* Tokens, their text, and what a client that does not read leaves in an event stream. */
+/* Bytes of a token that was made: its id, its text, and its part of the answer, or the event that
+ * a client which does not read leaves in memory. */
+static size_t made_bytes(const serve_job *job) {
+    const serve_request *request = &job->request;
+    size_t characters = request->stream ? EVENT + strlen(job->server->name) : MADE;
+    size_t bytes = sizeof(int32_t) + MADE;
+    if (request->logprobs) {
+        characters += ALTERNATIVE * (size_t)(request->likely + 1);
+        bytes += sizeof(serve_likely);
+    }
+    return bytes + COPIES * characters;
+}
+
 static bool count_generation(serve_job *job) {
     serve_request *request = &job->request;
     const int64_t most = job->server->limits.text_tokens;
@@ -191,18 +236,17 @@ static bool count_generation(serve_job *job) {
     const int64_t fallback = job->route == SERVE_CHAT ? CHAT_TOKENS : COMPLETION_TOKENS;
     if (request->max_tokens == 0)
         request->max_tokens = fallback < most - longest ? fallback : most - longest;
-    if (request->max_tokens < 1 || longest + request->max_tokens > most)
+    job->fault.longer = request->max_tokens < 1 || longest + request->max_tokens > most;
+    if (job->fault.longer)
         return serve_refuse(&job->fault, 413, "max_tokens",
                             "a prompt of %lld tokens and max_tokens = %lld are %lld tokens; this "
                             "server takes %lld",
                             (long long)longest, (long long)request->max_tokens,
                             (long long)(longest + request->max_tokens), (long long)most);
     const int64_t sequences = job->text_count * request->choices;
-    const size_t event = (request->stream ? 400 : 64) +
-                         (request->logprobs ? 320 + 160 * (size_t)(request->likely + 1) : 0);
     job->tokens = request->choices * job->given + sequences * request->max_tokens;
     job->cost = (size_t)job->tokens * 2 * sizeof(int32_t) +
-                (size_t)sequences * ((size_t)request->max_tokens * event + 4096);
+                (size_t)sequences * ((size_t)request->max_tokens * made_bytes(job) + 4096);
     return true;
 }
 
@@ -215,20 +259,18 @@ static void free_body(serve_job *job) {
 
 bool serve_prepare(serve_job *job) {
     const serve_server *server = job->server;
-    const int64_t values = server->limits.queue_tokens + 65536;
     const bool generates = job->route == SERVE_COMPLETIONS || job->route == SERVE_CHAT;
     if (!check_route(job, &job->fault)) return false;
-    const bool read =
-        serve_request_parse(&job->request, job->route, job->body, job->size, values, &job->fault);
+    const bool read = serve_request_parse(&job->request, job->route, job->body, job->size,
+                                          server->limits.values, &job->fault);
     free_body(job);
     if (!read) return false;
     if (!(job->route == SERVE_CHAT ? take_messages(job) : take_inputs(job))) return false;
+    if (!job->request.return_text) serve_request_drop_texts(&job->request);
     if (generates) return count_generation(job);
     count_encoder(job);
     if (job->request.dimensions > job->columns)
         return serve_refuse(&job->fault, 422, "dimensions", "dimensions has to be 1 to %lld",
                             (long long)job->columns);
-    if (!job->request.return_text && job->route != SERVE_TOKENIZE)
-        serve_request_drop_texts(&job->request);
     return true;
 }

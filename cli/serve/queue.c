@@ -105,26 +105,13 @@ static void unlink_live(serve_server *server, serve_job *job) {
 
 /* ---- Between threads ---- */
 
-void serve_job_submit(serve_job *job) {
-    serve_server *server = job->server;
-    pthread_mutex_lock(&server->lock);
-    job->stage = SERVE_READING;
-    job->arrived = plsh_clock_seconds();
-    job->created = (int64_t)time(NULL);
-    job->references++;
-    link_live(server, job);
-    push(&server->tasks, job);
-    pthread_cond_signal(&server->helpers);
-    pthread_mutex_unlock(&server->lock);
-}
-
 void serve_job_wait(serve_job *job) {
     job->waiting = true;
     pthread_cond_wait(&job->ready, &job->server->lock);
     job->waiting = false;
 }
 
-/* Nothing more is done for this job: its answer can be sent. */
+/* The job is complete: its answer can be sent. */
 static void complete(serve_job *job) {
     serve_server *server = job->server;
     const double now = plsh_clock_seconds();
@@ -150,6 +137,23 @@ static void complete(serve_job *job) {
     serve_job_release(job);
 }
 
+void serve_job_submit(serve_job *job) {
+    serve_server *server = job->server;
+    pthread_mutex_lock(&server->lock);
+    const bool ends = server->stopping; /* helpers may have ended: no one would take the job */
+    job->stage = SERVE_READING;
+    job->arrived = plsh_clock_seconds();
+    job->created = (int64_t)time(NULL);
+    job->references++;
+    link_live(server, job);
+    if (!ends) push(&server->tasks, job);
+    pthread_cond_signal(&server->helpers);
+    pthread_mutex_unlock(&server->lock);
+    if (!ends) return;
+    serve_refuse(&job->fault, 503, NULL, "the server is shutting down");
+    complete(job);
+}
+
 void serve_job_finish(serve_job *job) {
     serve_server *server = job->server;
     if (job->fault.status != 0 || job->request.stream || serve_job_left(job)) {
@@ -163,9 +167,19 @@ void serve_job_finish(serve_job *job) {
     pthread_mutex_unlock(&server->lock);
 }
 
+/* Drops what was sent once it is half of what is kept: every byte moves once on average, also for
+ * a client that reads a long stream late. */
+static void drop_sent(serve_job *job) {
+    if (2 * job->answer_sent < job->answer_size || job->answer_sent == 0) return;
+    job->answer_size -= job->answer_sent;
+    memmove(job->answer, job->answer + job->answer_sent, job->answer_size);
+    job->answer_sent = 0;
+}
+
 void serve_job_append(serve_job *job, const char *bytes, size_t size) {
     serve_server *server = job->server;
     pthread_mutex_lock(&server->lock);
+    drop_sent(job);
     if (job->answer_size + size > job->answer_capacity) {
         const size_t capacity = 2 * job->answer_capacity + size + 1024;
         char *grown = realloc(job->answer, capacity);
@@ -230,14 +244,13 @@ static void read_job(serve_job *job) {
         complete(job);
         return;
     }
-    if (job->route == SERVE_TOKENIZE) {
-        if (!serve_answer_write(job)) serve_refuse(&job->fault, 503, NULL, "out of memory");
-        complete(job);
-        return;
-    }
     pthread_mutex_lock(&server->lock);
     const bool admitted = admit(server, job);
-    if (admitted) {
+    if (admitted && job->route == SERVE_TOKENIZE) { /* it needs no pass */
+        job->stage = SERVE_WRITING;
+        push(&server->tasks, job);
+        pthread_cond_signal(&server->helpers);
+    } else if (admitted) {
         job->stage = SERVE_QUEUED;
         job->streaming = job->request.stream;
         pthread_cond_broadcast(&job->ready);
@@ -266,7 +279,9 @@ void *serve_helper_main(void *context) {
             read_job(job);
             continue;
         }
-        if (!serve_answer_write(job)) serve_refuse(&job->fault, 503, NULL, "out of memory");
+        /* An answer is not written for a client that left. */
+        if (!serve_job_left(job) && !serve_answer_write(job))
+            serve_refuse(&job->fault, 503, NULL, "out of memory");
         complete(job);
     }
     return NULL;

@@ -1,4 +1,4 @@
-/* serve: what a body asks for. */
+/* serve: parses the body of a request. */
 #include "cli/serve/request.h"
 
 #include <jansson.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 bool serve_refuse(serve_fault *fault, int status, const char *param, const char *format, ...) {
     va_list args;
@@ -22,7 +23,8 @@ bool serve_refuse(serve_fault *fault, int status, const char *param, const char 
 
 /* Depth and number of values before anything is allocated: a value of two bytes becomes an object
  * of a hundred. */
-static bool check_shape(const char *body, size_t size, int64_t values, serve_fault *fault) {
+static bool check_shape(const char *body, size_t size, int64_t values, int64_t *counted,
+                        serve_fault *fault) {
     int64_t depth = 0, count = 1;
     bool quoted = false;
     for (size_t i = 0; i < size; i++) {
@@ -42,6 +44,7 @@ static bool check_shape(const char *body, size_t size, int64_t values, serve_fau
             return serve_refuse(fault, 413, NULL, "the body has more than %lld values",
                                 (long long)values);
     }
+    *counted = count;
     return true;
 }
 
@@ -92,8 +95,8 @@ static plsh_string string_of(const json_t *value) {
     return (plsh_string){json_string_value(value), json_string_length(value)};
 }
 
-/* Fields that would change the answer and are not done are refused, so that no client gets
- * something else than it asked for. Their harmless values pass. */
+/* Refuses fields that would change the answer and are not supported. Values that mean the default
+ * pass. */
 static bool refuse_field(const json_t *root, const char *name, serve_fault *fault) {
     const json_t *value = field(root, name);
     if (value == NULL || json_is_false(value) ||
@@ -164,24 +167,30 @@ static bool read_inputs(serve_request *out, const json_t *root, const char *name
     return true;
 }
 
-/* TEI's /predict: a text, a list of texts, or a list of lists of one or two texts. */
+/* A list of one or two texts. */
+static bool read_pair(const json_t *pair, serve_input *out, serve_fault *fault) {
+    const size_t count = json_array_size(pair);
+    const json_t *first = json_array_get(pair, 0), *second = json_array_get(pair, 1);
+    if (count > 2 || !json_is_string(first) || (count == 2 && !json_is_string(second)))
+        return serve_refuse(fault, 422, "inputs",
+                            "inputs has to be a text, a pair of texts, or a list of lists of one "
+                            "or two texts");
+    out->text = string_of(first);
+    if (count == 2) out->second = string_of(second);
+    return true;
+}
+
+/* TEI's /predict: a text, a pair of texts, or a list of lists of one or two texts. */
 static bool read_predictions(serve_request *out, const json_t *root, serve_fault *fault) {
     const json_t *value = field(root, "inputs");
-    if (!json_is_array(value) || !json_is_array(json_array_get(value, 0)))
+    const bool pair = json_is_string(json_array_get(value, 0));
+    if (!pair && !json_is_array(json_array_get(value, 0)))
         return read_inputs(out, root, "inputs", fault);
-    if (!grow_inputs(out, json_array_size(value), "inputs", fault)) return false;
-    for (int64_t i = 0; i < out->input_count; i++) {
-        const json_t *one = json_array_get(value, (size_t)i);
-        const size_t count = json_array_size(one);
-        if (count < 1 || count > 2 || !json_is_string(json_array_get(one, 0)) ||
-            (count == 2 && !json_is_string(json_array_get(one, 1))))
-            return serve_refuse(fault, 422, "inputs",
-                                "inputs: entry %lld has to be a list of one "
-                                "or two texts",
-                                (long long)i);
-        out->inputs[i].text = string_of(json_array_get(one, 0));
-        if (count == 2) out->inputs[i].second = string_of(json_array_get(one, 1));
-    }
+    out->single = pair;
+    if (!grow_inputs(out, pair ? 1 : json_array_size(value), "inputs", fault)) return false;
+    for (int64_t i = 0; i < out->input_count; i++)
+        if (!read_pair(pair ? value : json_array_get(value, (size_t)i), &out->inputs[i], fault))
+            return false;
     return true;
 }
 
@@ -224,6 +233,16 @@ static bool read_normalise(serve_request *out, const json_t *root, serve_fault *
     return true;
 }
 
+/* TEI's truncation_direction: the end of a text is cut; its prompts are not known here. */
+static bool check_cut(const json_t *root, serve_fault *fault) {
+    const json_t *direction = field(root, "truncation_direction");
+    if (direction != NULL &&
+        (!json_is_string(direction) || strcasecmp(json_string_value(direction), "right") != 0))
+        return serve_refuse(fault, 422, "truncation_direction",
+                            "truncation_direction has to be \"Right\"");
+    return refuse_field(root, "prompt_name", fault);
+}
+
 static bool read_encoder(serve_request *out, serve_route route, const json_t *root,
                          serve_fault *fault) {
     bool read = route == SERVE_EMBEDDINGS ? read_embeddings(out, root, fault)
@@ -231,7 +250,7 @@ static bool read_encoder(serve_request *out, serve_route route, const json_t *ro
                 : route == SERVE_RERANK   ? read_pairs(out, root, fault)
                                           : read_inputs(out, root, "inputs", fault);
     out->special = true;
-    return read && read_flag(root, "truncate", &out->truncate, fault) &&
+    return read && check_cut(root, fault) && read_flag(root, "truncate", &out->truncate, fault) &&
            read_flag(root, "raw_scores", &out->raw_scores, fault) &&
            read_flag(root, "return_text", &out->return_text, fault) &&
            read_flag(root, "add_special_tokens", &out->special, fault) &&
@@ -307,13 +326,17 @@ static bool read_stops(serve_request *out, const json_t *root, serve_fault *faul
     if (count > SERVE_STOPS)
         return serve_refuse(fault, 422, "stop", "stop has %zu texts; at most %d", count,
                             SERVE_STOPS);
+    out->stop_text = malloc(SERVE_STOPS * SERVE_STOP_BYTES);
+    if (out->stop_text == NULL) return serve_refuse(fault, 503, NULL, "out of memory");
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_is_array(stop) ? json_array_get(stop, i) : stop;
         const size_t length = json_is_string(one) ? json_string_length(one) : 0;
         if (length < 1 || length > SERVE_STOP_BYTES)
             return serve_refuse(fault, 422, "stop", "stop has to be texts of 1 to %d bytes",
                                 SERVE_STOP_BYTES);
-        out->stops[out->stop_count++] = string_of(one);
+        char *copy = out->stop_text + i * SERVE_STOP_BYTES;
+        memcpy(copy, json_string_value(one), length);
+        out->stops[out->stop_count++] = (plsh_string){copy, length};
     }
     return true;
 }
@@ -375,6 +398,8 @@ static bool read_generation(serve_request *out, serve_route route, const json_t 
     const json_t *options = field(root, "stream_options"), *format = field(root, "response_format");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (!refuse_field(root, refused[i], fault)) return false;
+    if (options != NULL && !json_is_object(options))
+        return serve_refuse(fault, 422, "stream_options", "stream_options has to be an object");
     const char *type = json_string_value(json_object_get(format, "type"));
     if (format != NULL && (type == NULL || strcmp(type, "text") != 0))
         return serve_refuse(fault, 422, "response_format", "response_format has to be text");
@@ -390,7 +415,7 @@ bool serve_request_parse(serve_request *out, serve_route route, const char *body
                          int64_t values, serve_fault *fault) {
     json_error_t error;
     *out = (serve_request){0};
-    if (!check_shape(body, size, values, fault)) return false;
+    if (!check_shape(body, size, values, &out->values, fault)) return false;
     json_t *root = json_loadb(body, size, JSON_ALLOW_NUL, &error);
     if (root == NULL)
         return serve_refuse(fault, 400, NULL, "the body is not JSON: line %d, column %d: %.200s",
@@ -420,6 +445,7 @@ void serve_request_drop_texts(serve_request *request) {
 void serve_request_free(serve_request *request) {
     for (int64_t i = 0; i < request->input_count; i++) free(request->inputs[i].ids);
     free(request->inputs);
+    free(request->stop_text);
     serve_request_drop_texts(request);
     *request = (serve_request){0};
 }

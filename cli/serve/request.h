@@ -1,4 +1,5 @@
-/* serve: what a body asks for. Nothing here knows a model: texts become tokens in prepare.c. */
+/* serve: the fields of a request's body, checked without a model. Texts become tokens in
+ * prepare.c. */
 #ifndef PLSH_CLI_SERVE_REQUEST_H
 #define PLSH_CLI_SERVE_REQUEST_H
 
@@ -23,7 +24,8 @@ typedef enum serve_route {
 
 /* Why a request is refused: an HTTP status, a message for people, the field that is wrong. */
 typedef struct serve_fault {
-    int status; /* 0: nothing is wrong */
+    int status;  /* 0: nothing is wrong */
+    bool longer; /* than the model takes */
     const char *param;
     char message[384];
 } serve_fault;
@@ -40,7 +42,10 @@ enum {
     SERVE_STOPS = 16,
     SERVE_STOP_BYTES = 256,
     SERVE_LIKELY = 20, /* alternatives of a token */
-    SERVE_CHOICES = 8
+    SERVE_CHOICES = 8,
+    /* Bytes of a document in memory per value that serve_request_parse counts, its texts apart:
+     * jansson takes 42 for a number, 91 for a text, 173 for {"a": 1}. */
+    SERVE_VALUE_BYTES = 180
 };
 
 /* A text, a pair of texts, or token ids. Texts belong to the document. */
@@ -51,7 +56,8 @@ typedef struct serve_input {
 } serve_input;
 
 typedef struct serve_request {
-    void *document; /* json_t: owns all texts */
+    void *document; /* json_t: owns all texts but those of stops */
+    int64_t values; /* that it has */
     serve_input *inputs;
     int64_t input_count;
     bool single; /* it was no list */
@@ -69,8 +75,9 @@ typedef struct serve_request {
     int64_t max_tokens; /* 0: not given */
     int64_t choices;
     bool logprobs;
-    int64_t likely; /* alternatives of a token, with logprobs */
-    plsh_string stops[SERVE_STOPS];
+    int64_t likely;                 /* alternatives of a token, with logprobs */
+    plsh_string stops[SERVE_STOPS]; /* in stop_text */
+    char *stop_text;                /* owned */
     int64_t stop_count;
     bool stream, usage;
 } serve_request;
@@ -81,7 +88,7 @@ bool serve_request_parse(serve_request *out, serve_route route, const char *body
                          int64_t values, serve_fault *fault);
 void serve_request_free(serve_request *request);
 
-/* Frees the document early; texts are gone then. */
+/* Frees the document early: the texts of inputs and messages are gone then. */
 void serve_request_drop_texts(serve_request *request);
 
 #endif

@@ -2,18 +2,16 @@
 #include "cli/serve/generate.h"
 
 #include "base/clock.h"
-#include "cli/lm/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 void serve_sequence_free(serve_sequence *s) {
     if (s == NULL) return;
-    plsh_session_destroy(s->session);
-    plsh_token_stream_free(s->stream);
-    plsh_token_text_free(&s->text);
-    free(s->ids);
-    free(s->logits);
+    serve_sequence_end(s);
+    plsh_token_stream_free(s->text.stream);
+    plsh_token_text_free(&s->text.text);
+    free(s->text.ids);
     free(s->likely);
     free(s);
 }
@@ -21,26 +19,38 @@ void serve_sequence_free(serve_sequence *s) {
 static serve_sequence *create(serve_job *job, const serve_text *text, int64_t choice) {
     const serve_server *server = job->server;
     const serve_request *request = &job->request;
-    const size_t vocabulary = (size_t)server->model.facts.vocabulary;
     serve_sequence *s = calloc(1, sizeof *s);
     if (s == NULL) return NULL;
     s->job = job;
     s->choice = choice;
-    s->prompt = text->count;
-    s->ids = malloc((size_t)(text->count + request->max_tokens) * sizeof *s->ids);
-    s->logits = malloc((request->logprobs ? 2 : 1) * vocabulary * sizeof *s->logits);
+    s->text.prompt = text->count;
+    s->text.ids = malloc((size_t)(text->count + request->max_tokens) * sizeof *s->text.ids);
     if (request->logprobs) s->likely = malloc((size_t)request->max_tokens * sizeof *s->likely);
-    if (s->ids == NULL || s->logits == NULL || (request->logprobs && s->likely == NULL) ||
-        plsh_token_stream_create(&s->stream, server->model.tokenizer, true, NULL) !=
+    if (s->text.ids == NULL || (request->logprobs && s->likely == NULL) ||
+        plsh_token_stream_create(&s->text.stream, server->model.tokenizer, true, NULL) !=
             PLSH_STATUS_OK ||
-        plsh_token_stream_follow(s->stream, text->ids, (size_t)text->count, NULL) !=
+        plsh_token_stream_follow(s->text.stream, text->ids, (size_t)text->count, NULL) !=
             PLSH_STATUS_OK) {
         serve_sequence_free(s);
         return NULL;
     }
-    s->copy = request->logprobs ? s->logits + vocabulary : NULL;
-    memcpy(s->ids, text->ids, (size_t)text->count * sizeof *s->ids);
+    memcpy(s->text.ids, text->ids, (size_t)text->count * sizeof *s->text.ids);
     return s;
+}
+
+bool serve_sequence_begin(serve_sequence *s) {
+    const size_t vocabulary = (size_t)s->job->server->model.facts.vocabulary;
+    s->text.logits =
+        malloc((s->job->request.logprobs ? 2 : 1) * vocabulary * sizeof *s->text.logits);
+    s->copy = s->text.logits != NULL ? s->text.logits + vocabulary : NULL;
+    return s->text.logits != NULL;
+}
+
+void serve_sequence_end(serve_sequence *s) {
+    plsh_session_destroy(s->session);
+    free(s->text.logits);
+    s->session = NULL;
+    s->text.logits = NULL;
 }
 
 bool serve_sequences_create(serve_generator *g, serve_job *job) {
@@ -63,66 +73,54 @@ bool serve_sequences_create(serve_generator *g, serve_job *job) {
     return job->sequences != NULL;
 }
 
-/* ---- Choosing ---- */
+/* ---- Tokens ---- */
 
-static void note_likely(serve_sequence *s) {
-    const int64_t vocabulary = s->job->server->model.facts.vocabulary;
-    serve_likely *now = &s->likely[s->made];
-    now->count =
-        plsh_model_likely(s->logits, vocabulary, s->job->request.likely, now->ids, now->logprobs);
-    memcpy(s->copy, s->logits, (size_t)vocabulary * sizeof *s->copy);
+static cli_rules rules_of(const serve_sequence *s) {
+    const serve_server *server = s->job->server;
+    const serve_request *request = &s->job->request;
+    cli_rules rules = {.tokenizer = server->model.tokenizer,
+                       .ends = &server->ends,
+                       .stops = request->stops,
+                       .stop_count = (size_t)request->stop_count,
+                       .sampler = request->sampler,
+                       .penalty = request->penalty,
+                       .vocabulary = server->model.facts.vocabulary,
+                       .tokens = request->max_tokens};
+    rules.sampler.seed += (uint64_t)(s->choice % request->choices);
+    return rules;
 }
 
 bool serve_sequence_choose(serve_sequence *s, int32_t *id) {
     const serve_request *request = &s->job->request;
-    const int64_t vocabulary = s->job->server->model.facts.vocabulary;
-    const plsh_penalty penalty = {request->penalty, s->ids, s->prompt + s->made};
-    plsh_sampler sampler = request->sampler;
-    sampler.seed += (uint64_t)(s->choice % request->choices);
-    if (plsh_sampler_penalise(&penalty, s->logits, vocabulary, NULL) != PLSH_STATUS_OK)
+    const cli_rules rules = rules_of(s);
+    if (!request->logprobs)
+        return cli_continuation_choose(&rules, &s->text, NULL, NULL, id, NULL) == PLSH_STATUS_OK;
+    serve_likely *now = &s->likely[s->text.made];
+    cli_likely found = {.count = request->likely, .ids = now->ids, .logprobs = now->logprobs};
+    if (cli_continuation_choose(&rules, &s->text, &found, s->copy, id, NULL) != PLSH_STATUS_OK)
         return false;
-    if (request->logprobs) note_likely(s);
-    if (plsh_sampler_choose(&sampler, s->logits, vocabulary, (uint64_t)(s->prompt + s->made), id,
-                            NULL) != PLSH_STATUS_OK)
-        return false;
-    if (!request->logprobs) return true;
-    s->likely[s->made].id = *id;
-    s->likely[s->made].own = -plsh_model_score(s->copy, vocabulary, *id).nll;
-    s->likely[s->made].offset = s->text.length;
+    now->id = *id;
+    now->own = found.own;
+    now->count = found.count;
+    now->offset = s->text.text.length;
     return true;
 }
 
-/* ---- Adding ---- */
-
-/* Sends the text that cannot be the beginning of a stop. */
+/* Sends the text that is final. */
 static bool send_text(serve_sequence *s) {
-    const serve_request *request = &s->job->request;
-    const plsh_string text = {s->text.bytes, s->text.length};
-    bool whole = false;
-    size_t end = text.length > 0 ? cli_prompt_find_stop(request->stops, (size_t)request->stop_count,
-                                                        text, s->sent, &whole)
-                                 : 0;
-    if (whole) s->finish = "stop";
-    if (s->finish != NULL && !whole) end = text.length;
-    if (whole) s->text.length = end;
+    const size_t end = s->text.ready;
+    const char *text = end > s->sent ? s->text.text.bytes + s->sent : NULL;
     bool sent = true;
-    if (request->stream && (end > s->sent || s->finish != NULL))
-        sent = serve_answer_event(s, s->text.bytes + s->sent, end - s->sent);
+    if (s->job->request.stream && (text || s->text.finish != NULL))
+        sent = serve_answer_event(s, text, end - s->sent);
     s->sent = end;
     return sent;
 }
 
 bool serve_sequence_add(serve_sequence *s, int32_t id) {
-    const serve_server *server = s->job->server;
-    if (cli_prompt_is_end(&server->ends, server->model.tokenizer, id)) {
-        s->finish = "stop";
-    } else {
-        s->ids[s->prompt + s->made++] = id;
-        s->job->made++;
-        if (plsh_token_stream_next(s->stream, id, &s->text, NULL) != PLSH_STATUS_OK) return false;
-        if (s->made == s->job->request.max_tokens) s->finish = "length";
-    }
-    if (s->finish != NULL && plsh_token_stream_finish(s->stream, &s->text, NULL) != PLSH_STATUS_OK)
-        return false;
+    const cli_rules rules = rules_of(s);
+    const int64_t before = s->text.made;
+    if (cli_continuation_add(&rules, &s->text, id, NULL) != PLSH_STATUS_OK) return false;
+    s->job->made += s->text.made - before;
     return send_text(s);
 }

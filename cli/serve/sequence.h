@@ -2,6 +2,7 @@
 #ifndef PLSH_CLI_SERVE_SEQUENCE_H
 #define PLSH_CLI_SERVE_SEQUENCE_H
 
+#include "cli/lm/prompt.h"
 #include "cli/serve/serve.h"
 
 /* A token with its log-probability, and the most likely ones at its place. */
@@ -18,19 +19,14 @@ struct serve_sequence {
     serve_job *job;
     int64_t choice;
     plsh_session *session; /* NULL before its first pass and after its end */
-    int32_t *ids;          /* [prompt + max_tokens]: prompt, then what was made */
-    int64_t prompt, made;
-    int64_t share;             /* tokens of the pass that is being made */
-    plsh_token_stream *stream; /* of what was made */
-    plsh_token_text text;
-    size_t sent;          /* bytes of the text that no stop can begin in, and that were sent */
-    float *logits;        /* [vocabulary] */
-    float *copy;          /* the same, with logprobs */
-    serve_likely *likely; /* [made], with logprobs */
-    int64_t told;         /* of these were sent */
-    size_t reserved;      /* bytes of its cache at its longest */
-    const char *finish;   /* "stop", "length"; NULL: it is not over */
-    double last;          /* time of its last token */
+    cli_continuation text; /* ids: [prompt + max_tokens]; logits while it has a session */
+    int64_t share;         /* tokens of the pass that is being made */
+    size_t sent;           /* bytes of the text that were sent */
+    float *copy;           /* [vocabulary], with logprobs */
+    serve_likely *likely;  /* [made], with logprobs */
+    int64_t likely_sent;   /* of these, how many were sent */
+    size_t reserved;       /* bytes of its cache at its longest */
+    double last;           /* time of its last token */
     serve_sequence *after;
 };
 

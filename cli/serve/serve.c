@@ -3,15 +3,16 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
-#include "cli/lm/describe.h"
+#include "cli/lm/model.h"
 #include "cli/message.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -19,8 +20,8 @@
 enum {
     TICK = 50000000, /* nanoseconds between two looks at the clients */
     TRIM = 20,       /* ticks between two returns of free memory */
-    HEAPS = 2,
-    LONGEST_TEXT = 131072, /* tokens, where a model has no limit of its own */
+    HEAPS = 1,
+    LONGEST_TEXT = 131072, /* tokens of a text, if the model has no limit */
     CAUSAL_TEXT = 4096
 };
 
@@ -64,8 +65,8 @@ static const cli_option serve_table[] = {
      .kind = CLI_INTEGER,
      CLI_MEMBER(serve_options, max_tokens),
      .value = "N",
-     .help = "most tokens of a text, or of a prompt and its completion; 0: what the model was made "
-             "for, or less where memory is short",
+     .help = "most tokens of a text, or of a prompt and its completion; 0: the length the model "
+             "was made for, or less if memory is short",
      .fallback = "0",
      .range = CLI_AT_LEAST(0)},
     {.name = "max-body",
@@ -211,7 +212,8 @@ static int open_server(const settings *given, serve_server *s) {
     if (code != CLI_DONE) return code;
     s->name = base_name(given->serve.name != NULL ? given->serve.name : given->lm.model.model);
     if (s->name == NULL) return cli_fail("out of memory");
-    if (getrandom(&s->entropy, sizeof s->entropy, 0) != sizeof s->entropy)
+    /* The function of this name came with glibc 2.25. */
+    if (syscall(SYS_getrandom, &s->entropy, sizeof s->entropy, 0) != sizeof s->entropy)
         s->entropy = (uint64_t)plsh_clock_read(CLOCK_REALTIME);
     cli_model_announce(&s->model);
     return CLI_DONE;
@@ -246,8 +248,9 @@ static void stop_threads(serve_server *s, threads *t) {
     for (int i = 1; i < t->count; i++) pthread_join(t->thread[i], NULL);
 }
 
-/* glibc keeps a heap for many threads, and what they freed. A server's threads come and go with
- * its connections: they share few heaps, which are returned to the system while nothing runs. */
+/* glibc gives threads several heaps, but malloc_trim returns the free end of the main heap only.
+ * All threads share that one: with a second heap, an idle server of a tiny model kept 10 MB that
+ * were free. The memory is returned while nothing runs. */
 static void tidy_memory(serve_server *s, int64_t ticks) {
 #if defined(__GLIBC__)
     pthread_mutex_lock(&s->lock);
@@ -343,8 +346,8 @@ const cli_command cli_command_serve = {
             "/rerank, /predict, /tokenize. Causal models: POST /v1/completions and "
             "/v1/chat/completions, also as event streams. Both: GET /v1/models, /health, /info, "
             "/metrics, and a page to try the model at /. Requests of all clients go through the "
-            "model together. The server speaks plain HTTP: where the network is not trusted, put a "
-            "proxy that does TLS (nginx, Caddy) before it, and set a key.",
+            "model together. The server speaks plain HTTP: if the network is not trusted, put a "
+            "proxy with TLS (nginx, Caddy) before it, and set a key.",
     .example = "plsh serve --model model --port 0",
     .groups = groups,
     .group_count = CLI_COUNT(groups),

@@ -67,8 +67,9 @@ struct serve_job {
     int64_t sequence_count, sequences_left, made;
     /* the answer */
     serve_fault fault;
-    char *answer; /* whole, or the part of a stream that was not sent yet (under lock) */
+    char *answer; /* whole, or the newest part of a stream (under lock) */
     size_t answer_size, answer_capacity;
+    size_t answer_sent; /* of a stream: bytes at the front that libmicrohttpd has */
     /* under lock */
     serve_stage stage;
     bool streaming; /* the answer is an event stream that has begun */
@@ -77,7 +78,7 @@ struct serve_job {
     bool left;     /* the client went away */
     bool complete; /* nothing more comes */
     double completed;
-    int references; /* the connection's, and that of who works on it */
+    int references; /* the connection's, and that of the thread that works on it */
     serve_job *after;
     serve_job *before_live, *after_live; /* all jobs that are not complete */
 };
@@ -102,6 +103,7 @@ typedef struct serve_limits {
     int64_t connections;
     int64_t sequences;   /* generated at a time */
     int64_t batch;       /* tokens of a pass */
+    int64_t values;      /* of the JSON document of a body */
     size_t body, bodies; /* bytes of one body, and of all that are held */
     size_t answers;      /* bytes that admitted requests may take for tokens and answers */
     size_t caches;       /* bytes of keys and values */
