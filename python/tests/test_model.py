@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -330,6 +332,110 @@ def test_errors(folder, llama, tmp_path):
             (lambda: plsh.Model(folder / "llama", attention="exactly"), ValueError)):
         with pytest.raises(error):
             call()
+
+
+def test_bad_values_name_their_argument(folder, llama):
+    """Every value of a wrong kind or out of range is refused in words that name it, before any work."""
+    encoder, reranker = plsh.Model(folder / "bert"), plsh.Model(folder / "reranker")
+    nan, huge = float("nan"), 2**80
+    for name, call in (
+            ("undo", lambda: plsh.Model(folder / "llama", undo=huge)),
+            ("undo", lambda: plsh.Model(folder / "llama", undo=-1)),
+            ("chunk", lambda: plsh.Model(folder / "llama", chunk=True)),
+            ("isa", lambda: plsh.Model(folder / "llama", isa=None)),
+            ("family", lambda: plsh.Model(folder / "llama", family=None)),
+            ("kv", lambda: plsh.Model(folder / "llama", kv=[])),
+            ("attention", lambda: plsh.Model(folder / "llama", attention=None)),
+            ("eps", lambda: plsh.Model(folder / "llama", attention="exact", eps=nan)),
+            ("text", lambda: llama.tokenize("\ud800")),
+            ("prompt", lambda: llama.generate([[1, 2], [3]])),
+            ("prompt", lambda: llama.generate([2**64])),
+            ("session", lambda: llama.generate("a", session=5)),
+            ("stop", lambda: llama.generate("a", stop=5)),
+            ("stop", lambda: llama.generate("a", stop=b"a")),
+            ("max_tokens", lambda: llama.generate("a", max_tokens=None)),
+            ("max_tokens", lambda: llama.generate("a", max_tokens=huge)),
+            ("temperature", lambda: llama.generate("a", temperature=nan)),
+            ("temperature", lambda: llama.generate("a", temperature=None)),
+            ("temperature", lambda: llama.generate("a", temperature=-1)),
+            ("top_p", lambda: llama.generate("a", temperature=1, top_p=nan)),
+            ("min_p", lambda: llama.generate("a", temperature=1, min_p=1.5)),
+            ("top_k", lambda: llama.generate("a", temperature=1, top_k=huge)),
+            ("repetition_penalty", lambda: llama.generate("a", repetition_penalty=None)),
+            ("repetition_penalty", lambda: llama.generate("a", repetition_penalty=0)),
+            ("seed", lambda: llama.generate("a", seed=None)),
+            ("logprobs", lambda: llama.generate("a", logprobs=True)),
+            ("messages", lambda: llama.chat(None)),
+            ("messages", lambda: llama.chat("hello")),
+            ("messages", lambda: llama.chat({"role": "user", "content": "a"})),
+            ("length", lambda: llama.session(length=huge)),
+            ("length", lambda: llama.session().truncate(None)),
+            ("context", lambda: llama.perplexity("abc", context=None)),
+            ("context", lambda: llama.perplexity("abc", context=1)),
+            ("stride", lambda: llama.perplexity("abc", context=2, stride=3)),
+            ("texts", lambda: encoder.embed(None)),
+            ("texts", lambda: encoder.embed(5)),
+            ("texts", lambda: encoder.embed_tokens("one text, not three letters")),
+            ("batch", lambda: encoder.embed(["a"], batch=nan)),
+            ("normalize", lambda: encoder.embed(["a"], normalize="yes")),
+            ("pooling", lambda: encoder.embed(["a"], pooling=[])),
+            ("prompt_name", lambda: encoder.embed(["a"], prompt_name=5)),
+            ("documents", lambda: reranker.rerank("a", "one document, not letters")),
+            ("documents", lambda: reranker.rerank("a", None)),
+            ("top", lambda: reranker.rerank("a", ["b"], top=-1))):
+        with pytest.raises((ValueError, TypeError), match=f"^{name}"):
+            call()
+    assert llama.generate("a", max_tokens=3, stop=None).ids == llama.generate("a", max_tokens=3).ids
+
+
+def test_closed(folder):
+    """close frees the model when its last session is gone; what is called later says so."""
+    with plsh.Model(folder / "llama") as model:
+        wanted = model.session().step([65, 66])
+        session = model.session()
+        fork = session.fork()
+    assert np.array_equal(session.step([65, 66]), wanted)
+    for call in (lambda: model.generate("a"), lambda: model.tokenize("a"), lambda: model.forward([1]),
+                 model.session):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    model.close()
+    with session:
+        pass
+    assert "closed" in repr(session)
+    for call in (lambda: session.step([65]), session.fork, lambda: len(session)):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    assert np.array_equal(fork.step([65, 66]), wanted)
+    for it in (model, fork):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(it)
+
+
+def test_gil_is_released(folder):
+    """Another thread counts while one call of the library runs. With switches a minute apart it gets its turn
+    only where the GIL is given up, not from the interpreter's own clock."""
+    encoder, counted, seen = plsh.Model(folder / "bert", threads=1), [0], []
+    ids = np.resize(np.array([65, 66, 67], np.int32), 6000)
+
+    def compute():
+        before = counted[0]
+        encoder.forward(ids)
+        seen.append(counted[0] - before)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        thread = threading.Thread(target=compute)
+        thread.start()
+        while not seen:
+            counted[0] += 1
+            if counted[0] % 1000 == 0:
+                time.sleep(0)  # so that the other thread ever starts
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
+    assert seen[0] > 1000
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no reference data; PLSH_SHARED points at it")

@@ -73,3 +73,15 @@ def test_pickled():
     assert repr(plsh.Partition(4.0, labels=labels)) == \
         f"Partition({plsh.alibi(4.0)!r}, labels=<int32 [2, 10]>, head=0)"
     assert eval(repr(plsh.Partition(8.0, seed=9)), {**vars(plsh)}).seed == 9
+
+
+@pytest.mark.parametrize(("design", "sigma", "samples", "chosen"), (
+    ("auto", 2.0, 64, "toeplitz"), ("auto", 64.0, 256, "golden"), ("auto", 64.0, 2, "stratified"),
+    ("golden-shifted", 64.0, 64, "golden-shifted")))
+def test_design_that_was_chosen(design: str, sigma: float, samples: int, chosen: str) -> None:
+    assert plsh.Partition(sigma, samples, design=design).design == chosen
+
+
+def test_shifted_has_no_labels() -> None:
+    with pytest.raises(plsh.UnsupportedError):
+        plsh.Partition(64.0, 64, design="golden-shifted").labels(100)

@@ -220,7 +220,7 @@ class Gradients:
 
 
 def _folded(gradient: Optional[Float32], shape: Optional[tuple[int, ...]]) -> Optional[Float32]:
-    """Of positions of this shape, which were repeated for batch entries or heads that share them."""
+    """The gradient by positions of this shape: summed over batch entries or heads that share them."""
     if gradient is None or shape is None:
         return None
     full = (*shape, 1) if len(shape) == 1 else shape
@@ -230,7 +230,7 @@ def _folded(gradient: Optional[Float32], shape: Optional[tuple[int, ...]]) -> Op
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """The address of the first element. The buffer protocol is the faster way, where it goes."""
+    """The address of the first element; by the buffer protocol, which is faster, if the array supports it."""
     if array.flags.c_contiguous:
         return int(ffi.cast(_ADDRESS, ffi.from_buffer(array)))
     return int(array.__array_interface__["data"][0])
@@ -246,7 +246,7 @@ def _gradient_like(array: npt.NDArray[Any]) -> Float32:
 
 def attend(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *, return_lse: bool = False,
            certificate: bool = False, **options: Unpack[AttentionOptions]) -> Attended:
-    """Attention with everything that can be known about it; :func:`attention` is the short form.
+    """Attention with its statistics and gradients; :func:`attention` is the short form.
 
     Takes what :func:`attention` takes and returns an :class:`Attended`.
 
@@ -282,7 +282,7 @@ def _points(name: str, x: Any, rows: int, what: str, q: Array) -> Float32:
 
 def _attend_points(inputs: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], return_lse: bool,
                    certificate: bool, use: dict[str, Any]) -> Attended:
-    """attend with positions; a plan is made in each call, because it is ordered by them."""
+    """attend with positions. Each call makes a plan, because the order of its rows depends on them."""
     (q, k, v), positions, query_positions, out = inputs, use["positions"], use["query_positions"], use["out"]
     if positions is None:
         raise ValueError("query_positions: needs positions, of the keys")
@@ -334,7 +334,7 @@ _LISTS = ("sigma", "slopes", "decay", "method", "window", "block", "query_offset
 
 def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any],
              given: dict[str, Any]) -> tuple[Call, Float32]:
-    """The call for these arguments, found again where they were checked before, and its output."""
+    """The call for these arguments, cached if they were checked before, and its output array."""
     if given["out"] is not None or given["labels"] is not None or not (
             type(q) is type(k) is type(v) is np.ndarray):  # noqa: E721 - subclasses are checked
         return _make(q, k, v, given)
@@ -342,7 +342,7 @@ def _prepare(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any],
            *[given[name] for name in _PLAIN], *[_hashable(given[name]) for name in _LISTS])
     try:
         call, order = _calls[key]
-    except TypeError:  # an option that is not even hashable is refused by name
+    except TypeError:  # an option that is not hashable is refused, and the message names it
         return _make(q, k, v, given)
     except KeyError:
         call, o = _make(q, k, v, given)
@@ -444,20 +444,20 @@ def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *, 
     """softmax(scale q k^T + log k(|i - j|)) v, near-linear in the context length.
 
     Arrays are [heads, n, dim] or [batch, heads, n, dim], float32, float16 or bfloat16, of any
-    strides but for the last dimension, whose elements are adjacent; they are not copied. k and v
-    may have fewer heads (grouped queries) and more rows (the queries are the last positions).
-    The output is float32, or what `out` is, an array for it: float32, or the type of q. Other
-    threads of Python run meanwhile.
+    strides except in the last dimension, whose elements are adjacent; they are not copied. k and v
+    may have fewer heads (grouped queries) and more rows (the queries are the last positions). The
+    output is float32, or written to the array `out`: float32, or the type of q. The GIL is released
+    during the call.
 
-    The words are those of the command line:
+    Options have the names of the command line:
 
     - `sigma`, one number or one per head, or `slopes` = 1/sigma, or `decay`; without any of them
       the standard ALiBi series for the number of heads.
-    - `method`: "exact" (to float rounding), "dense", "plsh" (sampled, `samples` partitions of
-      `scheme`, `design` and `seed`; without them 20, "integer", "stratified" and 1), "masks",
-      "mean", "window" (of `window` positions; without it 27 sigma), "fixed" (blocks of `block`;
-      without it 2 sigma; no bias), "none" (no bias), "auto"; one, or one per head. Options of
-      another method than these are refused.
+    - `method`: "exact" (to float rounding), "dense", "plsh" (sampled, `samples` partitions of `scheme`,
+      `design` and `seed`; without them 20, "integer", "stratified" and 1), "masks", "mean",
+      "window" (of `window` positions; without it 27 sigma), "fixed" (blocks of `block`; without it
+      2 sigma; no bias), "none" (no bias), "auto"; one, or one per head. Options that none of these
+      methods uses are refused.
     - `eps`: what "exact" may leave out, relative to a row's sum; 0 means 2^-24.
     - `labels`: int32 [heads, samples, n], partitions of your own for the sampled methods.
     - `query_offsets`, `key_offsets`: packed sequences; x has rows offsets[x]..offsets[x+1]-1.
@@ -468,8 +468,8 @@ def attention(q: npt.NDArray[Any], k: npt.NDArray[Any], v: npt.NDArray[Any], *, 
       the scheme "hyperplanes". Causality remains a matter of the row.
 
     Returns o, or (o, lse), (o, certificate), (o, lse, certificate) as asked for. The certificate
-    of a row is a proven bound on the largest entry of its error, max |o - exact| over the row, but
-    for float rounding.
+    of a row is a proven bound on the largest entry of its error, max |o - exact| over the row,
+    float rounding included.
 
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = (rng.standard_normal((4, 1000, 32), dtype=np.float32) for _ in range(3))

@@ -145,7 +145,7 @@ class Cache:
         return tokens
 
     def _points(self, tokens: Any, positions: Optional[npt.ArrayLike]) -> Any:
-        """Puts the positions into plsh_tokens; returns what has to be kept as long as these."""
+        """Sets the positions of plsh_tokens; returns their array, which must live as long as the tokens."""
         if positions is None:
             return None
         if not self.position_dim:

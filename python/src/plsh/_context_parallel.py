@@ -1,15 +1,15 @@
 """Attention over a sequence whose rows are distributed over the ranks of a torch.distributed group.
 
-What a rank needs of the others' keys follows from the heads: the window, the block of `fixed`, the
-union of the blocks of a sampled head (a partition is a function of its seed) are known without
-asking; for `exact` the ranks exchange the norms of their keys first (plsh/shard.h). These keys,
-the halo, are fetched once, head by head as far as each reaches, and kept for the backward pass, which
-sends their gradients back. `dense` and `none` see everything: their keys go round in a ring, and
-the results of the blocks are merged by their log-sum-exps.
+The keys of other ranks that a rank needs depend on the heads. For a window, a block of `fixed` and the
+blocks of a sampled head (a partition is a function of its seed) they are known in advance; for `exact`
+the ranks exchange the norms of their keys first (plsh/shard.h). These keys, the halo, are fetched once,
+for each head as far as it reaches, and kept for the backward pass, which sends their gradients back.
+`dense` and `none` see all keys: these are passed around in a ring, and the results of the blocks are
+merged by their log-sum-exps.
 
-All ranks make the same calls in the same order. One call is: a small all-gather of shapes and options
-(`Ranks.settle`), for `exact` one of centres and one of norms, one more small one that says that
-everyone is ready, then the rows.
+All ranks make the same calls in the same order. A call consists of a small all-gather of shapes and
+options (`Ranks.settle`), for `exact` one of centres and one of norms, a small one by which all ranks learn
+that all are ready, and then the rows.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _HEADER = ("rows", "batch entries", "heads of q", "heads of k", "elements in a r
 
 
 class _Asked(NamedTuple):
-    """Arguments, checked by themselves."""
+    """Arguments that this rank has checked, before they are compared with those of other ranks."""
 
     q: Tensor
     k: Tensor
@@ -107,7 +107,7 @@ class _Asked(NamedTuple):
 
 def _edges(spans: Optional[Tensor], query_offsets: Optional[Tensor],
            key_offsets: Optional[Tensor], batch: int) -> tuple[Edges, int]:
-    """Where the sequences of the whole end, and its number of keys if given."""
+    """Where the sequences of all ranks' rows end, and the number of keys if given."""
     if spans is not None:
         edges, keys = edges_of(spans)
         if spans.shape[0] != batch:
@@ -145,7 +145,7 @@ def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters
          scale: Optional[float], method: Any, eps: Any, window: Any, block: Any, scheme: Any,
          design: Any, samples: Any, seed: Any, spans: Any, query_offsets: Any, key_offsets: Any,
          threads: Optional[int]) -> _Asked:
-    """The arguments, as far as one rank can check them."""
+    """Checks what one rank can check of the arguments, and returns them."""
     method = method_words("exact" if method is None else method)
     check_used(method, {"eps": eps, "window": window, "block": block, "scheme": scheme,
                         "design": design, "samples": samples, "seed": seed})
@@ -185,7 +185,7 @@ def _ask(q: Any, k: Any, v: Any, sigma: Any, slopes: Any, decay: Any, parameters
 
 
 def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
-    """Finds out what is needed, and takes the memory for it; an error becomes one of all ranks."""
+    """Finds the needed rows, and allocates memory for them; an error is raised on all ranks."""
     errors: list[Exception] = []
     q, k, v = (x.detach() for x in (asked.q, asked.k, asked.v))
     shards = sharded.layout.shards if sharded.has_exact else ()
@@ -235,8 +235,8 @@ def context_parallel(
 
     q, k and v, [batch, heads, n, dim] or [heads, n, dim], are this rank's rows: those of rank 0 of
     the `group` (None: all processes) are the first of the sequence, then come those of rank 1, and
-    so on, as many as each has, none at all too. The output is this rank's rows of the result, equal
-    to those of one process to rounding. All options are those of attention, and the same on all
+        so on; a rank may have any number of rows, also none. The output is this rank's rows of the result,
+    equal to those of one process to rounding. All options are those of attention, and the same on all
     ranks (`positions`, `labels` and dropout are refused); `spans`, `query_offsets` and `key_offsets` refer to the whole sequence.
 
     Ranks send each other the rows of k and v that their heads reach: a window, a block, the blocks

@@ -172,7 +172,7 @@ def table(values: Sequence[float] | npt.NDArray[np.floating[Any]], *,
 
 
 def parse_decay(text: str, name: str = "decay") -> tuple[str, float, float]:
-    """Kind and parameters of a decay in the words of the command line, as "kerple-log:1,0.5"."""
+    """Kind and parameters of a decay in the syntax of `--decay`, as "kerple-log:1,0.5"."""
     kind, _, numbers = text.partition(":")
     if kind not in _PARAMETERS:
         raise ValueError(f"{name}={text!r}: is one of {', '.join(_PARAMETERS)} with its "
@@ -187,7 +187,7 @@ def parse_decay(text: str, name: str = "decay") -> tuple[str, float, float]:
 
 
 def as_decay(decay: DecayLike, name: str = "decay") -> Decay:
-    """A Decay, or one in the words of the command line."""
+    """A Decay, from a Decay or from the syntax of `--decay`."""
     return decay if isinstance(decay, Decay) else Decay(*parse_decay(decay, name))
 
 

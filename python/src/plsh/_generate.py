@@ -1,15 +1,17 @@
-"""Generating text: what is asked for, what comes back, and the loop between them."""
+"""Generating text: options, results, and the loop that generates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, TypedDict, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from plsh._library import check, ffi, models
+from plsh._library import InvalidError, check, ffi, models
+from plsh._options import as_integer, as_number
 from plsh._session import Float32, Session, floats
 from plsh._tokenizer import TokenStream
 
@@ -27,7 +29,7 @@ class GenerateOptions(TypedDict, total=False):
     top_p: Optional[float]
     min_p: Optional[float]
     repetition_penalty: float
-    stop: Union[str, Sequence[str]]
+    stop: Union[str, Sequence[str], None]
     seed: int
     logprobs: Optional[int]
     ignore_end: bool
@@ -45,7 +47,7 @@ class Chunk(NamedTuple):
     """A part of a text as it comes: a token and the text that it completes, often a word."""
 
     text: str
-    id: Optional[int]  #: None: no token; text of the prompt or text that was held back
+    id: Optional[int]  #: None: the chunk has no token, but text of the prompt or text that was held back
     likely: Optional[Likely]  #: with `logprobs`
     finish_reason: Optional[str]  #: of the last chunk: "stop" or "length"
 
@@ -55,7 +57,7 @@ class Completion:
     """A generated text."""
 
     text: str
-    ids: list[int]  #: the tokens that were made, the end token not among them
+    ids: list[int]  #: the generated tokens, without the end token
     finish_reason: str  #: "stop": an end token or a text of `stop`; "length": `max_tokens`
     prompt_tokens: int
     logprobs: Optional[list[Likely]]  #: of each token, with `logprobs`
@@ -71,7 +73,7 @@ class Request:
     top_p: Optional[float] = None
     min_p: Optional[float] = None
     repetition_penalty: float = 1.0
-    stop: Union[str, Sequence[str]] = ()
+    stop: Union[str, Sequence[str], None] = None
     seed: int = 1
     logprobs: Optional[int] = None
     ignore_end: bool = False
@@ -80,16 +82,15 @@ class Request:
         for name, least, most in (("max_tokens", 0, 2**62), ("top_k", 0, 2**62), ("seed", 0, 2**64 - 1),
                                   ("logprobs", 0, _LIKELY_MOST)):
             value = getattr(self, name)
-            if value is None and name in ("top_k", "logprobs"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise TypeError(f"{name}={value!r}: must be an integer")
-            if not least <= value <= most:
-                raise ValueError(f"{name}={value}: must lie between {least} and {most}")
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            if value is not None or name not in ("top_k", "logprobs"):
+                as_integer(name, value, least, most)
+        for name, bound in (("temperature", 1e9), ("top_p", 1.0), ("min_p", 1.0)):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, (int, float, np.floating)):
-                raise TypeError(f"{name}={value!r}: must be a number")
+            if value is not None or name == "temperature":
+                if not 0 <= as_number(name, value) <= bound:
+                    raise InvalidError(f"{name}={value}: must lie between 0 and {bound:g}")
+        if not 0 < as_number("repetition_penalty", self.repetition_penalty) < math.inf:
+            raise InvalidError(f"repetition_penalty={self.repetition_penalty}: must be above 0, and finite")
         given = [name for name in ("top_k", "top_p", "min_p") if getattr(self, name) is not None]
         if self.temperature == 0 and given:
             raise ValueError(f"{given[0]}={getattr(self, given[0])}: needs a temperature above 0; at 0 "
@@ -97,9 +98,11 @@ class Request:
 
     @property
     def stops(self) -> list[str]:
-        listed = [self.stop] if isinstance(self.stop, str) else list(self.stop)
-        if not all(isinstance(x, str) for x in listed):
+        given = () if self.stop is None else self.stop
+        if isinstance(given, bytes) or not isinstance(given, Iterable) or not all(
+                isinstance(x, str) for x in given):
             raise TypeError(f"stop={self.stop!r}: must be a text, or a list of texts")
+        listed = [given] if isinstance(given, str) else list(given)
         return [x for x in listed if x]
 
     def sampler(self) -> Any:
@@ -111,13 +114,13 @@ class Request:
 
 
 class _Held:
-    """Text in which a stop may begin is held back."""
+    """Holds back the end of the text while it may be the beginning of a stop text."""
 
     def __init__(self, stops: list[str]) -> None:
         self._stops, self._text = stops, ""
 
     def add(self, text: str, final: bool = False) -> tuple[str, bool]:
-        """The text that can be given away, and whether a stop was found behind it."""
+        """The text that can be returned now, and whether a stop text follows it."""
         self._text += text
         earliest, whole = len(self._text), False
         for stop in self._stops:
@@ -165,8 +168,8 @@ class _Chooser:
 
 def generate(session: Session, prompt: npt.NDArray[np.int32], request: Request, echo: str,
              keep: bool) -> Iterator[Chunk]:
-    """Continues a prompt behind what the session holds, chunk after chunk. `keep`: in the end the
-    session holds the whole text, also if the caller stops asking."""
+    """Appends the prompt to the session, and yields the text that follows chunk by chunk. `keep`: at the
+    end the session holds all of it, even if the caller stops iterating."""
     model, first = session.model, len(session) + len(prompt)
     chooser, held = _Chooser(request, prompt), _Held(request.stops)
     stream = TokenStream(model._tokenizer, prompt)
@@ -191,7 +194,7 @@ def generate(session: Session, prompt: npt.NDArray[np.int32], request: Request, 
             yield Chunk(text, token, likely, "stop" if stopped else None)
             if stopped:
                 return
-        text, stopped = held.add(stream.next(None) if reason == "length" else "", final=True)
+        text, stopped = held.add(stream.next(None), final=True)
         yield Chunk(text, None, None, "stop" if stopped else reason)
     finally:
         if keep and fed.size:

@@ -12,7 +12,7 @@ from plsh._binding import ffi
 __all__ = ["Error", "InvalidError", "NotFiniteError", "UnsupportedError", "check", "ffi", "lib",
            "models", "owned", "pointer"]
 
-# Beside the generated binding: both are built, and an editable install leaves this file apart.
+# The libraries lie beside the generated binding. In an editable install this file lies elsewhere.
 _FOLDER = pathlib.Path(str(_binding.__file__)).parent
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, Optional, Union, overload
 
@@ -16,10 +16,11 @@ from plsh._attention import Integers, Numbers, check_numbers, decays_of, integer
 from plsh._decay import DecayLike
 from plsh._generate import Chunk, Completion, GenerateOptions, Request, complete, generate
 from plsh._library import UnsupportedError, check, ffi, models, names, owned
-from plsh._options import check_used, heads_of
+from plsh._options import as_integer, as_truth, check_used, heads_of
+from plsh._partition import word
 from plsh._plan import DTYPES, head_array
 from plsh._session import Float32, Forward, Session, floats
-from plsh._tokenizer import Ids, Text, Tokenizer, as_ids, utf8
+from plsh._tokenizer import Ids, Text, Tokenizer, as_ids, texts_of, utf8
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -112,12 +113,15 @@ class Model:
         undo: int = 0, threads: int = 0, isa: str = "",
     ) -> None:
         check_numbers(True, None, eps, samples, seed, threads)
-        if compute not in _COMPUTE:
-            raise ValueError(f"compute={compute!r}: is one of {', '.join(_COMPUTE)}")
-        if kv not in DTYPES:
-            raise ValueError(f"kv={kv!r}: is one of {', '.join(DTYPES)}")
-        if not isinstance(chunk, (int, np.integer)) or not 1 <= chunk <= 65536:
-            raise ValueError(f"chunk={chunk}: must be an integer between 1 and 65536")
+        word("compute", compute, _COMPUTE)
+        word("kv", kv, DTYPES)
+        as_integer("chunk", chunk, 1, 65536)
+        as_integer("undo", undo, 0, 65536)
+        for name, value in (("isa", isa), ("family", family)):
+            if not isinstance(value, str):
+                raise TypeError(f"{name}={value!r}: must be a text")
+        if eps is not None and not 0 <= eps < 1:
+            raise ValueError(f"eps={eps}: must be at least 0 and below 1")
         self.path, self.chunk = _find(os.fspath(path)), int(chunk)
         self._tokenizer_path = self.path if tokenizer is None else _find(os.fspath(tokenizer))
         self._open(adapter, family, threads, isa, _COMPUTE[compute])
@@ -140,7 +144,7 @@ class Model:
             "family": keep[2]})
         made, error = ffi.new("plsh_model **"), ffi.new("plsh_error *")
         check(models().plsh_model_open(made, os.fsencode(self.path), options, error), error)
-        self._pointer = owned(made[0], models().plsh_model_close)
+        self._open_model: Any = owned(made[0], models().plsh_model_close)
         facts = models().plsh_model_describe(self._pointer)
         named = {name: getattr(facts, name) for name in ModelFacts._fields
                  if name not in ("family", "nbytes")}
@@ -152,7 +156,8 @@ class Model:
                 options: dict[str, Any]) -> tuple[Any, list[Any]]:
         """plsh_layer_attention of every layer, and what it borrows."""
         count, heads = self.facts.layers, self.facts.heads
-        words = [attention] * count if isinstance(attention, str) else list(attention)
+        words = [attention] * count if isinstance(attention, str) else [
+            str(x) for x in texts_of("attention", attention)]
         if len(words) != count:
             raise ValueError(f"attention: {len(words)} methods for {count} layers; give one, or one per "
                              "layer")
@@ -186,6 +191,29 @@ class Model:
         return tuple(1.0 / models().plsh_model_slope(self._pointer, layer, h)
                      for h in range(self.facts.heads))
 
+    @property
+    def _pointer(self) -> Any:
+        if self._open_model is None:
+            raise ValueError(f"{self.path}: this model is closed")
+        return self._open_model
+
+    def close(self) -> None:
+        """Closes its files and frees its memory, as soon as its last session is gone too. Without it
+        that happens when nothing refers to the model. `with plsh.Model(..) as model:` calls it."""
+        with self._lock:
+            self._open_model = None
+            self._opened.clear()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a plsh.Model cannot be pickled: open it in each process; the pages of its file are "
+                        "shared")
+
     def __repr__(self) -> str:
         kind = "decoder" if self.facts.causal else "encoder"
         return (f"<plsh.Model {self.path!r}: {self.facts.family} {kind}, {self.facts.layers} layers, "
@@ -193,6 +221,7 @@ class Model:
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         with self._lock:
+            self._pointer  # noqa: B018 (a closed model opens nothing)
             if key not in self._opened:
                 self._opened[key] = make()
             return self._opened[key]
@@ -230,13 +259,13 @@ class Model:
 
     def session(self, path: Union[str, os.PathLike[str], None] = None, *, length: int = 0) -> Session:
         """A sequence of no tokens, or the one that :meth:`Session.save` or `plsh generate --session`
-        left in a file. `length`: tokens that it is to hold, which matters to models that have an
+        left in a file. `length`: tokens that it is to hold, used only by models with an
         `alibi_length`; 0: their slopes stay as they were trained."""
         self._need_causal("sessions")
         return Session(self, None if path is None else os.fsencode(path), length)
 
     def _prompt(self, prompt: Union[Text, Ids], bos: bool) -> npt.NDArray[np.int32]:
-        """The ids of a prompt; a text behind the tokens that begin one, which it does not get twice."""
+        """The ids of a prompt. The tokens that begin a text are put before it, unless it begins with them."""
         if not isinstance(prompt, (str, bytes)):
             return as_ids("prompt", prompt, self.facts.vocabulary)
         first = self._tokenizer.begin() if bos else []
@@ -247,6 +276,8 @@ class Model:
 
     def _generate(self, prompt: npt.NDArray[np.int32], stream: bool, session: Optional[Session],
                   echo: str, request: Request) -> Union[Completion, Iterator[Chunk]]:
+        if session is not None and not isinstance(session, Session):
+            raise TypeError(f"session={session!r}: must be a plsh.Session")
         if session is not None and session.model is not self:
             raise ValueError("session: is one of another model")
         if not prompt.size:
@@ -278,11 +309,11 @@ class Model:
         not returned), `logprobs` (N: of every token and of the N most likely ones), `ignore_end`
         (continue after the model's end tokens). `stream` gives an iterator of :class:`Chunk`. `echo`
         puts the prompt before the text. `bos=False` leaves out the token that begins a text.
-        `session`: the prompt goes behind what it holds, and it holds the longer text afterwards.
+        `session`: the prompt is appended to its text, and it holds the whole text afterwards.
         """
         self._need_causal("text to generate")
         request = Request(**options)
-        ids = self._prompt(prompt, bos and not (session is not None and len(session)))
+        ids = self._prompt(prompt, bos and not (isinstance(session, Session) and len(session)))
         shown = "" if not echo else (
             utf8("prompt", prompt).decode("utf-8", "replace") if isinstance(prompt, (str, bytes))
             else self.detokenize(ids))
@@ -300,10 +331,13 @@ class Model:
              **options: Unpack[GenerateOptions]) -> Union[Completion, Iterator[Chunk]]:
         """The answer to messages, {"role": "user", "content": "Hello"}, under the model's template.
 
-        Roles are system, user and assistant. Other options are those of :meth:`generate`. What a
-        message says cannot contain a special token.
+        Roles are system, user and assistant. Other options are those of :meth:`generate`. Text in a
+        message never becomes a special token.
         """
         self._need_causal("conversations")
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+            raise TypeError(f"messages={messages!r}: must be a list of messages, "
+                            '{"role": "user", "content": "Hello"}')
         listed = []
         for i, message in enumerate(messages):
             if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
@@ -333,8 +367,7 @@ class Model:
         self._need_causal("predictions of a next token")
         ids = as_ids("text", self.tokenize(text) if isinstance(text, (str, bytes)) else text,
                      self.facts.vocabulary)
-        if context < 2 or not 0 <= stride <= context:
-            raise ValueError(f"context={context}, stride={stride}: at least 2, and at most the context")
+        as_integer("stride", stride, 0, as_integer("context", context, 2, 2**62))
         length = min(context, len(ids))
         if length < 2:
             raise ValueError(f"text: {len(ids)} tokens; at least 2")
@@ -409,10 +442,8 @@ class Model:
         return hidden
 
     def _texts(self, texts: Sequence[tuple[list[int], list[int]]], batch: int) -> Iterator[Float32]:
-        """The hidden states of every text, given by ids and types; as many at a time as have `batch`
-        tokens together."""
-        if batch < 1:
-            raise ValueError(f"batch={batch}: must be 1 or more")
+        """The hidden states of every text, given by ids and types; texts of up to `batch` tokens
+        in all are computed together."""
         first = 0
         while first < len(texts):
             last, count = first + 1, len(texts[first][0])
@@ -429,7 +460,7 @@ class Model:
             first = last
 
     def _sentence(self, pooling: int, prompt: Optional[str]) -> Any:
-        """The modules behind the encoder, a plsh_sentence."""
+        """The modules after the encoder, a plsh_sentence."""
         def make() -> Any:
             made, error = ffi.new("plsh_sentence **"), ffi.new("plsh_error *")
             check(models().plsh_sentence_open(made, self._pointer, pooling, error), error)
@@ -440,8 +471,9 @@ class Model:
             return sentence
         return self._once(("sentence", pooling, prompt), make)
 
-    def _sentence_ids(self, sentence: Any, texts: Sequence[Text], truncate: bool,
+    def _sentence_ids(self, sentence: Any, texts: Sequence[Text], truncate: bool, batch: int,
                       ) -> list[tuple[list[int], list[int]]]:
+        as_integer("batch", batch, 1, 2**62)
         listed = []
         for i, text in enumerate(texts):
             ids = self._tokenizer.sentence(sentence, utf8(f"texts[{i}]", text), truncate)
@@ -457,9 +489,12 @@ class Model:
 
     def _pooled(self, pooling: Optional[str], prompt_name: Optional[str]) -> Any:
         poolings = names(models().plsh_pooling_names())
-        if pooling is not None and pooling not in poolings:
-            raise ValueError(f"pooling={pooling!r}: is one of {', '.join(poolings)}")
-        wanted = models().PLSH_POOLING_COUNT if pooling is None else poolings[pooling]
+        wanted = models().PLSH_POOLING_COUNT
+        if pooling is not None:
+            word("pooling", pooling, poolings)
+            wanted = poolings[pooling]
+        if prompt_name is not None and not isinstance(prompt_name, str):
+            raise TypeError(f"prompt_name={prompt_name!r}: must be a text")
         return self._sentence(wanted, prompt_name)
 
     def embed(self, texts: Union[Text, Sequence[Text]], *, pooling: Optional[str] = None,
@@ -476,10 +511,10 @@ class Model:
         facts = lm.plsh_sentence_describe(sentence)
         if facts.pooling == lm.PLSH_POOLING_NONE:
             raise ValueError("pooling='none': embed_tokens gives the rows of all tokens")
-        listed = [texts] if isinstance(texts, (str, bytes)) else list(texts)
-        tokens = self._sentence_ids(sentence, listed, truncate)
-        how = {None: lm.PLSH_NORMALISE_AS_ASKED, True: lm.PLSH_NORMALISE_ALWAYS,
-               False: lm.PLSH_NORMALISE_NEVER}[normalize]
+        listed = [texts] if isinstance(texts, (str, bytes)) else texts_of("texts", texts)
+        tokens = self._sentence_ids(sentence, listed, truncate, batch)
+        how = lm.PLSH_NORMALISE_AS_ASKED if normalize is None else (
+            lm.PLSH_NORMALISE_ALWAYS if as_truth("normalize", normalize) else lm.PLSH_NORMALISE_NEVER)
         rows, error = np.empty((len(listed), facts.columns), np.float32), ffi.new("plsh_error *")
         for row, hidden in zip(rows, self._texts(tokens, batch)):
             check(lm.plsh_sentence_row(sentence, floats(hidden), len(hidden), how, floats(row), error),
@@ -493,8 +528,8 @@ class Model:
         """The rows of the tokens of every text, [tokens, hidden], as plsh embed --pooling none."""
         sentence = self._pooled("none", prompt_name)
         facts = models().plsh_sentence_describe(sentence)
-        divide = facts.normalises if normalize is None else normalize
-        tokens = self._sentence_ids(sentence, list(texts), truncate)
+        divide = facts.normalises if normalize is None else as_truth("normalize", normalize)
+        tokens = self._sentence_ids(sentence, texts_of("texts", texts), truncate, batch)
         return [_normalised(x) if divide else x.copy() for x in self._texts(tokens, batch)]
 
     def _classify(self, hidden: Float32) -> Float32:
@@ -527,8 +562,8 @@ class Model:
                  batch: int = _BATCH) -> Classified:
         """Labels of texts: logits, or `probabilities`."""
         sentence = self._need_labels(False)
-        listed = [texts] if isinstance(texts, (str, bytes)) else list(texts)
-        tokens = self._sentence_ids(sentence, listed, truncate)
+        listed = [texts] if isinstance(texts, (str, bytes)) else texts_of("texts", texts)
+        tokens = self._sentence_ids(sentence, listed, truncate, batch)
         for i, (ids, _) in enumerate(tokens):
             if not ids:
                 raise ValueError(f"texts[{i}]: has no tokens to classify")
@@ -544,8 +579,10 @@ class Model:
         """Documents by how well they answer a query, best first; `top`: only so many."""
         sentence = self._need_labels(True)
         most = models().plsh_sentence_describe(sentence).longest if truncate else 0
+        as_integer("top", top, 0, 2**62)
+        as_integer("batch", batch, 1, 2**62)
         tokens = []
-        for i, document in enumerate(documents):
+        for i, document in enumerate(texts_of("documents", documents)):
             pair = self._tokenizer.pair(utf8("query", query), utf8(f"documents[{i}]", document), most)
             self._check_length(f"documents[{i}] with the query", sentence, pair[0])
             tokens.append(pair)
@@ -568,7 +605,6 @@ def _exp(x: float) -> float:
         return math.exp(x)
     except OverflowError:
         return math.inf
-
 
 
 def _find(path: str) -> str:

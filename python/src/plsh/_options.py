@@ -1,6 +1,6 @@
-"""The options of attention: which method uses which, and what they are where they are not given.
+"""The options of attention: the methods that use each of them, and the defaults.
 
-An option that is given is used, or refused: nothing is ignored without a word.
+An option that is given is either used or refused; none is silently ignored.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from plsh._partition import DESIGNS, SCHEMES, word
 from plsh._plan import METHODS, Options
 
 _SAMPLED = ("plsh", "masks", "mean")
-# The methods that use an option; the others do the same with and without it. The decay is not among
-# them: it is what the methods stand for, and "none" and "fixed" are words for leaving it out.
+# The methods that use an option; the results of the others do not depend on it. The decay is not
+# listed: it is never refused, and "none" and "fixed" are the ways to leave it out.
 _USERS: dict[str, tuple[str, ...]] = {
     "samples": _SAMPLED, "scheme": _SAMPLED, "design": _SAMPLED, "seed": _SAMPLED,
     "labels": _SAMPLED, "window": ("window",), "block": ("fixed",), "eps": ("exact", "auto"),
@@ -68,6 +68,15 @@ def as_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def as_integer(name: str, value: Any, least: int, most: int) -> int:
+    """An integer of Python or NumPy in a range."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}={value!r}: must be an integer")
+    if not least <= value <= most:
+        raise ValueError(f"{name}={value}: must lie between {least} and {most}")
+    return int(value)
+
+
 def as_number(name: str, value: Any) -> float:
     if not isinstance(value, SCALAR):
         raise TypeError(f"{name}={value!r}: must be a number")
@@ -108,7 +117,7 @@ def heads_of(method: tuple[str, ...], decay: Union[tuple[float, ...], tuple[Deca
              eps: Optional[float], window: tuple[int, ...], block: tuple[int, ...],
              scheme: Optional[str], design: Optional[str], samples: Optional[int],
              seed: Optional[int], radius: tuple[float, ...] = ()) -> Options:
-    """What the heads do; defaults for what is None."""
+    """The settings of the heads; None stands for the default."""
     return Options(method, decay, DEFAULT.eps if eps is None else float(eps), window, block,
                    DEFAULT.scheme if scheme is None else scheme,
                    DEFAULT.design if design is None else design,

@@ -24,12 +24,18 @@ def word(name: str, value: str, words: dict[str, int]) -> int:
     return words[value]
 
 
+def word_of(value: int, words: dict[str, int]) -> str:
+    """The word of a C enumerator."""
+    return list(words)[value]
+
+
 class Partition:
     """A set of s random partitions of the positions into contiguous blocks.
 
     It is a value, not an array: every question is answered from the parameters alone, at any
-    64-bit position. `decay` is a :class:`Decay`, its words, or a number: ALiBi's sigma. What is
-    not given is 20 samples, scheme "integer", design "stratified", seed 1. `labels`, int32
+    64-bit position. `decay` is a :class:`Decay`, a text in the syntax of `--decay`, or a number:
+    ALiBi's sigma. Defaults: 20 samples, scheme "integer", design "stratified", seed 1. With design
+    "auto", the attribute `design` is the one that was chosen. `labels`, int32
     [samples, n], are partitions of your own instead.
 
     >>> set_ = Partition(64.0, samples=20)
@@ -69,6 +75,9 @@ class Partition:
             "labels": ffi.NULL if labels is None else ffi.from_buffer("int32_t[]", labels),
             "label_count": 0 if labels is None else labels.shape[1],
         })
+        if labels is None:
+            self._set.design = lib.plsh_design_choose(self._set)
+            self.design = word_of(self._set.design, DESIGNS)
         error = ffi.new("plsh_error *")
         check(lib.plsh_partition_check(self._set, error), error)
 
@@ -93,6 +102,11 @@ class Partition:
             raise IndexError(f"sample={sample}: is one of 0..{self.samples - 1}")
         return sample
 
+    def _has_draws(self) -> None:
+        if self.design == "golden-shifted" and self._labels is None:
+            raise ValueError("design golden-shifted has no single partitions: its blocks overlap and "
+                             "are counted (count, mean_mask); design golden has")
+
     def _position(self, name: str, position: int) -> int:
         count = None if self._labels is None else self._labels.shape[1]
         if count is not None and not 0 <= position < count:
@@ -103,6 +117,7 @@ class Partition:
 
     def block(self, sample: int, position: int) -> tuple[int, int]:
         """[begin, end) of the block of that draw that holds the position."""
+        self._has_draws()
         block = ffi.new("plsh_range *")
         lib.plsh_partition_block(self._set, self._sample(sample),
                                  self._position("position", position), block)
@@ -124,6 +139,7 @@ class Partition:
 
     def same(self, sample: int, i: int, j: int) -> bool:
         """Do two positions share a block in that draw?"""
+        self._has_draws()
         return bool(lib.plsh_partition_same(self._set, self._sample(sample),
                                             self._position("i", i), self._position("j", j)))
 
@@ -180,6 +196,9 @@ class Partition:
         >>> bool((mean.diagonal() == 1).all())
         True
         """
+        if self.design == "golden-shifted" and self._labels is None:
+            return np.array([[self.count(i, j) for j in range(n)] for i in range(n)],
+                            dtype=np.float64) / self.samples
         total = np.zeros((n, n), dtype=np.int64)
         for row in self.labels(n):
             total += row[:, None] == row[None, :]

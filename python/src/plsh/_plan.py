@@ -36,7 +36,7 @@ class Array(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What the heads do. A tuple has one entry per head; a single entry serves all."""
+    """Methods and options of the heads. A tuple has one entry per head, or a single one for all."""
 
     method: tuple[str, ...]
     decay: Union[tuple[float, ...], tuple[Decay, ...]]  # numbers are ALiBi's sigmas
@@ -52,7 +52,7 @@ class Options(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What the whole call does."""
+    """Options of the whole call."""
 
     causal: bool
     scale: float  # 0: 1 / sqrt(head_dim)
@@ -146,7 +146,7 @@ def head_array(options: Options, heads: int, copies: int, labels: Optional[npt.N
 
 
 def layout(name: str, array: Array, heads: int) -> tuple[int, int]:
-    """Strides that the library takes; that of a dimension of length 1 becomes a plain value."""
+    """Strides for the library. The stride of a dimension of length 1 may be anything: it is replaced."""
     row = array.row_stride if array.rows > 1 else array.dim
     head = array.head_stride if heads > 1 and array.rows else max(1, array.rows) * row
     if row == 0 and head == 0 and array.rows > 0:
@@ -416,7 +416,7 @@ def _pack(edges: tuple[tuple[int, ...], ...], queries: int, keys: int, place: tu
 
 def _pack_part(edges: tuple[tuple[int, ...], ...], queries: int, keys: int,
                place: tuple[int, ...]) -> Sequences:
-    """What lies of the sequences of each batch entry in some rows of queries and of keys."""
+    """The parts of each batch entry's sequences that lie in the given rows of queries and keys."""
     query, key = place
     extent = ffi.new("plsh_extent *")
     query_offsets, key_offsets, places = [0], [0], []

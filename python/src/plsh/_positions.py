@@ -142,7 +142,7 @@ def _at(array: Optional[npt.NDArray[Any]]) -> int:
 
 
 def _alike(keys: Float32, queries: Float32) -> tuple[Float32, Float32]:
-    """Both of one number of batch entries, sets and coordinates: those of one are repeated."""
+    """Broadcasts both to the same number of batch entries and sets; checks the coordinates."""
     if keys.shape[3] != queries.shape[3]:
         raise ValueError(f"query_positions: points of {queries.shape[3]} coordinates; those of the keys "
                          f"have {keys.shape[3]}")

@@ -1,8 +1,8 @@
 """The ranks of a torch.distributed group: agreement, and messages with rows.
 
-An error on one rank becomes an error on all of them: before rows are sent, each rank tells the
-others in one small all-gather how far it came (`Ranks.settle`). So a rank never waits for rows that
-another will not send.
+An error on one rank becomes an error on all of them: before rows are sent, all ranks exchange
+their status in one small all-gather (`Ranks.settle`). So a rank never waits for rows that another will
+not send.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Traffic:
 
 
 class Transfer:
-    """Messages under way."""
+    """Messages that are being sent or received."""
 
     def __init__(self, works: list[Any], keep: Sequence[Tensor], traffic: Traffic) -> None:
         self._works, self._keep, self._traffic = works, keep, traffic
@@ -99,8 +99,8 @@ class Ranks:
 
     def exchange(self, tag: int, sent: Mapping[int, Tensor], received: Mapping[int, Tensor],
                  ) -> Transfer:
-        """Begins to send and to receive one message of each rank that is named; empty ones do not
-        travel. The tensors are contiguous."""
+        """Starts to send one message to, and to receive one from, each of the named ranks; empty
+        messages are not sent. The tensors are contiguous."""
         works = self._begin(tag, sent, received)
         self.traffic.received += sum(x.numel() * x.element_size() for x in received.values())
         self.traffic.sent += sum(x.numel() * x.element_size() for x in sent.values())
@@ -120,5 +120,5 @@ class Ranks:
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """Not every backend sends every dtype; all send bytes."""
+    """The tensor as bytes: not every backend sends every dtype, but all send bytes."""
     return x.view(-1).view(torch.uint8)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plsh._library import check, ffi, models, owned
+from plsh._options import as_integer
 from plsh._tokenizer import Ids, as_ids
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Forward", "Session"]
 
 Float32 = npt.NDArray[np.float32]
+_MOST = 2**62  # the largest length that is passed on; the library checks the real limit
 _LOGIT_ROWS = 64  # rows of logits at once, as plsh forward and plsh perplexity have it: the same bits
 
 
@@ -46,14 +48,38 @@ class Session:
         self._lock = threading.Lock()
         if _pointer is None:
             made, error = ffi.new("plsh_session **"), ffi.new("plsh_error *")
+            if not hasattr(model, "_session_options"):
+                raise TypeError("plsh.Session: model.session() makes one")
             lm, options = models(), ffi.new("plsh_session_options *", model._session_options[0])
-            options.length = length
+            options.length = as_integer("length", length, 0, _MOST)
             check(lm.plsh_session_create(made, model._pointer, options, error) if path is None else
                   lm.plsh_session_load(made, model._pointer, options, path, error), error)
             _pointer = made[0]
-        self._pointer = owned(_pointer, models().plsh_session_destroy, model._pointer)
+        self._open: Any = owned(_pointer, models().plsh_session_destroy, model._pointer)
+
+    @property
+    def _pointer(self) -> Any:
+        if self._open is None:
+            raise ValueError("this session is closed")
+        return self._open
+
+    def close(self) -> None:
+        """Frees its memory now; forks are not affected. Otherwise it is freed when nothing refers to it."""
+        with self._lock:
+            self._open = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a plsh.Session cannot be pickled: save and model.session(path) keep it in a file")
 
     def __repr__(self) -> str:
+        if self._open is None:
+            return "<plsh.Session, closed>"
         return f"<plsh.Session of {len(self)} tokens, {self.nbytes} bytes>"
 
     def __len__(self) -> int:
@@ -126,9 +152,9 @@ class Session:
 
     def truncate(self, length: int) -> None:
         """Drops all tokens from position `length` on."""
-        error = ffi.new("plsh_error *")
+        kept, error = as_integer("length", length, 0, _MOST), ffi.new("plsh_error *")
         with self._lock:
-            check(models().plsh_session_truncate(self._pointer, length, error), error)
+            check(models().plsh_session_truncate(self._pointer, kept, error), error)
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """One file, whole or not at all; `model.session(path)` and `plsh generate --session` read it."""

@@ -21,14 +21,14 @@ Floats = npt.NDArray[np.float32]
 
 
 class Rows(NamedTuple):
-    """The rows of q or k of one batch entry, [heads, rows, dim]: where they are, and how they lie."""
+    """The rows of q or k of one batch entry, [heads, rows, dim]: address, shape and strides."""
 
     address: int
     array: Array
 
 
 class Shard:
-    """A plsh_shard: one rank's part of one batch entry. Threads take turns."""
+    """A plsh_shard: one rank's part of one batch entry. A lock admits one thread at a time."""
 
     def __init__(self, offsets: Sequence[int], rank: int, q: Array, k: Array, v: Array,
                  settings: Settings, options: Options, edges: Sequence[int]) -> None:
@@ -56,7 +56,7 @@ class Shard:
 
     @property
     def root(self) -> int:
-        """The rank whose centre all ranks take."""
+        """The rank whose centre all ranks use."""
         return int(self._exchange.root)
 
     @property
@@ -76,7 +76,7 @@ class Shard:
             return self._floats("centre", self.centre_width).copy()
 
     def norms(self, q: Rows, k: Rows, centre: Floats) -> Floats:
-        """How far this rank's keys are from the centre."""
+        """For each tile of this rank's keys the largest distance of a key from the centre."""
         with self._lock:
             self._begin(q, k)
             self._floats("centre", self.centre_width)[:] = centre
@@ -112,18 +112,18 @@ class Shard:
 
 
 class Part(NamedTuple):
-    """Heads that are run together: the same keys, and the same way to them."""
+    """Heads that run together: they need the same keys, by the same communication (halo or ring)."""
 
     heads: Span
     kv_heads: Span
     ring: bool
-    exact: bool  # which keys depends on the data
+    exact: bool  # the keys that it needs depend on the data
     reach: tuple[Span, ...]  # keys that the rows of each rank need; of exact and the ring, the own
     unit: int  # its number in the shards; of the first, where units were joined
 
 
 class Layout(NamedTuple):
-    """What follows from the shapes and options, the same on every rank but for the shards."""
+    """Values computed from shapes and options, the same on every rank except for the shards."""
 
     offsets: tuple[int, ...]  # rank r has the rows offsets[r] .. offsets[r+1]-1
     parts: tuple[Part, ...]

@@ -24,7 +24,7 @@ _RowsOf = Callable[[int, Span], Sequence[Tensor]]
 
 
 class Ready(NamedTuple):
-    """What a forward pass fills."""
+    """The arrays that a forward pass fills."""
 
     o: Tensor
     lse: Tensor
@@ -32,7 +32,7 @@ class Ready(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a backward pass reads; d_o lies as o does."""
+    """The arrays that a backward pass reads; d_o has the layout of o."""
 
     q: Tensor
     k: Tensor
@@ -149,7 +149,7 @@ class Sharded:
         return found
 
     def seek(self, q: Tensor, k: Tensor, centres: Tensor, norms: Tensor) -> None:
-        """Sets what the exact heads of this rank need; norms are those of all ranks."""
+        """Finds the rows that the exact heads of this rank need; norms are those of all ranks."""
         me = self.ranks.rank
         for b, shard in enumerate(self.layout.shards):
             found = shard.needs(_entry(q, b), _entry(k, b), centres[b].numpy(),
@@ -159,12 +159,12 @@ class Sharded:
                     self.ranges[i][me] = join(self.ranges[i][me], found[part.unit])
 
     def needs(self) -> list[int]:
-        """What they need: two numbers per part of them."""
+        """The rows that they need: begin and end for each part."""
         return [x for i, part in enumerate(self.halo) if part.exact
                 for x in self.ranges[i][self.ranks.rank]]
 
     def learn(self, found: Sequence[Sequence[int]]) -> None:
-        """What the exact heads of every rank need."""
+        """Takes the rows that the exact heads of every rank need."""
         exact = [i for i, p in enumerate(self.halo) if p.exact]
         for rank, numbers in enumerate(found):
             for j, i in enumerate(exact):

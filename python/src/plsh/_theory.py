@@ -12,7 +12,7 @@ import numpy.typing as npt
 from plsh._attention import attention
 from plsh._decay import DecayLike, alibi, as_decay
 from plsh._library import check, ffi, lib
-from plsh._partition import DESIGNS, SCHEMES, Partition, word
+from plsh._partition import DESIGNS, SCHEMES, Partition, word, word_of
 
 __all__ = ["Advice", "Bounds", "ErrorRow", "Instance", "Norms", "PaperBounds", "bounds",
            "decay_multiply", "error", "instance", "mask_multiply", "norms", "output_bound",
@@ -89,7 +89,7 @@ def mask_multiply(partition: Partition, x: npt.NDArray[np.float64], *,
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of a set of partitions before it is measured; None: no bound is known.
+    """Bounds for a set of partitions that hold without measuring it; None: no bound is known.
 
     The spectral bounds of a stratified set by "integer" are for the widths that its seed and head
     have drawn; the probability is that of its offsets.
@@ -192,6 +192,7 @@ class Advice:
     method: str
     reason: str
     samples_least: int  #: no fewer contiguous partitions can have this error, whatever they are
+    design: str  #: the design that the advice is for: with design="auto" the one that was chosen
 
 
 def plan(n: int, sigma: float, error: float = 1e-2, delta: float = 0.01, *,
@@ -217,12 +218,12 @@ def plan(n: int, sigma: float, error: float = 1e-2, delta: float = 0.01, *,
     return Advice(sigma, found.samples_theorem, found.samples_paper, found.samples_measured,
                   found.window, pairs[method], found.pairs_plsh, found.pairs_window,
                   found.pairs_dense, method, ffi.string(found.reason).decode(),
-                  found.samples_least)
+                  found.samples_least, word_of(found.design, DESIGNS))
 
 
 @dataclass(frozen=True)
 class Instance:
-    """What the bounds on the output need of q and k; P is their attention without bias, P* with."""
+    """The quantities of q and k in the bounds on the output; P is their attention without bias, P* with it."""
 
     p_norm: float  #: ||P||_{2,inf}
     beta: float  #: beta*_P = min_i sum_j P_ij L*_ij
@@ -273,7 +274,7 @@ def output_bound(measured: Instance, n: int, sigma: float, samples: int, v_range
 
 def paper_output_bound(measured: Instance, n: int, sigma: float, samples: int, v_max: float,
                        delta: float = 0.01) -> float:
-    """Theorem 2.2 as published; inf where it says nothing.
+    """Theorem 2.2 as published; inf where it does not apply.
 
     >>> paper_output_bound(Instance(p_norm=0.1, beta=0.3), 1000, 16.0, 100, v_max=1.0)
     inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from plsh._library import check, ffi, models, owned
 
-__all__ = ["Ids", "Text", "TokenStream", "Tokenizer", "as_ids", "utf8"]
+__all__ = ["Ids", "Text", "TokenStream", "Tokenizer", "as_ids", "texts_of", "utf8"]
 
 Text = Union[str, bytes]
 Ids = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
@@ -21,14 +21,31 @@ def utf8(name: str, text: Any) -> bytes:
     """The bytes of a text."""
     if not isinstance(text, (str, bytes)):
         raise TypeError(f"{name}={text!r}: must be a text, str or bytes in UTF-8")
-    return text.encode() if isinstance(text, str) else text
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError as problem:
+        raise ValueError(f"{name}: half of a surrogate pair at character {problem.start}, which UTF-8 cannot "
+                         "hold") from None
+
+
+def texts_of(name: str, texts: Any) -> list[Text]:
+    """A list of texts; one text is not taken for a list of its letters."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        shown = repr(texts) if texts is None or len(repr(texts)) < 60 else f"of type {type(texts).__name__}"
+        raise TypeError(f"{name}={shown}: must be a list of texts")
+    return list(texts)
 
 
 def as_ids(name: str, ids: Any, vocabulary: int) -> npt.NDArray[np.int32]:
     """Token ids as the library takes them: [n], or [1, n] as others have it."""
-    given = np.asarray(ids)
+    try:
+        given = np.asarray(ids)
+    except (ValueError, OverflowError):  # lists of different lengths, for one
+        given = np.empty((), dtype=object)
     if given.ndim == 2 and given.shape[0] == 1:
         given = given[0]
+    if given.dtype == object and given.ndim == 1 and all(isinstance(x, int) for x in given):
+        raise ValueError(f"{name}: a token does not fit 64 bits; this model has 0 to {vocabulary - 1}")
     if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
         raise TypeError(f"{name}: must be a list of integers, or an array of them, [n] or [1, n]")
     wrong = np.flatnonzero((given < 0) | (given >= vocabulary))

@@ -53,7 +53,7 @@ class Cache:
             "method": method, "scale": scale, "eps": eps, "window": _plain(window),
             "block": _plain(block), "scheme": scheme, "design": design, "samples": samples,
             "seed": seed, "threads": threads}
-        # Checks them; the number of heads is not known yet, but for options that are one per head.
+        # Checks them; the number of heads is not known yet, except from options with one value per head.
         lists = [x for x in self.options.values() if isinstance(x, (list, tuple, np.ndarray))]
         Sequence_(max([1, *map(len, lists)]), 8, **{**self.options, "threads": threads or 0})
         self.sequences: list[Sequence_] = []
@@ -169,7 +169,7 @@ def _address(x: Tensor, b: int, row: int) -> Any:
 
 
 def _layout(x: Tensor) -> tuple[int, int]:
-    """Strides of heads and rows; that of a dimension of length 1 becomes a plain value."""
+    """Strides of heads and rows. That of a dimension of length 1 may be anything: it is replaced."""
     _, heads, rows, dim = x.shape
     _, head, row, _ = x.stride()
     row = row if rows > 1 else dim

@@ -102,7 +102,7 @@ def describe(name: str, shape: torch.Size, strides: tuple[int, ...], dtype: torc
 def edges_of(spans: Tensor) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Where the sequences of each batch entry end, and the number of keys in use.
 
-    Entries that are one sequence each are no sequences at all: such a call is the plain one.
+    If every entry is a single sequence, the result has no sequences: the call needs no offsets.
     """
     if spans.dim() == 3:
         keys = spans.shape[1]
@@ -178,7 +178,7 @@ def is_one_decay(decay: Any) -> bool:
 
 
 def _decays_listed(heads: int, decay: Any) -> Decays:
-    """Those of a list, one per head; the word is their kinds, each with a comma after it."""
+    """The decays of a list, one per head; the word is their kinds, each followed by a comma."""
     if not isinstance(decay, (list, tuple)) or not all(isinstance(x, (str, Decay)) for x in decay):
         raise TypeError(f"decay: is {type(decay).__name__}, must be a plsh.Decay or its words, one "
                         "for all heads, or a list of one per head")
@@ -267,8 +267,8 @@ def as_dropout_seed(dropout: Any, seed: Any) -> Optional[Tensor]:
 
 
 def unexpanded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Tensors whose entries are all there. Heads of k and v that are one head stay one, unless a
-    gradient of each is needed."""
+    """Copies of tensors that were expanded (stride 0). If all heads of k and v are one expanded head,
+    they become one head, unless gradients by k or v are needed."""
     shared = k.stride(1) == v.stride(1) == 0 and k.shape[1] == v.shape[1] > 1
     if shared and not (torch.is_grad_enabled() and (k.requires_grad or v.requires_grad)):
         k, v = k[:, :1], v[:, :1]
@@ -278,7 +278,7 @@ def unexpanded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def check_numbers(samples: int, eps: float, window: Sequence[int], block: Sequence[int]) -> None:
-    """Are they in range? What depends on other arguments, the library checks."""
+    """Are they in range? The library checks what depends on other arguments."""
     as_count("samples", samples)
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps={eps}: must be a number, 0 or more")

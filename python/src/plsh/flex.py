@@ -167,8 +167,8 @@ def _tensor(values: Rows, device: torch.device | str) -> Tensor:
 
 
 def _wide(index: Rows, length: int, device: torch.device | str) -> Tensor:
-    """Indices as rows of `length`, which FlexAttention asks for, though it reads only the first
-    few: rows that lie over one another, so that they take the memory of these few."""
+    """Indices as rows of `length`: FlexAttention requires rows of this length, but reads only
+    their first entries. So the rows overlap, and take the memory of these entries only."""
     flat = _tensor(index, device)
     _, heads, rows, width = flat.shape
     padded = torch.cat([flat.flatten(), flat.new_zeros(length)])
@@ -179,7 +179,7 @@ Interval = tuple[Rows, Rows]
 
 
 def _listed(some: Interval, every: Interval) -> tuple[Interval, Interval]:
-    """Numbers and indices of the blocks in `some` but not in `every`, and of those in `every`."""
+    """Counts and indices of the blocks in `some` but not in `every`, and of those in `every`."""
     (a, b), (c, d) = some, every
     c, d = np.clip(c, a, b), np.clip(d, a, b)
     d = np.maximum(c, d)

@@ -15,13 +15,13 @@ adds to transformers' attention interface:
 BLOOM, MPT and Falcon have ALiBi of their own: with `plsh_exact` they give their own logits, with
 their own slopes, in near-linear time and without an n x n array. Decoders of the common kind (Llama,
 Mistral, Qwen3, ...) get ALiBi beside RoPE, or in its place (:func:`drop_rope`). Causality, sliding
-windows, padding and packed sequences are those of the mask that the model asks for. What is not
-served is refused by name (:class:`Refused`): when the model is made, or when it first runs. A model
-without ALiBi of its own computes something else with it: a warning says so, once, unless sigma,
-slopes or decay are given (`sigma="alibi"` are the standard slopes).
+windows, padding and packed sequences are those of the mask that the model asks for. A model that plsh
+does not support is refused with its name (:class:`Refused`), when it is made or when it first runs. ALiBi
+changes the results of a model that was made without it: a warning says so once, unless sigma, slopes or
+decay are given (`sigma="alibi"`: the standard slopes).
 
-:func:`apply` also serves models that do their own attention: those of DNABERT-2 and MosaicBERT, Jina's
-v2 encoders, Baichuan, Jais, BTLM, Refact and llm-foundry's MPT, and others by an :func:`adapter`.
+:func:`apply` also supports models with attention code of their own: DNABERT-2 and MosaicBERT, Jina's v2
+encoders, Baichuan, Jais, BTLM, Refact and llm-foundry's MPT, and others by an :func:`adapter`.
 
 :func:`apply` switches a model that exists, :func:`remove` switches it back; :func:`configure` sets
 options. All of them are part of the model's configuration: they are saved and loaded with it.
@@ -54,10 +54,11 @@ __all__ = ["Attend", "Cache", "Options", "Refused", "adapter", "apply", "configu
 def register(**options: Unpack[Options]) -> None:
     """Adds the implementations to transformers; call it before the model is made.
 
-    The options are defaults for every model made from now on whose method uses them: sigma, slopes, decay, eps, window,
-    block, scheme, design, samples, seed, threads, with the meaning they have in
-    :func:`plsh.torch.attention`; and fused_gelu=False, which leaves BLOOM its own GELU. Under plsh it
-    is torch's, the same formula in one operation instead of 9 (its gradient: of 18), equal to rounding.
+    The options are defaults for every model made from now on whose method uses them: sigma, slopes,
+    decay, eps, window, block, scheme, design, samples, seed, threads, as in
+    :func:`plsh.torch.attention`; and fused_gelu=False, with which BLOOM keeps its own GELU. With plsh
+    it otherwise has torch's: the same formula in one operation instead of 9 (its gradient: of 18),
+    equal to rounding.
 
     >>> register(samples=64)
     >>> register()

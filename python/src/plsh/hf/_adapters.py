@@ -1,4 +1,4 @@
-"""Models outside transformers' attention interface: layers that plsh was taught."""
+"""Models outside transformers' attention interface: layers for which a replacement is registered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Settings:
 class Attend:
     """Attention of one layer, with the method and the options of :func:`plsh.hf.apply`.
 
-    What an :func:`adapter` is given beside its layer.
+    The second argument of a function under :func:`adapter`.
     """
 
     def __init__(self, settings: Settings, layer: nn.Module, owner: Any, method: str) -> None:
@@ -73,7 +73,7 @@ class Attend:
 
     def arguments(self, args: Sequence[Any], kwargs: dict[str, Any],
                   served: Iterable[str]) -> dict[str, Any]:
-        """The same; what is given and not served is refused."""
+        """The same; refuses arguments that are given but not supported."""
         given = self.named(args, kwargs)
         for name, x in given.items():
             if x is None or x is False or name in served:
@@ -97,13 +97,13 @@ def _seen(mask: Tensor, q: Tensor, k: Tensor, causal: bool) -> Seen:
 
 
 class Adapter(NamedTuple):
-    """How a module is found, and what of it is replaced."""
+    """How a module is found, and which of its methods is replaced."""
 
     matches: Callable[[nn.Module], bool]
     replacement: Replacement
     method: str = "forward"
     inside: Callable[[Any], Iterable[nn.Module]] = lambda module: (module,)
-    undo: Optional[Callable[[nn.Module], None]] = None  # for `remove`, beside putting the method back
+    undo: Optional[Callable[[nn.Module], None]] = None  # called by `remove`, in addition to restoring the method
 
 
 _adapters: list[Adapter] = []
@@ -111,12 +111,12 @@ _adapters: list[Adapter] = []
 
 def adapter(layer: Union[type[nn.Module], Callable[[nn.Module], bool]], *,
             method: str = "forward") -> Callable[[Replacement], Replacement]:
-    """Teaches plsh a layer that does its own attention: :func:`plsh.hf.apply` then serves models of it.
+    """Registers a replacement for a layer with its own attention, for :func:`plsh.hf.apply`.
 
     `layer` is its class, or a function that is true of such modules. The decorated function takes
     the place of the layer's `method`: it gets the layer, an :class:`Attend` and the arguments, and
     returns what the layer returns. :func:`plsh.hf.remove` puts the layer's own back. If a layer is
-    taught twice, the last one counts.
+    registered twice, the last one counts.
 
     >>> class Mine(nn.Module):
     ...     def __init__(self, width=32, heads=4):
@@ -158,7 +158,7 @@ def adapter(layer: Union[type[nn.Module], Callable[[nn.Module], bool]], *,
 
 
 class Site(NamedTuple):
-    """A module of a model that an adapter serves."""
+    """A module of a model, and the adapter for it."""
 
     module: nn.Module
     owner: nn.Module
@@ -166,7 +166,7 @@ class Site(NamedTuple):
 
 
 def find(model: nn.Module) -> list[Site]:
-    """What of a model is served; of two adapters for one method of a module, the later one."""
+    """The modules with an adapter; if two adapters replace the same method of one, the later counts."""
     found: dict[tuple[int, str], Site] = {}
     for made in reversed(_adapters):
         for owner in model.modules():
@@ -176,7 +176,7 @@ def find(model: nn.Module) -> list[Site]:
     return list(found.values())
 
 
-# A module's own attributes of the names that were replaced, where it had some, and what to undo.
+# By replaced name: the attribute that the module itself had (or None), and the function that undoes.
 _REPLACED = "_plsh_replaced"
 
 
@@ -203,7 +203,7 @@ def take(model: nn.Module) -> None:
 
 
 def settings_of(model: nn.Module) -> list[Settings]:
-    """Those of the layers that are served at present."""
+    """The settings of the layers that are replaced at present."""
     found = {}
     for module in model.modules():
         for method in module.__dict__.get(_REPLACED, {}):

@@ -15,7 +15,7 @@ from plsh.hf._cache import layer_of
 from plsh.hf._mask import Mask, Refused
 from plsh.hf._options import only_used
 
-# What models pass along that changes no score.
+# Arguments of models that do not change scores.
 HARMLESS = frozenset({
     "cache_position", "logits_to_keep", "num_items_in_batch", "output_attentions",
     "output_hidden_states", "position_ids",
@@ -99,7 +99,7 @@ def settled(name: str, method: str, options: dict[str, Any], own: Optional[dict[
 
 
 def _slide(name: str, method: str, sliding: int, window: Any) -> tuple[str, Any]:
-    """Method and window of a model's sliding window: exact inside it, or without a bias."""
+    """Method and window for a model with a sliding window: exact inside it, or without a bias."""
     if method in ("exact", "none"):
         return "window", sliding
     if method == "window" and isinstance(window, int):

@@ -35,7 +35,7 @@ class Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def __init__(self, undo: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.undo, self.length = undo, 0
-        self.waiting = False  # keys that no attention has come for
+        self.waiting = False  # keys of `update` that `attend` has not appended yet
         self.cache: Optional[LayerCache] = None
         self.settings: Any = None
 
@@ -44,7 +44,7 @@ class Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any,
                **__: Any) -> tuple[Tensor, Tensor]:
-        """Takes the new keys and values, and gives them back marked: attention finds the rest."""
+        """Returns the new keys and values; an attribute of the keys tells attention which cache it is."""
         if self.waiting:
             raise Refused("plsh.hf.Cache: the attention of this model does not come for the keys it "
                           "gave; generate with transformers' own cache (past_key_values=DynamicCache())")
@@ -55,7 +55,7 @@ class Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, method: str,
                scale: Optional[float], options: dict[str, Any]) -> Tensor:
-        """Appends the keys that wait and attends for them."""
+        """Appends the keys and values of the last `update`, and attends for them."""
         if not self.waiting:
             raise Refused(f"{mask.owner}: attends twice to the same keys, which plsh.hf.Cache does "
                           "not serve; generate with transformers' own cache")
@@ -150,7 +150,7 @@ class Cache(BaseCache):
         return Layer(self.undo)
 
     def activate_past_recording(self) -> None:
-        """Assisted decoding will crop: as many tokens as it may guess at once, and more."""
+        """The number of tokens that assisted decoding may crop: more than it guesses at once."""
         if not self.layers:
             self.undo = max(self.undo, 1024)
 

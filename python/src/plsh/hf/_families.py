@@ -54,7 +54,7 @@ def _joined(o: Tensor) -> Tensor:
 
 
 def _spans(mask: Any, name: str) -> Optional[Tensor]:
-    """Of a padding mask [batch, n], of any dtype, 1 at tokens; None where nothing is padding."""
+    """The spans of a padding mask [batch, n] of any dtype, 1 at tokens; None without padding."""
     if mask is None:
         return None
     if mask.dim() != 2:
@@ -82,7 +82,7 @@ def _is_mosaic(module: nn.Module) -> bool:
 def _mosaic_encoder(encoder: Any, attend: Attend, hidden_states: Tensor, attention_mask: Tensor,
                     output_all_encoded_layers: Optional[bool] = True,
                     subset_mask: Optional[Tensor] = None) -> list[Tensor]:
-    """Its own, without the bias: tokens without padding, one after the other, through all layers."""
+    """The encoder's forward pass without the bias, on all tokens packed without padding."""
     batch, rows = hidden_states.shape[:2]
     tokens = attention_mask != 0
     _spans(attention_mask, attend.name)  # the tokens of a row are adjacent, or refused
@@ -129,7 +129,7 @@ def _jina_encoder(encoder: Any, attend: Attend, hidden_states: Tensor, *args: An
 
 
 def _no_bias(encoder: Any, size: int, dtype: torch.dtype) -> Tensor:
-    """A tensor of the shape of the bias, of one element."""
+    """A tensor of the shape of the bias that occupies one element."""
     return torch.zeros(1, 1, 1, 1, dtype=dtype).expand(1, encoder.num_attention_heads, size, size)
 
 
@@ -183,7 +183,7 @@ def _baichuan(model: Any, attend: Attend, *args: Any, **kwargs: Any) -> Any:
 
 
 def _baichuan_bias(model: Any, attend: Attend, *_: Any) -> Tensor:
-    """What the model hands to its layers as their mask: the spans, of no entry where there are none."""
+    """The mask that the model passes to its layers: the spans, empty without padding."""
     spans = _padding.get()
     return torch.empty(0, 3, dtype=torch.int64) if spans is None else spans
 
@@ -255,7 +255,7 @@ def _refact(model: Any, attend: Attend, *args: Any, **kwargs: Any) -> Any:
 
 
 def _elsewhere(function: Any, names: dict[str, Any]) -> Any:
-    """A function that finds other values under some names of its module."""
+    """A copy of a function in which some global names of its module have other values."""
     made = types.FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
                               function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
@@ -269,7 +269,7 @@ def _refact_bias(*_: Any, **__: Any) -> Tensor:
 
 
 def _refact_mask(model: Any, attend: Attend, *_: Any, **__: Any) -> Tensor:
-    """Of pairs, [n, n]: not needed."""
+    """Replaces the mask [n, n], which is not needed."""
     return torch.empty(0, 0, dtype=torch.bool)
 
 

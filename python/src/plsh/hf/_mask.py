@@ -1,4 +1,4 @@
-"""The attention mask as the layers get it: what the model asked for, in words."""
+"""The attention mask that layers get: a description of the mask, not a tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 
 class Refused(NotImplementedError, AttributeError):
-    """What plsh does not serve."""
+    """Raised for models and options that plsh does not support."""
 
 
 # The class of the model that was last made with a configuration of a class, for messages.
@@ -29,8 +29,8 @@ owners: dict[type, str] = {}
 class Mask:
     """Which keys the queries may see: what transformers passes to the layers as attention_mask.
 
-    It is no tensor on purpose. A model that hands it to the attention interface is served; one that
-    works on it itself, and so does attention of its own, is refused by name.
+    It is not a tensor, on purpose. A model that passes it on to the attention interface works. A model
+    that computes with it has attention code of its own, and is refused with its name.
     """
 
     ndim = 0
@@ -42,7 +42,7 @@ class Mask:
         self.options = {name: x for name, x in options.items() if name != _options.FUSED_GELU}
         self.fused_gelu = options.get(_options.FUSED_GELU, True)
         self.causal, self.window = causal, window
-        self.keys, self.spans = keys, spans  # rows of the keys, and what of them is there
+        self.keys, self.spans = keys, spans  # the number of keys; which are tokens
 
     def to(self, *_: Any, **__: Any) -> Mask:
         return self
@@ -107,13 +107,14 @@ def make(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
 
 
 def _inside(function: Function, name: str) -> Any:
-    """What a mask function of transformers keeps under a name."""
+    """The value of a variable in the closure of a mask function of transformers."""
     return dict(zip(function.__code__.co_freevars, function.__closure__ or ()))[name].cell_contents
 
 
 def _parts(function: Function) -> list[Function]:
-    """What a mask function of transformers is the conjunction of. From 5.23 on, those of packed
-    sequences count positions from the begin of each; masks of distances are the same without."""
+    """The mask functions whose conjunction this one is. From transformers 5.23 on, those of packed
+    sequences count positions from the begin of each sequence; this does not change masks of
+    distances."""
     name = getattr(function, "__qualname__", "")
     if name.startswith("remap_positions_for_packed_sequence."):
         return _parts(_inside(function, "mask_function"))
@@ -174,7 +175,7 @@ def _refuse_function(owner: str, name: str) -> None:
 
 def _spans(batch: int, queries: int, keys: int, q_offset: Any, kv_offset: int,
            mask: Optional[Tensor]) -> Optional[Tensor]:
-    """What is padding and what is not in use yet; None where all is there."""
+    """The spans without padding and without keys that are not in use yet; None if all are tokens."""
     length = q_offset + queries - kv_offset
     fixed = not isinstance(length, Tensor)
     if mask is None:

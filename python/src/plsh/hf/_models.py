@@ -69,7 +69,7 @@ def _bloom(self: Any, hidden_states: Tensor, residual: Tensor, alibi: Any, atten
 
 def _bloom_block(self: Any, hidden_states: Tensor, alibi: Any, attention_mask: Mask,
                  **arguments: Any) -> tuple[Tensor, None]:
-    """BloomBlock's own, but for the GELU."""
+    """BloomBlock's forward pass, with a choice of the GELU."""
     after_norm = self.apply_residual_connection_post_layernorm
     normed = self.input_layernorm(hidden_states)
     hidden, _ = self.self_attention(normed, normed if after_norm else hidden_states,
@@ -80,7 +80,7 @@ def _bloom_block(self: Any, hidden_states: Tensor, alibi: Any, attention_mask: M
 
 
 def _bloom_mlp(own: Forward) -> Forward:
-    """BloomMLP's forward pass; `fused` tells its GELU."""
+    """BloomMLP's forward pass; `fused`: with torch's GELU."""
     @functools.wraps(own)
     def forward(self: Any, hidden_states: Tensor, residual: Tensor, fused: bool = False) -> Any:
         if not fused or type(self.gelu_impl) is not bloom.BloomGelu:
@@ -161,7 +161,7 @@ def _where_plsh(own: Forward, ours: Forward) -> Forward:
 
 
 def install() -> None:
-    """Teaches the three families, and lets every other model be checked when it is made."""
+    """Replaces forward passes of the three families; has every other model checked when it is made."""
     if hasattr(PreTrainedModel.get_correct_attn_implementation, "__wrapped__"):
         return
     for layer, ours in ((bloom.BloomAttention, _bloom), (bloom.BloomBlock, _bloom_block),
@@ -205,7 +205,7 @@ def _checked(original: Forward) -> Forward:
 
 
 def admit(model: PreTrainedModel, name: str, options: Optional[dict[str, Any]] = None) -> None:
-    """Refuses a model or options that plsh cannot serve; notes the implementation and the options
+    """Refuses a model or options that plsh does not support; writes the implementation and the options
     (None: those it was saved with, or the defaults) in the configuration."""
     config, owner = model.config, type(model).__name__
     if getattr(config, "is_encoder_decoder", False) or \
@@ -227,11 +227,11 @@ def admit(model: PreTrainedModel, name: str, options: Optional[dict[str, Any]] =
         model.register_forward_hook(_after)
 
 
-_warned: set[str] = set()  # the classes that were warned of
+_warned: set[str] = set()  # the classes with a warning so far
 
 
 def _warn_of_alibi(owner: str, config: Any, name: str, options: dict[str, Any]) -> None:
-    """Says, once for each class, that a model without ALiBi gets it, unless that is asked for."""
+    """Warns once per class that a model without ALiBi gets it, unless the options ask for it."""
     if name in ("plsh_fixed", "plsh_none") or _options.own_alibi(config) or owner in _warned or \
             {"sigma", "slopes", "decay"} & options.keys():
         return
@@ -243,7 +243,7 @@ def _warn_of_alibi(owner: str, config: Any, name: str, options: dict[str, Any]) 
 
 @functools.lru_cache(maxsize=None)
 def _has_classes(name: str) -> bool:
-    """Does a module choose its layers' class by the implementation's name, which it does not know?"""
+    """Does a module choose the class of its layers by the implementation's name? It does not know ours."""
     module = sys.modules.get(name)
     if module is None or module is falcon:
         return False

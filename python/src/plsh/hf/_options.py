@@ -65,7 +65,7 @@ def renamed(name: Any) -> Any:
 
 
 def check(options: Any) -> dict[str, Any]:
-    """The options as values that JSON has; what is no option is refused."""
+    """Converts options to JSON values; refuses unknown names."""
     for name in options:
         if name not in NAMES:
             raise TypeError(f"{name}: not an option; the options are {', '.join(NAMES)}")
@@ -79,8 +79,8 @@ def only_used(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def try_out(name: str, options: dict[str, Any], config: Any = None) -> None:
-    """Refuses options that the implementation does not use, or that are out of range: a call
-    without a batch entry, of as many heads as the model has, checks them all."""
+    """Refuses options that the implementation does not use, or that are out of range: by a call with
+    an empty batch and the model's number of heads."""
     given = {key: x for key, x in plain_options(options).items() if key != FUSED_GELU}
     heads = getattr(config, "num_attention_heads", None)
     if not isinstance(heads, int):
@@ -91,7 +91,7 @@ def try_out(name: str, options: dict[str, Any], config: Any = None) -> None:
 
 
 def try_each(options: dict[str, Any]) -> None:
-    """The same for options of no method in particular: each by an implementation that uses it."""
+    """The same for options without a method: checks each with an implementation that uses it."""
     for key, x in options.items():
         try_out(next(name for name in METHODS if only_used(name, {key: x})), {key: x})
 
@@ -136,7 +136,7 @@ def read(config: Any) -> dict[str, Any]:
 
 
 def plain_options(saved: dict[str, Any]) -> dict[str, Any]:
-    """Options as they are saved, made such as plsh.torch.attention takes them."""
+    """Converts saved options to those that plsh.torch.attention takes."""
     options = dict(saved)
     if isinstance(options.get("decay"), dict):
         options["decay"] = Decay(**{**options["decay"], "entries": tuple(options["decay"]["entries"])})

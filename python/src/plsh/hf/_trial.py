@@ -1,4 +1,4 @@
-"""A pass of a model without numbers, to find out when `apply` is called whether plsh serves it."""
+"""A forward pass on torch's meta device, by which `apply` finds out whether plsh supports a model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TOKENS = 4
 
 
 def run(model: nn.Module, parts: Sequence[PreTrainedModel]) -> None:
-    """Raises what plsh refuses in a pass of the parts. They are copied to torch's meta device, which has
-    shapes and no numbers, so that this takes no memory and changes nothing. What such a pass cannot
-    tell is left to the model's first run."""
+    """Runs a forward pass of copies of the parts on torch's meta device, and raises Refused if plsh
+    does. That device has shapes but no data, so this takes no memory and does not change the model. The
+    model's first run finds what depends on data."""
     for part in [model] if isinstance(model, PreTrainedModel) else parts:
         try:
             copied = _without_numbers(part)
@@ -28,7 +28,7 @@ def run(model: nn.Module, parts: Sequence[PreTrainedModel]) -> None:
                 copied(**_inputs(part))
         except Refused:
             raise
-        except Exception:  # whatever it stops at: numbers that are looked at, inputs of another kind
+        except Exception:  # e.g. code that reads data, or needs other inputs
             continue
 
 

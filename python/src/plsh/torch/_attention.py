@@ -32,12 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = ["attention", "merge", "padding_spans", "segment_spans"]
 
-# What both operators take beside their arrays: the numbers of the decays, as a tensor
-# (`parameters`: ALiBi's sigmas, or the a and b of another decay, of each head) or not (`constants`:
-# sigmas, or limit, a, b and table of one decay; none for the standard series); `spans`: int64
-# [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans; int64 offsets; int32 labels
-# [heads or 1, samples, n]; the seed of dropout, of one element. Every option is an argument, so that torch.compile can follow it when it changes from call to call; `decay` is the
-# word of head_decays.
+# The arguments of both operators beside their arrays.
+#
+# parameters      the numbers of the decays as a tensor, of each head: ALiBi's sigmas, or a and b
+# constants       or as numbers: sigmas, or limit, a, b and table of one decay; none: standard series
+# spans           int64 [batch, 3], see padding_spans, or [batch, n, 1], see segment_spans
+# .._offsets      int64
+# labels          int32 [heads or 1, samples, n]
+# dropout_seed    one element
+# decay           the word of head_decays
+#
+# Every option is an argument of its own, so that torch.compile can follow it when it changes from
+# call to call.
 _COMMON = ("Tensor? parameters, Tensor? spans, Tensor? query_offsets, Tensor? key_offsets, "
            "Tensor? labels, Tensor? dropout_seed, float[] constants, float scale, float dropout, "
            "float eps, SymInt seed, SymInt samples, "
@@ -256,7 +262,7 @@ def _below_autograd(keys: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
 
 
 def _refuse_tangents(inputs: Sequence[Any]) -> None:
-    """Forward-mode derivatives would be dropped below autograd, which is to say 0."""
+    """Below autograd, forward-mode derivatives would silently be 0: refuses them."""
     unpack: Any = forward_ad.unpack_dual
     if any(isinstance(x, Tensor) and unpack(x).tangent is not None for x in inputs):
         raise NotImplementedError("plsh.torch.attention: has no forward-mode derivative (jvp, "
@@ -288,10 +294,10 @@ def _directly(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_parameters: bool,
                        *common: Any) -> tuple[Tensor, Tensor, None, Tensor]:
-    """What the log-sum-exp adds to the gradients of q, k and the parameters: dS_ij = P_ij d_lse_i.
+    """The gradients of q, k and the parameters through the log-sum-exp: dS_ij = P_ij d_lse_i.
 
     dQ is scale d_lse_i sum_j P_ij k_j: attention to the keys themselves. The rest is a backward
-    pass on values 1 with d_o = d_lse, told that o is 0 (the truth is 1, and would cancel it).
+    pass on values 1 with d_o = d_lse, in which o is passed as 0 (it is 1, which would cancel d_lse).
     The log-sum-exp is that of all keys: dropout has no part in it.
     """
     common = (*common[:_SEED], None, *common[_SEED + 1:])
@@ -306,7 +312,7 @@ def _differentiate_lse(d_lse: Tensor, q: Tensor, k: Tensor, lse: Tensor, need_pa
 
 
 def _tokens_of(mask: Tensor) -> Tensor:
-    """Where the tokens are. As for torch's own attention, the dtype says what a mask means."""
+    """True at tokens. As for torch's own attention, the dtype determines the meaning of a mask."""
     if mask.dtype == torch.bool:
         return mask
     tokens, padding = (mask == 0, mask <= -1e4) if mask.is_floating_point() else (mask == 1, mask == 0)
@@ -360,7 +366,7 @@ _backward_operator = torch.ops.plsh.attention_backward.default
 
 
 def padding_spans(mask: Tensor) -> Tensor:
-    """What the `spans` of :func:`attention` are for a padding mask [batch, n].
+    """The argument `spans` of :func:`attention` for a padding mask [batch, n].
 
     Booleans and integers are 1 where a token is, else 0. Floats are what is added to scores, as for
     torch's scaled_dot_product_attention: 0 where a token is, -inf (or -1e4 and below) where padding
@@ -378,7 +384,7 @@ def padding_spans(mask: Tensor) -> Tensor:
 
 
 def segment_spans(segments: Tensor) -> Tensor:
-    """What the `spans` of :func:`attention` are for packed sequences.
+    """The argument `spans` of :func:`attention` for packed sequences.
 
     `segments` is an integer tensor [batch, n], the same number for adjacent tokens that belong
     together. A token attends to its own sequence alone.
@@ -393,11 +399,11 @@ def segment_spans(segments: Tensor) -> Tensor:
 
 
 def merge(outputs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs of the s masks made one: o of M~, and its log-sum-exp.
+    """Merges the outputs of s masks: o of their mean M~, and its log-sum-exp.
 
-    `outputs` is [s, ..., n, dim] and `lses` [s, ..., n], the log-sum-exps of the rows: what s passes
-    of any attention without a bias give, one pass for the blocks of each draw
-    (:meth:`plsh.Partition.cu_seqlens`). With gradients.
+    `outputs` is [s, ..., n, dim] and `lses` [s, ..., n], the log-sum-exps of the rows: the results of
+    s calls of any attention without a bias, one for the blocks of each draw
+    (:meth:`plsh.Partition.cu_seqlens`). Gradients propagate to both.
 
     >>> o, lse = merge(torch.ones(3, 2, 5, 8), torch.zeros(3, 2, 5))
     >>> o.shape, lse.shape
@@ -469,10 +475,10 @@ def attention(
     drawn from torch's generator unless given (`dropout_seed`), so that torch.manual_seed repeats it.
 
     Few queries after many keys: "exact" reads all of k in each call, for the bounds on what it
-    leaves out; nothing tells it that k is what it was in the last call (a tensor's version does not
-    count what NumPy or `.data` writes). With a `cache` the summaries of the keys are kept: k and v
-    are the new tokens alone, and what came before is read as far as it matters; the options are
-    the :class:`Cache`'s own.
+    leaves out; it cannot know that k has not changed since the last call (a tensor's version counter
+    does not count writes by NumPy or through `.data`). A `cache` keeps the keys and their summaries:
+    k and v are the new tokens alone, and a call reads only the older keys that matter; the options
+    are those of the :class:`Cache`.
 
     >>> q, k, v = (torch.randn(2, 4, 100, 16) for _ in range(3))
     >>> slopes = torch.tensor([0.5, 0.25, 0.1, 0.02], requires_grad=True)

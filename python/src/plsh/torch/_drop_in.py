@@ -114,7 +114,7 @@ def scaled_dot_product_attention(
     `attn_mask` is padding ([batch, n] or [batch, 1, 1, n]), or causality, a window, packed
     sequences and padding together ([n, n] or [batch, 1, n, n]). True, 1 or 0.0 is where a key takes
     part, by the dtype (bool, integer, float), as in torch; it is recognised, or refused.
-    ALiBi goes as `alibi_slopes`, [heads] or [batch, heads], never as a mask. `window` w: keys at a
+    ALiBi is given by `alibi_slopes`, [heads] or [batch, heads], never as a mask. `window` w: keys at a
     distance less than w, with the bias or without. Tokens of padding attend to padding alone.
 
     torch aligns `is_causal` to the first key, which differs from the last one if there are fewer

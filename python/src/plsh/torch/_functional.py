@@ -1,8 +1,8 @@
 """Attention under the transforms of torch.func: grad, vjp, jacrev, vmap, and their compositions.
 
-torch.func asks for functions whose context is set up apart from the forward pass, and for a rule of
-what vmap makes of them. The rule puts the entries of vmap into the batch where that is the same
-call on more entries, and otherwise makes one call for each.
+torch.func requires autograd functions with a separate setup_context, and a vmap rule. The rule moves
+the dimension of vmap into the batch if one call can serve all its entries; otherwise it makes a call for
+each entry.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Attention masks as people have them: recognised, or refused.
+"""Attention masks in the usual formats are recognised; others are refused.
 
 A mask of booleans is True where a key takes part, integers are 1 there, floats are added to the
-scores: 0 where a key takes part, -1e4 or less where it does not. The dtype decides; a mask is never
-read the other way round.
+scores: 0 where a key takes part, -1e4 or less where it does not. The dtype decides; a mask is
+never inverted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Seen(NamedTuple):
 
 def recognise(mask: Tensor, batch: int, heads: int, queries: int, keys: int,
               causal: bool) -> Seen:
-    """What a mask says, beside causality: padding [batch, n] or [batch, 1, 1, n]; or, in
-    [.., n, n], padding, causality, a window and packed sequences. Anything else is refused."""
+    """Reads a mask: padding, [batch, n] or [batch, 1, 1, n]; or padding, causality, a window and packed
+    sequences together, [.., n, n]. Any other mask is refused. `causal` applies besides the mask."""
     if not isinstance(mask, Tensor):
         raise TypeError(f"attn_mask: is {type(mask).__name__}, must be a torch tensor")
     if mask.dim() == 2 and tuple(mask.shape) == (batch, keys):
@@ -54,7 +54,7 @@ def recognise(mask: Tensor, batch: int, heads: int, queries: int, keys: int,
 
 
 def _seen(mask: Tensor) -> Tensor:
-    """Where a key takes part, by the dtype; a bias is told apart."""
+    """Where a key takes part, by the dtype; the message for a bias says where it belongs."""
     try:
         return _tokens_of(mask)
     except ValueError as problem:
@@ -69,7 +69,7 @@ def _padding(tokens: Tensor) -> Optional[Tensor]:
 
 
 def _pairs(seen: Tensor, causal: bool) -> Seen:
-    """What [batch, queries, keys] pairs say: put together again and compared."""
+    """Derives the structure of a mask [batch, queries, keys], and compares the mask made from it."""
     batch, queries, keys = seen.shape
     position = torch.arange(queries) + keys - queries
     distance = position[:, None] - torch.arange(keys)[None]
@@ -77,7 +77,7 @@ def _pairs(seen: Tensor, causal: bool) -> Seen:
     if causal:
         seen = seen & (distance >= 0)
     columns = seen.any(dim=1)
-    spans = padding_spans(columns)  # refuses a column that no query sees between others
+    spans = padding_spans(columns)  # refuses a column that no query sees if it is between others
     inside = columns[:, -queries:]  # the queries that are tokens
     numbers = torch.zeros(batch, keys, dtype=torch.int64)
     if queries == keys:  # a sequence ends where a token does not see the one before it
