@@ -16,7 +16,7 @@ if(plsh_has_lm AND PLSH_BUILD_CLI)
         set_tests_properties(train-faults PROPERTIES TIMEOUT 600)
     endif()
     # The scripts of the tables, a few short steps each.
-    foreach(experiment table-scratch table-protocol table-lora streaming full-scale) # sanitizers see the same code in other tests
+    foreach(experiment table-scratch table-protocol table-lora streaming full-scale bfloat-training) # sanitizers see the same code in other tests
         add_test(NAME experiment-${experiment} COMMAND
             "${PROJECT_SOURCE_DIR}/experiments/${experiment}/run" --tiny "$<TARGET_FILE:plsh>")
         set_tests_properties(experiment-${experiment} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300

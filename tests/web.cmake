@@ -1,5 +1,5 @@
-# The page of web/, in a browser, against the library on this machine. `make web` builds the page and
-# runs this; the suite runs it where there is a page.
+# The page of web/, in a browser, against the library on this machine. The suite runs this
+# where `make web` has built the page, as .ci/run does before.
 if(PLSH_BUILD_CLI AND NOT PLSH_SANITIZE)
     find_program(PLSH_PYTHON python3 REQUIRED)
     file(GLOB web_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/web/*.c")

@@ -22,18 +22,6 @@ static int remove_path(void **state) {
     return 0;
 }
 
-static char *slurp(size_t *size) {
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    fseek(file, 0, SEEK_END);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    char *bytes = malloc(*size + 1);
-    assert_int_equal(fread(bytes, 1, *size, file), *size);
-    fclose(file);
-    return bytes;
-}
-
 static void spill(const char *bytes, size_t size) {
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -138,7 +126,7 @@ static void test_damage_is_refused(void **state) {
     plsh_error error;
     plsh_cache *cache;
     size_t size;
-    char *bytes = slurp(&size);
+    char *bytes = test_read(path, &size);
     assert_in_range(size, 1000, 20000);
     for (size_t at = 0; at < size; at += at < 16 || at > size - 16 ? 1 : 5) {
         bytes[at] ^= (char)(1 << at % 8);
@@ -177,7 +165,7 @@ static void test_lies_are_refused(void **state) {
     save_small();
     plsh_cache_config config = small_config();
     size_t size;
-    char *bytes = slurp(&size);
+    char *bytes = test_read(path, &size);
     size_t numbers = 8 + (9 + 2 * 18) * 32; /* magic, records */
     int64_t honest[4];
     memcpy(honest, bytes + numbers, sizeof honest); /* length, swept, two firsts */

@@ -44,7 +44,7 @@ static float *make_points(cloud kind, int64_t sets, int dim) {
 
 typedef struct setting {
     plsh_method method;
-    plsh_decay decay;
+    const plsh_decay *decay;
     double radius;
     cloud kind;
     int dim;
@@ -57,15 +57,15 @@ static const plsh_decay alibi = {.kind = PLSH_DECAY_ALIBI, .a = 2},
                         kerple = {.kind = PLSH_DECAY_KERPLE_LOG, .a = 3, .b = 1};
 
 static const setting settings[] = {
-    {PLSH_METHOD_EXACT, alibi, 0, GATES, 1, HEADS, 0, 2e-6},
-    {PLSH_METHOD_DENSE, alibi, 0, GATES, 1, HEADS, 0, 2e-6},
-    {PLSH_METHOD_AUTO, alibi, 0, RANDOM, 2, 1, 0, 2e-6},
-    {PLSH_METHOD_EXACT, alibi, 0, HOLES, 3, HEADS, 0, 2e-6},
-    {PLSH_METHOD_EXACT, kerple, 0, RANDOM, 2, HEADS, 0, 2e-6},
-    {PLSH_METHOD_WINDOW, alibi, 9.5, RANDOM, 2, 1, 0, 2e-6},
-    {PLSH_METHOD_WINDOW, kerple, 20, HOLES, 1, HEADS, 0, 2e-6},
-    {PLSH_METHOD_NONE, alibi, 0, RANDOM, 3, 1, 0, 2e-6},
-    {PLSH_METHOD_EXACT, alibi, 0, GATES, 1, 1, PLSH_DTYPE_FLOAT16, 2e-3},
+    {PLSH_METHOD_EXACT, &alibi, 0, GATES, 1, HEADS, 0, 2e-6},
+    {PLSH_METHOD_DENSE, &alibi, 0, GATES, 1, HEADS, 0, 2e-6},
+    {PLSH_METHOD_AUTO, &alibi, 0, RANDOM, 2, 1, 0, 2e-6},
+    {PLSH_METHOD_EXACT, &alibi, 0, HOLES, 3, HEADS, 0, 2e-6},
+    {PLSH_METHOD_EXACT, &kerple, 0, RANDOM, 2, HEADS, 0, 2e-6},
+    {PLSH_METHOD_WINDOW, &alibi, 9.5, RANDOM, 2, 1, 0, 2e-6},
+    {PLSH_METHOD_WINDOW, &kerple, 20, HOLES, 1, HEADS, 0, 2e-6},
+    {PLSH_METHOD_NONE, &alibi, 0, RANDOM, 3, 1, 0, 2e-6},
+    {PLSH_METHOD_EXACT, &alibi, 0, GATES, 1, 1, PLSH_DTYPE_FLOAT16, 2e-3},
 };
 
 typedef struct data {
@@ -75,7 +75,7 @@ typedef struct data {
 
 static data data_make(const setting *s) {
     plsh_error error;
-    data d = {.head = plsh_head_default(s->method, &s->decay),
+    data d = {.head = plsh_head_default(s->method, s->decay),
               .q = make_rows(1, HEADS * N * D, 2),
               .k = make_rows(2, KV * N * D, 2),
               .v = make_rows(3, KV * N * DV, 1),

@@ -38,14 +38,14 @@ static void test_names(void **state) {
         assert_ok(plsh_scheme_find(plsh_scheme_names()[i], &scheme, &error));
         assert_int_equal(scheme, i);
     }
-    for (int i = 0; i <= PLSH_DESIGN_GOLDEN; i++) {
+    for (int i = 0; i <= PLSH_DESIGN_AUTO; i++) {
         plsh_design design = (plsh_design)99;
         assert_ok(plsh_design_find(plsh_design_names()[i], &design, &error));
         assert_int_equal(design, i);
     }
     assert_null(plsh_method_names()[PLSH_METHOD_AUTO + 1]);
     assert_null(plsh_scheme_names()[PLSH_SCHEME_HYPERPLANES + 1]);
-    assert_null(plsh_design_names()[PLSH_DESIGN_GOLDEN + 1]);
+    assert_null(plsh_design_names()[PLSH_DESIGN_AUTO + 1]);
     plsh_method method;
     assert_fails(plsh_method_find("flash", &method, &error), PLSH_STATUS_INVALID,
                  "method 'flash' is unknown; one of dense, exact, plsh");

@@ -4,7 +4,7 @@
 #include "attention/counting/counting.h"
 #include "base/memory.h"
 #include "partition/blocks.h"
-#include "partition/draw.h"
+#include "partition/shifted.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,9 +21,29 @@ typedef struct test_case {
     bool causal, merge;
 } test_case;
 
+/* A row of `expected`, for design golden-shifted. */
+typedef struct slow_row {
+    int *count;
+    int64_t low, end;
+} slow_row;
+
+static void add_block(void *context, plsh_range block) {
+    const slow_row *row = context;
+    for (int64_t j = block.begin > row->low ? block.begin : row->low; j < row->end && j < block.end;
+         j++)
+        row->count[j - row->low]++;
+}
+
 /* expected[r][j]: draws in which query first + r and key low + j share a block. */
 static void count_slowly(const test_case *c, int64_t low, int64_t width, int *expected) {
     memset(expected, 0, (size_t)(c->rows * width) * sizeof *expected);
+    for (int r = 0; r < c->rows && c->set.design == PLSH_DESIGN_GOLDEN_SHIFTED; r++) {
+        const int64_t at = c->first + r;
+        slow_row row = {expected + r * width, low, c->causal ? at + 1 : c->keys};
+        if (row.end > low + width) row.end = low + width;
+        plsh_shifted_visit(&c->set, (plsh_range){at, at + 1}, add_block, &row);
+    }
+    if (c->set.design == PLSH_DESIGN_GOLDEN_SHIFTED) return;
     for (int64_t m = 0; m < c->set.samples; m++) {
         for (int r = 0; r < c->rows; r++) {
             plsh_range block;
@@ -129,7 +149,7 @@ static const double SIGMAS[] = {0.5, 1, 2, 7.3, 40, 1000};
 static void test_grids(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof SIGMAS / sizeof *SIGMAS; i++) {
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 5; variant++) {
             plsh_partition set = plsh_partition_default(SIGMAS[i], 1 + 13 * (int)i);
             set.scheme = variant & 1 ? PLSH_SCHEME_BINNING : PLSH_SCHEME_INTEGER;
             set.design = variant & 2 ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
@@ -152,6 +172,19 @@ static void test_golden(void **state) {
     }
 }
 
+static void test_other_designs(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof SIGMAS / sizeof *SIGMAS; i++)
+        for (int shifted = 0; shifted < 2; shifted++) {
+            plsh_partition set = plsh_partition_default(SIGMAS[i], 7 + 13 * (int)i);
+            plsh_error error;
+            set.design = shifted ? PLSH_DESIGN_GOLDEN_SHIFTED : PLSH_DESIGN_TOEPLITZ;
+            if (shifted && set.decay.a < 0.1) continue;
+            assert_ok(plsh_partition_check(&set, &error));
+            check_tiles(set);
+        }
+}
+
 static void test_cuts(void **state) {
     (void)state;
     for (size_t i = 0; i < 5; i++) {
@@ -168,9 +201,9 @@ static void test_far(void **state) {
     for (int variant = 0; variant < 4; variant++) {
         plsh_partition set = plsh_partition_default(variant & 2 ? 100 : 3, 20);
         set.scheme = variant & 1 ? PLSH_SCHEME_BINNING : PLSH_SCHEME_INTEGER;
-        if (variant == 3) {
+        if (variant >= 3) {
             plsh_error error;
-            set.design = PLSH_DESIGN_GOLDEN;
+            set.design = variant == 3 ? PLSH_DESIGN_GOLDEN : PLSH_DESIGN_GOLDEN_SHIFTED;
             assert_ok(plsh_partition_check(&set, &error));
         }
         int64_t far = (INT64_C(1) << 40) + 12345;
@@ -298,11 +331,12 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grids),      cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_cuts),       cmocka_unit_test(test_far),
-        cmocka_unit_test(test_quotients),  cmocka_unit_test(test_long_blocks),
-        cmocka_unit_test(test_many_draws), cmocka_unit_test(test_single_draws),
-        cmocka_unit_test(test_labels),     cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_grids),         cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_other_designs), cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_far),           cmocka_unit_test(test_quotients),
+        cmocka_unit_test(test_long_blocks),   cmocka_unit_test(test_many_draws),
+        cmocka_unit_test(test_single_draws),  cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,8 +53,8 @@ static void assert_independent(const float *a, const float *b, size_t count, dou
 
 /* ---- The law --------------------------------------------------------------------------------- */
 
-/* Shares of zeros within six standard errors: with other seeds one of 5e8 cases would fail by
- * chance; there are fewer than 100. */
+/* Shares of zeros within six standard errors: with other seeds one of 5e8 cases would fail; there
+ * are fewer than 100. */
 static void test_share(void **state) {
     (void)state;
     static const double shares[] = {0.001, 0.1, 0.5, 0.9};

@@ -63,22 +63,6 @@ static double *find_weights(const plsh_attention *a, const plsh_head *heads) {
     return weights;
 }
 
-/* An array of the library against the oracle, by the error of a plain implementation. */
-static void compare(const char *what, const char *name, const float *ours, const float *plain,
-                    const double *exact, size_t count) {
-    double most = 0, plain_error = 0, error = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (exact[i] == -INFINITY && ours[i] == -INFINITY) continue;
-        most = fmax(most, fabs(exact[i]));
-        plain_error = fmax(plain_error, fabs((double)plain[i] - exact[i]));
-        const double off = fabs((double)ours[i] - exact[i]);
-        error = isnan(off) ? INFINITY : fmax(error, off);
-    }
-    if (!(error <= 2 * plain_error + 1e-6 * most + 1e-15))
-        fail_msg("%s: %s is off by %g, a plain implementation by %g; the largest is %g", what, name,
-                 error, plain_error, most);
-}
-
 static void check_problem(problem *p, const char *what) {
     plsh_error error;
     double *weights = find_weights(&p->a, p->head);
@@ -87,11 +71,11 @@ static void check_problem(problem *p, const char *what) {
     float_plane_result plain = float_plane_attend(&c, p->q, p->k, p->v, p->d_o);
     assert_ok(problem_forward(p, &error));
     assert_ok(problem_backward(p, &error));
-    compare(what, "o", p->o, plain.o, exact.o, p->o_count);
-    compare(what, "lse", p->lse, plain.lse, exact.lse, p->rows);
-    compare(what, "d_q", p->d_q, plain.d_q, exact.d_q, p->q_count);
-    compare(what, "d_k", p->d_k, plain.d_k, exact.d_k, p->k_count);
-    compare(what, "d_v", p->d_v, plain.d_v, exact.d_v, p->v_count);
+    plane_compare(what, "o", p->o, plain.o, exact.o, p->o_count, 1e-6);
+    plane_compare(what, "lse", p->lse, plain.lse, exact.lse, p->rows, 1e-6);
+    plane_compare(what, "d_q", p->d_q, plain.d_q, exact.d_q, p->q_count, 1e-6);
+    plane_compare(what, "d_k", p->d_k, plain.d_k, exact.d_k, p->k_count, 1e-6);
+    plane_compare(what, "d_v", p->d_v, plain.d_v, exact.d_v, p->v_count, 1e-6);
     for (int64_t i = 0; i < 2 * p->a.heads; i++) {
         const double size = fabs(exact.d_decay[i]), off = fabs(p->d_decay[i] - exact.d_decay[i]);
         if (!(off <= 1e-3 * size + 1e-3))

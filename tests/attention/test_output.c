@@ -81,7 +81,9 @@ static void compare(const problem *p, plsh_attention a, plsh_dtype dtype, size_t
     uint16_t *expected = rounded(dtype, o, count);
     assert_memory_equal(found, expected, count * sizeof *found);
     assert_memory_equal(narrow.lse, wide.lse, sizeof wide.lse);
-    assert_memory_equal(narrow.certificate, wide.certificate, sizeof wide.certificate);
+    const size_t rows = sizeof wide.certificate / sizeof *wide.certificate;
+    for (size_t i = 0; i < rows; i++) /* the rounding of o is in it */
+        assert_false(narrow.certificate[i] < wide.certificate[i]);
     assert_int_equal(narrow.pairs, wide.pairs);
     free(o), free(found), free(expected);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, PARTS = 5, SAMPLES = 5 };
+enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, PARTS = 5, SAMPLES = 9 };
 
 static const int64_t packed[] = {0, 130, 130, 137, 320, ROWS};
 enum { SEQUENCES = sizeof packed / sizeof *packed - 1 };
@@ -24,7 +24,10 @@ static void set_heads(plsh_head *head, int method, bool own) {
         head[h] = plsh_head_default((plsh_method)method, &decay);
         head[h].partition.scheme = (plsh_scheme)(h % 3);
         head[h].partition.design = h < 2 ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
-        if (h == 3) head[h].partition.design = PLSH_DESIGN_GOLDEN;
+        if (h == 3)
+            head[h].partition.design = (plsh_method)method == PLSH_METHOD_PLSH
+                                           ? PLSH_DESIGN_GOLDEN_SHIFTED
+                                           : PLSH_DESIGN_GOLDEN;
         head[h].partition.samples = SAMPLES;
         head[h].partition.head = (uint32_t)h;
         head[h].window = h == 2 ? 1 : 30 + 40 * h;
@@ -57,6 +60,9 @@ static bool may_see(const plsh_head *head, bool causal, int64_t i, int64_t j) {
     if (head->method == PLSH_METHOD_WINDOW) return llabs(i - j) < head->window;
     if (head->method == PLSH_METHOD_FIXED) return i / head->block == j / head->block;
     if (!plsh_method_is_sampled(head->method)) return true;
+    if (head->partition.design == PLSH_DESIGN_GOLDEN_SHIFTED &&
+        head->partition.scheme != PLSH_SCHEME_LABELS)
+        return plsh_partition_count(&head->partition, i, j) > 0;
     for (int64_t m = 0; m < head->partition.samples; m++)
         if (plsh_partition_same(&head->partition, m, i, j)) return true;
     return false;

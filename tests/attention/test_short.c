@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { N = 150, D = 20, DV = 17 };
+enum { N = 300, D = 20, DV = 17 }; /* long enough for `exact` to leave out keys */
 
 #define ALIBI                                                                                      \
     { .kind = PLSH_DECAY_ALIBI, .a = 20 }
@@ -107,8 +107,104 @@ static void test_methods(void **state) {
     }
 }
 
+/* The last `queries` tokens of n, [heads][queries] after [heads][n] keys: o of one method. */
+static problem *run_last(plsh_method method, int64_t queries, int64_t n, bool causal) {
+    plsh_error error;
+    problem *p = problem_make((plsh_attention){.heads = 2,
+                                               .queries = queries,
+                                               .keys = n,
+                                               .head_dim = 32,
+                                               .value_dim = 48,
+                                               .causal = causal},
+                              17);
+    for (int h = 0; h < 2; h++)
+        p->head[h] = (plsh_head){.method = method, .partition = {.decay = ALIBI}};
+    assert_ok(problem_forward(p, &error));
+    assert_ok(problem_backward(p, &error));
+    return p;
+}
+
+/* `exact` is dense where a sequence or its queries are few, to the bit and in all pairs; else not.
+ */
+static void test_exact_is_dense_where_short(void **state) {
+    (void)state;
+    static const struct {
+        int64_t queries, n;
+        bool is_dense;
+    } cases[] = {{256, 256, true}, {16, 2000, true}, {1, 2000, true}, {17, 2000, false}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const int64_t queries = cases[i / 2].queries, n = cases[i / 2].n;
+        problem *exact = run_last(PLSH_METHOD_EXACT, queries, n, i % 2 == 0);
+        problem *dense = run_last(PLSH_METHOD_DENSE, queries, n, i % 2 == 0);
+        assert_int_equal(exact->forward.pairs == dense->forward.pairs, cases[i / 2].is_dense);
+        if (cases[i / 2].is_dense) {
+            assert_memory_equal(exact->o, dense->o, exact->o_count * sizeof(float));
+            assert_memory_equal(exact->lse, dense->lse, exact->rows * sizeof(float));
+            assert_memory_equal(exact->d_k, dense->d_k, exact->k_count * sizeof(float));
+        }
+        problem_free(exact);
+        problem_free(dense);
+    }
+}
+
+/* The last query as a call of its own: its row of the whole call, to rounding. Keys outside its
+ * window are not looked at: they and their values are NaN. */
+static void check_last_query(plsh_method method, bool rows_apart) {
+    enum { KEYS = 333, DIM = 32, WINDOW = 50 };
+    plsh_error error;
+    const int64_t stride = rows_apart ? DIM + 3 : DIM, last = KEYS - 1;
+    const bool windowed = method == PLSH_METHOD_WINDOW;
+    const plsh_head head = {
+        .method = method, .partition = {.decay = ALIBI}, .window = windowed ? WINDOW : 0};
+    problem *all = problem_make((plsh_attention){.heads = 1,
+                                                 .queries = KEYS,
+                                                 .keys = KEYS,
+                                                 .head_dim = DIM,
+                                                 .value_dim = DIM,
+                                                 .causal = true},
+                                23);
+    all->head[0] = head;
+    assert_ok(problem_forward(all, &error));
+    float *rows[2], o[DIM], lse;
+    for (int a = 0; a < 2; a++) {
+        const float *from = a ? all->v : all->k;
+        rows[a] = calloc((size_t)(KEYS * stride), sizeof(float));
+        for (int j = 0; j < KEYS; j++) {
+            const bool hidden = windowed && j <= last - WINDOW;
+            for (int x = 0; x < DIM; x++)
+                rows[a][j * stride + x] = hidden ? NAN : from[j * DIM + x];
+        }
+    }
+    const plsh_layout layout = {KEYS * stride, stride};
+    const plsh_attention one = {.heads = 1,
+                                .queries = 1,
+                                .keys = KEYS,
+                                .head_dim = DIM,
+                                .value_dim = DIM,
+                                .causal = true,
+                                .k = layout,
+                                .v = layout,
+                                .head = &head,
+                                .head_count = 1};
+    assert_ok(plsh_attend(&one, all->q + last * DIM, rows[0], rows[1], o, &lse, &error));
+    for (int x = 0; x < DIM; x++) assert_true(fabsf(o[x] - all->o[last * DIM + x]) <= 2e-6f);
+    assert_true(fabsf(lse - all->lse[last]) <= 2e-6f * (1 + fabsf(lse)));
+    free(rows[0]), free(rows[1]);
+    problem_free(all);
+}
+
+static void test_one_query(void **state) {
+    (void)state;
+    static const plsh_method each[] = {PLSH_METHOD_DENSE, PLSH_METHOD_EXACT, PLSH_METHOD_NONE,
+                                       PLSH_METHOD_WINDOW};
+    for (size_t i = 0; i < 2 * sizeof each / sizeof *each; i++)
+        check_last_query(each[i / 2], i % 2 == 1);
+}
+
 int main(void) {
     if (!test_has_isa(NULL)) return 77;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_methods)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_methods),
+                                       cmocka_unit_test(test_exact_is_dense_where_short),
+                                       cmocka_unit_test(test_one_query)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,8 @@ static const struct {
                 {"avx512vl", PLSH_CPU_AVX512VL},
                 {"neon", PLSH_CPU_NEON},
                 {"avx512vnni", PLSH_CPU_AVX512VNNI},
-                {"avx512bf16", PLSH_CPU_AVX512BF16}};
+                {"avx512bf16", PLSH_CPU_AVX512BF16},
+                {"amx", PLSH_CPU_AMX}};
 enum { FEATURES = sizeof features / sizeof *features };
 
 static bool lists(const char *isa) {
@@ -35,11 +36,13 @@ static void test_off(void **state) {
     const bool avx512 = lists("avx512"), avx2 = lists("avx2"), neon = lists("neon");
     const unsigned below = PLSH_CPU_F16C | PLSH_CPU_FMA | PLSH_CPU_AVX2;
     const unsigned beside = /* what avx512 does not need */
-        PLSH_CPU_NEON | PLSH_CPU_AVX512VNNI | PLSH_CPU_AVX512BF16;
+        PLSH_CPU_NEON | PLSH_CPU_AVX512VNNI | PLSH_CPU_AVX512BF16 | PLSH_CPU_AMX;
+    const bool amx = lists("amx");
     for (int i = 0; i < FEATURES; i++) {
         const unsigned off = features[i].feature;
         setenv("PLSH_TEST_CPU_OFF", features[i].name, 1);
         assert_int_equal(plsh_cpu_features(), all & ~off);
+        assert_int_equal(lists("amx"), amx && (off & (PLSH_CPU_NEON | PLSH_CPU_AVX512BF16)));
         assert_int_equal(lists("avx512"), avx512 && (off & beside));
         assert_int_equal(lists("avx2"), avx2 && !(off & below));
         assert_int_equal(lists("wide"), avx2 && !(off & below));
@@ -47,9 +50,21 @@ static void test_off(void **state) {
         assert_true(lists("reference"));
     }
     setenv("PLSH_TEST_CPU_OFF",
-           "f16c,fma,avx2,avx512f,avx512bw,avx512dq,avx512vl,neon,avx512vnni,avx512bf16", 1);
+           "f16c,fma,avx2,avx512f,avx512bw,avx512dq,avx512vl,neon,avx512vnni,avx512bf16,amx", 1);
     assert_int_equal(plsh_cpu_features(), 0);
     assert_string_equal(plsh_cpu_isas()[0], "reference");
+}
+
+/* With AMX it is the best, and AVX-512 can be asked for beside it. */
+static void test_vectors(void **state) {
+    (void)state;
+    unsetenv("PLSH_TEST_CPU_OFF");
+    assert_string_equal(plsh_cpu_vectors("amx"), "avx512");
+    for (const char *const *at = plsh_cpu_isas(); *at; at++)
+        if (strcmp(*at, "amx") != 0) assert_string_equal(plsh_cpu_vectors(*at), *at);
+    if (!lists("amx")) return;
+    assert_string_equal(plsh_cpu_isas()[0], "amx");
+    assert_true(lists("avx512"));
 }
 
 static void test_choose(void **state) {
@@ -69,6 +84,7 @@ static void test_choose(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_off), cmocka_unit_test(test_choose)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_off), cmocka_unit_test(test_vectors),
+                                       cmocka_unit_test(test_choose)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static void test_every_chunk_once(void **state) {
     assert_true(plsh_thread_workers() >= 15);
 }
 
-/* No thread is made for what one thread does. */
+/* No thread is created for a job of one thread. */
 static int use_none(void) {
     return check_job(1, 100, 10) && check_job(8, 1, 10) && check_job(8, 0, 10)
                ? plsh_thread_workers()
@@ -263,7 +263,7 @@ static void test_same_bits(void **state) {
         }
 }
 
-/* ---- Workers that do not come ---------------------------------------------------------------- */
+/* ---- Delayed workers ------------------------------------------------------------------------- */
 
 static pthread_t caller;
 static atomic_bool held_open;
@@ -351,7 +351,7 @@ static void *let_go_soon(void *context) {
     return NULL;
 }
 
-/* What has been claimed is waited for: also asleep. */
+/* The caller waits for claimed chunks, also when it sleeps. */
 static void test_waits_for_what_is_claimed(void **state) {
     (void)state;
     static const plsh_thread_event events[] = {PLSH_THREAD_CLAIMED, PLSH_THREAD_FINISHED};
@@ -500,7 +500,7 @@ static int make_few(int can, int wanted) {
 static int make_none(void) { return make_few(0, 4); }
 static int make_two(void) { return make_few(2, 8); }
 
-/* They come when they can be made again. */
+/* Workers are created once that is possible again. */
 static int make_later(void) {
     if (make_few(1, 4) != 0) return 1;
     plsh_thread_limit(PLSH_THREADS_MAX);
@@ -518,7 +518,7 @@ static void test_fewer_threads(void **state) {
     assert_int_equal(run_in_child(make_later), 0);
 }
 
-/* ---- What a worker takes from the caller ----------------------------------------------------- */
+/* ---- State that a worker takes from the caller ----------------------------------------------- */
 
 typedef struct manners {
     atomic_int rounded, signals, others;
@@ -539,7 +539,7 @@ static void look_at_manners(void *context, int64_t chunk, int slot) {
         atomic_fetch_add(&m->signals, 1);
 }
 
-/* Workers round as the caller does, job by job, and have no part in signals. */
+/* In every job workers have the rounding mode of the caller; they handle no signals. */
 static void test_manners(void **state) {
     (void)state;
     static const int modes[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TONEAREST};
@@ -667,7 +667,7 @@ static void test_quota(void **state) {
     assert_int_equal(plsh_processors_of_quota(root), 4);
     write_under_root("cg1/cpu/y/cpu.cfs_quota_us", "50000\n");
     assert_int_equal(plsh_processors_of_quota(root), 1);
-    /* Nothing that the files say is believed. */
+    /* Invalid contents of the files are ignored. */
     write_under_root("proc/self/cgroup", "4:cpu:/\n0::\n:::\n\nx");
     write_under_root("proc/self/mountinfo", " - \n - cgroup\n1 2 3\n- cgroup x cpu\n");
     assert_int_equal(plsh_processors_of_quota(root), 0);

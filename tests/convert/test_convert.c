@@ -11,6 +11,7 @@
 #include "plsh/model.h"
 #include "plsh/tokenizer.h"
 #include "support/support.h"
+#include "support/tiny_model.h"
 
 static char folder[] = "convert-XXXXXX";
 
@@ -30,23 +31,6 @@ static plsh_converted convert(const char *model, const char *adapter, plsh_weigh
         .model = model, .adapter = adapter, .type = type, .out = out};
     assert_ok(plsh_convert(&options, &converted, &error));
     return converted;
-}
-
-/* Every tensor of one model is in the other one, byte for byte. */
-static void assert_same_weights(const char *one, const char *other) {
-    plsh_weights *a, *b;
-    plsh_error error;
-    assert_ok(plsh_weights_open(&a, one, &error));
-    assert_ok(plsh_weights_open(&b, other, &error));
-    assert_int_equal(plsh_weights_count(a), plsh_weights_count(b));
-    for (size_t i = 0; i < plsh_weights_count(a); i++) {
-        const plsh_tensor *x = plsh_weights_at(a, i), *y = plsh_weights_find(b, x->name);
-        assert_non_null(y);
-        assert_int_equal(x->size, y->size);
-        if (memcmp(x->data, y->data, x->size) != 0) fail_msg("%s differs", x->name);
-    }
-    plsh_weights_close(a);
-    plsh_weights_close(b);
 }
 
 /* The logits behind the last of `count` ids. */
@@ -76,7 +60,7 @@ static void there_and_back(const char *name, int vocabulary) {
     float first[VOCABULARY], second[VOCABULARY], third[VOCABULARY];
     convert(model, NULL, PLSH_WEIGHT_F32, gguf);
     convert(gguf, NULL, PLSH_WEIGHT_F32, back);
-    assert_same_weights(model, back);
+    tiny_model_same_weights(model, back);
     run_model(model, ids, 8, first);
     run_model(gguf, ids, 8, second);
     run_model(back, ids, 8, third);
@@ -91,7 +75,7 @@ static void test_qwen2(void **unused) {
     float first[64], second[64], third[64];
     convert(PLSH_TEST_FOLDER "/qwen2", NULL, PLSH_WEIGHT_F32, gguf);
     convert(gguf, NULL, PLSH_WEIGHT_F32, back);
-    assert_same_weights(PLSH_TEST_FOLDER "/qwen2", back);
+    tiny_model_same_weights(PLSH_TEST_FOLDER "/qwen2", back);
     run_model(PLSH_TEST_FOLDER "/qwen2", ids, 8, first);
     run_model(gguf, ids, 8, second);
     run_model(back, ids, 8, third);

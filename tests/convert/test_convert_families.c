@@ -47,24 +47,6 @@ static void convert(const char *model, const char *family, const char *adapter,
     assert_ok(plsh_convert(&options, NULL, &error));
 }
 
-/* Every tensor of one model is in the other one, byte for byte. */
-static void assert_same_weights(const char *one, const char *other) {
-    plsh_weights *a, *b;
-    plsh_error error;
-    assert_ok(plsh_weights_open(&a, one, &error));
-    assert_ok(plsh_weights_open(&b, other, &error));
-    assert_int_equal(plsh_weights_count(a), plsh_weights_count(b));
-    for (size_t i = 0; i < plsh_weights_count(a); i++) {
-        const plsh_tensor *x = plsh_weights_at(a, i), *y = plsh_weights_find(b, x->name);
-        if (!y) fail_msg("%s is missing", x->name);
-        assert_int_equal(x->size, y->size);
-        assert_memory_equal(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape);
-        if (memcmp(x->data, y->data, x->size) != 0) fail_msg("%s differs", x->name);
-    }
-    plsh_weights_close(a);
-    plsh_weights_close(b);
-}
-
 static const char *shared(const char *name) {
     static char path[1024];
     char file[200];
@@ -96,7 +78,7 @@ static void test_there_and_back(void **state) {
         convert("family.gguf", NULL, NULL, PLSH_WEIGHT_F32, "family-back");
         run_model("family-back", NULL, NULL, other);
         assert_near("  and back", first, other, count);
-        if (cases[i].same) assert_same_weights(path, "family-back");
+        if (cases[i].same) tiny_model_same_weights(path, "family-back");
         tiny_model_remove("family-back");
         unlink("family.gguf");
     }
@@ -143,7 +125,8 @@ static void test_stripped(void **state) {
     }
 }
 
-/* What is said of files that llama.cpp computes otherwise, and by which rule a family was found. */
+/* The remarks on files that llama.cpp computes differently, and the rule by which a family was
+ * found. */
 static void test_remarks(void **state) {
     (void)state;
     static const struct {
@@ -165,7 +148,7 @@ static void test_remarks(void **state) {
     }
 }
 
-/* What a GGUF has no key for is refused. */
+/* A value for which a GGUF has no key is refused. */
 static void test_refused(void **state) {
     (void)state;
     char command[4200], path[1024];

@@ -264,7 +264,7 @@ static size_t make_safetensors(char *out, const char *json) {
 static void test_broken_safetensors(void **unused) {
     (void)unused;
     static const char *const wrong[][2] = {
-        {"[]", "does not begin with {"},
+        {"[]", "neither GGUF nor a file of torch.save nor safetensors"},
         {"{\"a\": 7}", "\"dtype\""},
         {"{\"a\": {\"dtype\": \"F9\", \"shape\": [], \"data_offsets\": [0, 4]}}", "\"F9\""},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [17], \"data_offsets\": [0, 68]}}",
@@ -309,6 +309,9 @@ static void test_broken_safetensors(void **unused) {
     plsh_weights_close(weights);
     for (size_t cut = 0; cut < size; cut++)
         assert_int_not_equal(plsh_weights_parse(&weights, bytes, cut, "x", &error), PLSH_STATUS_OK);
+    static const _Alignas(8) char zeros[8];
+    assert_fails(plsh_weights_parse(&weights, zeros, 8, "x", &error), PLSH_STATUS_FORMAT,
+                 "a header of 0 bytes");
     bytes[7] = 1; /* a header of 2^56 bytes */
     assert_fails(plsh_weights_parse(&weights, bytes, size, "x", &error), PLSH_STATUS_FORMAT,
                  "byte 0: the length of the header");

@@ -2,8 +2,8 @@
  * is refused has a message; what is taken runs on tiny arrays, twice with the same bits, and
  * outputs of finite values are finite and no larger than they are.
  *
- * What a caller can get wrong without a library being able to tell is not done here: arrays that
- * are shorter than the descriptor says. Nor sizes that are fine and take long. */
+ * Errors that the library cannot detect, such as arrays shorter than the descriptor says, are not
+ * tested; nor are valid sizes that take long. */
 #include "plsh/cache.h"
 #include "plsh/plsh.h"
 

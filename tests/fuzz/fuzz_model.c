@@ -1,5 +1,6 @@
 /* fuzz: whole models: config.json with weights, an index and its files, a GGUF in one or two parts,
- * an adapter, slopes, a tokenizer, the modules of sentence-transformers; what opens also runs. */
+ * pytorch_model.bin, an adapter, slopes, a tokenizer, a chat template, the modules of
+ * sentence-transformers; what opens also runs. */
 #include "fuzz/model_files.h"
 
 /* The row of a text of two tokens, whose hidden states may be anything. */
@@ -11,6 +12,20 @@ static void run_sentence(const plsh_sentence *sentence, const plsh_model *model)
     if (facts.pooling != PLSH_POOLING_NONE)
         plsh_sentence_row(sentence, memory, 2, PLSH_NORMALISE_AS_ASKED, memory + 2 * hidden, NULL);
     free(memory);
+}
+
+/* The turns of a conversation as tokens. */
+static void run_chat(const plsh_model *model, const plsh_tokenizer *tokenizer) {
+    const plsh_chat_message message = {"user", {"a b", 3}};
+    plsh_token_ids ids = {0};
+    plsh_chat *chat;
+    const plsh_status status = plsh_chat_open(&chat, model, tokenizer, NULL);
+    fail_if((status == PLSH_STATUS_OK) != (chat != NULL));
+    if (chat) plsh_chat_ids(chat, &message, 1, true, &ids, NULL);
+    for (size_t i = 0; i < ids.count; i++)
+        fail_if(ids.ids[i] < 0 || ids.ids[i] >= plsh_tokenizer_size(tokenizer));
+    plsh_token_ids_free(&ids);
+    plsh_chat_close(chat);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -36,9 +51,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (sentence) run_sentence(sentence, model);
         plsh_sentence_close(sentence);
     }
-    plsh_model_close(model);
     plsh_tokenizer_open(&tokenizer, files.model, NULL);
+    if (model && tokenizer) run_chat(model, tokenizer);
     plsh_tokenizer_free(tokenizer);
+    plsh_model_close(model);
     model_files_remove(&files);
     return 0;
 }

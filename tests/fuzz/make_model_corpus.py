@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of fuzz_model, fuzz_convert and fuzz_model_options: tiny models of every family as lists of files (model_files.h).
 Usage: tests/fuzz/make_model_corpus.py"""
+import io
 import json
 import random
 import struct
+import zipfile
 from pathlib import Path
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
@@ -11,8 +13,11 @@ NAMES = ["config.json", "model.safetensors", "model.safetensors.index.json", "m-
          "model.gguf", "adapter/adapter_config.json", "adapter/adapter_model.safetensors", "tokenizer.json",
          "slopes.npy", "generation_config.json", "1_Pooling/config.json", "tokenizer_config.json",
          "m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "modules.json", "2_Dense/config.json",
-         "2_Dense/model.safetensors", "sentence_bert_config.json", "config_sentence_transformers.json"]
+         "2_Dense/model.safetensors", "sentence_bert_config.json", "config_sentence_transformers.json",
+         "pytorch_model.bin", "chat_template.jinja"]
 HIDDEN, HEADS, VOCABULARY = 8, 2, 4
+CHAT = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+        "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
 
 def save(folder: str, name: str, data: bytes) -> None:
@@ -36,6 +41,32 @@ def safetensors(tensors: dict) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + struct.pack(f"<{at // 4}f", *[i % 7 / 8 - 0.25 for i in range(at // 4)])
+
+
+def torch_file(tensors: dict) -> bytes:
+    """As torch.save writes it: an archive with the pickle of a dictionary of tensors, and their numbers."""
+    def unicode(text: str) -> bytes:
+        return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+    def numbers(of: list) -> bytes:
+        return b"(" + b"".join(b"J" + struct.pack("<i", n) for n in of) + b"t"
+
+    pickle, storages = b"\x80\2}(", {}
+    for key, (name, shape) in enumerate(tensors.items()):
+        strides = [shape[1], 1] if len(shape) == 2 else [1]
+        pickle += (unicode(name) + b"ctorch._utils\n_rebuild_tensor_v2\n((" + unicode("storage")
+                   + b"ctorch\nFloatStorage\n" + unicode(str(key)) + unicode("cpu") + b"J"
+                   + struct.pack("<i", count_of(shape)) + b"tQK\0" + numbers(list(shape)) + numbers(strides)
+                   + b"\x89ccollections\nOrderedDict\n)RtR")
+        storages[f"m/data/{key}"] = struct.pack(f"<{count_of(shape)}f", *[i % 7 / 8 - 0.25 for i in range(count_of(shape))])
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as out:
+        for entry, data in ({"m/data.pkl": pickle + b"u.", "m/byteorder": b"little"} | storages).items():
+            info = zipfile.ZipInfo(entry)
+            padding = -(buffer.tell() + 34 + len(entry)) % 64  # 34: the entry's header, and that of its extra field
+            info.extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
+            out.writestr(info, data)
+    return buffer.getvalue()
 
 
 def string(text: str) -> bytes:
@@ -178,6 +209,20 @@ def bert(jina: bool) -> tuple[dict, dict]:
     return config, tensors
 
 
+def with_head(kind: str) -> tuple[dict, dict]:
+    """An encoder with the head of a masked LM, or a classifier of two labels."""
+    config, tensors = bert(True)
+    tensors = {"bert." + name: shape for name, shape in tensors.items()}
+    if kind == "labels":
+        config |= {"id2label": {"0": "bad", "1": "good"}, "problem_type": "single_label_classification"}
+        return config, tensors | {"bert.pooler.dense.weight": (8, 8), "bert.pooler.dense.bias": (8,),
+                                  "classifier.weight": (2, 8), "classifier.bias": (2,)}
+    at = "cls.predictions."
+    return config, tensors | {at + "transform.dense.weight": (8, 8), at + "transform.dense.bias": (8,),
+                              at + "transform.LayerNorm.weight": (8,), at + "transform.LayerNorm.bias": (8,),
+                              at + "bias": (VOCABULARY,)}
+
+
 def folder(config: dict, tensors: dict) -> dict:
     return {"config.json": json.dumps(config).encode(), "model.safetensors": safetensors(tensors)}
 
@@ -272,6 +317,9 @@ models = {"llama": folder(*llama("llama")) | {"tokenizer.json": tokenizer(), "ge
           "qwen2": folder(*llama("qwen2")), "mpt-foundry": folder(*mpt_foundry()), "baichuan": folder(*baichuan()),
           "jais": folder(*jais()), "refact": folder(*refact()),
           **{"gguf-" + name: {"model.gguf": gguf(*gguf_other(name))} for name in ("baichuan", "jais", "refact")},
+          "labels": folder(*with_head("labels")), "masked": folder(*with_head("masked")),
+          "torch": {"config.json": json.dumps(llama("llama")[0]).encode(), "pytorch_model.bin": torch_file(llama("llama")[1])},
+          "chat": folder(*llama("llama")) | {"tokenizer.json": tokenizer(), "chat_template.jinja": CHAT.encode()},
           "index": indexed(), "adapter": adapted(), "sentence": sentence("F32"), "sentence-i32": sentence("I32")}
 for name, files in models.items():
     save("model", name, container(files))

@@ -34,7 +34,9 @@ static const char *const model_file_names[] = {"config.json",
                                                "2_Dense/config.json",
                                                "2_Dense/model.safetensors",
                                                "sentence_bert_config.json",
-                                               "config_sentence_transformers.json"};
+                                               "config_sentence_transformers.json",
+                                               "pytorch_model.bin",
+                                               "chat_template.jinja"};
 enum { MODEL_FILES = sizeof model_file_names / sizeof *model_file_names };
 
 /* The folder, whose files are those of the input, and what is to be opened in it. */
@@ -92,6 +94,19 @@ static inline void model_files_remove(const model_files *m) {
     nftw(m->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* Two tokens through an encoder, and through its head. */
+static inline void run_encoder(const plsh_model *model, const plsh_model_facts *facts,
+                               const int32_t ids[2], float *out) {
+    const plsh_encoding encoding = {.ids = ids, .count = 2, .hidden = out};
+    if (plsh_model_encode(model, &encoding, NULL) != PLSH_STATUS_OK) return;
+    float *logits = calloc((size_t)(facts->vocabulary + facts->labels), sizeof *logits);
+    fail_if(!logits);
+    if (facts->masked) plsh_model_token_logits(model, out, 1, logits, NULL);
+    if (facts->labels > 0) plsh_model_classify(model, out, logits, NULL);
+    for (int64_t i = 0; i < facts->labels; i++) fail_if(!plsh_model_label(model, i));
+    free(logits);
+}
+
 /* Two tokens through the model; its numbers may be anything. */
 static inline void run_model(const plsh_model *model) {
     const plsh_model_facts facts = plsh_model_describe(model);
@@ -99,8 +114,7 @@ static inline void run_model(const plsh_model *model) {
     float *out = calloc((size_t)(facts.vocabulary + 2 * facts.hidden), sizeof *out);
     fail_if(!out);
     if (!facts.causal) {
-        const plsh_encoding encoding = {.ids = ids, .count = 2, .hidden = out};
-        plsh_model_encode(model, &encoding, NULL);
+        run_encoder(model, &facts, ids, out);
     } else {
         const plsh_session_options options = {.chunk = 2};
         const plsh_step step = {.ids = ids, .count = 2, .logits = out};

@@ -5,14 +5,32 @@
 #include "base/cpu.h"
 #include "base/dtype.h"
 #include "linear/bfloat.h"
+#include "linear/kernels/amx.h"
 
-/* Which instruction sets, and features that are switched off. */
+/* Which instruction sets, and features that are switched off. The last two: with many rows by tiles
+ * of AMX, emulated, on panels of 16 columns and of 32, which AVX2 has where it has 16 lanes. */
 static const struct {
     const char *isa, *off;
-} paths[] = {
-    {"avx512", ""}, {"avx512", "avx512bf16"}, {"avx2", ""}, {"neon", ""}, {"reference", ""}};
+    bool tiles;
+} paths[] = {{"avx512", "", false}, {"avx512", "avx512bf16", false}, {"avx2", "", false},
+             {"neon", "", false},   {"reference", "", false},        {"avx2", "", true},
+             {"wide", "", true}};
 
 enum { PATHS = sizeof paths / sizeof *paths };
+
+/* Is the order of sums that of tiles? Rows of more than 2^16 values are never few. */
+static bool in_tiles(int path, int64_t rows, int64_t in) {
+    return paths[path].tiles && (rows > PLSH_LINEAR_FEW || in > 65536);
+}
+
+/* No thread holds tiles after a product. */
+static int tiles_are_released(void **unused) {
+    (void)unused;
+#if defined(__x86_64__)
+    assert_int_equal(plsh_tiles_emulated_held(), 0);
+#endif
+    return 0;
+}
 
 /* An engine with products in bfloat16; false: the machine does not have this instruction set. */
 static bool make_bfloat_engine(plsh_linear_engine *engine, int path, int threads) {
@@ -23,6 +41,15 @@ static bool make_bfloat_engine(plsh_linear_engine *engine, int path, int threads
     setenv("PLSH_TEST_CPU_OFF", paths[path].off, 1);
     assert_ok(plsh_bfloat_kernels_choose(&engine->bfloat, paths[path].isa, &error));
     unsetenv("PLSH_TEST_CPU_OFF");
+#if defined(__x86_64__)
+    static plsh_bfloat_kernels with_tiles[PATHS];
+    if (paths[path].tiles) {
+        with_tiles[path] = *engine->bfloat;
+        with_tiles[path].plain = engine->kernels;
+        with_tiles[path].tiles = &plsh_tiles_emulated;
+        engine->bfloat = &with_tiles[path];
+    }
+#endif
     return true;
 }
 
@@ -86,11 +113,13 @@ static void check_forward(const problem *p, int64_t rows, plsh_const_matrix x, c
     }
 }
 
-/* The product of each path is right, and all have the same bits. */
+/* The product of each path is right, and all have the same bits, except AMX tiles, which have the
+ * same bits as each other. */
 static void check_case(const problem *p, int64_t rows, plsh_const_matrix x) {
     const size_t count = (size_t)(rows * p->layer.out);
-    float *y = make(count, 4), *first = make(count, 4), *once = make(count, 4);
-    bool any = false;
+    float *y = make(count, 4), *once = make(count, 4);
+    float *first[2] = {make(count, 4), make(count, 4)};
+    bool any[2] = {false, false};
     for (int i = 0; i < PATHS; i++) {
         plsh_linear_engine engine;
         if (!make_bfloat_engine(&engine, i, 2)) continue;
@@ -100,13 +129,15 @@ static void check_case(const problem *p, int64_t rows, plsh_const_matrix x) {
         memcpy(once, y, count * sizeof *y);
         plsh_linear_forward(&engine, &p->layer, rows, x, to, true);
         check_forward(p, rows, x, y, once);
-        if (any) assert_memory_equal(y, first, count * sizeof *y);
-        memcpy(first, y, count * sizeof *y);
-        any = true;
+        const int order = in_tiles(i, rows, p->layer.in);
+        if (any[order]) assert_memory_equal(y, first[order], count * sizeof *y);
+        memcpy(first[order], y, count * sizeof *y);
+        any[order] = true;
         plsh_release(engine.workspace);
     }
     plsh_release(y);
-    plsh_release(first);
+    plsh_release(first[0]);
+    plsh_release(first[1]);
     plsh_release(once);
 }
 
@@ -121,10 +152,10 @@ static void random_case(plsh_weight_type type, int64_t rows, int64_t out, int64_
 
 static void test_forward(void **unused) {
     (void)unused;
-    static const int64_t rows[] = {1, 2, 3, 4, 5, 13, 21}, outs[] = {1, 33, 70};
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 21}, outs[] = {1, 33, 70};
     for (int type = 0; type < PLSH_WEIGHT_COMPUTED; type++) {
         const int64_t block = plsh_weight_kinds[type].block;
-        for (size_t i = 0; i < 7; i++) {
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             const int64_t in = block == 1 ? 1 + (int64_t)i * 47 : block * (1 + (int64_t)i % 3);
             random_case((plsh_weight_type)type, rows[i], outs[i % 3], in);
         }
@@ -177,8 +208,8 @@ static void backward_case(plsh_weight_type type, int64_t rows, int64_t out, int6
     problem p = make_problem(type, out, in);
     float *x = randoms((size_t)(rows * in)), *dy = randoms((size_t)(rows * out));
     const size_t size = (size_t)(out * in + rows * in);
-    float *found = make(size, 4), *first = make(size, 4);
-    bool any = false;
+    float *found = make(size, 4), *first[2] = {make(size, 4), make(size, 4)};
+    bool any[2] = {false, false};
     for (int i = 0; i < PATHS; i++) {
         plsh_linear_engine engine;
         if (!make_bfloat_engine(&engine, i, 3)) continue;
@@ -187,15 +218,17 @@ static void backward_case(plsh_weight_type type, int64_t rows, int64_t out, int6
         plsh_linear_backward(&engine, &p.layer, rows, (plsh_const_matrix){dy, out},
                              (plsh_const_matrix){x, in}, dw, (plsh_matrix){dx, in}, false);
         check_gradients(&p, rows, dy, x, dw, dx);
-        if (any) assert_memory_equal(found, first, size * sizeof *found);
-        memcpy(first, found, size * sizeof *found);
-        any = true;
+        const int order = paths[i].tiles;
+        if (any[order]) assert_memory_equal(found, first[order], size * sizeof *found);
+        memcpy(first[order], found, size * sizeof *found);
+        any[order] = true;
         plsh_release(engine.workspace);
     }
     plsh_release(x);
     plsh_release(dy);
     plsh_release(found);
-    plsh_release(first);
+    plsh_release(first[0]);
+    plsh_release(first[1]);
     free_problem(&p);
 }
 
@@ -212,18 +245,16 @@ static void test_backward(void **unused) {
 /* ---- Bits ---- */
 
 /* The same for 1, 2, 3 and 7 threads; of a row, the same among other rows of the same kind. */
-static void test_bits(void **unused) {
-    (void)unused;
+static void check_bits(int path) {
     enum { OUT = 300, MOST = 150, IN = 577 };
-    plsh_error error;
-    static const int64_t rows[] = {1, 4, 5, MOST};
+    static const int64_t rows[] = {1, PLSH_LINEAR_FEW, PLSH_LINEAR_FEW + 1, MOST};
     problem p = make_problem(PLSH_WEIGHT_F16, OUT, IN);
     float *x = randoms((size_t)MOST * IN);
     float *first = make(MOST * OUT, 4), *y = make(MOST * OUT, 4), *few = make(OUT, 4);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int threads = 1; threads <= 7; threads += threads < 3 ? 1 : 4) {
-            plsh_linear_engine engine = make_engine(NULL, threads);
-            assert_ok(plsh_bfloat_kernels_choose(&engine.bfloat, NULL, &error));
+            plsh_linear_engine engine;
+            if (!make_bfloat_engine(&engine, path, threads)) break;
             plsh_linear_forward(&engine, &p.layer, rows[i], (plsh_const_matrix){x, IN},
                                 (plsh_matrix){threads == 1 ? first : y, OUT}, false);
             plsh_release(engine.workspace);
@@ -239,6 +270,43 @@ static void test_bits(void **unused) {
     plsh_release(first);
     plsh_release(y);
     plsh_release(few);
+}
+
+static void test_bits(void **unused) {
+    (void)unused;
+    for (int path = 0; path < PATHS; path++) check_bits(path);
+}
+
+/* Tiles add in the order that amx.h says: of every 32 values the even products, the odd ones, and
+ * their sum to what was there. */
+static void test_order_of_tiles(void **unused) {
+    (void)unused;
+    enum { OUT = 37, ROWS = 21, IN = 301 };
+    problem p = make_problem(PLSH_WEIGHT_BF16, OUT, IN);
+    float *x = randoms((size_t)ROWS * IN), *y = make(ROWS * OUT, 4);
+    for (int path = 0; path < PATHS; path++) {
+        plsh_linear_engine engine;
+        if (!paths[path].tiles || !make_bfloat_engine(&engine, path, 2)) continue;
+        plsh_linear_forward(&engine, &p.layer, ROWS, (plsh_const_matrix){x, IN},
+                            (plsh_matrix){y, OUT}, false);
+        plsh_release(engine.workspace);
+        for (int r = 0; r < ROWS; r++) {
+            for (int o = 0; o < OUT; o++) {
+                float sum = p.bias[o];
+                for (int k = 0; k < IN; k += 32) {
+                    float part[2] = {0.0f, 0.0f};
+                    for (int j = k; j < IN && j < k + 32; j++)
+                        part[j % 2] =
+                            fmaf((float)rounded(x[r * IN + j]), p.w[o * IN + j], part[j % 2]);
+                    sum += part[0] + part[1];
+                }
+                assert_true(y[r * OUT + o] == sum);
+            }
+        }
+    }
+    free_problem(&p);
+    plsh_release(x);
+    plsh_release(y);
 }
 
 static uint16_t near_least(int exponent, int fraction, bool negative) {
@@ -266,7 +334,7 @@ static void test_tiny(void **unused) {
     a[2][1] = 1; /* subnormal */
     for (int path = 0, first = -1; path < PATHS; path++) {
         plsh_linear_engine engine;
-        if (!make_bfloat_engine(&engine, path, 1)) continue;
+        if (paths[path].tiles || !make_bfloat_engine(&engine, path, 1)) continue;
         const int width = engine.bfloat->plain->width;
 
         for (int c = 0; c < WIDTH; c += width) {
@@ -310,6 +378,9 @@ static void test_choose(void **unused) {
                  "abacus");
     if (plsh_bfloat_kernels_choose(&kernels, "avx512", &error) != PLSH_STATUS_OK) return;
     const bool pairs = (plsh_cpu_features() & PLSH_CPU_AVX512BF16) != 0;
+    if (plsh_bfloat_kernels_choose(&kernels, "amx", &error) == PLSH_STATUS_OK)
+        assert_string_equal(kernels->name, "avx512 amx");
+    assert_ok(plsh_bfloat_kernels_choose(&kernels, "avx512", &error));
     assert_string_equal(kernels->name, pairs ? "avx512 bf16" : "avx2");
     assert_int_equal(kernels->native, pairs);
     setenv("PLSH_TEST_CPU_OFF", "avx512bf16", 1);
@@ -320,9 +391,13 @@ static void test_choose(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_narrow),    cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_bits),      cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_narrow),
+        cmocka_unit_test_teardown(test_forward, tiles_are_released),
+        cmocka_unit_test(test_long_rows),
+        cmocka_unit_test_teardown(test_backward, tiles_are_released),
+        cmocka_unit_test_teardown(test_bits, tiles_are_released),
+        cmocka_unit_test(test_order_of_tiles),
+        cmocka_unit_test(test_tiny),
         cmocka_unit_test(test_choose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,16 +4,49 @@
 
 #include "base/cpu.h"
 #include "linear/int8.h"
+#include "linear/kernels/amx.h"
 
-static const char *const isas[] = {"avx512", "avx2", "neon", "reference"};
+/* The last two: with many rows by tiles of AMX, emulated, on panels of 32 and of 16 columns. */
+static const struct {
+    const char *isa;
+    bool tiles;
+} paths[] = {{"avx512", false},    {"avx2", false},  {"neon", false},
+             {"reference", false}, {"avx512", true}, {"avx2", true}};
 
-/* An engine of this instruction set with products in int8; false: the machine does not have it. */
-static bool make_int8_engine(plsh_linear_engine *engine, const char *isa, int threads) {
+enum { PATHS = sizeof paths / sizeof *paths };
+
+/* No thread holds tiles after a product. */
+static int tiles_are_released(void **unused) {
+    (void)unused;
+#if defined(__x86_64__)
+    assert_int_equal(plsh_tiles_emulated_held(), 0);
+#endif
+    return 0;
+}
+
+/* An engine with products in int8 by the best kernels. */
+static plsh_linear_engine best_int8_engine(int threads) {
+    plsh_linear_engine engine = make_engine(NULL, threads);
+    plsh_error error;
+    assert_ok(plsh_int8_kernels_choose(&engine.int8, NULL, &error));
+    return engine;
+}
+
+/* An engine with products in int8; false: the machine does not have this path. */
+static bool make_int8_engine(plsh_linear_engine *engine, int path, int threads) {
     const plsh_linear_kernels *kernels;
     plsh_error error;
-    if (plsh_linear_kernels_choose(&kernels, isa, NULL) != PLSH_STATUS_OK) return false;
-    *engine = make_engine(isa, threads);
-    assert_ok(plsh_int8_kernels_choose(&engine->int8, isa, &error));
+    if (plsh_linear_kernels_choose(&kernels, paths[path].isa, NULL) != PLSH_STATUS_OK) return false;
+    *engine = make_engine(paths[path].isa, threads);
+    assert_ok(plsh_int8_kernels_choose(&engine->int8, paths[path].isa, &error));
+#if defined(__x86_64__)
+    static plsh_int8_kernels with_tiles[PATHS];
+    if (paths[path].tiles) {
+        with_tiles[path] = *engine->int8;
+        with_tiles[path].tiles = &plsh_tiles_emulated;
+        engine->int8 = &with_tiles[path];
+    }
+#endif
     return true;
 }
 
@@ -65,8 +98,8 @@ static void test_odd_values(void **unused) {
     static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY, 0x1p-140f};
     plsh_linear_engine engine;
     problem p = make_problem(PLSH_WEIGHT_Q8_0, 3, 64);
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
-        if (!make_int8_engine(&engine, isas[i], 1)) continue;
+    for (int i = 0; i < PATHS; i++) {
+        if (!make_int8_engine(&engine, i, 1)) continue;
         for (size_t j = 0; j < sizeof odd / sizeof *odd; j++) {
             float x[9 * 64] = {0}, y[9 * 3];
             for (int64_t rows = 1; rows <= 9; rows += 8) {
@@ -136,9 +169,9 @@ static void check_case(const problem *p, int64_t rows, plsh_const_matrix x) {
     float *y = make((size_t)(rows * out), 4), *first = make((size_t)(rows * out), 4);
     float *once = make((size_t)(rows * out), 4);
     bool any = false;
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+    for (int i = 0; i < PATHS; i++) {
         plsh_linear_engine engine;
-        if (!make_int8_engine(&engine, isas[i], 2)) continue;
+        if (!make_int8_engine(&engine, i, 2)) continue;
         plsh_matrix to = {y, out};
         plsh_linear_forward(&engine, &p->layer, rows, x, to, false);
         check_product(p, rows, x, &q, y, NULL);
@@ -167,10 +200,10 @@ static void random_case(plsh_weight_type type, int64_t rows, int64_t out, int64_
 
 static void test_products(void **unused) {
     (void)unused;
-    static const int64_t rows[] = {1, 2, 3, 4, 5, 13, 20}, outs[] = {1, 33, 70};
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 20}, outs[] = {1, 33, 70};
     for (int type = PLSH_WEIGHT_Q8_0; type < PLSH_WEIGHT_COMPUTED; type++) {
         const int64_t block = plsh_weight_kinds[type].block;
-        for (size_t i = 0; i < 7; i++) {
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t j = 0; j < 3; j++)
                 random_case((plsh_weight_type)type, rows[i], outs[j],
                             block * (int64_t)(1 + (i + j) % 3));
@@ -228,7 +261,7 @@ static void test_extremes(void **unused) {
 static void test_bits(void **unused) {
     (void)unused;
     enum { OUT = 300, MOST = 150 };
-    static const int64_t rows[] = {1, 4, 5, MOST};
+    static const int64_t rows[] = {1, PLSH_LINEAR_FEW, PLSH_LINEAR_FEW + 1, MOST};
     for (int type = PLSH_WEIGHT_Q8_0; type < PLSH_WEIGHT_COMPUTED; type++) {
         const int64_t in = plsh_weight_kinds[type].block == 256 ? 512 : 576;
         problem p = make_problem((plsh_weight_type)type, OUT, in);
@@ -236,8 +269,7 @@ static void test_bits(void **unused) {
         float *first = make(MOST * OUT, 4), *y = make(MOST * OUT, 4), *few = make(OUT, 4);
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (int threads = 1; threads <= 7; threads += threads < 3 ? 1 : 4) {
-                plsh_linear_engine engine;
-                assert_true(make_int8_engine(&engine, NULL, threads));
+                plsh_linear_engine engine = best_int8_engine(threads);
                 plsh_linear_forward(&engine, &p.layer, rows[i], (plsh_const_matrix){x, in},
                                     (plsh_matrix){threads == 1 ? first : y, OUT}, false);
                 plsh_release(engine.workspace);
@@ -259,16 +291,15 @@ static void test_bits(void **unused) {
 /* More rows than fit at a time are computed in parts: 40 of 65,536 values. */
 static void test_parts(void **unused) {
     (void)unused;
-    enum { IN = 65536, ROWS = 55, OUT = 3 };
-    plsh_linear_engine engine;
-    assert_true(make_int8_engine(&engine, NULL, 2));
+    enum { IN = 65536, ROWS = 55, OUT = 3 }; /* 55 = 5 x 11: more than few rows */
+    plsh_linear_engine engine = best_int8_engine(2);
     assert_in_range(plsh_int8_rows_fit(1 << 22, IN), 10, ROWS - 6);
     problem p = make_problem(PLSH_WEIGHT_Q4_1, OUT, IN);
     float *x = randoms((size_t)ROWS * IN), y[2][ROWS * OUT];
     plsh_linear_forward(&engine, &p.layer, ROWS, (plsh_const_matrix){x, IN},
                         (plsh_matrix){y[0], OUT}, false);
-    for (int64_t r = 0; r < ROWS; r += 5)
-        plsh_linear_forward(&engine, &p.layer, 5, (plsh_const_matrix){x + r * IN, IN},
+    for (int64_t r = 0; r < ROWS; r += 11)
+        plsh_linear_forward(&engine, &p.layer, 11, (plsh_const_matrix){x + r * IN, IN},
                             (plsh_matrix){y[1] + r * OUT, OUT}, false);
     assert_memory_equal(y[0], y[1], sizeof *y);
     free_problem(&p);
@@ -280,8 +311,7 @@ static void test_parts(void **unused) {
 static void test_left_in_float(void **unused) {
     (void)unused;
     static const int64_t in[] = {600064, 64};
-    plsh_linear_engine engine;
-    assert_true(make_int8_engine(&engine, NULL, 2));
+    plsh_linear_engine engine = best_int8_engine(2);
     for (int i = 0; i < 2; i++) {
         problem p = make_problem(i == 0 ? PLSH_WEIGHT_Q8_0 : PLSH_WEIGHT_F16, 2, in[i]);
         float *x = randoms((size_t)(6 * in[i])), y[2][12];
@@ -305,8 +335,7 @@ static void test_many(void **unused) {
     (void)unused;
     enum { OUT = 50, IN = 256, ROWS = 9 };
     static const plsh_weight_type types[] = {PLSH_WEIGHT_Q8_0, PLSH_WEIGHT_F32, PLSH_WEIGHT_Q6_K};
-    plsh_linear_engine engine;
-    assert_true(make_int8_engine(&engine, NULL, 2));
+    plsh_linear_engine engine = best_int8_engine(2);
     problem p[3];
     plsh_linear layers[3];
     float *x = randoms(ROWS * IN), *alone = make(ROWS * OUT, 4), *y = make(3 * ROWS * OUT, 4);
@@ -343,6 +372,9 @@ static void test_choose(void **unused) {
                  "abacus");
     if (plsh_int8_kernels_choose(&kernels, "avx512", &error) != PLSH_STATUS_OK) return;
     const bool vnni = (plsh_cpu_features() & PLSH_CPU_AVX512VNNI) != 0;
+    if (plsh_int8_kernels_choose(&kernels, "amx", &error) == PLSH_STATUS_OK)
+        assert_string_equal(kernels->name, "avx512 amx");
+    assert_ok(plsh_int8_kernels_choose(&kernels, "avx512", &error));
     assert_string_equal(kernels->name, vnni ? "avx512 vnni" : "avx2");
     setenv("PLSH_TEST_CPU_OFF", "avx512vnni", 1);
     assert_ok(plsh_int8_kernels_choose(&kernels, "avx512", &error));
@@ -352,10 +384,14 @@ static void test_choose(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantise),      cmocka_unit_test(test_odd_values),
-        cmocka_unit_test(test_products),      cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_bits),          cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_left_in_float), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_quantise),
+        cmocka_unit_test(test_odd_values),
+        cmocka_unit_test_teardown(test_products, tiles_are_released),
+        cmocka_unit_test_teardown(test_extremes, tiles_are_released),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_left_in_float),
+        cmocka_unit_test(test_many),
         cmocka_unit_test(test_choose),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

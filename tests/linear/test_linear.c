@@ -106,7 +106,7 @@ static void backward_case(const plsh_linear_engine *engine, plsh_weight_type typ
     for (int64_t i = 0; i < out * in; i++) dw[i] = 0.25f;
     plsh_linear_backward(engine, &p.layer, rows, (plsh_const_matrix){dy, out},
                          (plsh_const_matrix){x, in}, dw, (plsh_matrix){dx, in}, false);
-    plsh_linear_backward_bias(rows, out, (plsh_const_matrix){dy, out}, db);
+    plsh_linear_backward_bias(engine, rows, out, (plsh_const_matrix){dy, out}, db);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t k = 0; k < in; k++) {
             double exact = 0.0, size = 0.0;
@@ -158,11 +158,11 @@ static void test_backward(void **unused) {
     with_engines(check_backward);
 }
 
-/* The same bits for 1, 2, 3 and 7 threads; a row of few rows does not know its neighbours. */
+/* The same bits for 1, 2, 3 and 7 threads; with few rows, a row does not depend on the others. */
 static void test_bits(void **unused) {
     (void)unused;
     enum { OUT = 300, IN = 576, MOST = 200 };
-    static const int64_t rows[] = {1, 3, 4, 17, MOST};
+    static const int64_t rows[] = {1, 3, 4, 7, PLSH_LINEAR_FEW, 17, MOST};
     for (int type = 0; type < PLSH_WEIGHT_COMPUTED; type++) {
         int64_t in = plsh_weight_kinds[type].block == 256 ? 512 : IN;
         problem p = make_problem((plsh_weight_type)type, OUT, in);
@@ -179,10 +179,11 @@ static void test_bits(void **unused) {
             if (rows[i] == 1) memcpy(y, first, OUT * sizeof *y);
             if (rows[i] > 1 && rows[i] <= PLSH_LINEAR_FEW) {
                 plsh_linear_engine engine = make_engine(NULL, 1);
-                plsh_linear_forward(&engine, &p.layer, 1, (plsh_const_matrix){x, in},
-                                    (plsh_matrix){y, OUT}, false);
+                for (int64_t r = 0; r < rows[i]; r++)
+                    plsh_linear_forward(&engine, &p.layer, 1, (plsh_const_matrix){x + r * in, in},
+                                        (plsh_matrix){y + r * OUT, OUT}, false);
                 plsh_release(engine.workspace);
-                assert_memory_equal(first, y, OUT * sizeof *y);
+                assert_memory_equal(first, y, (size_t)rows[i] * OUT * sizeof *y);
             }
         }
         free_problem(&p);
@@ -210,6 +211,33 @@ static void test_bits_of_long_rows(void **unused) {
     }
     free_problem(&p);
     plsh_release(x);
+}
+
+/* Threads that have no tile of their own take rows from the tiles of others, at any step. With more
+ * threads than processors they are interrupted at any place too. */
+static void test_bits_of_parts(void **unused) {
+    (void)unused;
+    enum { OUT = 240, IN = 600, ROWS = 1100, TIMES = 40 };
+    problem p = make_problem(PLSH_WEIGHT_F32, OUT, IN);
+    float *x = randoms((size_t)ROWS * IN), *dy = randoms((size_t)ROWS * OUT);
+    float *results[2];
+    const size_t numbers = (size_t)ROWS * OUT + (size_t)ROWS * IN + (size_t)OUT * IN;
+    for (int i = 0; i < 2; i++) results[i] = make(numbers, sizeof(float));
+    for (int time = 0; time < TIMES; time++) {
+        plsh_linear_engine engine = make_engine(NULL, time == 0 ? 1 : 2 + time % 6);
+        float *y = results[time > 0], *dx = y + (size_t)ROWS * OUT, *dw = dx + (size_t)ROWS * IN;
+        memset(dw, 0, (size_t)OUT * IN * sizeof *dw);
+        plsh_linear_forward(&engine, &p.layer, ROWS, (plsh_const_matrix){x, IN},
+                            (plsh_matrix){y, OUT}, false);
+        plsh_linear_backward(&engine, &p.layer, ROWS, (plsh_const_matrix){dy, OUT},
+                             (plsh_const_matrix){x, IN}, dw, (plsh_matrix){dx, IN}, false);
+        plsh_release(engine.workspace);
+        if (time > 0) assert_memory_equal(results[0], results[1], numbers * sizeof(float));
+    }
+    free_problem(&p);
+    plsh_release(x);
+    plsh_release(dy);
+    for (int i = 0; i < 2; i++) plsh_release(results[i]);
 }
 
 /* Several layers at once, one of them a slice: the same bits as one by one. */
@@ -263,6 +291,7 @@ int main(void) {
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_bits_of_long_rows),
+        cmocka_unit_test(test_bits_of_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,10 +83,8 @@ static plsh_npy array(const char *path) {
 }
 
 static void check_golden(const char *name, const char *family, const char *expected) {
-    char folder[1024];
+    const char *folder = test_shared_folder("golden/families/%s/config.json", name);
     plsh_npy ids = array(shared(name, "input_ids.npy")), logits = array(shared(name, expected));
-    snprintf(folder, sizeof folder, "%s", shared(name, "config.json"));
-    *strrchr(folder, '/') = '\0';
     print_message("%s\n", name);
     check(folder, family, &ids, &logits);
     plsh_npy_free(&ids);
@@ -109,9 +107,7 @@ static void test_chosen(void **state) {
     check_golden("refact", "gpt_refact-rmsnorm", "logits_rmsnorm.npy");
     plsh_model *model;
     plsh_error error;
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%s", shared("refact", "config.json"));
-    *strrchr(folder, '/') = '\0';
+    const char *folder = test_shared_folder("golden/families/%s/config.json", "refact");
     const plsh_model_options options = {.family = "baichuan-13b"};
     assert_int_equal(plsh_model_open(&model, folder, &options, &error), PLSH_STATUS_INVALID);
     test_message_holds(error.message, "this model is Refact");

@@ -10,17 +10,6 @@
 /* The suggested limit of the reference data for float32 logits. */
 static const double limit = 5e-5;
 
-/* The folder of a file of the reference data, in a buffer of its own. */
-static char *folder_of(const char *format, const char *name) {
-    static char folders[4][1024];
-    static int next;
-    char file[160], *folder = folders[next++ % 4];
-    snprintf(file, sizeof(file), format, name);
-    snprintf(folder, sizeof(folders[0]), "%s", test_shared(file));
-    *strrchr(folder, '/') = '\0';
-    return folder;
-}
-
 static plsh_npy array_of(const char *format, const char *name) {
     char file[160];
     snprintf(file, sizeof(file), format, name);
@@ -84,7 +73,8 @@ static void test_families(void **state) {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         plsh_npy ids = array_of("golden/models/%s/input_ids.npy", names[i]);
         plsh_npy logits = array_of("golden/models/%s/logits.npy", names[i]);
-        plsh_model *model = open_model(folder_of("golden/models/%s/config.json", names[i]), NULL);
+        plsh_model *model =
+            open_model(test_shared_folder("golden/models/%s/config.json", names[i]), NULL);
         compare(names[i], run_model(model, &ids, NULL, 0, 0, 48), &logits, limit);
         compare("  in chunks of 7", run_model(model, &ids, NULL, 0, 7, 48), &logits, limit);
         compare("  token by token", run_model(model, &ids, NULL, 0, 0, 1), &logits, limit);
@@ -99,7 +89,7 @@ static void check_variant(const char *name, const char *variant, plsh_method met
     char file[160];
     snprintf(file, sizeof(file), "golden/models/%s/variants/%s/logits.npy", name, variant);
     plsh_npy logits = test_shared_npy(file), ids = array_of("golden/models/%s/input_ids.npy", name);
-    plsh_model *model = open_model(folder_of("golden/models/%s/config.json", name), NULL);
+    plsh_model *model = open_model(test_shared_folder("golden/models/%s/config.json", name), NULL);
     plsh_head head[8];
     plsh_error error;
     assert_ok(plsh_model_heads(model, method, 0, head, &error));
@@ -129,8 +119,9 @@ static void test_lora(void **state) {
     (void)state;
     plsh_npy ids = test_shared_npy("golden/models/mistral/input_ids.npy");
     plsh_npy logits = test_shared_npy("golden/lora/logits.npy");
-    const char *adapter = folder_of("golden/%s/adapter_config.json", "lora");
-    plsh_model *model = open_model(folder_of("golden/models/%s/config.json", "mistral"), adapter);
+    const char *adapter = test_shared_folder("golden/%s/adapter_config.json", "lora");
+    plsh_model *model =
+        open_model(test_shared_folder("golden/models/%s/config.json", "mistral"), adapter);
     compare("mistral with LoRA", run_model(model, &ids, NULL, 0, 0, 48), &logits, limit);
     compare("  token by token", run_model(model, &ids, NULL, 0, 0, 1), &logits, limit);
     plsh_model_close(model);
@@ -143,7 +134,7 @@ static void check_encoder(const char *name, double most) {
     plsh_error error;
     plsh_npy ids = array_of("golden/%s/input_ids.npy", name);
     plsh_npy expected = array_of("golden/%s/last_hidden_state.npy", name);
-    plsh_model *model = open_model(folder_of("golden/%s/config.json", name), NULL);
+    plsh_model *model = open_model(test_shared_folder("golden/%s/config.json", name), NULL);
     int64_t n = (int64_t)ids.count, hidden = plsh_model_describe(model).hidden;
     int64_t offsets[] = {0, n, n + 3, 2 * n + 3};
     int32_t *batch = malloc((size_t)offsets[3] * sizeof(*batch));
@@ -249,7 +240,7 @@ static void test_generate(void **state) {
         g.prompt_count = read_numbers(test_shared(file), "prompt", g.prompt, 64);
         g.made_count = read_numbers(test_shared(file), "generated", g.made, 128);
         assert_int_equal(g.made_count, 20);
-        check_greedy(folder_of("golden/models/%s/config.json", names[i]), &g, &logits);
+        check_greedy(test_shared_folder("golden/models/%s/config.json", names[i]), &g, &logits);
         plsh_npy_free(&logits);
     }
 }
@@ -257,7 +248,7 @@ static void test_generate(void **state) {
 static void test_stories(void **state) {
     (void)state;
     greedy_case g;
-    const char *folder = folder_of("data/models/%s/config.json", "stories260k");
+    const char *folder = test_shared_folder("data/models/%s/config.json", "stories260k");
     const char *file = test_shared("golden/stories260k/generate.json");
     g.prompt_count = read_numbers(file, "ids", g.prompt, 64);
     g.made_count = read_numbers(file, "greedy", g.made, 128);

@@ -133,7 +133,7 @@ static void discard(const char *out) {
     assert_int_equal(system(command), 0);
 }
 
-/* Opens and converts; both say the same. Is it refused? */
+/* Opens and converts; both say the same, and what was converted opens. Is it refused? */
 static bool is_refused(const char *what, const char *model, const char *adapter, const char *out) {
     plsh_model *opened;
     plsh_error error = {0}, other = {0};
@@ -147,8 +147,12 @@ static bool is_refused(const char *what, const char *model, const char *adapter,
         fail_msg("%s: opened: %s; converted: %s", what, error.message,
                  status ? other.message : "without an error");
     if (status && access(out, F_OK) == 0) fail_msg("%s: refused, and left %s", what, out);
-    if (!status) discard(out);
-    return status != PLSH_STATUS_OK;
+    if (status) return true;
+    if (plsh_model_open(&opened, out, NULL, &error))
+        fail_msg("%s: converted, and does not open: %s", what, error.message);
+    plsh_model_close(opened);
+    discard(out);
+    return false;
 }
 
 /* A number of the configuration that is another one. */
@@ -255,8 +259,9 @@ static void test_ggufs(void **unused) {
     static const char *const keys[] = {"attention.key_length", "attention.value_length",
                                        "attention.head_count", "attention.head_count_kv",
                                        "embedding_length",     "feed_forward_length",
-                                       "rope.dimension_count", "block_count"};
-    static const uint32_t values[] = {1, 6, 16, 24, 256};
+                                       "rope.dimension_count", "block_count",
+                                       "context_length"};
+    static const uint32_t values[] = {1, 6, 16, 24, 256, UINT32_C(1) << 31};
     plsh_error error;
     int tried = 0, refused = 0;
     for (int f = 0; f < FAMILIES; f++) {

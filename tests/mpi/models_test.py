@@ -137,7 +137,7 @@ def ranks_of(process: int, named: str = "plsh-mpi") -> list[int]:
 
 def end_one(out: str, victim: int, number: signal.Signals, at_checkpoint: int, says: str, *options: str,
             code_is: int | None = None) -> None:
-    """A signal to a rank as soon as there is a checkpoint of that step: all end, and say so."""
+    """Sends a signal to a rank as soon as there is a checkpoint of that step: all ranks end, and report it."""
     with open(f"said-{victim}", "w+") as said:
         job = subprocess.Popen([mpirun, "3", plsh_mpi, *TRAIN, "--steps", "40", "--checkpoint-every",
                                 "4", "--out", out, "--resume", *options], stdout=subprocess.DEVNULL, stderr=said)
@@ -159,7 +159,7 @@ def end_one(out: str, victim: int, number: signal.Signals, at_checkpoint: int, s
 
 
 def test_stop() -> None:
-    """A rank that is stopped: the others say so after --timeout, once, and end with 1."""
+    """Stops a rank: after --timeout the others report it, once, and end with 1."""
     for victim, at in ((1, 4), (0, 12), (2, 20)):
         end_one("stopped", victim, signal.SIGSTOP, at, f"plsh train: rank {victim} of 3: no sign of life for 2 s",
                 "--timeout", "2", code_is=1)
@@ -234,7 +234,7 @@ def copy_model(name: str) -> None:
 
 
 def test_disagree() -> None:
-    """One host has a stale copy of a file, or was told something else."""
+    """One host has a stale copy of a file, or other options."""
     Path("short.txt").write_text(Path("held.txt").read_text()[:-20])
     Path("other.txt").write_text(Path("held.txt").read_text().replace("3", "4"))
     copy_model("stale")

@@ -2,7 +2,7 @@
  * steps against one process, which every rank runs for itself.
  * Usage: test_lm MODEL
  *
- * Not by cmocka: a rank that left a test early would leave the others waiting. */
+ * Does not use cmocka: if a rank left a test early, the others would wait for it. */
 #include "plsh/lm.h"
 #include "plsh/mpi.h"
 

@@ -1,7 +1,7 @@
 /* tests: attention over ranks against one process, which every rank runs for itself.
  *
- * Without cmocka: if a rank left a test early, the others would wait for it. Ranks record failures,
- * and agree at the end. */
+ * Does not use cmocka: if a rank left a test early, the others would wait for it. Ranks record
+ * failures, and agree at the end. */
 #include "base/memory.h"
 #include "plsh/mpi.h"
 #include "support/problem.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, SAMPLES = 5, LONG = 6000 };
+enum { ROWS = 420, DIM = 8, HEADS = 4, KV_HEADS = 2, METHODS = 9, SAMPLES = 9, LONG = 6000 };
 
 static const int64_t packed[] = {0, 130, 130, 137, 320, ROWS};
 static const int64_t packed_long[] = {0, 40, 40, 5300, 5307, LONG};
@@ -35,9 +35,9 @@ __attribute__((format(printf, 2, 3))) static bool expect(bool ok, const char *fo
     return ok;
 }
 
-/* ---- MPI's door ------------------------------------------------------------------------------ */
+/* ---- Counting what MPI sends ----------------------------------------------------------------- */
 
-/* Bytes that passed it, as the stats count them: to each other rank once. */
+/* Bytes of the calls below, as the stats count them: once for each other rank. */
 static int64_t counted;
 
 static void count_bytes(int64_t count, MPI_Datatype type, int to) {
@@ -99,7 +99,9 @@ static void set_heads(plsh_head *head, plsh_method method) {
         head[h] = plsh_head_default(method, &decay);
         head[h].partition.scheme = (plsh_scheme)(h % 3);
         head[h].partition.design = h < 2 ? PLSH_DESIGN_IID : PLSH_DESIGN_STRATIFIED;
-        if (h == 3) head[h].partition.design = PLSH_DESIGN_GOLDEN;
+        if (h == 3)
+            head[h].partition.design =
+                method == PLSH_METHOD_PLSH ? PLSH_DESIGN_GOLDEN_SHIFTED : PLSH_DESIGN_GOLDEN;
         head[h].partition.samples = SAMPLES;
         head[h].partition.head = (uint32_t)h;
         head[h].window = h == 2 ? 1 : 30 + 40 * h;
@@ -309,7 +311,8 @@ static void check_backward(const setting *s, const problem *p, plsh_mpi_plan *pl
     check_decays(p, own, most);
 }
 
-/* The bound holds against the decay itself, dense or (eps 2^-24) exact, up to rounding. */
+/* The bound holds against the decay itself, dense or (eps 2^-24) exact, up to the rounding of that.
+ */
 static void check_certificate(const problem *exact, const shard *own) {
     const int64_t count = own->queries.end - own->queries.begin, n = exact->a.queries;
     for (int64_t i = 0; i < exact->a.heads * count; i++) {
@@ -319,7 +322,7 @@ static void check_certificate(const problem *exact, const shard *own) {
         double most = 0;
         for (int64_t x = 0; x < DIM; x++)
             most = fmax(most, fabs((double)o[x] - (double)exact->o[(h * n + row) * DIM + x]));
-        if (!expect(most <= (double)own->bound[i] + 4e-6,
+        if (!expect(most <= (double)own->bound[i] + 4e-6 && own->bound[i] > 0,
                     "certificate of head %lld, row %lld is %g, but the error %g", (long long)h,
                     (long long)row, (double)own->bound[i], most))
             return;
@@ -414,7 +417,7 @@ static void test_dropout(void) {
     run_case(&far);
 }
 
-/* Heads of one kv head that do not go together: they share gradients of keys. */
+/* Heads of one kv head that are not in one unit: they share gradients of keys. */
 static void test_mixed_heads(void) {
     const plsh_method mixed[3][HEADS] = {
         {PLSH_METHOD_DENSE, PLSH_METHOD_WINDOW, PLSH_METHOD_EXACT, PLSH_METHOD_NONE},
@@ -551,7 +554,7 @@ static void test_far_keys_stay(void) {
         check_backward(&s, p, plan, &own);
         const double all = (double)ROWS_BYTES(LONG) / ranks * (ranks - 1);
         if (i < 2)
-            expect(stats.attention.error_bound < 1e-5, "the certificate is %g",
+            expect(stats.attention.error_bound < 2e-4, "the certificate is %g",
                    stats.attention.error_bound);
         if (i < 2)
             expect((double)stats.bytes_sent <= all / 4 * (i + 1), "%lld bytes sent, of %g",
@@ -618,7 +621,7 @@ static void expect_error(plsh_status found, plsh_status status, const plsh_error
            (int)found, found ? error->message : "", (int)status, text);
 }
 
-/* What one rank does wrong all of them hear of. */
+/* An error of one rank is reported by all ranks. */
 static void test_errors(void) {
     plsh_error error = {0};
     plsh_mpi_plan *plan;
@@ -689,7 +692,7 @@ static void test_errors(void) {
     problem_free(p);
 }
 
-/* One number of a table of a decay, or of labels, is another on the last rank. */
+/* The last rank has a different number in the table of a decay, or in the labels. */
 static void test_contents(void) {
     static int32_t labels[SAMPLES * ROWS];
     double table[] = {1, 0.5, 0.25, 0.125};

@@ -156,6 +156,15 @@ static void test_theorem(void **state) {
     const double theorem = plsh_max_certain(&set);
     assert_true(computed < (1.4 + 0.33 * log(1 << 13)) / (1 << 13));
     assert_true(computed < theorem && theorem < 0.005);
+    const double delta = 3.01 * log(sqrt(sqrt(5) * 8193) + 3.62) + 0.56;
+    assert_float_equal(theorem, (2 * delta + 2) / 8193, 1e-12);
+}
+
+/* The largest sum of a row of |L* - M~|, or the largest block (or the norm of L*), if that is less:
+ * simulated norms are far below. */
+static double spectral_bound(double sigma, double max, double longest) {
+    const double q = exp(-1 / sigma), most = fmax((1 + q) / (1 - q), longest);
+    return fmin(most, 2 * (max * (longest - 1) + pow(q, longest) / (1 - q)));
 }
 
 static void test_bounds(void **state) {
@@ -171,6 +180,8 @@ static void test_bounds(void **state) {
         if (status == PLSH_STATUS_UNSUPPORTED) skip(); /* no ARPACK */
         assert_ok(status);
         assert_true(norms.spectral <= bounds.spectral && norms.max <= bounds.max);
+        const double spectral = spectral_bound(x % 2 ? 60 : 4, bounds.max, bounds.largest_block);
+        assert_float_equal(bounds.spectral, spectral, 1e-9 * spectral);
         assert_true((double)norms.largest_block <= bounds.largest_block);
         assert_true((double)norms.largest_block >= 0.9 * bounds.largest_block - 2);
     }

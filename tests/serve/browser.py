@@ -33,6 +33,10 @@ def fill(page, name: str, text: str) -> None:
     page.call("Input.insertText", text=text)
 
 
+def shown(page, name: str) -> bool:
+    return page.run(f"document.getElementById('{name}').getClientRects().length > 0")
+
+
 def press(page, key: str, control: bool = False) -> None:
     for kind in ("keyDown", "keyUp"):
         page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, modifiers=2 if control else 0)
@@ -63,6 +67,7 @@ def main() -> int:
         page = chromium.Page(browser, folder / "profile")
         with Server(PLSH, bert) as server:
             visit(page, server)
+            assert shown(page, "query") and not shown(page, "tokens") and not shown(page, "chat")
             fill(page, "text", "a cat\nsomething else\nthe dog sleeps")
             fill(page, "query", "the dog sleeps")
             press(page, "Enter", control=True)
@@ -73,6 +78,7 @@ def main() -> int:
             check_quiet(page, server)
         with Server(PLSH, llama) as server:
             visit(page, server)
+            assert shown(page, "tokens") and shown(page, "chat") and not shown(page, "query")
             fill(page, "text", "Once upon a time")
             fill(page, "temperature", "0")
             fill(page, "tokens", "24")
@@ -81,7 +87,8 @@ def main() -> int:
             want = server.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0})[2]["choices"][0]["text"]
             got = page.run("document.getElementById('output').textContent")
             assert got == want, (got, want)
-            assert "tokens per second" in page.run("document.getElementById('speed').textContent")
+            said = page.run("document.getElementById('speed').textContent")
+            assert said.startswith("24 tokens, ") and "tokens per second" in said, said
             check_quiet(page, server)
             fill(page, "tokens", "2000")
             press(page, "Enter", control=True)

@@ -24,6 +24,13 @@ def write_model(folder: Path, kind: str) -> Path:
     return folder
 
 
+def events(text: str) -> list[dict]:
+    """The events of a stream, which has to end as streams do."""
+    parts = text.split("\n\n")
+    assert parts[-2:] == ["data: [DONE]", ""], parts[-2:]
+    return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
+
+
 class Server:
     """plsh serve on a free port, for the time of a `with`."""
 
@@ -83,9 +90,7 @@ class Server:
         """The events of a stream, which has to end as streams do."""
         status, headers, text = self.post(path, {**body, "stream": True})
         assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), (status, text)
-        parts = text.split("\n\n")
-        assert parts[-2:] == ["data: [DONE]", ""], parts[-2:]
-        return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
+        return events(text)
 
     def metric(self, name: str) -> float:
         text = self.get("/metrics")[2]

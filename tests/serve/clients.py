@@ -40,9 +40,13 @@ def openai(encoder: Server, generator: Server, rows: list, text: str) -> None:
     assert "".join(parts) == whole.message.content and len(whole.logprobs.content) == 8
 
 
-def huggingface(encoder: Server, generator: Server, rows: list) -> None:
+def huggingface(encoder: Server, generator: Server, classifier: Path) -> None:
     from huggingface_hub import InferenceClient
 
+    with Server(PLSH, classifier) as server:
+        got = InferenceClient(model=f"http://{server.host}:{server.port}/predict").text_classification(LINES[0])
+        want = server.post("/predict", {"inputs": LINES[0]})[2][0]  # of TEI's list the client takes the first
+        assert (got.label, got.score) == (want["label"], want["score"]), (got, want)
     client = InferenceClient(model=f"http://{encoder.host}:{encoder.port}/embed")
     got = client.feature_extraction(LINES[0])
     assert rows32([list(map(float, got[0]))])[0] == embed(PLSH, Path(encoder.command[3]), LINES[:1])[0]
@@ -64,18 +68,20 @@ def curl(encoder: Server, generator: Server, text: str) -> None:
 def main() -> int:
     tried = []
     with tempfile.TemporaryDirectory() as scratch:
-        bert, llama = (write_model(Path(scratch) / kind, kind) for kind in ("bert", "llama"))
+        bert, llama, classifier = (write_model(Path(scratch) / kind, kind) for kind in ("bert", "llama", "classifier"))
         rows = embed(PLSH, bert, LINES)
         text = json.loads(run(PLSH, "generate", "--model", str(llama), "--prompt", PROMPT, "--tokens", "16", "--json"))["text"]
         with Server(PLSH, bert) as encoder, Server(PLSH, llama) as generator:
             for name, call in (("openai", lambda: openai(encoder, generator, rows, text)),
-                               ("huggingface_hub", lambda: huggingface(encoder, generator, rows))):
+                               ("huggingface_hub", lambda: huggingface(encoder, generator, classifier))):
                 try:
-                    __import__(name)
+                    version = __import__(name).__version__
+                    if name == "huggingface_hub":
+                        __import__("numpy")  # which its embeddings need
                 except ImportError:
                     continue
                 call()
-                tried.append(name)
+                tried.append(f"{name} {version}")
             if shutil.which("curl"):
                 curl(encoder, generator, text)
                 tried.append("curl")

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Mixed load and attack on plsh serve, every answer compared: clients that leave, send half a request, garbage, bodies that are too
-long, many connections one after the other and at once. The short form is a test; with --seconds 3600 it is the soak, which also
-compares the memory at the end with that after the first minute and crowd.
-usage: load.py PLSH [--requests N | --seconds S] [--threads N] [--crowd N]"""
+long, many connections one after the other and at once. The short form is a test. With --seconds it is the soak: rounds of load, each
+with a crowd at its end; the memory after every later round is compared with that after the first, which warms up.
+usage: load.py PLSH [--requests N | --seconds S] [--round S] [--threads N] [--crowd N]"""
 import argparse
+import base64
 import json
 import random
 import socket
+import struct
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-from client import Server, write_model
+from client import Server, events, write_model
 
 TEXTS = [("word %d " % i) * n for i, n in enumerate((1, 2, 3, 5, 8, 20, 60, 150, 400))]
 PROMPTS = ["Once upon a time", "A", "shared beginning of several prompts, long enough to be kept: " * 3 + "x",
@@ -27,14 +29,27 @@ class Load:
         self.failures: list[str] = []
         self.done = 0
         self.counts: dict[str, int] = {}
+        self.answers = {200: 0, 429: 0}
         self.lock = threading.Lock()
         self.end = time.monotonic() + options.seconds if options.seconds else None
         self.rows = {text: encoder.post("/embed", {"inputs": text})[2][0] for text in TEXTS}
         self.made = {prompt: generator.post("/v1/completions", self.prompt(prompt))[2]["choices"][0]["text"] for prompt in PROMPTS}
+        self.said = {prompt: generator.post("/v1/chat/completions", self.chat(prompt))[2]["choices"][0]["message"] for prompt in PROMPTS}
 
     @staticmethod
     def prompt(text: str) -> dict:
         return {"prompt": text, "max_tokens": 12, "temperature": 0}
+
+    @staticmethod
+    def chat(text: str) -> dict:
+        return {"messages": [{"role": "user", "content": text}], "max_tokens": 12, "temperature": 0}
+
+    def take(self, status: int, answer) -> bool:
+        """Is there an answer to compare?"""
+        assert status in (200, 429), (status, answer)
+        with self.lock:
+            self.answers[status] += 1
+        return status == 200
 
     def goes_on(self) -> bool:
         with self.lock:
@@ -46,20 +61,33 @@ class Load:
     def embeds(self, draw) -> None:
         texts = draw.sample(TEXTS, draw.randint(1, 4))
         status, _, rows = self.encoder.post("/embed", {"inputs": texts})
-        assert status in (200, 429), (status, rows)
-        for text, row in zip(texts, rows if status == 200 else []):
+        for text, row in zip(texts, rows if self.take(status, rows) else []):
+            assert max(abs(a - b) for a, b in zip(row, self.rows[text])) < 1e-5, f"another row for {text[:20]}"
+
+    def embeds_as_openai(self, draw) -> None:
+        text = draw.choice(TEXTS)
+        status, _, got = self.encoder.post("/v1/embeddings", {"input": text, "encoding_format": "base64"})
+        if self.take(status, got):
+            row = struct.unpack(f"<{len(self.rows[text])}f", base64.b64decode(got["data"][0]["embedding"]))
             assert max(abs(a - b) for a, b in zip(row, self.rows[text])) < 1e-5, f"another row for {text[:20]}"
 
     def completes(self, draw) -> None:
         prompt = draw.choice(PROMPTS)
         status, _, got = self.generator.post("/v1/completions", self.prompt(prompt))
-        assert status in (200, 429), (status, got)
-        assert status == 429 or got["choices"][0]["text"] == self.made[prompt], (got, self.made[prompt])
+        if self.take(status, got):
+            assert got["choices"][0]["text"] == self.made[prompt], (got, self.made[prompt])
+
+    def chats(self, draw) -> None:
+        prompt = draw.choice(PROMPTS)
+        status, _, got = self.generator.post("/v1/chat/completions", self.chat(prompt))
+        if self.take(status, got):
+            assert got["choices"][0]["message"] == self.said[prompt], (got, self.said[prompt])
 
     def streams(self, draw) -> None:
         prompt = draw.choice(PROMPTS)
-        events = self.generator.events("/v1/completions", self.prompt(prompt))
-        assert "".join(e["choices"][0]["text"] for e in events) == self.made[prompt]
+        status, _, got = self.generator.post("/v1/completions", {**self.prompt(prompt), "stream": True})
+        if self.take(status, got):
+            assert "".join(e["choices"][0]["text"] for e in events(got)) == self.made[prompt]
 
     # ---- clients that do not ----
 
@@ -114,7 +142,7 @@ class Load:
 
     def work(self, seed: int) -> None:
         draw = random.Random(seed)
-        good = [self.embeds] * 6 + [self.completes] * 3 + [self.streams] * 3
+        good = [self.embeds] * 4 + [self.embeds_as_openai] * 2 + [self.completes] * 2 + [self.chats] * 2 + [self.streams] * 2
         bad = [self.leaves] * 3 + [self.sends_half] * 3 + [self.sends_garbage] * 2 + [self.sends_much]
         while self.goes_on():
             action = draw.choice(good if draw.random() < 0.7 else bad)
@@ -146,11 +174,20 @@ class Load:
                 line.close()
 
 
+def fill_prefixes(generator: Server) -> None:
+    """The server keeps the caches of up to 32 texts. Each measurement of memory finds the same ones."""
+    for first in range(0, 32, 8):
+        body = {"prompt": [f"{first + i} is kept" for i in range(8)], "max_tokens": 500, "temperature": 0.9, "seed": 1}
+        assert generator.post("/v1/completions", body)[0] == 200
+
+
 def memory(load: Load) -> list[float]:
     """When nothing runs: the server returns what is free within two seconds."""
-    for server in (load.encoder, load.generator):
-        rest(server)
-    time.sleep(3 if load.options.seconds else 0)
+    rest(load.encoder)
+    rest(load.generator)
+    if load.options.seconds:
+        fill_prefixes(load.generator)
+        time.sleep(3)
     return [server.metric("resident_bytes") for server in (load.encoder, load.generator)]
 
 
@@ -162,32 +199,45 @@ def rest(server: Server) -> None:
         assert server.metric(name) == 0, name
 
 
+def soak(load: Load) -> None:
+    """Rounds of load. Prints a line for each."""
+    warm, began, end = [], time.monotonic(), load.end
+    while not load.failures and (load.goes_on() or not warm):
+        load.end = min(time.monotonic() + load.options.round, end) if warm else time.monotonic() + load.options.round
+        load.run()
+        load.crowd()
+        load.end = end
+        now = memory(load)
+        print(json.dumps({"seconds": round(time.monotonic() - began), "requests": sum(load.counts.values()), "compared": load.answers[200],
+                          "resident_bytes": now}), flush=True)
+        warm = warm or now
+        grown = max(b / a - 1 for a, b in zip(warm, now))
+        if grown > 0.05:
+            load.failures.append(f"memory has grown by {grown:.1%}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("plsh")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--round", type=float, default=300)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--crowd", type=int, default=25)
     options = parser.parse_args()
+    # In a soak the machine may be suspended for minutes: those are not a client's that stalls.
+    more = ["--threads", "1", "--patience", "600"] if options.seconds else []
     with tempfile.TemporaryDirectory() as scratch:
         bert, llama = (write_model(Path(scratch) / kind, kind) for kind in ("bert", "llama"))
-        with Server(options.plsh, bert, "--quiet") as encoder, Server(options.plsh, llama, "--quiet") as generator:
+        with Server(options.plsh, bert, "--quiet", *more) as encoder, Server(options.plsh, llama, "--quiet", *more) as generator:
             load = Load(encoder, generator, options)
             if options.seconds:
-                whole, load.end = load.end, time.monotonic() + min(60, options.seconds / 4)
+                soak(load)
+            else:
                 load.run()
                 load.crowd()
-                load.end = whole
-            warm = memory(load)
-            load.run()
-            load.crowd()
-            end = memory(load)
-            print(json.dumps({"actions": load.counts, "resident_bytes": {"warm": warm, "end": end}}))
-            if options.seconds:
-                grown = [b / a - 1 for a, b in zip(warm, end)]
-                if max(grown) > 0.05:
-                    load.failures.append(f"memory has grown by {max(grown):.1%}")
+                memory(load)
+            print(json.dumps({"actions": load.counts, "compared": load.answers[200], "refused": load.answers[429]}))
     for failure in load.failures:
         print(failure)
     return 1 if load.failures else 0

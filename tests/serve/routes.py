@@ -2,6 +2,7 @@
 """plsh serve, route by route: answers equal those of the commands, errors have the forms that clients expect, everything is bounded.
 usage: routes.py PLSH [encoder|generator|limits]"""
 import base64
+import http.client
 import json
 import signal
 import socket
@@ -11,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from client import Server, embed, rows32, run, write_model
+from client import Server, embed, events, rows32, run, write_model
 
 PLSH = sys.argv[1]
 LINES = ["hello world", "a", "the quick brown fox jumps over the lazy dog", "ALiBi " * 40]
@@ -80,6 +81,9 @@ def faults(server: Server) -> None:
     check_fault(post("/v1/embeddings", b"[" * 40 + b"]" * 40), 422, "deep", True)
     check_fault(post("/v1/embeddings", {"input": ["a"] * 3000}), 413, "3000", True)
     check_fault(post("/embed", {"inputs": "a", "truncate": 3}), 422, "truncate", False)
+    check_fault(post("/embed", {"inputs": "a", "truncation_direction": "Left"}), 422, "Right", False)
+    assert post("/embed", {"inputs": "a", "truncation_direction": "Right"})[0] == 200
+    check_fault(post("/embed", {"inputs": "a", "prompt_name": "query"}), 422, "prompt_name", False)
     check_fault(post("/embed", {"inputs": ""}), 422, "no tokens", False)
     check_fault(post("/rerank", {"query": "a", "texts": ["b"]}), 422, "reranker", False)
     check_fault(post("/predict", {"inputs": "a"}), 422, "classifier", False)
@@ -88,6 +92,7 @@ def faults(server: Server) -> None:
     check_fault(get("/v1/nowhere"), 404, "/v1/nowhere", True)
     check_fault(get("/v1/embeddings"), 405, "POST", True)
     check_fault(post("/info", {}), 405, "GET", False)
+    assert get("/v1/embeddings")[1]["Allow"] == "POST" and post("/info", {})[1]["Allow"] == "GET, HEAD"
     check_fault(post("/embed", {"inputs": "a"}, headers={"Content-Type": "text/plain"}), 415, "JSON", False)
 
 
@@ -133,6 +138,23 @@ def long_and_short(server: Server, model: Path) -> None:
     assert rows32(done[0][2]) == want
 
 
+def many_and_one(server: Server, model: Path) -> None:
+    """Texts of other clients go through the model before the end of a long list."""
+    texts, done = [f"{i} and more words of a text " * 9 for i in range(2000)], []
+    end = server.metric("pass_tokens_total") + sum(len(text) for text in texts)  # a token a byte
+    many = threading.Thread(target=lambda: done.append(server.post("/embed", {"inputs": texts})))
+    many.start()
+    while server.metric("queue_tokens") < 100000 and not done:
+        pass
+    # The first does not fit into the gaps that the list leaves in passes, the second not beside the list's part.
+    for text in ("another text, " * 20, "another text, " * 130):
+        one = server.post("/embed", {"inputs": text})
+        assert server.metric("pass_tokens_total") < end, "one text waited for a list of 2,000"
+        assert max(abs(a - b) for a, b in zip(one[2][0], embed(PLSH, model, [text])[0])) < 1e-5
+    many.join()
+    assert done[0][0] == 200 and len(done[0][2]) == 2000
+
+
 def encoder(folder: Path) -> None:
     model = write_model(folder / "bert", "bert")
     with Server(PLSH, model) as server:
@@ -141,12 +163,15 @@ def encoder(folder: Path) -> None:
         faults(server)
         connections(server)
         long_and_short(server, model)
+        many_and_one(server, model)
     classifier = write_model(folder / "classifier", "classifier")
     with Server(PLSH, classifier) as server:
         want = json.loads(run(PLSH, "classify", "--model", str(classifier), "--probabilities", "--json", text="hello\n"))["rows"][0]
         got = server.post("/predict", {"inputs": "hello"})[2]
         assert got[0]["label"] == want["label"] and [g["score"] for g in got] == sorted((g["score"] for g in got), reverse=True)
         assert all(abs(g["score"] - want["scores"][g["label"]]) < 1e-6 for g in got)
+        assert server.post("/predict", {"inputs": ["hello"]})[2] == got
+        check_fault(server.post("/predict", {"inputs": ["a", "b", "c"]}), 422, "pair", False)
         raw = server.post("/predict", {"inputs": [["hello"], ["b"]], "raw_scores": True})[2]
         assert len(raw) == 2 and abs(sum(g["score"] for g in raw[0]) - 1) > 1e-3
     reranker = write_model(folder / "reranker", "reranker")
@@ -155,6 +180,9 @@ def encoder(folder: Path) -> None:
         want = json.loads(run(PLSH, "rerank", "--model", str(reranker), "--query", "who", "--json", text="\n".join(texts) + "\n"))["rows"]
         got = server.post("/rerank", {"query": "who", "texts": texts, "raw_scores": True, "return_text": True})[2]
         assert [g["index"] for g in got] == [w["index"] for w in want]
+        pair = server.post("/predict", {"inputs": ["who", texts[0]], "raw_scores": True})[2]  # one pair, as TEI has it
+        assert abs(pair[0]["score"] - next(g["score"] for g in got if g["index"] == 0)) < 1e-6
+        assert server.post("/predict", {"inputs": [["who", texts[0]]], "raw_scores": True})[2] == [pair]
         assert all(abs(g["score"] - w["score"]) < 1e-6 and g["text"] == w["text"] for g, w in zip(got, want))
 
 
@@ -227,6 +255,24 @@ def clients_that_leave(server: Server) -> None:
     assert server.metric("queue_requests") == 0 and server.metric("queue_tokens") == 0
 
 
+def late_reader(server: Server) -> None:
+    """A client that reads its stream once all of it was made."""
+    body = {"prompt": "a", "max_tokens": 2000, "temperature": 0.8, "seed": 5}
+    want = server.post("/v1/completions", body)[2]["choices"][0]["text"]
+    data = json.dumps({**body, "stream": True}).encode()
+    before = server.metric("request_seconds_count")
+    with server.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                     b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+        while server.metric("request_seconds_count") == before:
+            pass
+        answer = http.client.HTTPResponse(line)
+        answer.begin()
+        got = events(answer.read().decode())
+    assert len(got) > 1000 and "".join(e["choices"][0]["text"] for e in got) == want
+
+
 def generator(folder: Path) -> None:
     model = write_model(folder / "llama", "llama")
     with Server(PLSH, model) as server:
@@ -234,7 +280,12 @@ def generator(folder: Path) -> None:
         chats(server)
         shared_beginnings(server)
         clients_that_leave(server)
-        check_fault(server.post("/v1/completions", {"prompt": "a", "max_tokens": 99999}), 413, "max_tokens", True)
+        late_reader(server)
+        longer = server.post("/v1/completions", {"prompt": "a", "max_tokens": 99999})
+        check_fault(longer, 413, "max_tokens", True)
+        assert longer[2]["error"]["code"] == "context_length_exceeded"
+        check_fault(server.post("/v1/completions", {"prompt": "a", "stream_options": 3}), 422, "stream_options", True)
+        assert server.post("/v1/completions", {"prompt": []})[2]["error"]["param"] == "prompt"
         check_fault(server.post("/v1/completions", {"prompt": "a", "temperature": -1}), 422, "temperature", True)
         check_fault(server.post("/v1/completions", {"prompt": "a", "echo": True}), 422, "echo", True)
         check_fault(server.post("/embed", {"inputs": "a"}), 422, "no encoder", False)
@@ -248,6 +299,8 @@ def keys(folder: Path, model: Path) -> None:
             check_fault(server.post("/embed", body, headers=header), 401, "key", False)
         check_fault(server.get("/metrics"), 401, "key", False)
         assert server.post("/embed", body, headers={"Authorization": "Bearer secret"})[0] == 200
+        assert server.post("/embed", body, headers={"Authorization": "bearer secret"})[0] == 200
+        assert server.post("/v1/embeddings", body)[2]["error"]["code"] == "invalid_api_key"
 
 
 def bounds(folder: Path, model: Path) -> None:
@@ -293,20 +346,21 @@ def crowds(folder: Path) -> None:
         busy = [a for a in answers if a[0] == 429]
         right = [a for a in answers if a[0] == 200]
         assert len(busy) + len(right) == 8 and len(right) >= 2 and busy, [a[0] for a in answers]
-        assert all(int(a[1]["Retry-After"]) >= 1 for a in busy)
+        assert all(int(a[1]["Retry-After"]) >= 1 and a[2]["error"]["code"] == "rate_limit_exceeded" for a in busy)
         assert len({a[2]["choices"][0]["text"] for a in right}) == 1
 
 
 def drains(folder: Path) -> None:
-    """SIGTERM while requests are under way: each is answered, new ones are not taken."""
+    """SIGTERM while requests and streams are under way: each is answered, new ones are not taken."""
     model = write_model(folder / "drain", "llama")
     with Server(PLSH, model) as server:
         body = {"prompt": "a", "max_tokens": 600, "temperature": 0.8, "seed": 3}
-        answers = []
+        answers, streams = [], []
         threads = [threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body))) for _ in range(4)]
+        threads += [threading.Thread(target=lambda: streams.append(server.events("/v1/completions", body))) for _ in range(2)]
         for thread in threads:
             thread.start()
-        while server.metric("queue_requests") < 4:
+        while server.metric("queue_requests") < 6:
             pass
         kept = server.connect()
         assert server.get("/health", connection=kept)[0] == 200
@@ -318,7 +372,40 @@ def drains(folder: Path) -> None:
             thread.join()
         assert [a[0] for a in answers] == [200] * 4, [a[0] for a in answers]
         assert all(a[2]["usage"]["completion_tokens"] == 600 for a in answers)
+        text = answers[0][2]["choices"][0]["text"]
+        assert ["".join(e["choices"][0]["text"] for e in stream) for stream in streams] == [text] * 2
         kept.close()
+
+
+def drains_encoder(model: Path) -> None:
+    """The same for a long list of texts."""
+    with Server(PLSH, model) as server:
+        answers = []
+        many = threading.Thread(target=lambda: answers.append(server.post("/embed", {"inputs": ["some words " * 20] * 2000})))
+        many.start()
+        while server.metric("queue_tokens") < 100000:
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        many.join()
+        assert answers[0][0] == 200 and len(answers[0][2]) == 2000
+
+
+def ends_at_once(folder: Path) -> None:
+    """A second signal does not wait for the requests, whatever their clients do; the exit code stays 0."""
+    model = write_model(folder / "end", "llama")
+    with Server(PLSH, model) as server:
+        body = json.dumps({"prompt": "a", "max_tokens": 2000, "stream": True}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        lines = [server.socket() for _ in range(16)]
+        for i, line in enumerate(lines):
+            line.sendall(head + body[:len(body) - i % 2])  # every other body lacks its end
+        while server.metric("queue_requests") < 8:
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGINT)
+        server.process.wait(timeout=300)
+        for line in lines:
+            line.close()
 
 
 def limits(folder: Path) -> None:
@@ -327,6 +414,8 @@ def limits(folder: Path) -> None:
     bounds(folder, model)
     crowds(folder)
     drains(folder)
+    drains_encoder(model)
+    ends_at_once(folder)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,12 @@ static const plsh_head sampled_methods[] = {
      .partition = SET(PLSH_SCHEME_BINNING, PLSH_DESIGN_STRATIFIED, ALIBI(0.4), 64, 4)},
     {.method = PLSH_METHOD_PLSH,
      .partition = SET(PLSH_SCHEME_INTEGER, PLSH_DESIGN_GOLDEN, ALIBI(40), 200, 5)},
+    {.method = PLSH_METHOD_PLSH,
+     .partition = SET(PLSH_SCHEME_INTEGER, PLSH_DESIGN_GOLDEN_SHIFTED, ALIBI(14), 30, 6)},
+    {.method = PLSH_METHOD_MASKS,
+     .partition = SET(PLSH_SCHEME_BINNING, PLSH_DESIGN_TOEPLITZ, ALIBI(3), 25, 7)},
+    {.method = PLSH_METHOD_PLSH,
+     .partition = SET(PLSH_SCHEME_INTEGER, PLSH_DESIGN_AUTO, ALIBI(2), 40, 8)},
 };
 
 #define LOG_DECAY                                                                                  \
@@ -90,10 +96,10 @@ static const plsh_head far_exact[] = {
 const test_case test_cases[] = {
     {"exact methods", 6, 6, 16, 16, 400, PLSH_DTYPE_FLOAT32, false, false, exact_methods, 6},
     {"groups", 6, 2, 24, 40, 333, PLSH_DTYPE_FLOAT32, true, false, exact_methods, 6},
-    {"one kv head", 6, 1, 5, 3, 200, PLSH_DTYPE_FLOAT32, true, false, sampled_methods, 6},
-    {"sampled", 6, 6, 64, 64, 500, PLSH_DTYPE_FLOAT32, false, false, sampled_methods, 6},
+    {"one kv head", 9, 1, 5, 3, 200, PLSH_DTYPE_FLOAT32, true, false, sampled_methods, 9},
+    {"sampled", 9, 9, 64, 64, 500, PLSH_DTYPE_FLOAT32, false, false, sampled_methods, 9},
     {"half", 6, 3, 33, 80, 300, PLSH_DTYPE_FLOAT16, false, false, exact_methods, 6},
-    {"half as such", 6, 2, 48, 128, 300, PLSH_DTYPE_FLOAT16, true, true, sampled_methods, 6},
+    {"half as such", 9, 3, 48, 128, 300, PLSH_DTYPE_FLOAT16, true, true, sampled_methods, 9},
     {"bfloat", 6, 2, 20, 17, 300, PLSH_DTYPE_BFLOAT16, false, false, sampled_methods, 6},
     {"bfloat as such", 6, 6, 16, 8, 300, PLSH_DTYPE_BFLOAT16, false, true, exact_methods, 6},
     {"decays", 14, 7, 16, 16, 333, PLSH_DTYPE_FLOAT32, false, false, decays, 14},
@@ -217,7 +223,9 @@ static const plsh_head *head_of(const test_case *c, int64_t h) {
 
 /* w[0..i]: the weights of the keys for the query at i; sample >= 0: of that draw alone. */
 static void weights(const plsh_head *head, int64_t i, int64_t sample, double *w) {
-    const plsh_partition *set = &head->partition;
+    plsh_partition chosen = head->partition; /* of design auto */
+    chosen.design = plsh_design_choose(&chosen);
+    const plsh_partition *set = &chosen;
     bool mean = head->method == PLSH_METHOD_MEAN;
     for (int64_t j = 0; j <= i; j++) {
         switch (head->method) {
@@ -233,6 +241,11 @@ static void weights(const plsh_head *head, int64_t i, int64_t sample, double *w)
         }
     }
     if (head->method != PLSH_METHOD_PLSH && head->method != PLSH_METHOD_MASKS && !mean) return;
+    if (set->design == PLSH_DESIGN_GOLDEN_SHIFTED) {
+        for (int64_t j = 0; j <= i; j++)
+            w[j] = (double)plsh_partition_count(set, i, j) / (double)set->samples;
+        return;
+    }
     for (int64_t m = mean ? sample : 0; m < (mean ? sample + 1 : set->samples); m++) {
         plsh_range block = {0, i + 1};
         if (set->scheme != PLSH_SCHEME_LABELS) plsh_partition_block(set, m, i, &block);

@@ -12,8 +12,10 @@ static void log_counts(const gradient_problem *problem, const plsh_partition *se
                        double *w) {
     int64_t first = problem->sample < 0 ? 0 : problem->sample;
     int64_t count = problem->sample < 0 ? set->samples : 1;
-    for (int64_t j = 0; j < problem->keys; j++) w[j] = 0;
-    for (int64_t m = first; m < first + count; m++) {
+    const bool shifted = set->design == PLSH_DESIGN_GOLDEN_SHIFTED;
+    for (int64_t j = 0; j < problem->keys; j++)
+        w[j] = shifted ? (double)plsh_partition_count(set, p, j) : 0;
+    for (int64_t m = shifted ? first + count : first; m < first + count; m++) {
         plsh_range block;
         plsh_partition_block(set, m, p, &block);
         for (int64_t j = 0; j < problem->keys; j++)

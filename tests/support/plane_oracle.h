@@ -30,4 +30,9 @@ float_plane_result float_plane_attend(const plane_case *c, const float *q, const
 void double_plane_free(double_plane_result *r);
 void float_plane_free(float_plane_result *r);
 
+/* Compares an array of the library with the oracle in double. It may be off by twice the error of
+ * the plain implementation, and by this share of the largest entry. */
+void plane_compare(const char *what, const char *name, const float *ours, const float *plain,
+                   const double *exact, size_t count, double share);
+
 #endif

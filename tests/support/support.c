@@ -36,6 +36,16 @@ const char *test_shared(const char *file) {
     return path;
 }
 
+const char *test_shared_folder(const char *format, const char *name) {
+    static char folders[4][1024];
+    static unsigned next;
+    char file[160], *folder = folders[next++ % 4];
+    snprintf(file, sizeof file, format, name);
+    snprintf(folder, sizeof folders[0], "%s", test_shared(file));
+    *strrchr(folder, '/') = '\0';
+    return folder;
+}
+
 plsh_npy test_shared_npy(const char *file) {
     plsh_error error;
     plsh_npy array;
@@ -90,4 +100,18 @@ const char *test_path(const char *name) {
 void test_write(const char *name, const char *text) {
     plsh_error error;
     assert_ok(plsh_file_save(test_path(name), text, strlen(text), &error));
+}
+
+char *test_read(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*size + 1);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *size, file), *size);
+    bytes[*size] = '\0';
+    fclose(file);
+    return bytes;
 }

@@ -52,6 +52,10 @@ bool test_has_isa(const char *name);
  * is reused after eight calls. Skips the test, with a message, where the file is absent. */
 const char *test_shared(const char *file);
 
+/* The folder of such a file, named as by printf ("golden/%s/config.json", "bert"), in a buffer that
+ * is reused after four calls. */
+const char *test_shared_folder(const char *format, const char *name);
+
 /* An array of the reference data, freed by plsh_npy_free; skips like test_shared. */
 plsh_npy test_shared_npy(const char *file);
 
@@ -69,5 +73,9 @@ int test_folder_remove(void **state);
 /* "folder/name", in a buffer that is reused after 256 calls; a text in the file of that name. */
 const char *test_path(const char *name);
 void test_write(const char *name, const char *text);
+
+/* All bytes of a file and a zero byte after them, to be freed; the test fails if it cannot be read.
+ */
+char *test_read(const char *path, size_t *size);
 
 #endif

@@ -33,7 +33,7 @@ static void wait_for(member *m, bool group) {
 
 typedef struct plan {
     member *member;
-    plsh_attention whole; /* its heads and offsets are the plan's business */
+    plsh_attention whole; /* its heads and offsets belong to the plan */
     plsh_range rows;
     plsh_plan *plan;
     void *workspace;

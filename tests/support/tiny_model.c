@@ -148,3 +148,20 @@ void tiny_model_copy_tensors(plsh_weights_writer *writer, const plsh_weights *we
     }
     assert_ok(plsh_weights_writer_commit(writer, &error));
 }
+
+void tiny_model_same_weights(const char *one, const char *other) {
+    plsh_weights *a, *b;
+    plsh_error error;
+    assert_ok(plsh_weights_open(&a, one, &error));
+    assert_ok(plsh_weights_open(&b, other, &error));
+    assert_int_equal(plsh_weights_count(a), plsh_weights_count(b));
+    for (size_t i = 0; i < plsh_weights_count(a); i++) {
+        const plsh_tensor *x = plsh_weights_at(a, i), *y = plsh_weights_find(b, x->name);
+        if (!y) fail_msg("%s is missing", x->name);
+        assert_int_equal(x->size, y->size);
+        assert_memory_equal(x->shape, y->shape, (size_t)x->rank * sizeof *x->shape);
+        if (memcmp(x->data, y->data, x->size) != 0) fail_msg("%s differs", x->name);
+    }
+    plsh_weights_close(a);
+    plsh_weights_close(b);
+}

@@ -27,4 +27,7 @@ void tiny_model_copy_tensors(plsh_weights_writer *writer, const plsh_weights *we
 /* Removes such a folder. */
 void tiny_model_remove(const char *folder);
 
+/* Asserts that every tensor of one model is in the other one, byte for byte. */
+void tiny_model_same_weights(const char *one, const char *other);
+
 #endif

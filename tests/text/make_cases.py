@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes cases.jsonl: small tokenizers with every part and option that plsh knows, and what the
 Hugging Face library makes of texts with them. A line per tokenizer: {"tokenizer", "cases": [{"text",
-"ids", "special", "decoded", "skip"}]}. Needs the package tokenizers (training breaks ties by chance: other
-vocabularies every time).
+"ids", "special", "decoded", "skip"}]}. Needs the package tokenizers (training breaks ties at random, so every run
+gives other vocabularies).
 Usage: tests/text/make_cases.py > tests/text/cases.jsonl"""
 import json
 

@@ -10,19 +10,6 @@
 #include "base/memory.h"
 #include "support/support.h"
 
-static char *read_file(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    fseek(file, 0, SEEK_END);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    char *bytes = malloc(*size + 1);
-    assert_int_equal(fread(bytes, 1, *size, file), *size);
-    bytes[*size] = '\0';
-    fclose(file);
-    return bytes;
-}
-
 static plsh_tokenizer *open_tokenizer(const char *path) {
     plsh_tokenizer *tokenizer;
     plsh_error error;
@@ -71,7 +58,7 @@ static void check_text(const plsh_tokenizer *tokenizer, const json_t *ids, const
 
 static int check_cases(const plsh_tokenizer *tokenizer, const char *path) {
     size_t size;
-    char *bytes = read_file(path, &size);
+    char *bytes = test_read(path, &size);
     int count = 0;
     for (char *line = bytes, *end; *line != '\0'; line = end + 1) {
         end = strchr(line, '\n');
@@ -124,7 +111,7 @@ static void test_minilm(void **state) {
     plsh_tokenizer *tokenizer =
         open_tokenizer(test_shared("data/models/minilm-l6-v2-fp16/tokenizer.json"));
     size_t size;
-    char *bytes = read_file(test_shared("golden/minilm/sentences.json"), &size);
+    char *bytes = test_read(test_shared("golden/minilm/sentences.json"), &size);
     json_t *root = json_loadb(bytes, size, 0, NULL);
     const json_t *sentences = json_object_get(root, "sentences"),
                  *ids = json_object_get(root, "ids");
@@ -140,7 +127,7 @@ static void test_minilm(void **state) {
 static void test_frozen(void **state) {
     (void)state;
     size_t size, tokenizers = 0;
-    char *bytes = read_file(PLSH_TEST_FOLDER "/cases.jsonl", &size);
+    char *bytes = test_read(PLSH_TEST_FOLDER "/cases.jsonl", &size);
     for (char *line = bytes, *end; *line != '\0'; line = end + 1, tokenizers++) {
         plsh_error error;
         plsh_tokenizer *tokenizer;
@@ -326,6 +313,52 @@ static void test_no_unknown(void **state) {
     plsh_tokenizer_free(tokenizer);
 }
 
+/* Steps that each double what they get: a file of 2 kB may not ask for any memory. */
+static char *repeat_part(const char *field, const char *list, int count) {
+    static const char part[] =
+        "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}";
+    char *json = malloc(300 + (size_t)count * (sizeof part + 2));
+    assert_non_null(json);
+    size_t used = (size_t)sprintf(json, "{\"%s\": {\"type\": \"Sequence\", \"%s\": [", field, list);
+    for (int i = 0; i < count; i++)
+        used += (size_t)sprintf(json + used, "%s%s", i > 0 ? ", " : "", part);
+    sprintf(json + used,
+            "]}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    return json;
+}
+
+static void test_growth(void **state) {
+    (void)state;
+    plsh_error error;
+    plsh_token_ids ids = {0};
+    plsh_token_text text = {0};
+    for (int count = 8; count <= 64; count += 56) {
+        char *json = repeat_part("normalizer", "normalizers", count);
+        plsh_tokenizer *tokenizer = parse(json);
+        if (count == 8)
+            assert_ok(plsh_tokenizer_encode(tokenizer, "aaa", 3, false, &ids, &error));
+        else
+            assert_fails(plsh_tokenizer_encode(tokenizer, "aaa", 3, false, &ids, &error),
+                         PLSH_STATUS_UNSUPPORTED, "more than 1792 bytes of a text of 3");
+        plsh_tokenizer_free(tokenizer);
+        free(json);
+    }
+    assert_int_equal(ids.count, 3 * 256);
+    plsh_tokenizer *none;
+    char *json = repeat_part("normalizer", "normalizers", 65);
+    assert_fails(plsh_tokenizer_parse(&none, json, strlen(json), "x.json", &error),
+                 PLSH_STATUS_UNSUPPORTED, "more than 64 normalizers");
+    free(json);
+    json = repeat_part("decoder", "decoders", 32);
+    plsh_tokenizer *tokenizer = parse(json);
+    assert_fails(plsh_tokenizer_decode(tokenizer, ids.ids, 2, false, &text, &error),
+                 PLSH_STATUS_UNSUPPORTED, "more than 1536 bytes of tokens of 2");
+    plsh_tokenizer_free(tokenizer);
+    free(json);
+    plsh_token_text_free(&text);
+    plsh_token_ids_free(&ids);
+}
+
 static plsh_status whole_life(void *context, plsh_error *error) {
     (void)context;
     static const char json[] =
@@ -451,8 +484,9 @@ int main(void) {
         cmocka_unit_test(test_frozen),        cmocka_unit_test(test_million_letters),
         cmocka_unit_test(test_broken_utf8),   cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_follow), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_unknown),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_no_unknown),    cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

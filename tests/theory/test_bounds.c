@@ -115,7 +115,7 @@ static void test_inverses(void **state) {
 }
 
 /* The mean over the frequencies against a plain sum over 2^15 of them, at thetas of both signs:
- * the quadrature has to be right, for a bound has no error of its own. */
+ * the quadrature has to be right, because a bound must not have an error of its own. */
 static double plain_error(double sigma, int64_t s, double level, double theta) {
     enum { COUNT = 1 << 15 };
     const double q = exp(-1 / sigma), x = q * exp(theta), f = (1 + q) / (1 - q);
@@ -278,11 +278,21 @@ static void test_advice(void **state) {
     assert_true(advice.samples_theorem > 1700 && advice.samples_theorem < 2100);
     assert_true(advice.samples_measured <= advice.samples_theorem);
     assert_true(advice.samples_least == 18);
+    of.eps = 0.1; /* between two measurements: 0.444 at 16 samples and 0.095 at 64 */
+    assert_ok(plsh_advice_make(&of, &advice, &error));
+    assert_true(advice.samples_measured > 55 && advice.samples_measured < 64);
+    of.eps = 0.98; /* before the first, 0.942 at 4 */
+    assert_ok(plsh_advice_make(&of, &advice, &error));
+    assert_int_equal(advice.samples_measured, 4);
+    of.eps = 0.01;
+    assert_ok(plsh_advice_make(&of, &advice, &error));
     of.scheme = PLSH_SCHEME_BINNING;
     assert_ok(plsh_advice_make(&of, &advice, &error));
     assert_true(advice.samples_theorem == plsh_spectral_samples_integral(16384, 64, eps, 0.01));
     assert_true(advice.samples_paper > 30 * advice.samples_theorem);
     assert_true(advice.samples_measured < advice.samples_theorem);
+    assert_true(advice.samples_measured > 2500); /* between 0.02 at 1024 and 0.0088 at 4096 */
+    assert_true(advice.samples_measured < 3500);
     /* What is beyond the window is within the error, and one key fewer is not. */
     double q = exp(-1 / 64.0), w = (double)advice.window;
     assert_true(2 * pow(q, w + 1) / (1 - q) <= eps && 2 * pow(q, w) / (1 - q) > eps);

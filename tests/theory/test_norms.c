@@ -20,7 +20,7 @@ static plsh_partition make(plsh_scheme scheme, plsh_design design, double sigma,
 }
 
 /* A few sets of every kind. */
-enum { SETS = 13 };
+enum { SETS = 15 };
 static int32_t user_labels[3][90];
 
 static plsh_partition example(int which) {
@@ -32,6 +32,8 @@ static plsh_partition example(int which) {
     if (which == 5) return make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 1e6, 3);
     if (which == 6) return make(PLSH_SCHEME_BINNING, PLSH_DESIGN_IID, 1e-3, 4);
     if (which == 7) return make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_IID, 3, 1);
+    if (which == 13) return make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_GOLDEN_SHIFTED, 7, 21);
+    if (which == 14) return make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_TOEPLITZ, 3, 21);
     if (which == 12) return make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_GOLDEN, 7, 21);
     plsh_partition set = make(PLSH_SCHEME_INTEGER, PLSH_DESIGN_IID, 6, 40);
     if (which == 8) set.decay = (plsh_decay){.kind = PLSH_DECAY_KERPLE_LOG, .a = 1, .b = 0.5};
@@ -293,6 +295,8 @@ static void test_largest_block(void **state) {
                 run = i > 0 && plsh_partition_same(&set, m, i - 1, i) ? run + 1 : 1;
                 if (run > largest) largest = run;
             }
+        for (int64_t i = 0; i < n && set.design == PLSH_DESIGN_GOLDEN_SHIFTED; i++)
+            while (i + largest < n && plsh_partition_count(&set, i, i + largest) > 0) largest++;
         plsh_norms norms;
         plsh_norms_options options = {.skip_spectral = true, .skip_max = true};
         assert_ok(plsh_norms_measure(&set, n, &options, &norms, &error));

@@ -3,8 +3,8 @@
  * A test of a probability counts events and fails where so many have a probability below 1e-6 under
  * the bound (five standard deviations, or none allowed where the bound is loose); a test of a mean
  * allows six standard errors: a false alarm in less than one of a million changes of the seeds.
- * What is certain has none. Where a bound is near tight, half of it has to fail, and the test sees
- * that. The ratio bound / measured is printed. */
+ * Certain bounds have no false alarms. If a bound is nearly tight, half of it must fail, and the
+ * test checks that. The ratio bound / measured is printed. */
 #include "support/support.h"
 
 #include "plsh/theory.h"

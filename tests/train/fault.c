@@ -5,12 +5,13 @@
  *                          process is killed instead
  *     PLSH_FAULT_LOG=FILE  takes the names of the calls, a line each
  *
- * Counted are the calls by which plsh changes files: write, fsync, rename, renameat, renameat2,
- * mkdir, mkdirat, unlink, unlinkat, rmdir, truncate, and fflush of what is no standard stream.
- * Programs that this one starts run without it. */
+ * Counted are the calls by which plsh changes files: open of what may be created, write, fsync,
+ * rename, renameat, renameat2, mkdir, mkdirat, unlink, unlinkat, rmdir, truncate, and fflush of
+ * what is no standard stream. Programs that this one starts run without it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,18 @@ static int fails(const char *name) {
     if (how == 0) raise(SIGKILL);
     errno = how;
     return 1;
+}
+
+int open(const char *path, int flags, ...) {
+    unsigned mode = 0;
+    if (flags & O_CREAT) {
+        va_list more;
+        va_start(more, flags);
+        mode = va_arg(more, unsigned);
+        va_end(more);
+        if (fails("open")) return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 ssize_t write(int file, const void *bytes, size_t size) {

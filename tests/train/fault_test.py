@@ -84,7 +84,7 @@ def main() -> None:
         run = train(*more, LD_PRELOAD=library, PLSH_FAULT_LOG="calls")
         assert run.returncode == 0, run.stderr
         names = Path("calls").read_text().split()
-        assert {"write", "fsync", "rename", "mkdir", "unlinkat", "fflush"} <= set(names), set(names)
+        assert {"open", "write", "fsync", "rename", "mkdir", "unlinkat", "fflush"} <= set(names), set(names)
         for kind, how in enumerate((0, errno.EIO, errno.ENOSPC)):
             for number in range(1 + kind * stride // 3, len(names) + 1, stride):
                 disturb(scenario, number, names[number - 1], how)

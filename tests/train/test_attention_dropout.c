@@ -117,7 +117,7 @@ static void test_resumed(void **state) {
     plsh_train_options options = {.dropout = -1, .seed = 6, .threads = 1};
     plsh_trainer *whole = open_trainer(options);
     options.threads = 3;
-    options.recompute = true;
+    options.recompute = options.keep_attention = true;
     plsh_trainer *other = open_trainer(options), *resumed = open_trainer(options);
     take_steps(whole, 0, 4);
     take_steps(other, 0, 2);

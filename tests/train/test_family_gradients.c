@@ -51,9 +51,12 @@ static void check(const char *folder, const char *family, const char *ids_file, 
     plsh_npy ids;
     assert_ok(plsh_npy_read(ids_file, &ids, &error));
     const int64_t n = (int64_t)ids.count;
-    for (int recompute = 0; recompute < 2; recompute++) {
-        const plsh_train_options options = {
-            .context = n, .batch = 1, .recompute = recompute, .family = family};
+    for (int recompute = 0; recompute < 3; recompute++) {
+        const plsh_train_options options = {.context = n,
+                                            .batch = 1,
+                                            .recompute = recompute > 0,
+                                            .keep_attention = recompute > 1,
+                                            .family = family};
         plsh_trainer *trainer;
         double loss;
         assert_ok(plsh_trainer_create(&trainer, folder, &options, &error));

@@ -10,16 +10,6 @@
 #include "support/tiny_model.h"
 #include "support/train_cases.h"
 
-static char *folder_of(const char *format, const char *name) {
-    static char folders[4][1024];
-    static int next;
-    char file[160], *folder = folders[next++ % 4];
-    snprintf(file, sizeof(file), format, name);
-    snprintf(folder, sizeof(folders[0]), "%s", test_shared(file));
-    *strrchr(folder, '/') = '\0';
-    return folder;
-}
-
 static plsh_trainer *make(const char *path, const plsh_train_options *options) {
     plsh_trainer *trainer;
     plsh_error error;
@@ -59,7 +49,7 @@ static void check(const char *name, const char *grads, const plsh_train_options 
     char file[160];
     double loss;
     plsh_error error;
-    plsh_trainer *trainer = make(folder_of("golden/models/%s/config.json", name), options);
+    plsh_trainer *trainer = make(test_shared_folder("golden/models/%s/config.json", name), options);
     snprintf(file, sizeof(file), "golden/models/%s/input_ids.npy", name);
     plsh_npy ids = test_shared_npy(file);
     assert_ok(plsh_trainer_accumulate(trainer, ids.data, 48, 1, &loss, &error));
@@ -82,6 +72,9 @@ static void test_families(void **state) {
         check(names[i], file, &options, "");
         options.recompute = true;
         check(names[i], file, &options, "recomputed");
+        options.keep_attention = true;
+        check(names[i], file, &options, "except o");
+        options.keep_attention = false;
     }
 }
 
@@ -118,8 +111,10 @@ static void test_lora(void **state) {
     plsh_train_options options = {.context = 48,
                                   .batch = 1,
                                   .lora_rank = 16,
-                                  .adapter = folder_of("golden/%s/adapter_config.json", "lora")};
-    plsh_trainer *trainer = make(folder_of("golden/models/%s/config.json", "mistral"), &options);
+                                  .adapter =
+                                      test_shared_folder("golden/%s/adapter_config.json", "lora")};
+    plsh_trainer *trainer =
+        make(test_shared_folder("golden/models/%s/config.json", "mistral"), &options);
     plsh_npy ids = test_shared_npy("golden/models/mistral/input_ids.npy");
     assert_ok(plsh_trainer_accumulate(trainer, ids.data, 48, 1, &loss, &error));
     double worst = worst_gradient(trainer, "golden/lora/grads.safetensors");
@@ -175,7 +170,8 @@ static void test_adamw(void **state) {
     static char text[1 << 14];
     plsh_error error;
     plsh_train_options options = {.context = 48, .batch = 1};
-    plsh_trainer *trainer = make(folder_of("golden/models/%s/config.json", "qwen3"), &options);
+    plsh_trainer *trainer =
+        make(test_shared_folder("golden/models/%s/config.json", "qwen3"), &options);
     plsh_npy batches = test_shared_npy("golden/adamw/batches.npy");
     FILE *file = fopen(test_shared("golden/adamw/trace.json"), "r");
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';

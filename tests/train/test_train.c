@@ -247,7 +247,7 @@ static void test_checkpoints(void **state) {
     check_resumed(4);
 }
 
-/* Names of modules that are counted and not given. */
+/* A count of module names without the names; keep_attention without recompute. */
 static void test_refused_options(void **state) {
     (void)state;
     static const char *const names[] = {"q_proj", NULL};
@@ -260,6 +260,9 @@ static void test_refused_options(void **state) {
     options.lora_targets = names;
     assert_fails(plsh_trainer_create(&trainer, test_path("fresh"), &options, &error),
                  PLSH_STATUS_INVALID, "one of them is NULL");
+    options = (plsh_train_options){.context = 16, .batch = 1, .keep_attention = true};
+    assert_fails(plsh_trainer_create(&trainer, test_path("fresh"), &options, &error),
+                 PLSH_STATUS_INVALID, "keep_attention without recompute");
 }
 
 /* A refused call changes nothing: the dropout mask of the next pass is the same. */
@@ -276,7 +279,8 @@ static void test_refused_pass(void **state) {
     plsh_trainer_destroy(other);
 }
 
-/* What an update broke is not saved; a checkpoint mends it. */
+/* A trainer whose parameters an update made not finite refuses to save; loading a checkpoint
+ * repairs it. */
 static void test_lost(void **state) {
     (void)state;
     plsh_trainer *trainer = make_trainer(0);

@@ -195,7 +195,7 @@ def main():
         expect(memory[-1] - memory[0] < 1 << 20, f"memory grows: {memory} bytes") # what is computed depends on the time of requests
         same = page.run(REPEAT)
         expect(len(set(same[1:])) == 1, f"memory grows: {same} bytes")
-        model = Path(sys.argv[3] if len(sys.argv) > 3 else "") / "data/models/stories260k"
+        model = Path(sys.argv[3] if len(sys.argv) > 3 else "").resolve() / "data/models/stories260k" # the browser refuses paths with ..
         if model.is_dir():
             generate(page, native, model)
         else:

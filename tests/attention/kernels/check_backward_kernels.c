@@ -43,7 +43,7 @@ static void check_gradient_of(int keys, float magnitude, plsh_weigh weigh, bool 
     }
     tested.gradient(s, with_dp ? dp : NULL, keys, weigh,
                     (plsh_pair_weights){weighted ? w : NULL, row},
-                    (plsh_gradient_rows){lse, low, delta, sum});
+                    (plsh_gradient_rows){lse, low, delta, sum, 0});
     for (size_t i = 0; i < count; i++) {
         /* s - lse is rounded once: half an ulp of it, times ln 2, in the weight. */
         double slack = (4.0 + 0.5 * magnitude * 6.0) * FLT_EPSILON;
@@ -90,7 +90,8 @@ static void check_dots(void) {
         fill(a, count);
         fill(rows, count);
         tested.pack(b, (plsh_stored_rows){rows, PLSH_DTYPE_FLOAT32, d}, group, d, 1.0f);
-        tested.scores(s, top, a, (plsh_key_rows){rows, d, group, d}, (plsh_score_bias){0});
+        tested.scores(s, top, (plsh_packed_rows){a, 0}, (plsh_key_rows){rows, d, group, d},
+                      (plsh_score_bias){0});
         tested.dots(got, a, b, d);
         for (int r = 0; r < group; r++) {
             CHECK(got[r] == s[r * group + r], "d %d row %d: %g, not %g", d, r, (double)got[r],

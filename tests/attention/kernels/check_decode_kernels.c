@@ -63,7 +63,8 @@ static void check_attend_of(plsh_dtype dtype, int rows, int keys, int dim, int v
             memcpy(s[r], bias, sizeof bias);
             expect(q + r * d, k, v, bias, keys, d, dv, &l[r], want + r * dv);
         }
-        tested.attend[dtype](list, rows, (plsh_decode_page){kg.at_end, vg.at_end, keys, d, dv});
+        tested.attend[dtype](list, rows,
+                             (plsh_decode_page){kg.at_end, vg.at_end, keys, d, dv, d, dv});
     }
     /* A score of d terms of size 1/2 and a bias up to 24: its rounding is a factor of the weight.
      */
@@ -108,11 +109,11 @@ static void check_masked(void) {
     for (int i = 0; i < 48; i++) v[i] = (float)i;
     plsh_decode_row row = {.q = q, .s = s, .o = o, .m = PLSH_SOFTMAX_START}, *list = &row;
     s[0] = s[1] = s[2] = -INFINITY;
-    tested.attend[0](&list, 1, (plsh_decode_page){k, v, 3, 16, 16});
+    tested.attend[0](&list, 1, (plsh_decode_page){k, v, 3, 16, 16, 16, 16});
     CHECK(row.l == 0 && row.m == PLSH_SOFTMAX_START && o[0] == 0, "%g %g", (double)row.l,
           (double)o[0]);
     s[0] = -INFINITY, s[1] = -INFINITY, s[2] = -2;
-    tested.attend[0](&list, 1, (plsh_decode_page){k, v, 3, 16, 16});
+    tested.attend[0](&list, 1, (plsh_decode_page){k, v, 3, 16, 16, 16, 16});
     CHECK(row.l == 1 && row.m == -2 && o[1] == v[33], "%g %g", (double)row.l, (double)o[1]);
 }
 

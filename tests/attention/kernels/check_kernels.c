@@ -120,7 +120,7 @@ static double run_scores(const score_case *c, const float *packed, const float *
     memcpy(bg.at_end, bias, bias_count * 4);
     float top[PLSH_GROUP_MAX], *s = sg.at_end;
     tested.scores(
-        s, top, packed, (plsh_key_rows){kg.at_end, c->stride, c->keys, c->d},
+        s, top, (plsh_packed_rows){packed, 0}, (plsh_key_rows){kg.at_end, c->stride, c->keys, c->d},
         (plsh_score_bias){c->with_bias ? (float *)bg.at_end + c->keys - 1 : NULL, c->masked});
     double worst = 0.0;
     for (int r = 0; r < group; r++) {
@@ -208,7 +208,7 @@ static void check_scores_nan(void) {
     fill(k, KEYS * D);
     for (int i = 0; i < KEYS + group; i++) bias[i] = i - (KEYS - 1) < 0 ? -INFINITY : 0.0f;
     k[11 * D + 4] = NAN;
-    tested.scores(s, top, packed, (plsh_key_rows){k, D, KEYS, D},
+    tested.scores(s, top, (plsh_packed_rows){packed, 0}, (plsh_key_rows){k, D, KEYS, D},
                   (plsh_score_bias){bias + KEYS - 1, true});
     for (int j = 0; j < KEYS; j++) {
         for (int r = 0; r < group; r++) {
@@ -234,7 +234,7 @@ static void check_exp2(void) {
             x[r] = s[r] = -(float)(step * group + r) * (130.0f / (40000.0f * (float)group));
             top[r] = m[r] = l[r] = 0.0f;
         }
-        tested.softmax(s, 1, top, (plsh_softmax_state){m, l, l_low, alpha});
+        tested.softmax(s, 1, top, (plsh_softmax_state){m, l, l_low, alpha, 0});
         for (int r = 0; r < group; r++) {
             double want = exp2((double)x[r]);
             if (x[r] >= -125.0f) worst = fmax(worst, fabs(s[r] - want) / want / FLT_EPSILON);
@@ -251,7 +251,7 @@ static void check_exp2(void) {
             s[r] = r % 2 ? special[i] : 0.0f;
             top[r] = m[r] = l[r] = 0.0f;
         }
-        tested.softmax(s, 1, top, (plsh_softmax_state){m, l, l_low, alpha});
+        tested.softmax(s, 1, top, (plsh_softmax_state){m, l, l_low, alpha, 0});
         for (int r = 0; r < group; r++) {
             bool right = r % 2 == 0          ? s[r] == 1.0f
                          : isnan(special[i]) ? isnan(s[r]) && isnan(l[r])
@@ -268,7 +268,7 @@ static void check_softmax_of(int first, int second, float magnitude, bool weight
     float *s = malloc((count + 1) * 4), *w = malloc((count + 1) * 4), *p = malloc((count + 1) * 4);
     float m[PLSH_GROUP_MAX], l[PLSH_GROUP_MAX], alpha[PLSH_GROUP_MAX], top[PLSH_GROUP_MAX];
     float l_low[PLSH_GROUP_MAX] = {0};
-    const plsh_softmax_state sums = {m, l, l_low, alpha};
+    const plsh_softmax_state sums = {m, l, l_low, alpha, 0};
     int32_t *row = malloc(((size_t)keys + 1) * sizeof *row);
     for (int j = 0; j < keys; j++) row[j] = j / 2 * 2; /* every weight row serves two keys */
     for (size_t i = 0; i < count; i++) {
@@ -630,7 +630,51 @@ static void check_draw(void) {
     }
 }
 
+/* ---- Rows in use ------------------------------------------------------------------------------
+ */
+
+/* With `rows` rows in use, these have the bits that they have in a full group; the scores of the
+ * others are 0, or also those of a full group. */
+static void check_used_rows_of(int rows) {
+    enum { KEYS = 21, D = 19, MOST = KEYS * PLSH_GROUP_MAX };
+    const int group = tested.group, count = KEYS * group;
+    float packed[D * PLSH_GROUP_MAX], k[KEYS * D], bias[KEYS + PLSH_GROUP_MAX];
+    float s[2][MOST], dp[2][MOST], full[MOST], row[2][6][PLSH_GROUP_MAX] = {{{0}}};
+    fill(packed, D * PLSH_GROUP_MAX);
+    fill(k, KEYS * D);
+    for (int i = 0; i < KEYS + group; i++) bias[i] = i - (KEYS - 1) < 0 ? -INFINITY : normal();
+    for (int i = 0; i < 2; i++) {
+        const int used = i ? rows : 0;
+        float *top = row[i][0], *m = row[i][1], *l = row[i][2], *low = row[i][3], *sum = row[i][5];
+        const plsh_packed_rows q = {packed, used};
+        const plsh_key_rows keys = {k, D, KEYS, D};
+        tested.scores(dp[i], top, q, keys, (plsh_score_bias){0});
+        tested.scores(s[i], top, q, keys, (plsh_score_bias){bias + KEYS - 1, true});
+        if (i == 0) memcpy(full, s[0], sizeof full);
+        for (int r = rows; r < group && i; r++)
+            for (int j = 0; j < KEYS; j++)
+                CHECK(s[1][j * group + r] == 0.0f || s[1][j * group + r] == full[j * group + r],
+                      "rows %d: row %d key %d is %g", rows, r, j, (double)s[1][j * group + r]);
+        for (int r = 0; r < group; r++) m[r] = PLSH_SOFTMAX_START;
+        tested.softmax(s[i], KEYS, top, (plsh_softmax_state){m, l, low, row[i][4], used});
+        tested.gradient(s[i], dp[i], KEYS, PLSH_WEIGH_READY, (plsh_pair_weights){0},
+                        (plsh_gradient_rows){l, low, m, sum, used});
+    }
+    for (int r = 0; r < rows; r++) {
+        for (int x = 0; x < 6; x++)
+            CHECK(row[0][x][r] == row[1][x][r], "rows %d: row %d number %d", rows, r, x);
+        for (int j = r; j < count; j += group)
+            CHECK(s[0][j] == s[1][j] && dp[0][j] == dp[1][j], "rows %d: row %d key %d", rows, r,
+                  j / group);
+    }
+}
+
+static void check_used_rows(void) {
+    for (int rows = 1; rows <= tested.group; rows++) check_used_rows_of(rows);
+}
+
 static void check_all(void) {
+    check_used_rows();
     check_draw();
     check_moves();
     check_finite();
