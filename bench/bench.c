@@ -52,8 +52,8 @@ bench_times bench_summarise(double *seconds, int reps) {
     return (bench_times){median, (seconds[3 * (reps - 1) / 4] - seconds[(reps - 1) / 4]) / median};
 }
 
-/* Eight sums at a time, in registers: one dependent chain would measure the adder. Memory is asked
- * for 2 KiB ahead, as the fastest reader does: 1.3 times what the processor does by itself. */
+/* Eight sums at a time, in registers: one dependent chain would measure the adder. Prefetches 2 KiB
+ * ahead, as the fastest readers do: 1.3 times as fast as with the processor's own prefetching. */
 static float sum_floats(const float *x, size_t count) {
     typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
     four sums[8] = {{0}};

@@ -20,14 +20,14 @@ bench_times bench_summarise(double *seconds, int reps);
 const char *bench_blas_config(void);
 void bench_blas_threads(int threads);
 
-/* OpenBLAS picks its kernels when it is loaded, and an old one where it does not know the
- * processor; this restarts the program with the core that matches the instruction set, unless it
- * has that already or OPENBLAS_CORETYPE says otherwise. Returns where nothing is to be done. */
+/* OpenBLAS chooses its kernels when it is loaded, and old ones if it does not know the processor.
+ * This call restarts the program with the core (OPENBLAS_CORETYPE) that matches the instruction
+ * set, unless it has that already or the variable is set. Returns where nothing is to be done. */
 void bench_roof_prepare(const char *isa);
 const char *bench_roof_core(void); /* NULL without OpenBLAS */
 
-/* One OpenBLAS sgemm of 2048^3 on `threads` threads: GFLOP/s. The roof that kernels are held
- * against. NAN where there is no memory or no OpenBLAS. */
+/* One OpenBLAS sgemm of 2048^3 on `threads` threads: GFLOP/s. The peak with which kernels are
+ * compared. NAN if there is no memory or no OpenBLAS. */
 double bench_sgemm_gflops(int threads);
 
 /* Seconds to read (sum up) so many floats on `threads` threads: the roof of what memory limits. */

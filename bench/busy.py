@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Speed on a machine that does something else too: plsh beside its build with OpenMP, llama.cpp and torch.
+"""Speed on a machine on which other programs run: plsh, its build with OpenMP, llama.cpp and torch.
 
     bench/busy.py --model SmolLM2-135M-Instruct.Q4_1.gguf     twenty minutes, on a machine that is quiet otherwise
     BEFORE=old/plsh bench/busy.py --model ...                 with an older program, as "before"
-    bench/busy.py --rows rows.jsonl ...                       keeps rows there; those it has are not measured again
-    bench/busy.py --contenders plsh --tasks decode --reps 1   less
+    bench/busy.py --rows rows.jsonl ...                       keeps the rows there, and measures only those that are missing
+    bench/busy.py --contenders plsh --tasks decode --reps 1   a part of it
 
-On --threads threads, a prompt of 512 tokens (prefill), new tokens after it (decode), attention of 8 heads of 64 on 4096
-tokens with ALiBi, dense (attend), and a step of training of the small Qwen3 of bench/training.py on 1024 tokens (train).
-Tokens per second: alone, beside one and two busy loops for each processor (pinned with --pin), and beside an endless
-`plsh generate` of the same program on the same threads (itself). Every figure is the median of --reps runs; contenders
-and conditions take turns. The fair share is the processor's time that is left: 1/2 beside one busy loop or another
-program of as many threads, 1/3 beside two; the last figure is the speed in parts of that share of the speed alone.
-llama.cpp runs the same file; torch has float32 weights. They are in the environment of bench/lm_environment.py, or in
-the one that PEERS names (a folder with bin/python).
+On --threads threads, a prompt of 512 tokens (prefill), new tokens after it (decode), attention of 8 heads of 64 on
+4096 tokens with ALiBi, dense (attend), and a step of training of the small Qwen3 of bench/training.py on 1024
+tokens (train). Tokens per second: alone, beside one and two busy loops for each processor (pinned with --pin), and
+beside an endless `plsh generate` of the same program on the same threads (itself). Every figure is the median of
+--reps runs; contenders and conditions take turns. The fair share of the processor's time is 1/2 beside one busy
+loop or another program with as many threads, and 1/3 beside two. The last figure is the speed divided by that share
+of the speed alone. llama.cpp runs the same file; torch has float32 weights. They run in the environment of
+bench/lm_environment.py, or in that of the folder PEERS (with bin/python).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from measure import Rows, run_apart
 
 Row = dict[str, float]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -197,10 +199,8 @@ def measure(o: argparse.Namespace, contender: str, task: str, condition: str, fo
         if contender in o.programs:
             calls = {"generate": generate_plsh, "attend": attend_plsh, "train": train_plsh}
             return calls[task](o, program, folder)
-        command = [o.python, __file__, "--one", f"{contender}:{task}", "--folder", str(folder), "--threads", str(o.threads),
-                   "--model", str(o.model)]
-        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return dict(json.loads(run.stdout.splitlines()[-1]))
+        return run_apart(__file__, "--one", f"{contender}:{task}", "--folder", folder, "--threads", o.threads,
+                         "--model", o.model, python=o.python)
 
 
 def write_inputs(o: argparse.Namespace, folder: pathlib.Path) -> None:
@@ -217,21 +217,19 @@ def write_inputs(o: argparse.Namespace, folder: pathlib.Path) -> None:
         subprocess.run([o.python, "-c", script], check=True, cwd=ROOT / "bench")
 
 
-def measure_all(o: argparse.Namespace, rows: dict[str, Row], folder: pathlib.Path) -> None:
+def measure_all(o: argparse.Namespace, rows: Rows, folder: pathlib.Path) -> None:
     for rep in range(o.reps):
         for condition in o.conditions:
             for task in o.tasks:
                 for contender in o.contenders:
-                    key = json.dumps([contender, task, condition, rep])
+                    key = [contender, task, condition, rep]
                     skipped = condition == "itself" and (contender not in o.programs or task != "generate")
-                    if key in rows or skipped or task not in CONTENDERS[contender]:
+                    if json.dumps(key) in rows or skipped or task not in CONTENDERS[contender]:
                         continue
-                    rows[key] = measure(o, contender, task, condition, folder)
-                    figures = ", ".join(f"{name} {value:.1f}" for name, value in rows[key].items())
+                    row = measure(o, contender, task, condition, folder)
+                    figures = ", ".join(f"{name} {value:.1f}" for name, value in row.items())
                     print(f"  {contender}, {condition}, {rep + 1} of {o.reps}: {figures}", file=sys.stderr)
-                    if o.rows:
-                        with open(o.rows, "a", encoding="utf-8") as file:
-                            file.write(json.dumps([json.loads(key), rows[key]]) + "\n")
+                    rows.keep(key, row)
 
 
 def print_table(o: argparse.Namespace, rows: dict[str, Row]) -> None:
@@ -296,10 +294,7 @@ def main() -> None:
         else:
             import lm_environment
             lm_environment.enter()
-    rows: dict[str, Row] = {}
-    if o.rows and os.path.exists(o.rows):
-        with open(o.rows, encoding="utf-8") as file:
-            rows = {json.dumps(key): row for key, row in map(json.loads, file)}
+    rows = Rows(o.rows)
     with tempfile.TemporaryDirectory() as name:
         write_inputs(o, pathlib.Path(name))
         measure_all(o, rows, pathlib.Path(name))

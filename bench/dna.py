@@ -4,7 +4,7 @@
 
 plsh embeds a FASTA file of --bases random bases. torch computes the same encoder as its authors' code does without
 Triton: the scores of all heads, an array [heads, n, n], get the bias, another such array, and are normalised. It runs
-on the beginning of the sequence, --lengths bases each, in processes of their own: its memory grows with the square.
+on the first --lengths bases only, each in a process of its own, because its memory grows with the square.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 
 
 def write_tokenizer(folder: pathlib.Path) -> None:
-    """Tokens of 5 bases, which is about what DNABERT-2's BPE makes of a genome."""
+    """A tokenizer with tokens of 5 bases, about the length of DNABERT-2's BPE tokens of a genome."""
     vocabulary = SPECIAL + list("ACGT") + ["".join(bases) for bases in itertools.product("ACGT", repeat=5)]
     special = [{"id": i, "content": token, "special": True, "normalized": False, "single_word": False,
                 "lstrip": False, "rstrip": False} for i, token in enumerate(SPECIAL)]
@@ -111,7 +111,7 @@ def run_torch(folder: pathlib.Path, ids: list[int], threads: int) -> dict:
 
 
 def call(command: list[str]) -> tuple[dict, float]:
-    """Its JSON, and the seconds of processor time."""
+    """The JSON output of the program, and its seconds of processor time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -21,7 +21,7 @@ class Llama:
     """A model and one context."""
 
     def __init__(self, path: str, context: int, threads: int, *, batch: int = 512, flash: bool = False,
-                 exact_cache: bool = False, encoder: bool = False) -> None:
+                 exact_cache: bool = False, encoder: bool = False, sequences: int = 1) -> None:
         c.llama_log_set(say_nothing, ctypes.c_void_p(0))
         c.llama_backend_init()
         self.model = c.llama_model_load_from_file(path.encode(), c.llama_model_default_params())
@@ -30,6 +30,8 @@ class Llama:
         options = c.llama_context_default_params()
         options.n_ctx = context
         options.n_batch = options.n_ubatch = context if encoder else batch
+        options.n_seq_max = sequences
+        options.kv_unified = sequences > 1
         options.n_threads = options.n_threads_batch = threads
         options.flash_attn_type = int(flash)
         if exact_cache:
@@ -41,6 +43,18 @@ class Llama:
         self.context = c.llama_init_from_model(self.model, options)
         if not self.context:
             raise MemoryError(f"llama.cpp makes no context of {context} tokens for {path}")
+
+    def feed_each(self, ids: list[int], position: int) -> None:
+        """A token of each sequence, all at the same position; outputs of all."""
+        batch = c.llama_batch_init(len(ids), 0, 1)
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, position, 1, True
+            batch.seq_id[i][0] = i
+        code = c.llama_decode(self.context, batch)
+        c.llama_batch_free(batch)
+        if code:
+            raise MemoryError(f"llama.cpp stops with code {code}")
 
     def feed(self, ids: np.ndarray, first: int, every: bool) -> None:
         """Tokens from position `first` on; outputs of every one, or of the last."""
@@ -60,7 +74,7 @@ class Llama:
                 raise MemoryError(f"llama.cpp stops with code {code}")
 
     def outputs(self, count: int) -> np.ndarray:
-        """Of the last tokens fed: their logits, or hidden states."""
+        """The logits, or hidden states, of the last tokens that were fed."""
         width = c.llama_model_n_embd(self.model) if self.encoder else c.llama_vocab_n_tokens(
             c.llama_model_get_vocab(self.model))
         get = c.llama_get_embeddings_ith if self.encoder else c.llama_get_logits_ith

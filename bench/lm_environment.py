@@ -1,7 +1,7 @@
-"""The environment of its own in which the peers of language models run: llama.cpp and transformers.
+"""Makes the environment in which the peers of language models run: llama.cpp and transformers.
 
-llama-cpp-python has no wheels: llama.cpp is compiled, for this processor, which takes ten minutes; its
-parts for pictures are left out. The sources of its converter stay beside."""
+llama-cpp-python has no wheels: llama.cpp is compiled for this processor, without its parts for images,
+which takes ten minutes. The sources of its converter are kept beside the environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_pip(*arguments: str) -> None:
 
 
 def unpack_sources(archive: pathlib.Path) -> None:
-    """What the sdist has of llama.cpp's converter."""
+    """Unpacks llama.cpp's converter from the sdist."""
     with tarfile.open(archive) as tar:
         for member in tar:
             head, found, tail = member.name.partition("/vendor/llama.cpp/")
@@ -35,7 +35,7 @@ def unpack_sources(archive: pathlib.Path) -> None:
 
 
 def install() -> None:
-    """Makes the environment where it is not there yet."""
+    """Makes the environment if it does not exist."""
     wanted = " ".join((LLAMA, *PACKAGES))
     ready = HOME / "ready"
     if ready.exists() and ready.read_text(encoding="utf-8") == wanted:

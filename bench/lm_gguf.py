@@ -3,13 +3,13 @@
 
     bench/lm_gguf.py
 
-Small models of random weights, a folder of Hugging Face each. `plsh convert` writes them as GGUF in
+The models are small, with random weights, each a folder as Hugging Face has it. `plsh convert` writes them as GGUF in
 all its types, and plsh and llama.cpp run every file: logits (hidden states of encoders) are compared.
-llama.cpp's own converter writes them too, and plsh runs its files beside the folders. Differences are root
-mean squares, as shares of the numbers'; what they may be is in ALLOWED. llama.cpp rounds more than plsh does: GELU
-comes from a table of halves, products with halves have halves on both sides, those with blocks have
-blocks of 8 bits on the other. Fails where a difference is larger. Makes an environment of its own
-first (see lm_environment.py); skipped where that is impossible.
+llama.cpp's own converter writes them too, and plsh runs its files beside the folders. A difference is a root
+mean square relative to that of the numbers; ALLOWED has the limits, and the program fails above them. llama.cpp
+rounds more than plsh: it looks up GELU in a table of float16, rounds activations to float16 for weights in
+float16, and to blocks of 8 bits for quantised weights. Makes its environment first (see lm_environment.py),
+and is skipped where that is impossible.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def convert_with_plsh(folder: pathlib.Path, kind: str, out: pathlib.Path) -> Non
 
 
 def convert_with_llama(folder: pathlib.Path, out: pathlib.Path) -> None:
-    """llama.cpp's converter, told that there is no tokenizer."""
+    """llama.cpp's converter, with a stand-in for the tokenizer, which these models lack."""
     for path in (lm_environment.LLAMA_SOURCES, lm_environment.LLAMA_SOURCES / "gguf-py"):
         if str(path) not in sys.path:
             sys.path.insert(0, str(path))

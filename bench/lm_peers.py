@@ -4,6 +4,7 @@
     bench/lm_peers.py --tables load,smollm2 --model SmolLM2-135M.Q4_1.gguf
     bench/lm_peers.py --tables roofs --model SmolLM2-135M.Q4_1.gguf      shares of memory and of sgemm
     bench/lm_peers.py --tables types --model SmolLM2-135M.Q4_1.gguf      seven types of weights, ways to multiply
+    bench/lm_peers.py --tables batches --model SmolLM2-135M.Q4_1.gguf    several texts generated together
     bench/lm_peers.py --tables bloom       24 layers, hidden 1024, 16 heads, random weights
     bench/lm_peers.py --tables jina        4 layers, hidden 512, 8 heads, random weights: an encoder
     bench/lm_peers.py --rows rows.jsonl    keeps rows there; those it has are not measured again
@@ -27,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lm_environment
@@ -42,6 +43,9 @@ OURS = {"plsh": [], "plsh avx2": ["--isa", "avx2"], "plsh window": ["--attention
         "avx2 float32": ["--isa", "avx2", "--compute", "float32"]}
 # The table "types" is one of these for each; files are made from the Q4_1, whose rows have no say in speed.
 TYPES = {f"smollm2 {kind}": kind for kind in ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16", "bf16")}
+# Texts that are generated together, of these types of weights.
+BATCHES = {f"batches {kind}": kind for kind in ("q4_1", "q8_0", "bf16")}
+BATCH_SIZES, BATCH_TOKENS, BATCH_PROMPT = [1, 2, 4, 8, 16, 32], 64, "Once upon a time there was a"
 NEW_TOKENS = 32
 LONG = 5.0  # seconds: what takes longer is measured once
 WORDS = {"bloom": 4096, "jina": 30528}
@@ -125,7 +129,7 @@ def file_of(table: str, model: pathlib.Path | None) -> pathlib.Path:
         return converted(folder_of(table), "f16", f"{table}-f16.gguf")
     if not model:
         sys.exit(f"bench/lm_peers.py: the table {table} needs --model FILE.gguf")
-    kind = TYPES.get(table, "q4_1")
+    kind = {**TYPES, **BATCHES}.get(table, "q4_1")
     return model if kind == "q4_1" else converted(model, kind, f"smollm2-{kind}.gguf")
 
 
@@ -141,9 +145,22 @@ def middle(rows: list[Row], field: str) -> float:
     return statistics.median(row[field] for row in rows)
 
 
+def measure_plsh_batch(o: argparse.Namespace, file: pathlib.Path, n: int, more: list[Any]) -> Row:
+    """Without the start of the program and the prompts: the difference of two numbers of new tokens."""
+    prompts = made(f"batch-{n}.txt", lambda path: (path.write_text(f"{BATCH_PROMPT}\n" * n), None)[1])
+
+    def seconds(tokens: int) -> float:
+        row = plsh("generate", "--model", file, "--prompts", prompts, "--tokens", tokens, "--ignore-end", *more)
+        return n * tokens / float(row["tokens_per_second"])
+    times = [seconds(BATCH_TOKENS + 16) - seconds(16) for _ in range(o.reps)]
+    return {"tokens": n * BATCH_TOKENS / statistics.median(times)}
+
+
 def measure_plsh(o: argparse.Namespace, table: str, contender: str, n: int) -> Row:
     file = file_of(table, o.model)
     more = [*OURS[contender], "--threads", o.threads]
+    if table in BATCHES:
+        return measure_plsh_batch(o, file, n, more)
     if table == "load":
         rows = repeat(lambda: plsh("generate", "--model", file, "--prompt", "a", "--tokens", 1, *more), 9)
         return {"seconds": middle(rows, "wall")}
@@ -181,11 +198,25 @@ def ids_of(o: argparse.Namespace, table: str, n: int) -> Any:
     return np.array(prompt(file_of(table, o.model), n)[1], dtype=np.int32)
 
 
+def measure_llama_batch(o: argparse.Namespace, file: pathlib.Path, n: int, flash: bool) -> Row:
+    import llama
+    ids = plsh("tokenize", "--tokenizer", file, text=BATCH_PROMPT)["ids"]
+    model = llama.Llama(str(file), n * (len(ids) + BATCH_TOKENS), o.threads, flash=flash, sequences=n)
+    for at, token in enumerate(ids):
+        model.feed_each([token] * n, at)
+    start = time.perf_counter()
+    for i in range(BATCH_TOKENS):
+        model.feed_each([int(row.argmax()) for row in model.outputs(n)], len(ids) + i)
+    return {"tokens": n * BATCH_TOKENS / (time.perf_counter() - start)}
+
+
 def measure_llama(o: argparse.Namespace, table: str, contender: str, n: int) -> Row:
     import llama
 
     from measure import begin_peak, memory
     file, flash = file_of(table, o.model), contender.endswith("flash")
+    if table in BATCHES:
+        return measure_llama_batch(o, file, n, flash)
     if table == "load":
         def load() -> None:
             llama.Llama(str(file), 512, o.threads, flash=flash).feed([5], 0, False)
@@ -306,16 +337,22 @@ def keys_of(table: str, chosen: list[int] | None) -> list[list[Any]]:
     isas = [isa for isa in plsh("info")["isa_available"].split() if isa != "reference"]
     if table == "roofs":
         return [[table, kind, isa] for isa in isas for kind in ("f16", "q8_0", "q4_1")]
+    if table in BATCHES:
+        ours = ["plsh", "plsh bfloat16"] if BATCHES[table] == "bf16" else ["plsh"]
+        return [[table, contender, n] for n in BATCH_SIZES for contender in (*ours, *PEERS[:2])]
     lengths = (1,) if table == "load" else chosen or LENGTHS[table.split()[0]]
     ours = {"smollm2": list(OURS)[:5], "bloom": ["plsh"]}.get(table, ["plsh", "plsh avx2"])
     peers = PEERS
     if table in TYPES:  # int8 is what plsh takes by itself for the quantised ones
-        ours += ["plsh bfloat16"] if TYPES[table] in ("f16", "bf16") else ["plsh float32", "plsh bfloat16", "avx2 float32"]
+        plain = TYPES[table] in ("f16", "bf16")
+        ours += ["plsh bfloat16", "plsh halves"] if plain else ["plsh halves"]
         peers = PEERS[:2]
     if isas[0] == "avx2":  # what plsh takes by itself
         ours = [x for x in ours if "avx2" not in x]
+    shortest = {"plsh halves": 2048 if table in TYPES else 8192}
+    longest = {"plsh avx2": 512} if table in TYPES else {}
     return [[table, contender, n] for n in lengths for contender in (*ours, *peers)
-            if n >= 8192 or contender != "plsh halves"]
+            if shortest.get(contender, 0) <= n <= longest.get(contender, n)]
 
 
 def print_roofs(rows: dict[str, Row]) -> None:
@@ -333,9 +370,8 @@ def fastest(rows: dict[str, Row], table: str, n: int, field: str) -> float:
                 if field in rows.get(key, {})), default=float("nan"))
 
 
-def print_table(rows: dict[str, Row], table: str) -> None:
-    """Tokens per second, and how many times the fastest peer's; memory."""
-    print(f"{table:13}{'n':>6}  {'contender':16}{'prefill/s':>10}{'x peers':>9}{'decode/s':>10}{'x peers':>9}{'above MB':>10}")
+def rows_of(rows: dict[str, Row], table: str) -> Iterator[tuple[str, str, int, Row]]:
+    """The beginning of a line, the contender, n and the row of each that has figures; prints why another has none."""
     for text, row in rows.items():
         name, contender, n = json.loads(text)
         if name != table:
@@ -343,7 +379,14 @@ def print_table(rows: dict[str, Row], table: str) -> None:
         line = f"{table:13}{n:6}  {contender:16}"
         if "why" in row:
             print(line + "  " + row["why"])
-            continue
+        else:
+            yield line, contender, n, row
+
+
+def print_table(rows: dict[str, Row], table: str) -> None:
+    """Tokens per second, and how many times the fastest peer's; memory."""
+    print(f"{table:13}{'n':>6}  {'contender':16}{'prefill/s':>10}{'x peers':>9}{'decode/s':>10}{'x peers':>9}{'above MB':>10}")
+    for line, contender, n, row in rows_of(rows, table):
         for field in ("prefill", "decode"):
             if field not in row:
                 line += f"{'':19}"
@@ -351,6 +394,15 @@ def print_table(rows: dict[str, Row], table: str) -> None:
             line += f"{row[field]:10.1f}"
             line += f"{row[field] / fastest(rows, table, n, field):9.2f}" if contender in OURS else f"{'':9}"
         print(line + f"{row['above'] / 1e6:10.0f}")
+    print()
+
+
+def print_batches(rows: dict[str, Row], table: str) -> None:
+    """Tokens per second of all texts together, how many times those of one text, and of the fastest peer."""
+    print(f"{table:13}{'texts':>6}  {'contender':16}{'tokens/s':>10}{'x one':>9}{'x peers':>9}")
+    for line, contender, n, row in rows_of(rows, table):
+        line += f"{row['tokens']:10.1f}{row['tokens'] / rows[json.dumps([table, contender, 1])].get('tokens', float('nan')):9.2f}"
+        print(line + (f"{row['tokens'] / fastest(rows, table, n, 'tokens'):9.2f}" if contender in OURS else ""))
     print()
 
 
@@ -381,7 +433,8 @@ def main() -> None:
     rows: dict[str, Row] = {}
     if o.rows and o.rows.exists():
         rows = dict(json.loads(x) for x in o.rows.read_text(encoding="utf-8").splitlines())
-    tables = [name for table in o.tables.split(",") for name in (TYPES if table == "types" else [table])]
+    several: dict[str, dict[str, str]] = {"types": TYPES, "batches": BATCHES}
+    tables = [name for table in o.tables.split(",") for name in several.get(table, [table])]
     for key in (key for table in tables for key in keys_of(table, o.lengths)):
         text = json.dumps(key)
         if text in rows:
@@ -400,6 +453,8 @@ def main() -> None:
             print_roofs(rows)
         elif table == "load":
             print_load(rows)
+        elif table in BATCHES:
+            print_batches(rows, table)
         else:
             print_table(rows, table)
 

@@ -6,15 +6,15 @@
     bench/models.py --tables generation          a token more after 1k and 16k
     bench/models.py --rows rows.jsonl            keeps rows there; those it has are not measured again
 
-Needs torch, transformers and the plsh package. Random weights: hidden 1024, 16 heads, 4 layers, 4096
-words, float32, batch 1. Each row is measured in a process of its own: the median of some calls after
-a first one, which warms up; of calls that take more than --patience seconds there is one after the
-first. MB is the rise of the process's peak of memory over the model itself, in generation with the
-cache. transformers' own path is eager for BLOOM and MPT, which have no other, and sdpa for Falcon. A
-process may have nine tenths of the memory that is free: what asks for more "does not fit".
+Needs torch, transformers and the plsh package. Random weights: hidden 1024, 16 heads, 4 layers, 4096 words,
+float32, batch 1. Each row is measured in a process of its own: the median of some calls after a first one, which
+warms up. If the first call takes more than --patience seconds, only one more is measured. MB is the rise of the
+process's peak of memory over the model itself, in generation with the cache. transformers' own path is eager for
+BLOOM and MPT, which have no other, and sdpa for Falcon. A process may use nine tenths of the free memory; a row
+that needs more says "does not fit".
 
-In generation all contenders continue the same text. The window is plsh's own, 27 sigma, up to 6912
-tokens here, so it is not full after 1k: its growth is also given from 8k; and one of 512 tokens.
+In generation all contenders continue the same text. Two windows are measured: plsh's default of 27 sigma,
+here up to 6912 tokens, and one of 512. The first is not full after 1k tokens, so its growth is also given from 8k.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ import pathlib
 import re
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from measure import begin_peak, memory
+from measure import Rows, begin_peak, memory, run_apart
 
 HEADS, HIDDEN, LAYERS, WORDS = 16, 1024, 4, 4096
 FAMILIES = ("bloom", "mpt", "falcon")
@@ -65,7 +64,7 @@ def make_model(family: str) -> Any:
 
 
 def make_call(table: str, family: str, n: int, contender: str) -> tuple[Callable[[], Any], int]:
-    """What is timed, which returns a digest of its result; and the memory without it."""
+    """The function to be timed, which returns a digest of its result; and the memory in use before it runs."""
     import torch
 
     import plsh.hf
@@ -93,7 +92,7 @@ def make_call(table: str, family: str, n: int, contender: str) -> tuple[Callable
 
 
 def make_decoding(model: Any, tokens: Any, contender: str) -> Callable[[], Any]:
-    """A token more; the text before it is read with plsh in either case."""
+    """Generates one more token; the text before it is processed with plsh in any case."""
     import torch
     import transformers
 
@@ -145,17 +144,6 @@ def measure(table: str, family: str, n: int, contender: str, threads: int, reps:
     return {"times": times, "memory": peak, "value": value}
 
 
-def measure_apart(options: argparse.Namespace, key: list[Any]) -> dict[str, Any]:
-    """One row, in a process of its own."""
-    command = [sys.executable, __file__, "--one", json.dumps(key), "--threads", str(options.threads),
-               "--reps", str(options.reps), "--patience", str(options.patience)]
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if run.returncode:
-        sys.exit(f"bench/models.py: {key} failed")
-    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return found
-
-
 def print_table(rows: dict[str, dict[str, Any]]) -> None:
     print(f"{'table':12}{'model':8}{'n':>7}  {'contender':16}{'ms':>10}{'spread':>8}{'MB':>8}"
           f"{'its time / own':>16}{'its MB / own':>14}")
@@ -175,7 +163,7 @@ def print_table(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def print_growth(rows: dict[str, dict[str, Any]]) -> None:
-    """A token after a longer text over one after a shorter."""
+    """The time of a token after a longer text divided by that after a shorter one."""
     for family in FAMILIES:
         for contender in CONTENDERS["generation"]:
             for short, long in GROWTHS:
@@ -215,22 +203,17 @@ def main() -> None:
         print(json.dumps(measure(table, family, n, contender, options.threads, options.reps,
                                  options.patience)))
         return
-    rows: dict[str, dict[str, Any]] = {}
-    if options.rows and options.rows.exists():
-        rows = dict(json.loads(x) for x in options.rows.read_text(encoding="utf-8").splitlines())
+    rows = Rows(options.rows)
     for table in options.tables.split(","):
         for family in options.models.split(","):
             for n in LENGTHS[table]:
                 for contender in CONTENDERS[table]:
                     key = [table, family, n, contender]
-                    text = json.dumps(key)
-                    if text in rows or n > options.longest or not is_wanted(table, n, contender):
+                    if json.dumps(key) in rows or n > options.longest or not is_wanted(table, n, contender):
                         continue
                     print(f"  {table} {family} n={n} {contender}", file=sys.stderr)
-                    rows[text] = measure_apart(options, key)
-                    if options.rows:
-                        with open(options.rows, "a", encoding="utf-8") as file:
-                            file.write(json.dumps([text, rows[text]]) + "\n")
+                    rows.keep(key, run_apart(__file__, "--one", json.dumps(key), "--threads", options.threads,
+                                             "--reps", options.reps, "--patience", options.patience))
     check(rows)
     print(f"threads: {options.threads}")
     print_table(rows)

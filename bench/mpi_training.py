@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Weak scaling of a step of training: `plsh-mpi train` on ranks of one thread each, with as many tokens for each.
+"""Weak scaling of a training step: `plsh-mpi train` on ranks of one thread, with the same number of tokens per rank.
 
     bench/mpi_training.py --plsh-mpi build/plsh-mpi
     bench/mpi_training.py --ranks 4 --tokens 4096 --methods exact
 
 The model is that of bench/training.py. R ranks train on one window of R * --tokens tokens, so that a rank has as many
-rows as the process that is alone; the efficiency is the tokens per second of R ranks over R times those of one. "long" is
-one rank on the window of R * --tokens: in a longer window a row sees more keys, where heads reach further than --tokens.
-"apart" is R processes that know nothing of each other, --tokens each, at the same time: what the machine's memory and clock
-leave of R cores. Runs take turns, --turns times; the median of all steps but the first of each run counts.
+rows as a single process; the efficiency is the tokens per second of R ranks divided by R times those of one. "long" is
+one rank on the window of R * --tokens: in a longer window a row sees more keys if heads reach further than --tokens.
+"apart" is R independent processes with --tokens each, at the same time: the limit that memory and clock of the machine
+set for R cores. Runs take turns, --turns times; the median of all steps except the first of each run is reported.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a Python call costs beyond the C call it makes, in microseconds.
+"""The time of a Python call beyond the C call that it makes, in microseconds.
 
     bench/overhead.py
 
 Times plsh.attention and plsh.torch.attention on arrays so small that the library needs few
-microseconds, and the bare C call (plsh_plan_forward) on the same arrays in turns with them. Then one
-query after many keys: as arrays, whose keys are all looked at in each call to bound what is left out,
-and with a plsh.torch.Cache, which keeps summaries of them.
+microseconds, in turns with the bare C call (plsh_plan_forward) on the same arrays. Then one query after
+many keys: as arrays, where each call reads all keys for its bounds, and with a plsh.torch.Cache, which
+keeps summaries of the keys.
 """
 
 from __future__ import annotations

@@ -5,16 +5,18 @@
     bench/peers.py --tables forward         dense causal ALiBi at n = 4096
     bench/peers.py --tables long            near-linear methods at n = 16384
     bench/peers.py --tables training        forward and backward at n = 1k, 4k, 16k
+    bench/peers.py --tables short           short sequences, and one query behind few keys
 
-Needs torch and the plsh package (pip install ./python); says so and stops where they are absent.
+Needs torch and the plsh package (pip install ./python); without them it stops with a message.
 Random normal q, k, v; 8 heads, sigma 2..256, float32, causal. FlexAttention is compiled before
-anything is measured. A first call of each contender warms up, and what memory it took at its peak is
-printed; in training that includes the masks, which it makes. Then the contenders of a group take
-turns; the median of their times and the ratio of plsh to each of them are printed. Calls of many
-seconds are made once, that first time.
+anything is measured. A first call of each contender warms up, and its peak memory is printed (in training
+with the masks, which it makes). Then the contenders of a group take turns; the median of their times and
+the ratio of plsh to each of them are printed. A call that takes many seconds is made once only. In the
+short table a time is the mean of calls that take 20 ms together, after a pause: threads of two libraries
+that wait for work take time from each other.
 
-Denormal numbers are flushed to zero, for all: without that SDPA's backward pass takes nearly three
-times as long under an ALiBi mask, whose far weights are denormal.
+Denormal numbers are flushed to zero for all contenders: otherwise SDPA's backward pass takes nearly three
+times as long with an ALiBi mask, whose distant weights are denormal.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from typing import NamedTuple
 
 from measure import begin_peak, memory
 
-# Its cache does not tell kernels by the instruction set that ATEN_CPU_CAPABILITY asks for.
+# Its cache does not distinguish kernels by the instruction set in ATEN_CPU_CAPABILITY.
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 try:
     import torch
@@ -64,17 +66,20 @@ class Row:
     memory: int  # bytes, the rise of the process's peak in the first call
     plsh_over_it: float | None
     why: str = ""
+    batch: int = 1
+    queries: int = 0  # batch, queries and passes: in the short table only
+    passes: str = ""
 
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 class Contender(NamedTuple):
-    """Something to time."""
+    """One implementation that is timed."""
 
     name: str
     run: Callable[[], Tensors]
-    same: bool = True  # computes what the others compute
+    same: bool = True  # its result has to equal that of the others
 
 
 Group = tuple[int, list[Contender], str]  # n, contenders, and which of them is ours
@@ -82,7 +87,7 @@ Group = tuple[int, list[Contender], str]  # n, contenders, and which of them is 
 
 @dataclass
 class Measured:
-    """What was found about one contender."""
+    """The measurements of one contender."""
 
     times: list[float]
     memory: int = 0
@@ -137,7 +142,7 @@ def inputs(n: int, dim: int, grad: bool) -> list[torch.Tensor]:
 def block_mask(n: int, window: torch.Tensor | None) -> BlockMask:
     """FlexAttention's mask of causal pairs nearer than the head's window, block by block.
 
-    What create_block_mask finds by evaluating all n^2 pairs, written down: a block of queries sees
+    The same mask as create_block_mask finds by evaluating all n^2 pairs: a block of queries sees
     the key blocks from (its first query - window) to its own; those in between are full.
     """
     count = n // BLOCK
@@ -261,9 +266,88 @@ def training_table(n: int) -> Group:
     ], "plsh exact"
 
 
+class Shape(NamedTuple):
+    """A case of the short table."""
+
+    batch: int
+    queries: int
+    n: int
+    passes: str  # "forward" or "training"
+
+
+SHORT = (Shape(64, 32, 32, "forward"), Shape(64, 32, 32, "training"), Shape(1, 16, 16, "forward"),
+         Shape(1, 16, 16, "training"), Shape(8, 128, 128, "forward"),
+         Shape(8, 128, 128, "training"), Shape(1, 1, 512, "forward"), Shape(16, 1, 128, "forward"))
+
+
+def short_contenders(shape: Shape) -> list[Contender]:
+    generator = torch.Generator().manual_seed(1)
+    grad = shape.passes == "training"
+    x = [torch.randn(shape.batch, HEADS, rows, 64, generator=generator).requires_grad_(grad)
+         for rows in (shape.queries, shape.n, shape.n)]
+    d_o = torch.randn(x[0].shape, generator=generator)
+    mask = torch.stack([alibi_mask(shape.n, s)[shape.n - shape.queries:] for s in SIGMA])[None]
+
+    def contender(name: str, forward: Callable[[], torch.Tensor], same: bool = True) -> Contender:
+        def run() -> Tensors:
+            if not grad:
+                return (forward(),)
+            x[0].grad = x[1].grad = x[2].grad = None
+            forward().backward(d_o)
+            return tuple(a.grad for a in x if a.grad is not None)
+        return Contender(name, run, same)
+
+    causal = shape.queries == shape.n
+    return [
+        contender("plsh exact", lambda: ours(x, "exact")),
+        contender("plsh dense", lambda: ours(x, "dense")),
+        contender("sdpa, ALiBi mask", lambda: sdpa(*x, attn_mask=mask)),
+        contender("sdpa, no bias", lambda: sdpa(*x, is_causal=causal), same=False),
+    ]
+
+
+def short_time(contender: Contender) -> float:
+    """Seconds of one call."""
+    time.sleep(0.05)
+    end, calls = time.perf_counter() + 0.005, 0
+    while time.perf_counter() < end:  # wakes up the threads of the contender
+        contender.run()
+        calls += 4
+    start = time.perf_counter()
+    for _ in range(calls):
+        contender.run()
+    return (time.perf_counter() - start) / calls
+
+
+def short_rows(shape: Shape, threads: int, reps: int) -> list[Row]:
+    print(f"  short {tuple(shape)} threads={threads}", file=sys.stderr)
+    contenders = short_contenders(shape)
+    wanted = contenders[0].run()
+    for x in contenders[1:]:
+        if x.same:
+            check(x.name, x.run(), wanted)
+    found = {x.name: Measured([]) for x in contenders}
+    for _ in range(reps):
+        for x in contenders:
+            found[x.name].times.append(short_time(x))
+    rows = rows_of("short", shape.n, 64, threads, "plsh exact", found)
+    for row in rows:
+        row.batch, row.queries, row.passes = shape.batch, shape.queries, shape.passes
+    return rows
+
+
+def print_short(rows: list[Row]) -> None:
+    print(f"{'batch':>5}{'queries':>9}{'keys':>6} {'pass':9}{'threads':>8}  {'contender':18}{'us':>9}"
+          f"{'spread':>8}{'plsh exact / it':>17}")
+    for row in rows:
+        assert row.seconds is not None and row.plsh_over_it is not None
+        print(f"{row.batch:5}{row.queries:9}{row.n:6} {row.passes:9}{row.threads:8}  "
+              f"{row.contender:18}{1e6 * row.seconds:9.1f}{row.spread:8.0%}{row.plsh_over_it:17.2f}")
+
+
 def groups_of(table: str, dims: list[int], lengths: list[int],
               ) -> list[tuple[int, Callable[[], Group]]]:
-    """The dimension of the heads, and what makes the group."""
+    """The dimension of the heads, and the function that makes the group."""
     if table == "forward":
         return [(dim, partial(forward_table, dim)) for dim in dims]
     if table == "long":
@@ -300,7 +384,7 @@ def rows_of(table: str, n: int, dim: int, threads: int, own: str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", default="forward,long,training")
+    parser.add_argument("--tables", default="forward,long,training,short")
     parser.add_argument("--dims", default="64,128", help="of the forward table")
     parser.add_argument("--lengths", default="1024,4096,16384", help="of the training table")
     parser.add_argument("--threads", default="1,2")
@@ -315,6 +399,10 @@ def main() -> None:
     for threads in (int(x) for x in options.threads.split(",")):
         torch.set_num_threads(threads)
         for table in options.tables.split(","):
+            if table == "short":
+                for shape in SHORT:
+                    rows += short_rows(shape, threads, options.reps)
+                continue
             for dim, make in groups_of(table, [int(x) for x in options.dims.split(",")], lengths):
                 torch._dynamo.reset()
                 n, contenders, own = make()
@@ -322,7 +410,11 @@ def main() -> None:
                 found = measure(contenders, options.reps, options.patience)
                 rows += rows_of(table, n, dim, threads, own, found)
                 del contenders
-    print_rows(rows)
+    long = [row for row in rows if row.table != "short"]
+    if long:
+        print_rows(long)
+    if len(long) < len(rows):
+        print_short([row for row in rows if row.table == "short"])
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([asdict(row) for row in rows], file, indent=1)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of random weights in 4 bits (Q4_1): a Llama of 7B parameters, or of another shape.
 
-For tests of memory and speed, where the numbers do not matter but the size does. Holds a few megabytes,
-however large the file: matrices are taken from a pool of random blocks. The tokenizer knows single bytes.
+For tests of memory and speed, where the size of a model matters and its numbers do not. Uses a few megabytes of
+memory for a file of any size: matrices are taken from a pool of random blocks. The tokenizer knows single bytes.
 Usage: bench/random_model.py model.gguf [--layers 32] [--hidden 4096] [--intermediate 11008] [--heads 32]
        [--kv-heads 32] [--vocabulary 32000] [--context 4096] [--seed 1]"""
 import argparse

@@ -24,16 +24,23 @@ QUESTIONS = {
     "peers-forward": "Dense ALiBi beside torch",
     "peers-long": "Near-linear methods beside torch",
     "peers-training": "Forward and backward beside torch",
+    "peers-short": "Short sequences, and one query behind few keys, beside torch",
     "overhead": "What does a call from Python cost beyond the C call?",
     "models": "BLOOM, MPT and Falcon beside transformers' own attention",
     "lm-smollm2": "SmolLM2-135M beside llama.cpp and transformers",
     "lm-types": "SmolLM2-135M in seven types of weights beside llama.cpp",
+    "lm-batches": "SmolLM2-135M: several texts generated together, beside llama.cpp",
+    "lm-embed": "1,000 sentences with MiniLM beside sentence-transformers and llama.cpp",
+    "lm-perplexity": "SmolLM2-135M: perplexity of every type of weights and way to multiply, beside llama.cpp",
     "lm-bloom": "A BLOOM-shaped model beside llama.cpp and transformers",
     "lm-jina": "A Jina-v2-small-shaped encoder beside llama.cpp and transformers",
     "dna": "100,000 bases through a DNABERT-2-shaped encoder beside torch (other programs ran: compare the processor time)",
+    "serve-soak": "plsh serve under load and attack: is memory steady, and is every answer right?",
     "lm-gguf": "Do converted files give the same logits?",
+    "serve": "plsh serve beside llama_cpp.server, sentence-transformers and infinity-emb",
     "lm-memory": "How much memory does a 4.5 GB model need?",
     "training": "A training step beside torch (Zen 4, AVX2)",
+    "training-zen5": "A training step beside torch (Zen 5, AVX2 and AVX-512, in bfloat16 too)",
     "training-zen3": "A training step beside torch (Zen 3, AVX2)",
     "training-xeon": "A training step beside torch (Xeon, AVX-512)",
     "ranks": "Many ranks: bytes sent, weak scaling",
@@ -55,12 +62,21 @@ def facts(text: str) -> dict[str, str]:
     return {key: value.strip() for key, value in found}
 
 
+def repeated_by(name: str) -> str:
+    """The call that repeats a measurement: its name in bench/record, or that of the same one on another machine."""
+    known = re.findall(r"^record_(\S+)\(\)", (here / "record").read_text(), flags=re.M)
+    for call in (name, name.rpartition("-")[0]):
+        if call in known:
+            return f"`bench/record {call}` on: "
+    return "On: "
+
+
 def section(name: str, question: str) -> str:
     header, _, body = (here / "results" / f"{name}.txt").read_text().partition("\n\n")
     machine = facts(header)
     line = "{processor}, {cores} cores, {isa}, {compiler}".format(**machine)
     body = "\n".join(row.rstrip() for row in body.strip().splitlines())
-    return f"## {question}\n\n`bench/record {name}` on: {line}.\n\n```\n{body}\n```\n\n"
+    return f"## {question}\n\n{repeated_by(name)}{line}.\n\n```\n{body}\n```\n\n"
 
 
 def main() -> int:

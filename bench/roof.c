@@ -1,4 +1,5 @@
-/* bench: the roof: OpenBLAS with the kernels that this processor deserves. */
+/* bench: the peak (roof) of this processor: OpenBLAS' sgemm, with kernels for its instruction set.
+ */
 #include "base/clock.h"
 #include "bench/bench.h"
 
@@ -17,8 +18,9 @@ typedef void blas_sgemm(int order, int turn_a, int turn_b, int m, int n, int k, 
                         int ldc);
 enum { ROW_MAJOR = 101, AS_IT_IS = 111 };
 
-/* Loaded where it is asked for and never closed: loading starts threads, each of which waits for
- * 128 MB of memory in an endless loop if there is none. So no other command loads it. */
+/* Loaded by the commands that need it, and never closed. Loading starts threads, and each of them
+ * retries in an endless loop while it gets no 128 MB of memory: so no other command loads OpenBLAS.
+ */
 static struct {
     bool tried;
     blas_sgemm *sgemm;

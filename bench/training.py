@@ -4,15 +4,18 @@
     bench/training.py                            contexts of 1k, 4k and 16k; ten minutes on a quiet machine
     bench/training.py --contexts 1024 --steps 3  less
     bench/training.py --plsh build/plsh          the program
+    bench/training.py --rows rows.jsonl          keeps rows there; those it has are not measured again
 
 Needs torch and transformers. The model has the proportions of Qwen3-0.6B: hidden 256, 8 heads of 64 (4 of keys and
-values), MLP 768, 3 layers, 4096 words, tied: 4 million parameters; float32, batch 1, the same weights, windows and threads for all. torch has ALiBi as a mask of
-scaled_dot_product_attention ("ALiBi"), or nothing but RoPE ("no bias"); plsh the same ("exact": ALiBi, float-exact; "none").
-Each row is a process of its own, which does --steps steps after a first one that warms up; a step of more than --patience
-seconds is done once. Denormal numbers are flushed to zero in torch, on all threads; without, ALiBi is far slower there. MB is
-the process's peak of memory, program and model included. Tokens per second are those of the median step. The share of the
-roof is 6 N flops per token, N the parameters of linear layers, and 14 dim per pair of a query and a key before it and
-layer and head, against sgemm on as many threads, measured in the same run; for `exact` the pairs are left out.
+values), MLP 768, 3 layers, 4096 words, tied: 4 million parameters; float32, batch 1, the same weights, windows and
+threads for all. torch has ALiBi as a mask of scaled_dot_product_attention ("ALiBi"), or nothing but RoPE ("no bias");
+plsh the same ("exact": ALiBi, float-exact; "none"). "bf16" is plsh with --compute bfloat16, whose linear layers
+multiply in bfloat16, and torch with autocast to bfloat16. Each row is a process of its own, which does --steps steps
+after a first one that warms up; a step of more than --patience seconds is done once. Denormal numbers are flushed to
+zero in torch, on all threads; without, ALiBi is far slower there. MB is the process's peak of memory, program and
+model included. Tokens per second are those of the median step. The share of the roof is 6 N flops per token, N the
+parameters of linear layers, and 14 dim per pair of a query and a key before it and layer and head, against sgemm on
+as many threads, measured in the same run; for `exact` the pairs are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ CONFIG = {
 }
 LINEAR = LAYERS * (2 * HIDDEN * (HEADS + KV_HEADS) * DIM + 3 * HIDDEN * WIDE) + HIDDEN * WORDS
 RATE = 1e-4
-CONTENDERS = ("plsh exact", "plsh none", "torch ALiBi", "torch no bias")
+CONTENDERS = ("plsh exact", "plsh none", "plsh exact bf16", "plsh none bf16",
+              "torch ALiBi", "torch no bias", "torch ALiBi bf16", "torch no bias bf16")
 
 
 def ids_of(n: int, step: int) -> Any:
@@ -52,7 +56,7 @@ def torch_steps(folder: str, contender: str, n: int, steps: int, patience: float
     import transformers
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").train()
     mask = None
-    if contender == "torch ALiBi":
+    if contender.startswith("torch ALiBi"):
         slopes = torch.tensor([2.0 ** (-8 * (h + 1) / HEADS) for h in range(HEADS)])
         place = torch.arange(n, dtype=torch.float32)
         mask = slopes[:, None, None] * (place[None, None, :] - place[None, :, None])
@@ -61,7 +65,8 @@ def torch_steps(folder: str, contender: str, n: int, steps: int, patience: float
     done: list[tuple[float, float]] = []
     for step in range(steps + 1):
         ids, begin = ids_of(n, step), time.perf_counter()
-        loss = model(ids, labels=ids, attention_mask=mask, use_cache=False).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=contender.endswith("bf16")):
+            loss = model(ids, labels=ids, attention_mask=mask, use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -78,6 +83,8 @@ def plsh_steps(folder: str, contender: str, n: int, steps: int, o: argparse.Name
         command = [o.plsh, "train", "--base", folder, "--text", f"{folder}/{n}.txt", "--out", out, "--context", n,
                    "--steps", steps + 1, "--lr", RATE, "--schedule", "constant", "--warmup", 0, "--checkpoint-every", 0,
                    "--attention", "original" if method == "none" else method, "--threads", o.threads, "--quiet"]
+        if contender.endswith("bf16"):  # older programs, which bench/busy.py measures too, have no such option
+            command += ["--compute", "bfloat16"]
         subprocess.run([*map(str, command)], check=True, stdout=subprocess.DEVNULL)
         lines = [json.loads(line) for line in pathlib.Path(out, "log.jsonl").read_text().splitlines()]
     return [(n / line["tokens_per_second"], line["loss"]) for line in lines if "loss" in line]
@@ -133,21 +140,22 @@ def roof_of(o: argparse.Namespace) -> float:
 
 
 def flops_of(contender: str, n: int) -> float:
-    pairs = 0 if contender == "plsh exact" else LAYERS * HEADS * n * (n + 1) / 2
+    pairs = 0 if contender.startswith("plsh exact") else LAYERS * HEADS * n * (n + 1) / 2
     return 6.0 * LINEAR * n + 14.0 * DIM * pairs
 
 
 def print_table(rows: dict[tuple[str, int], dict[str, Any]], roof: float, o: argparse.Namespace) -> None:
     print(f"sgemm on {o.threads} threads: {roof:.1f} Gflop/s; {LINEAR / 1e6:.2f} million parameters in linear layers")
-    print(f"{'context':>7} {'contender':15}{'tokens/s':>9}{'ms':>10}{'spread':>8}{'roof':>7}{'MB':>8}{'plsh exact / it':>17}"
+    print(f"{'context':>7} {'contender':19}{'tokens/s':>9}{'ms':>10}{'spread':>8}{'roof':>7}{'MB':>8}{'plsh exact / it':>17}"
           f"{'memory':>8}{'loss off':>10}")
     for (contender, n), row in sorted(rows.items(), key=lambda item: item[0][1]):
-        ours, same = rows.get(("plsh exact", n)), "exact" if "ALiBi" in contender else "none"
+        ours, same = rows.get(("plsh exact", n)), "exact" if "ALiBi" in contender or "exact" in contender else "none"
         mine = rows.get((f"plsh {same}", n))
         ratio = f"{row['seconds'] / ours['seconds']:.2f}" if ours else "-"
         memory = f"{row['peak'] / ours['peak']:.2f}" if ours else "-"
-        off = max(abs(a / b - 1) for a, b in zip(row["losses"], mine["losses"])) if mine and "torch" in contender else None
-        print(f"{n:>7} {contender:15}{n / row['seconds']:>9.0f}{1e3 * row['seconds']:>10.1f}{row['spread']:>8.0%}"
+        own = contender in ("plsh exact", "plsh none")
+        off = max(abs(a / b - 1) for a, b in zip(row["losses"], mine["losses"])) if mine and not own else None
+        print(f"{n:>7} {contender:19}{n / row['seconds']:>9.0f}{1e3 * row['seconds']:>10.1f}{row['spread']:>8.0%}"
               f"{flops_of(contender, n) / row['seconds'] / roof / 1e9:>7.2f}{row['peak'] / 2**20:>8.0f}{ratio:>17}{memory:>8}"
               f"{'' if off is None else f'{off:.1e}':>10}")
 
@@ -160,19 +168,28 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--patience", type=float, default=10.0)
     parser.add_argument("--plsh", default="build/plsh")
+    parser.add_argument("--rows")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.row:
         return measure(o)
-    rows = {}
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    if o.rows and os.path.exists(o.rows):
+        with open(o.rows, encoding="utf-8") as kept:
+            rows = {(contender, n): row for contender, n, row in map(json.loads, kept)}
     with tempfile.TemporaryDirectory() as folder:
         write_model(pathlib.Path(folder))
         roof = roof_of(o)
         for n in sorted(map(int, o.contexts.split(",")), reverse=True):
             write_text(pathlib.Path(folder, f"{n}.txt"), n, o.steps + 1)
             for contender in o.contenders.split(","):
+                if (contender, n) in rows:
+                    continue
                 rows[contender, n] = run_row(o, folder, contender, n)
+                if o.rows:
+                    with open(o.rows, "a", encoding="utf-8") as kept:
+                        kept.write(json.dumps([contender, n, rows[contender, n]]) + "\n")
         print_table(rows, max(roof, roof_of(o)), o)
 
 

@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- MPI's door ------------------------------------------------------------------------------ */
+/* ---- Counting what MPI sends ------------------------------------------------------------------
+ */
 
-/* Bytes of rows and summaries, as the stats count them: to each other rank once. */
+/* Bytes of rows and summaries, as the stats count them: once for each other rank. */
 static int64_t counted;
 
 static int64_t bytes_of(int64_t count, MPI_Datatype type) {
