@@ -11,11 +11,13 @@ parts() {
     cat <<'EOF'
 run test lint clang experiments | the library and the program: gcc libc6-dev cmake make librandom123-dev
 run test lint clang experiments | faster builds: ninja-build
+test | builds that were made before (.ci/run): ccache
 run test lint clang experiments | spectral norms: libarpack2
 run test lint clang experiments | language models: pkg-config libjansson-dev libpcre2-dev libutf8proc-dev
 run test lint clang | plsh serve: libmicrohttpd-dev
 run test experiments | the roof of plsh bench: libopenblas0
-run experiments | plots of make run: gnuplot-nox librsvg2-bin python3
+run test experiments | plots: gnuplot-nox
+run experiments | plots of make run as PNG: librsvg2-bin python3
 test lint clang experiments | attention over ranks of MPI: openmpi-bin libopenmpi-dev
 test clang | tests: libcmocka-dev libgsl-dev g++ man-db groff-base python3
 test | tests of the page of plsh report: chromium

@@ -28,6 +28,7 @@ bool web_set_choose(int scheme, int design, double sigma, int samples, int seed)
     set.scheme = (plsh_scheme)scheme;
     set.design = (plsh_design)design;
     set.seed = (uint64_t)seed;
+    set.design = plsh_design_choose(&set); /* of "auto" */
     return plsh_partition_check(&set, &last_error) == PLSH_STATUS_OK;
 }
 

@@ -1,9 +1,8 @@
 """The law of the spectral error, from the repetitions of plsh norms in a folder.
 
 Prints a line per scheme, design, n, sigma and number of samples: mean, 99th of 100 and largest of
-||L* - M~|| / coth(1/(2 sigma)); then a comment per scheme and design: c and alpha of the line through
-the logarithms of the 99ths (the largest over sigma and n), raised until none lies above it. The
-slope of independent draws, and of cuts, is 1/2 and not fitted.
+||L* - M~|| / coth(1/(2 sigma)); then a comment per scheme and design: the 99ths (the largest over sigma
+and n) of stratified sets; of others c of c s^-1/2, above all of these.
 """
 import collections
 import csv
@@ -29,10 +28,8 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("law-*.tsv")):
         of = worst[scheme, design]
         of[samples] = max(of.get(samples, 0), p99)
 for (scheme, design), points in sorted(worst.items()):
-    x = [math.log(s) for s in points]
-    y = [math.log(e) for e in points.values()]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    alpha = 0.5 if design == "iid" or scheme == "cuts" else -sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum(
-        (a - mean_x) ** 2 for a in x)
-    c = max(math.exp(b + alpha * a) for a, b in zip(x, y))
-    print(f"# {scheme} {design}: {c:.2f} s^-{alpha:.3f}")
+    if design == "stratified" and scheme != "cuts":
+        law = ", ".join(f"{error:.4g} at {s}" for s, error in sorted(points.items()))
+    else:
+        law = f"{max(error * math.sqrt(s) for s, error in points.items()):.2f} s^-0.5"
+    print(f"# {scheme} {design}: {law}")

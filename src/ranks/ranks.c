@@ -1,4 +1,4 @@
-/* ranks: the part of a batch that each rank has, and a check that all have the same inputs. */
+/* ranks: the rows and windows of each rank, and a check that all ranks have the same inputs. */
 #include "plsh/ranks.h"
 
 #include <string.h>
