@@ -178,13 +178,16 @@ def between_marks(path, begin, end, lines):
 
 
 def main():
+    check = sys.argv[1:2] == ["--check"]
+    if len(sys.argv) != 2 + check:
+        return sys.exit(__doc__)
     folder = Path(sys.argv[-1])
     ours, theirs = Table(read(folder / "runs.tsv")), Table(read(folder / "published.tsv"))
     result = folder / "RESULT.md"
     text, wanted = between_marks(result, BEGIN, END, numbers(ours, theirs))
     path = folder / "summary.tsv"
     stale = not path.exists() or path.read_text(encoding="utf-8").split("\n", 1)[1] != summary(ours)
-    if sys.argv[1] == "--check":
+    if check:
         return sys.exit(f"{folder}: RESULT.md and summary.tsv do not follow from runs.tsv: run {sys.argv[0]} {folder}" if stale or text != wanted else 0)
     result.write_text(wanted, encoding="utf-8")
     if stale:

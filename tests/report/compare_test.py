@@ -10,8 +10,13 @@ here = Path(__file__).resolve().parent
 compare = here / "../../experiments/compare.py"
 
 
-def run(folder):
-    return subprocess.run([sys.executable, str(compare), str(folder)], capture_output=True, text=True)
+def run(*arguments):
+    return subprocess.run([sys.executable, str(compare), *map(str, arguments)], capture_output=True, text=True)
+
+
+for wrong in ([], ["--check"], ["table-scratch", "table-lora"]):
+    answer = run(*wrong)
+    assert answer.returncode == 1 and "usage: compare.py" in answer.stderr and "Traceback" not in answer.stderr, answer.stderr
 
 
 with tempfile.TemporaryDirectory() as scratch:
