@@ -2,6 +2,7 @@
 Usage: models_test.py MPIRUN PLSH PLSH_MPI WRITE_MODEL RANKS | resume | kill | stop | disagree | hosts | cut (MPIRUN is hosts.sh)"""
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -187,7 +188,7 @@ def test_kill() -> None:
 
 
 def test_cut() -> None:
-    """Two hosts, and the link between them goes down: those of the first name the other's, and all end. (mpirun itself
+    """Two hosts, and the link between them goes down: those of the first name ranks of the other, and all end. (mpirun itself
     waits for its daemon on the other host until TCP gives up.)"""
     with open("said", "w+") as said:
         job = subprocess.Popen([mpirun, plsh_mpi, *TRAIN, "--steps", "4000", "--checkpoint-every", "1", "--out", "cut",
@@ -209,7 +210,9 @@ def test_cut() -> None:
         job.wait(timeout=60)
         said.seek(0)
         message = said.read()
-        assert not left and "plsh train: ranks 2, 3 of 4: no sign of life for 6 s" in message, message
+        # On a busy machine the last messages of ranks 2 and 3 may be so far apart that only one is named.
+        named = re.findall(r"plsh train: ranks? ([0-9, ]+) of 4: no sign of life for 6 s", message)
+        assert not left and named and {rank for text in named for rank in text.split(", ")} <= {"2", "3"}, (left, message)
 
 
 def refuse(says: str, good: list[str], bad: list[str], folder: str = ".") -> None:
