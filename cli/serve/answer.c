@@ -1,4 +1,5 @@
-/* serve: answers, in the forms of OpenAI's API and of text-embeddings-inference (TEI). */
+/* serve: answers, in the forms of OpenAI's API, of text-embeddings-inference (TEI) and of
+ * text-generation-inference (TGI). */
 #include "cli/lm/scores.h"
 #include "cli/serve/sequence.h"
 
@@ -59,6 +60,10 @@ static const char *tei_type(int status) {
                                                              : "Request";
 }
 
+static const char *tgi_type(int status) {
+    return status == 429 ? "overloaded" : status >= 500 ? "generation" : "validation";
+}
+
 static void put_openai_fault(cli_json *json, const serve_fault *fault) {
     cli_json_begin_object(json, "error");
     cli_json_text(json, "message", fault->message);
@@ -68,17 +73,23 @@ static void put_openai_fault(cli_json *json, const serve_fault *fault) {
     cli_json_end(json);
 }
 
-char *serve_answer_fault(serve_route route, const serve_fault *fault, size_t *size) {
-    cli_json *json = begin_document();
-    if (json == NULL) return NULL;
+static void put_fault(cli_json *json, serve_route route, const serve_fault *fault) {
     cli_json_begin_object(json, NULL);
     if (is_openai(route)) {
         put_openai_fault(json, fault);
     } else {
         cli_json_text(json, "error", fault->message);
-        cli_json_text(json, "error_type", tei_type(fault->status));
+        cli_json_text(json, "error_type",
+                      serve_route_is_tgi(route) ? tgi_type(fault->status)
+                                                : tei_type(fault->status));
     }
     cli_json_end(json);
+}
+
+char *serve_answer_fault(serve_route route, const serve_fault *fault, size_t *size) {
+    cli_json *json = begin_document();
+    if (json == NULL) return NULL;
+    put_fault(json, route, fault);
     return end_document(json, size);
 }
 
@@ -381,6 +392,78 @@ static void put_generation(cli_json *json, const serve_job *job) {
     cli_json_end(json);
 }
 
+/* ---- Generated texts as TGI has them ---- */
+
+/* The whole text, after its prompt where that was asked for. */
+static bool put_full_text(cli_json *json, const serve_sequence *s) {
+    const plsh_string made = {s->text.text.bytes, s->text.text.length};
+    plsh_string prompt = {0};
+    if (s->job->request.full_text) prompt = s->job->request.inputs[0].text;
+    char *whole = malloc(prompt.length + made.length + 1);
+    if (whole == NULL) return false;
+    if (prompt.length > 0) memcpy(whole, prompt.bytes, prompt.length);
+    if (made.length > 0) memcpy(whole + prompt.length, made.bytes, made.length);
+    cli_json_bytes(json, "generated_text", whole, prompt.length + made.length);
+    free(whole);
+    return true;
+}
+
+/* Tokens that were chosen: to TGI the one that ends a text is part of it. */
+static int64_t chosen(const serve_sequence *s) { return s->text.made + s->ended; }
+
+/* The fields of a token; text.bytes NULL: its own. */
+static void put_tgi_token(cli_json *json, const serve_sequence *s, int64_t i, plsh_string text) {
+    const serve_server *server = s->job->server;
+    const serve_likely *l = &s->likely[i];
+    cli_json_integer(json, "id", l->id);
+    if (text.bytes != NULL)
+        cli_json_bytes(json, "text", text.bytes, text.length);
+    else
+        put_name(json, "text", server, l->id);
+    cli_json_rounded(json, "logprob", l->own, 9);
+    cli_json_boolean(json, "special", plsh_tokenizer_is_special(server->model.tokenizer, l->id));
+    cli_json_end(json);
+}
+
+/* {"finish_reason": .., ..: left open */
+static void begin_tgi_details(cli_json *json, const serve_sequence *s) {
+    const serve_request *request = &s->job->request;
+    cli_json_begin_object(json, "details");
+    cli_json_text(json, "finish_reason",
+                  s->ended                                ? "eos_token"
+                  : strcmp(s->text.finish, "length") == 0 ? "length"
+                                                          : "stop_sequence");
+    cli_json_integer(json, "generated_tokens", chosen(s));
+    cli_json_integer(json, "input_length", s->text.prompt);
+    if (request->seeded)
+        cli_json_unsigned(json, "seed", request->sampler.seed);
+    else
+        cli_json_text(json, "seed", NULL);
+}
+
+/* POST / answers with a list of one, as TGI does. */
+static bool put_tgi(cli_json *json, const serve_job *job) {
+    const serve_sequence *s = job->sequences[0];
+    if (job->root) cli_json_begin_array(json, NULL);
+    cli_json_begin_object(json, NULL);
+    const bool put = put_full_text(json, s);
+    if (job->request.details) {
+        begin_tgi_details(json, s);
+        cli_json_begin_array(json, "prefill");
+        cli_json_end(json);
+        cli_json_begin_array(json, "tokens");
+        for (int64_t i = 0; i < chosen(s); i++) {
+            cli_json_begin_object(json, NULL);
+            put_tgi_token(json, s, i, (plsh_string){0});
+        }
+        cli_json_end(json);
+        cli_json_end(json);
+    }
+    cli_json_end(json);
+    if (job->root) cli_json_end(json);
+    return put;
+}
+
 /* ---- Streams ---- */
 
 static bool send_event(serve_job *job, cli_json *json) {
@@ -401,7 +484,35 @@ static void put_delta(cli_json *json, const serve_sequence *s, const char *text,
     cli_json_end(json);
 }
 
+/* An event for each token: texts of tokens that were held back are in the last one. */
+static bool send_tgi_events(serve_sequence *s, plsh_string text) {
+    bool sent = true;
+    for (int64_t i = s->likely_sent; sent && i < chosen(s); i++) {
+        const bool last = i + 1 == chosen(s), ends = last && s->text.finish != NULL;
+        cli_json *json = begin_document();
+        if (json == NULL) return false;
+        cli_json_begin_object(json, NULL);
+        cli_json_integer(json, "index", i + 1);
+        cli_json_begin_object(json, "token");
+        put_tgi_token(json, s, i, last ? text : (plsh_string){"", 0});
+        if (ends) {
+            sent = put_full_text(json, s);
+            begin_tgi_details(json, s);
+            cli_json_end(json);
+        } else {
+            cli_json_text(json, "generated_text", NULL);
+            cli_json_text(json, "details", NULL);
+        }
+        cli_json_end(json);
+        sent &= send_event(s->job, json);
+    }
+    s->likely_sent = chosen(s);
+    return sent;
+}
+
 bool serve_answer_event(serve_sequence *s, const char *text, size_t length) {
+    if (serve_route_is_tgi(s->job->route))
+        return send_tgi_events(s, (plsh_string){length > 0 ? text : "", length});
     cli_json *json = begin_document();
     if (json == NULL) return false;
     begin_generation(json, s->job, true);
@@ -429,18 +540,18 @@ bool serve_answer_stream_end(serve_job *job) {
         cli_json *json = begin_document();
         if (json == NULL) return false;
         if (job->fault.status != 0) {
-            cli_json_begin_object(json, NULL);
-            put_openai_fault(json, &job->fault);
+            put_fault(json, job->route, &job->fault);
         } else {
             begin_generation(json, job, true);
             cli_json_begin_array(json, "choices");
             cli_json_end(json);
             put_usage(json, job->given, job->made, true);
+            cli_json_end(json);
         }
-        cli_json_end(json);
         sent = send_event(job, json);
     }
-    serve_job_append(job, end, sizeof end - 1);
+    /* TGI's clients read every event as JSON. */
+    if (!serve_route_is_tgi(job->route)) serve_job_append(job, end, sizeof end - 1);
     return sent;
 }
 
@@ -456,6 +567,7 @@ bool serve_answer_write(serve_job *job) {
     case SERVE_RERANK: put = put_ranking(json, job); break;
     case SERVE_PREDICT: put = put_predictions(json, job); break;
     case SERVE_TOKENIZE: put_tokens(json, job); break;
+    case SERVE_GENERATE: put = put_tgi(json, job); break;
     default: put_generation(json, job); break;
     }
     job->answer = end_document(json, &job->answer_size);

@@ -7,6 +7,7 @@
 #include "cli/serve/generate.h"
 
 #include "base/clock.h"
+#include "cli/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,17 +157,12 @@ static void divide(serve_generator *g) {
         room -= give(s, room);
 }
 
-typedef struct choices {
-    serve_generator *generator;
-    int32_t *ids; /* [live]; -1: none, -2: it failed */
-} choices;
-
 static void choose_one(void *context, int64_t i, int slot) {
-    const choices *c = context;
-    serve_sequence *s = c->generator->live[i];
+    const serve_generator *g = context;
+    serve_sequence *s = g->live[i];
     (void)slot;
-    c->ids[i] = -1;
-    if (s->share > 0 && pending(s) == 0 && !serve_sequence_choose(s, &c->ids[i])) c->ids[i] = -2;
+    g->ids[i] = -1;
+    if (s->share > 0 && pending(s) == 0 && !serve_sequence_choose(s, &g->ids[i])) g->ids[i] = -2;
 }
 
 static void note_token(serve_server *server, serve_sequence *s, double now) {
@@ -179,18 +175,18 @@ static void note_token(serve_server *server, serve_sequence *s, double now) {
 }
 
 /* The next token of every sequence whose tokens are all in its session. */
-static void add_tokens(serve_generator *g, int32_t *ids) {
+static void add_tokens(serve_generator *g) {
     serve_server *server = g->server;
-    choices c = {g, ids};
-    plsh_thread_run(0, g->live_count, choose_one, &c);
+    plsh_thread_run(0, g->live_count, choose_one, g);
     const double now = plsh_clock_seconds();
     for (int64_t i = 0; i < g->live_count; i++) {
         serve_sequence *s = g->live[i];
-        if (ids[i] == -1) continue;
+        const int32_t id = g->ids[i];
+        if (id == -1) continue;
         const int64_t before = s->text.made;
-        if (ids[i] < 0)
+        if (id < 0)
             fail(s, PLSH_STATUS_NOT_FINITE, "the model's logits are not finite");
-        else if (!serve_sequence_add(s, ids[i]))
+        else if (!serve_sequence_add(s, id))
             fail(s, PLSH_STATUS_NO_MEMORY, "out of memory");
         pthread_mutex_lock(&server->lock);
         if (s->text.made > before) note_token(server, s, now);
@@ -238,7 +234,7 @@ static void recover(serve_generator *g, plsh_status status, const char *message)
     for (int64_t i = first; i < g->live_count; i++) fail(g->live[i], status, message);
 }
 
-static void run_pass(serve_generator *g, int32_t *ids) {
+static void run_pass(serve_generator *g) {
     int64_t tokens;
     plsh_error error;
     divide(g);
@@ -247,7 +243,7 @@ static void run_pass(serve_generator *g, int32_t *ids) {
     const plsh_status status = plsh_session_step_batch(g->sessions, g->steps, count, &error);
     note_pass(g, tokens, plsh_clock_seconds() - began);
     if (status == PLSH_STATUS_OK)
-        add_tokens(g, ids);
+        add_tokens(g);
     else
         recover(g, status, error.message);
 }
@@ -255,13 +251,40 @@ static void run_pass(serve_generator *g, int32_t *ids) {
 /* ---- The loop ---- */
 
 /* The session that has the memory for activations: it takes a step, so that it has some. */
-static bool make_host(serve_generator *g) {
+static plsh_status make_host(serve_generator *g, plsh_error *error) {
     const int32_t id = 0;
     const plsh_step step = {.ids = &id, .count = 1};
-    return plsh_session_create(&g->host, g->server->model.model, &g->options, NULL) ==
-               PLSH_STATUS_OK &&
-           plsh_session_step(g->host, &step, NULL) == PLSH_STATUS_OK &&
-           plsh_session_truncate(g->host, 0, NULL) == PLSH_STATUS_OK;
+    plsh_status status = plsh_session_create(&g->host, g->server->model.model, &g->options, error);
+    if (status == PLSH_STATUS_OK) status = plsh_session_step(g->host, &step, error);
+    if (status == PLSH_STATUS_OK) status = plsh_session_truncate(g->host, 0, error);
+    return status;
+}
+
+int serve_generator_open(serve_server *server) {
+    const size_t most = (size_t)server->limits.sequences;
+    plsh_error error;
+    serve_generator *g = calloc(1, sizeof *g);
+    if (g == NULL) return cli_fail("out of memory");
+    server->generator = g;
+    g->server = server;
+    g->options = cli_model_session(server->options, &server->model);
+    g->options.chunk = server->limits.batch + server->limits.sequences;
+    g->ids = malloc(most * sizeof *g->ids);
+    g->live = calloc(most, sizeof *g->live);
+    g->sessions = calloc(most + 1, sizeof *g->sessions);
+    g->steps = calloc(most + 1, sizeof *g->steps);
+    if (!g->ids || !g->live || !g->sessions || !g->steps) return cli_fail("out of memory");
+    return make_host(g, &error) == PLSH_STATUS_OK ? CLI_DONE : cli_fail_error(&error);
+}
+
+void serve_generator_close(serve_generator *g) {
+    if (g == NULL) return;
+    plsh_session_destroy(g->host);
+    free(g->ids);
+    free(g->live);
+    free(g->sessions);
+    free(g->steps);
+    free(g);
 }
 
 static void end_all(serve_generator *g) {
@@ -276,29 +299,16 @@ static void end_all(serve_generator *g) {
 }
 
 void serve_generate_loop(serve_server *server) {
-    serve_generator g = {.server = server,
-                         .options = cli_model_session(server->options, &server->model)};
-    const size_t most = (size_t)server->limits.sequences;
-    g.options.chunk = server->limits.batch + server->limits.sequences;
-    int32_t *ids = malloc(most * sizeof *ids);
-    g.live = calloc(most, sizeof *g.live);
-    g.sessions = calloc(most + 1, sizeof *g.sessions);
-    g.steps = calloc(most + 1, sizeof *g.steps);
-    const bool made = ids && g.live && g.sessions && g.steps && make_host(&g);
-    while (made && !serve_is_stopping(server)) {
-        collect(&g, g.live_count == 0 && g.waiting == NULL);
-        end_live(&g);
-        end_waiting(&g);
-        begin_waiting(&g);
+    serve_generator *g = server->generator;
+    while (!serve_is_stopping(server)) {
+        collect(g, g->live_count == 0 && g->waiting == NULL);
+        end_live(g);
+        end_waiting(g);
+        begin_waiting(g);
         pthread_mutex_lock(&server->lock);
-        server->cache_bytes = g.reserved + g.kept;
+        server->cache_bytes = g->reserved + g->kept;
         pthread_mutex_unlock(&server->lock);
-        if (g.live_count > 0) run_pass(&g, ids);
+        if (g->live_count > 0) run_pass(g);
     }
-    end_all(&g);
-    plsh_session_destroy(g.host);
-    free(ids);
-    free(g.live);
-    free(g.sessions);
-    free(g.steps);
+    end_all(g);
 }

@@ -18,7 +18,7 @@ typedef struct serve_prefix {
     uint64_t used; /* larger: more recently */
 } serve_prefix;
 
-typedef struct serve_generator {
+struct serve_generator {
     serve_server *server;
     plsh_session_options options;
     plsh_session *host;      /* has the memory for activations, and no tokens */
@@ -31,7 +31,8 @@ typedef struct serve_generator {
     size_t reserved, kept;   /* bytes of the caches of live sequences, and of prefixes */
     plsh_session **sessions; /* [limits.sequences + 1] of a pass */
     plsh_step *steps;
-} serve_generator;
+    int32_t *ids; /* [limits.sequences] chosen after a pass; -1: none, -2: it failed */
+};
 
 /* ---- sequence.c ---- */
 

@@ -36,9 +36,15 @@ static const struct {
     [SERVE_TOKENIZE] = {"/tokenize", true, false},
     [SERVE_COMPLETIONS] = {"/v1/completions", true, false},
     [SERVE_CHAT] = {"/v1/chat/completions", true, false},
+    [SERVE_GENERATE] = {"/generate", true, false},
+    [SERVE_GENERATE_STREAM] = {"/generate_stream", true, false},
 };
 
 const char *serve_route_path(serve_route route) { return routes[route].path; }
+
+static const char *route_methods(serve_route route) {
+    return route == SERVE_PAGE ? "GET, HEAD, POST" : routes[route].post ? "POST" : "GET, HEAD";
+}
 
 /* ---- Answers ---- */
 
@@ -83,7 +89,7 @@ static enum MHD_Result send_fault(serve_job *job) {
     pthread_mutex_lock(&server->lock);
     if (a.status == 429 || a.status == 503) a.retry = serve_retry_after(server);
     pthread_mutex_unlock(&server->lock);
-    if (a.status == 405) a.allow = routes[job->route].post ? "POST" : "GET, HEAD";
+    if (a.status == 405) a.allow = route_methods(job->route);
     a.bytes = serve_answer_fault(job->route, &job->fault, &a.size);
     return send_answer(job->connection, &a);
 }
@@ -203,13 +209,24 @@ static bool is_json(struct MHD_Connection *connection) {
            strchr("; \t", type[sizeof wanted - 1]) != NULL;
 }
 
+/* TGI and TEI take POST / for what the model does, and clients that know only a host send it. */
+static serve_route root_route(const plsh_model_facts *facts) {
+    return facts->causal        ? SERVE_GENERATE
+           : facts->labels == 1 ? SERVE_RERANK
+           : facts->labels > 1  ? SERVE_PREDICT
+                                : SERVE_EMBED;
+}
+
 /* The route of a request; an unknown path has a fault, in the form of /v1/models or /info. */
-static serve_route find_route(const char *url, const char *method, serve_fault *fault) {
+static serve_route find_route(const serve_server *server, const char *url, const char *method,
+                              serve_fault *fault) {
+    const bool post = strcmp(method, "POST") == 0;
     const bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    if (post && strcmp(url, "/") == 0) return root_route(&server->model.facts);
     for (int r = 0; r < SERVE_ROUTES; r++) {
         if (strcmp(url, routes[r].path) != 0) continue;
-        if (routes[r].post ? strcmp(method, "POST") != 0 : !get)
-            serve_refuse(fault, 405, NULL, "%s takes %s", url, routes[r].post ? "POST" : "GET");
+        if (routes[r].post ? !post : !get)
+            serve_refuse(fault, 405, NULL, "%s takes %s", url, route_methods((serve_route)r));
         return (serve_route)r;
     }
     serve_refuse(fault, 404, NULL, "there is no %.100s", url);
@@ -249,7 +266,7 @@ static serve_peer *peer_of(struct MHD_Connection *connection) {
 static enum MHD_Result begin_request(serve_server *server, struct MHD_Connection *connection,
                                      const char *url, const char *method, void **state) {
     serve_fault fault = {0};
-    const serve_route route = find_route(url, method, &fault);
+    const serve_route route = find_route(server, url, method, &fault);
     const char *size = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
     const char *expects = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Expect");
     const int64_t length = size != NULL ? strtoll(size, NULL, 10) : 0;
@@ -258,6 +275,7 @@ static enum MHD_Result begin_request(serve_server *server, struct MHD_Connection
     if (job == NULL) return MHD_NO;
     job->connection = connection;
     job->fault = fault;
+    job->root = strcmp(url, "/") == 0;
     pthread_mutex_lock(&server->lock);
     job->socket = peer->socket;
     peer->job = job;

@@ -8,6 +8,7 @@
 
 enum {
     COMPLETION_TOKENS = 16, /* max_tokens unless given, as OpenAI has it */
+    GENERATE_TOKENS = 100,  /* and TGI */
     CHAT_TOKENS = 1024
 };
 
@@ -16,7 +17,7 @@ enum {
 static bool check_route(const serve_job *job, serve_fault *fault) {
     const serve_server *server = job->server;
     const plsh_model_facts *facts = &server->model.facts;
-    const bool generates = job->route == SERVE_COMPLETIONS || job->route == SERVE_CHAT;
+    const bool generates = serve_route_generates(job->route);
     if (generates && !facts->causal)
         return serve_refuse(fault, 422, NULL,
                             "%s is an encoder, which generates no text: POST "
@@ -81,7 +82,7 @@ static plsh_status encode_input(const serve_job *job, const serve_input *input, 
     const plsh_tokenizer *tokenizer = server->model.tokenizer;
     const plsh_string text = input->text;
     const bool truncate = job->request.truncate;
-    if (job->route == SERVE_COMPLETIONS)
+    if (serve_route_generates(job->route))
         return cli_prompt_encode(tokenizer, text, true, false, ids, error);
     if (input->second.bytes != NULL)
         return plsh_tokenizer_encode_pair(tokenizer, text, input->second,
@@ -233,7 +234,9 @@ static bool count_generation(serve_job *job) {
     int64_t longest = 0;
     for (int64_t i = 0; i < job->text_count; i++)
         longest = job->texts[i].count > longest ? job->texts[i].count : longest;
-    const int64_t fallback = job->route == SERVE_CHAT ? CHAT_TOKENS : COMPLETION_TOKENS;
+    const int64_t fallback = job->route == SERVE_CHAT          ? CHAT_TOKENS
+                             : job->route == SERVE_COMPLETIONS ? COMPLETION_TOKENS
+                                                               : GENERATE_TOKENS;
     if (request->max_tokens == 0)
         request->max_tokens = fallback < most - longest ? fallback : most - longest;
     job->fault.longer = request->max_tokens < 1 || longest + request->max_tokens > most;
@@ -247,6 +250,7 @@ static bool count_generation(serve_job *job) {
     job->tokens = request->choices * job->given + sequences * request->max_tokens;
     job->cost = (size_t)job->tokens * 2 * sizeof(int32_t) +
                 (size_t)sequences * ((size_t)request->max_tokens * made_bytes(job) + 4096);
+    if (request->full_text) job->cost += kept_bytes(job);
     return true;
 }
 
@@ -259,15 +263,15 @@ static void free_body(serve_job *job) {
 
 bool serve_prepare(serve_job *job) {
     const serve_server *server = job->server;
-    const bool generates = job->route == SERVE_COMPLETIONS || job->route == SERVE_CHAT;
     if (!check_route(job, &job->fault)) return false;
     const bool read = serve_request_parse(&job->request, job->route, job->body, job->size,
                                           server->limits.values, &job->fault);
     free_body(job);
     if (!read) return false;
     if (!(job->route == SERVE_CHAT ? take_messages(job) : take_inputs(job))) return false;
-    if (!job->request.return_text) serve_request_drop_texts(&job->request);
-    if (generates) return count_generation(job);
+    if (!job->request.return_text && !job->request.full_text)
+        serve_request_drop_texts(&job->request);
+    if (serve_route_generates(job->route)) return count_generation(job);
     count_encoder(job);
     if (job->request.dimensions > job->columns)
         return serve_refuse(&job->fault, 422, "dimensions", "dimensions has to be 1 to %lld",

@@ -19,6 +19,14 @@ bool serve_refuse(serve_fault *fault, int status, const char *param, const char 
     return false;
 }
 
+bool serve_route_is_tgi(serve_route route) {
+    return route == SERVE_GENERATE || route == SERVE_GENERATE_STREAM;
+}
+
+bool serve_route_generates(serve_route route) {
+    return route == SERVE_COMPLETIONS || route == SERVE_CHAT || serve_route_is_tgi(route);
+}
+
 /* ---- The document ---- */
 
 /* Depth and number of values before anything is allocated: a value of two bytes becomes an object
@@ -411,6 +419,45 @@ static bool read_generation(serve_request *out, serve_route route, const json_t 
            read_flag(options, "include_usage", &out->usage, fault);
 }
 
+/* TGI takes the likeliest token, unless it is told to draw or how. */
+static bool read_draws(serve_request *out, const json_t *given, serve_fault *fault) {
+    plsh_sampler *s = &out->sampler;
+    bool draws = false;
+    if (!read_flag(given, "do_sample", &draws, fault) || !read_sampler(out, given, fault))
+        return false;
+    draws |= s->temperature != 1 || s->top_p != 1 || s->min_p != 0 || s->top_k != 0;
+    if (!draws) s->temperature = 0;
+    return true;
+}
+
+/* {"inputs": a text, "parameters": {..}, "stream": ..} */
+static bool read_tgi(serve_request *out, serve_route route, const json_t *root,
+                     serve_fault *fault) {
+    static const char *const refused[] = {
+        "frequency_penalty",     "grammar",      "watermark", "adapter_id",
+        "decoder_input_details", "top_n_tokens", "typical_p", "truncate"};
+    const json_t *given = field(root, "parameters");
+    int64_t best = 1;
+    if (given != NULL && !json_is_object(given))
+        return serve_refuse(fault, 422, "parameters", "parameters has to be an object");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!refuse_field(given, refused[i], fault)) return false;
+    if (!json_is_string(field(root, "inputs")))
+        return serve_refuse(fault, 422, "inputs", "inputs has to be a text");
+    if (!read_inputs(out, root, "inputs", fault) || !read_draws(out, given, fault) ||
+        !read_integer(given, "max_new_tokens", (bounds){1, INT32_MAX}, &out->max_tokens, fault) ||
+        !read_integer(given, "best_of", (bounds){1, 1}, &best, fault) ||
+        !read_stops(out, given, fault) ||
+        !read_flag(given, "return_full_text", &out->full_text, fault) ||
+        !read_flag(given, "details", &out->details, fault) ||
+        !read_flag(root, "stream", &out->stream, fault))
+        return false;
+    out->choices = 1;
+    out->stream |= route == SERVE_GENERATE_STREAM;
+    out->logprobs = out->details || out->stream;
+    return true;
+}
+
 bool serve_request_parse(serve_request *out, serve_route route, const char *body, size_t size,
                          int64_t values, serve_fault *fault) {
     json_error_t error;
@@ -424,9 +471,9 @@ bool serve_request_parse(serve_request *out, serve_route route, const char *body
     bool read = json_is_object(root);
     if (!read) serve_refuse(fault, 422, NULL, "the body has to be a JSON object");
     if (read)
-        read = route == SERVE_COMPLETIONS || route == SERVE_CHAT
-                   ? read_generation(out, route, root, fault)
-                   : read_encoder(out, route, root, fault);
+        read = serve_route_is_tgi(route)      ? read_tgi(out, route, root, fault)
+               : serve_route_generates(route) ? read_generation(out, route, root, fault)
+                                              : read_encoder(out, route, root, fault);
     if (!read) serve_request_free(out);
     return read;
 }

@@ -19,8 +19,13 @@ typedef enum serve_route {
     SERVE_TOKENIZE,
     SERVE_COMPLETIONS,
     SERVE_CHAT,
+    SERVE_GENERATE, /* these two in the form of text-generation-inference (TGI) */
+    SERVE_GENERATE_STREAM,
     SERVE_ROUTES
 } serve_route;
+
+bool serve_route_is_tgi(serve_route route);
+bool serve_route_generates(serve_route route);
 
 /* Why a request is refused: an HTTP status, a message for people, the field that is wrong. */
 typedef struct serve_fault {
@@ -80,6 +85,8 @@ typedef struct serve_request {
     char *stop_text;                /* owned */
     int64_t stop_count;
     bool stream, usage;
+    bool details;   /* TGI's: the tokens beside their text */
+    bool full_text; /* TGI's: the prompt before the text */
 } serve_request;
 
 /* Reads a body of a route that has one. `values` is the most values that the document may have.

@@ -122,5 +122,6 @@ bool serve_sequence_add(serve_sequence *s, int32_t id) {
     const int64_t before = s->text.made;
     if (cli_continuation_add(&rules, &s->text, id, NULL) != PLSH_STATUS_OK) return false;
     s->job->made += s->text.made - before;
+    s->ended = s->text.made == before;
     return send_text(s);
 }

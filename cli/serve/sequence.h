@@ -25,6 +25,7 @@ struct serve_sequence {
     float *copy;           /* [vocabulary], with logprobs */
     serve_likely *likely;  /* [made], with logprobs */
     int64_t likely_sent;   /* of these, how many were sent */
+    bool ended;            /* by an end token, which is likely[made] */
     size_t reserved;       /* bytes of its cache at its longest */
     double last;           /* time of its last token */
     serve_sequence *after;

@@ -209,6 +209,7 @@ static int open_server(const settings *given, serve_server *s) {
     if (code == CLI_DONE) code = cli_model_tokenizer(&given->lm, &s->model);
     if (code == CLI_DONE) code = s->model.facts.causal ? open_generator(s) : open_encoder(s);
     if (code == CLI_DONE) code = set_limits(given, s);
+    if (code == CLI_DONE && s->model.facts.causal) code = serve_generator_open(s);
     if (code != CLI_DONE) return code;
     s->name = base_name(given->serve.name != NULL ? given->serve.name : given->lm.model.model);
     if (s->name == NULL) return cli_fail("out of memory");
@@ -307,6 +308,7 @@ static int serve(const settings *given, serve_server *s, const sigset_t *signals
 }
 
 static void close_server(serve_server *s) {
+    serve_generator_close(s->generator);
     plsh_chat_close(s->chat);
     plsh_sentence_close(s->sentence);
     cli_model_close(&s->model);
@@ -341,10 +343,11 @@ static int run_serve(const void *given) {
 
 const cli_command cli_command_serve = {
     .name = "serve",
-    .summary = "a model over HTTP, with the routes of OpenAI's API and of TEI",
+    .summary = "a model over HTTP, with the routes of OpenAI's API, of TEI and TGI",
     .text = "Answers HTTP requests until SIGTERM or Ctrl-C. Encoders: POST /v1/embeddings, /embed, "
-            "/rerank, /predict, /tokenize. Causal models: POST /v1/completions and "
-            "/v1/chat/completions, also as event streams. Both: GET /v1/models, /health, /info, "
+            "/rerank, /predict, /tokenize. Causal models: POST /v1/completions, "
+            "/v1/chat/completions and /generate, also as event streams. Both: GET /v1/models, "
+            "/health, /info, "
             "/metrics, and a page to try the model at /. Requests of all clients go through the "
             "model together. The server speaks plain HTTP: if the network is not trusted, put a "
             "proxy with TLS (nginx, Caddy) before it, and set a key.",

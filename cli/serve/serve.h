@@ -22,6 +22,7 @@ struct MHD_Daemon;
 typedef struct serve_server serve_server;
 typedef struct serve_job serve_job;
 typedef struct serve_sequence serve_sequence;
+typedef struct serve_generator serve_generator;
 typedef struct serve_prefixes serve_prefixes;
 
 enum { SERVE_HELPERS = 2 };
@@ -47,6 +48,7 @@ struct serve_job {
     struct MHD_Connection *connection;
     int socket;
     serve_route route;
+    bool root; /* it came by POST / */
     char *body;
     size_t size, capacity;
     serve_request request;
@@ -121,7 +123,8 @@ struct serve_server {
     plsh_chat *chat;
     char chat_refused[248]; /* why there is no chat */
     plsh_model_ends ends;
-    const char *key; /* NULL: none */
+    serve_generator *generator; /* NULL: an encoder */
+    const char *key;            /* NULL: none */
     serve_limits limits;
     struct MHD_Daemon *daemon;
     double began;
@@ -202,6 +205,10 @@ bool serve_answer_stream_end(serve_job *job);
 void serve_encode_loop(serve_server *server);
 void serve_sequence_free(serve_sequence *s); /* NULL is fine */
 void serve_generate_loop(serve_server *server);
+
+/* The generator's memory, all of it that no request brings, before there are requests. */
+int serve_generator_open(serve_server *server);
+void serve_generator_close(serve_generator *g); /* NULL is fine */
 
 /* The scheduler's next job, waiting for one if asked to; NULL: none, or the server stops. */
 serve_job *serve_queue_take(serve_server *server, bool wait);

@@ -35,7 +35,7 @@ static void check(const serve_request *r, serve_route route) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const serve_route routes[] = {SERVE_EMBEDDINGS, SERVE_EMBED,    SERVE_RERANK,
                                          SERVE_PREDICT,    SERVE_TOKENIZE, SERVE_COMPLETIONS,
-                                         SERVE_CHAT};
+                                         SERVE_CHAT,       SERVE_GENERATE};
     if (size == 0) return 0;
     const serve_route route = routes[data[0] % (sizeof routes / sizeof *routes)];
     const char *body = (const char *)data + 1;

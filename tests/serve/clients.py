@@ -40,7 +40,7 @@ def openai(encoder: Server, generator: Server, rows: list, text: str) -> None:
     assert "".join(parts) == whole.message.content and len(whole.logprobs.content) == 8
 
 
-def huggingface(encoder: Server, generator: Server, classifier: Path) -> None:
+def huggingface(encoder: Server, generator: Server, classifier: Path, text: str) -> None:
     from huggingface_hub import InferenceClient
 
     with Server(PLSH, classifier) as server:
@@ -50,6 +50,13 @@ def huggingface(encoder: Server, generator: Server, classifier: Path) -> None:
     client = InferenceClient(model=f"http://{encoder.host}:{encoder.port}/embed")
     got = client.feature_extraction(LINES[0])
     assert rows32([list(map(float, got[0]))])[0] == embed(PLSH, Path(encoder.command[3]), LINES[:1])[0]
+    client = InferenceClient(model=f"http://{generator.host}:{generator.port}")
+    assert client.text_generation(PROMPT, max_new_tokens=16) == text
+    assert "".join(client.text_generation(PROMPT, max_new_tokens=16, stream=True)) == text
+    whole = client.text_generation(PROMPT, max_new_tokens=16, details=True)
+    assert whole.generated_text == text and len(whole.details.tokens) == 16 and whole.details.finish_reason == "length"
+    *_, last = client.text_generation(PROMPT, max_new_tokens=16, details=True, stream=True)
+    assert last.generated_text == text and last.details.generated_tokens == 16
     client = InferenceClient(base_url=f"http://{generator.host}:{generator.port}/v1")
     chat = client.chat_completion([{"role": "user", "content": "hi"}], max_tokens=8, temperature=0.0, seed=1)
     assert chat.choices[0].message.role == "assistant"
@@ -73,7 +80,7 @@ def main() -> int:
         text = json.loads(run(PLSH, "generate", "--model", str(llama), "--prompt", PROMPT, "--tokens", "16", "--json"))["text"]
         with Server(PLSH, bert) as encoder, Server(PLSH, llama) as generator:
             for name, call in (("openai", lambda: openai(encoder, generator, rows, text)),
-                               ("huggingface_hub", lambda: huggingface(encoder, generator, classifier))):
+                               ("huggingface_hub", lambda: huggingface(encoder, generator, classifier, text))):
                 try:
                     version = __import__(name).__version__
                     if name == "huggingface_hub":

@@ -4,9 +4,11 @@ usage: routes.py PLSH [encoder|generator|limits]"""
 import base64
 import http.client
 import json
+import resource
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -45,7 +47,7 @@ def embeddings(server: Server, model: Path) -> None:
     both = server.post("/v1/embeddings", {"input": [ids, [104, 105]]})[2]
     assert len(both["data"]) == 2
     assert rows32(server.post("/embed", {"inputs": LINES})[2]) == want
-    assert rows32(server.post("/embed", {"inputs": LINES[2]})[2]) == one
+    assert rows32(server.post("/embed", {"inputs": LINES[2]})[2]) == rows32(server.post("/", {"inputs": LINES[2]})[2]) == one
     short = server.post("/v1/embeddings", {"input": LINES[2], "dimensions": 8})[2]["data"][0]["embedding"]
     assert len(short) == 8 and abs(sum(x * x for x in short) - 1) < 1e-5
     plain = server.post("/embed", {"inputs": LINES[2], "normalize": False})[2][0]
@@ -88,6 +90,7 @@ def faults(server: Server) -> None:
     check_fault(post("/rerank", {"query": "a", "texts": ["b"]}), 422, "reranker", False)
     check_fault(post("/predict", {"inputs": "a"}), 422, "classifier", False)
     check_fault(post("/v1/completions", {"prompt": "a"}), 422, "encoder", True)
+    check_fault(post("/generate", {"inputs": "a"}), 422, "encoder", False)
     check_fault(get("/nowhere"), 404, "/nowhere", False)
     check_fault(get("/v1/nowhere"), 404, "/v1/nowhere", True)
     check_fault(get("/v1/embeddings"), 405, "POST", True)
@@ -170,7 +173,7 @@ def encoder(folder: Path) -> None:
         got = server.post("/predict", {"inputs": "hello"})[2]
         assert got[0]["label"] == want["label"] and [g["score"] for g in got] == sorted((g["score"] for g in got), reverse=True)
         assert all(abs(g["score"] - want["scores"][g["label"]]) < 1e-6 for g in got)
-        assert server.post("/predict", {"inputs": ["hello"]})[2] == got
+        assert server.post("/predict", {"inputs": ["hello"]})[2] == server.post("/", {"inputs": "hello"})[2] == got
         check_fault(server.post("/predict", {"inputs": ["a", "b", "c"]}), 422, "pair", False)
         raw = server.post("/predict", {"inputs": [["hello"], ["b"]], "raw_scores": True})[2]
         assert len(raw) == 2 and abs(sum(g["score"] for g in raw[0]) - 1) > 1e-3
@@ -180,6 +183,7 @@ def encoder(folder: Path) -> None:
         want = json.loads(run(PLSH, "rerank", "--model", str(reranker), "--query", "who", "--json", text="\n".join(texts) + "\n"))["rows"]
         got = server.post("/rerank", {"query": "who", "texts": texts, "raw_scores": True, "return_text": True})[2]
         assert [g["index"] for g in got] == [w["index"] for w in want]
+        assert [g["index"] for g in server.post("/", {"query": "who", "texts": texts})[2]] == [w["index"] for w in want]
         pair = server.post("/predict", {"inputs": ["who", texts[0]], "raw_scores": True})[2]  # one pair, as TEI has it
         assert abs(pair[0]["score"] - next(g["score"] for g in got if g["index"] == 0)) < 1e-6
         assert server.post("/predict", {"inputs": [["who", texts[0]]], "raw_scores": True})[2] == [pair]
@@ -230,6 +234,72 @@ def chats(server: Server) -> None:
     check_fault(server.post("/v1/chat/completions", {**body, "tools": [{}]}), 422, "tools", True)
 
 
+def tgi_events(server: Server, path: str, body: dict) -> list[dict]:
+    """The events of a stream in TGI's form, which has no mark of its end."""
+    status, headers, text = server.post(path, body)
+    assert status == 200 and headers["Content-Type"].startswith("text/event-stream") and text.endswith("}\n\n"), (status, text)
+    return [json.loads(event.removeprefix("data: ")) for event in text.split("\n\n")[:-1]]
+
+
+def tgi(server: Server, model: Path) -> None:
+    """Text generation in the form of text-generation-inference."""
+    prompt = "Once upon a time"
+    want = generate(model, prompt, 24, "--logprobs", "1")
+    body = {"inputs": prompt, "parameters": {"max_new_tokens": 24, "details": True}}  # the likeliest tokens unless told otherwise
+    status, _, got = server.post("/generate", body)
+    details = got["details"]
+    assert status == 200 and got["generated_text"] == want["text"] and [t["id"] for t in details["tokens"]] == want["ids"], got
+    assert details["finish_reason"] == "length" and details["generated_tokens"] == 24 and details["input_length"] == len(prompt)
+    assert all(abs(t["logprob"] - w["logprob"]) < 1e-4 for t, w in zip(details["tokens"], want["logprobs"]))
+    plain = {"inputs": prompt, "parameters": {"max_new_tokens": 24, "do_sample": False, "top_n_tokens": None}}
+    assert server.post("/generate", plain)[2] == {"generated_text": want["text"]}
+    assert server.post("/", plain)[2] == [{"generated_text": want["text"]}]
+    assert server.post("/", {**plain, "parameters": {"max_new_tokens": 24, "return_full_text": True}})[2][0]["generated_text"] == prompt + want["text"]
+    for path, stream in (("/generate_stream", False), ("/generate", True), ("/", True)):
+        events = tgi_events(server, path, {**body, "stream": stream})
+        assert [e["index"] for e in events] == list(range(1, 25)) and [e["token"]["id"] for e in events] == want["ids"]
+        assert "".join(e["token"]["text"] for e in events) == events[-1]["generated_text"] == want["text"]
+        assert all(e["generated_text"] is None and e["details"] is None for e in events[:-1])
+        assert events[-1]["details"] == {"finish_reason": "length", "generated_tokens": 24, "input_length": len(prompt), "seed": None}
+    drawn = {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 7}
+    text = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 24, **drawn})[2]["choices"][0]["text"]
+    got = server.post("/generate", {"inputs": prompt, "parameters": {"max_new_tokens": 24, "do_sample": True, "details": True, **drawn}})[2]
+    assert got["generated_text"] == text and got["details"]["seed"] == 7
+    assert server.post("/generate", {"inputs": prompt, "parameters": {"max_new_tokens": 24, **drawn}})[2]["generated_text"] == text
+    free = [server.post("/generate", {"inputs": prompt, "parameters": {"do_sample": True}})[2]["generated_text"] for _ in range(2)]
+    assert free[0] != free[1], "do_sample did not draw"
+    stop = text[5:8]
+    got = server.post("/generate", {"inputs": prompt, "parameters": {"max_new_tokens": 24, "stop": [stop], "details": True, **drawn}})[2]
+    assert got["generated_text"] == text[:text.index(stop)] and got["details"]["finish_reason"] == "stop_sequence"
+    for wrong, word in (({"inputs": [prompt]}, "inputs"), ({}, "inputs"), ({"inputs": prompt, "parameters": []}, "parameters"),
+                        ({"inputs": prompt, "parameters": {"max_new_tokens": -1}}, "max_new_tokens"),
+                        ({"inputs": prompt, "parameters": {"truncate": 5}}, "truncate"),
+                        ({"inputs": prompt, "parameters": {"best_of": 2}}, "best_of"),
+                        ({"inputs": prompt, "stream": 1}, "stream")):
+        answer = server.post("/generate", wrong)
+        check_fault(answer, 422, word, False)
+        assert answer[2]["error_type"] == "validation"
+    check_fault(server.request("PUT", "/", {}), 405, "GET, HEAD, POST", False)
+    assert server.request("PUT", "/", {})[1]["Allow"] == "GET, HEAD, POST"
+
+
+def tgi_end(folder: Path, ids: list[int]) -> None:
+    """A model whose end token is one of a text: it is a token of the answer, and not of its text."""
+    at = max(i for i, token in enumerate(ids) if token not in ids[:i])
+    assert at > 0
+    model = write_model(folder / "ends", "llama")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "eos_token_id": ids[at]}))
+    with Server(PLSH, model) as server:
+        body = {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 24, "details": True}}
+        got = server.post("/generate", body)[2]
+        assert [t["id"] for t in got["details"]["tokens"]] == ids[:at + 1] and got["details"]["generated_tokens"] == at + 1, got
+        assert got["details"]["finish_reason"] == "eos_token"
+        events = tgi_events(server, "/generate_stream", body)
+        assert [e["token"]["id"] for e in events] == ids[:at + 1] and events[-1]["details"]["finish_reason"] == "eos_token"
+        assert "".join(e["token"]["text"] for e in events) == events[-1]["generated_text"] == got["generated_text"]
+
+
 def shared_beginnings(server: Server) -> None:
     """A prompt that begins like an earlier one computes only the rest, with the same result."""
     beginning = "A long beginning that several prompts have in common. " * 8
@@ -278,6 +348,7 @@ def generator(folder: Path) -> None:
     with Server(PLSH, model) as server:
         completions(server, model)
         chats(server)
+        tgi(server, model)
         shared_beginnings(server)
         clients_that_leave(server)
         late_reader(server)
@@ -289,6 +360,7 @@ def generator(folder: Path) -> None:
         check_fault(server.post("/v1/completions", {"prompt": "a", "temperature": -1}), 422, "temperature", True)
         check_fault(server.post("/v1/completions", {"prompt": "a", "echo": True}), 422, "echo", True)
         check_fault(server.post("/embed", {"inputs": "a"}), 422, "no encoder", False)
+    tgi_end(folder, generate(model, "Once upon a time", 24)["ids"])
 
 
 def keys(folder: Path, model: Path) -> None:
@@ -408,6 +480,32 @@ def ends_at_once(folder: Path) -> None:
             line.close()
 
 
+def short_of_memory(folder: Path) -> None:
+    """With any limit of address space a server refuses to start, or answers: no client waits for ever."""
+    model = write_model(folder / "short", "llama")
+    ends = []
+    for kibibytes in range(10000, 60000, 500):
+        def limit(size: int = kibibytes << 10) -> None:
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 18, 1 << 18))  # of threads, which would need more than the model
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+        with subprocess.Popen([PLSH, "serve", "--model", str(model), "--port", "0", "--memory", "4", "--threads", "1"], text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=limit) as process:
+            port = next((int(line.rsplit(":", 1)[1]) for line in process.stderr if line.startswith("listening on ")), None)
+            if port is None:
+                ends.append(process.wait())
+                continue
+            line = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+            try:
+                line.request("POST", "/v1/completions", '{"prompt": "a", "max_tokens": 2}', {"Content-Type": "application/json"})
+                ends.append(line.getresponse().status)
+            except ConnectionError:
+                pass  # there is no memory for a connection
+            finally:
+                process.kill()
+    assert 0 not in ends and set(ends) - {200, 500, 503}, ends
+
+
 def limits(folder: Path) -> None:
     model = write_model(folder / "bert", "bert")
     keys(folder, model)
@@ -416,6 +514,7 @@ def limits(folder: Path) -> None:
     drains(folder)
     drains_encoder(model)
     ends_at_once(folder)
+    short_of_memory(folder)
 
 
 if __name__ == "__main__":
