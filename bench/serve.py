@@ -2,7 +2,7 @@
 """plsh serve beside servers that people use, in one run: requests or tokens per second, time of a request and of its first token, peak
 memory of the server.
 
-    bench/serve.py --minilm DIR --smollm2 FILE.gguf [--tables sentences,documents,streams] [--rows rows.jsonl] [--seconds 90] [--alone]
+    bench/serve.py --minilm DIR --smollm2 FILE.gguf [--tables sentences,documents,streams] [--parts 0,1] [--rows rows.jsonl] [--seconds 90] [--alone]
 
 sentences: 2,000 sentences, one a request, from 16 clients: all-MiniLM-L6-v2; infinity-emb (its own environment, build/venv-infinity), and
     sentence-transformers behind FastAPI.
@@ -10,7 +10,7 @@ documents: 20 texts of 512 to 8,192 tokens, mixed, from 8 clients: random weight
     flash attention, behind FastAPI.
 streams: 8 clients that stream 32 completions of 64 tokens: SmolLM2-135M in Q4_1; llama_cpp.server of llama-cpp-python.
 The requests of a table are cut into parts, and the servers take turns with each part: a row is one server with one part, at most two minutes.
---rows keeps the rows, and a run goes on where it was stopped; --seconds begins no row after so long. --alone measures plsh only, in any Python.
+--rows keeps the rows, and a run goes on where it was stopped; --parts makes some only; --seconds begins no row after so long. --alone measures plsh only, in any Python.
 The machine has to be quiet."""
 
 from __future__ import annotations
@@ -271,6 +271,7 @@ def main() -> None:
     parser.add_argument("--minilm", type=pathlib.Path, required=True)
     parser.add_argument("--smollm2", type=pathlib.Path, required=True)
     parser.add_argument("--tables", type=lambda text: text.split(","), default=list(PARTS))
+    parser.add_argument("--parts", type=lambda text: [int(word) for word in text.split(",")], default=[0, 1])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rows", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=1e9)
@@ -290,7 +291,7 @@ def main() -> None:
         port, clients = free_port(), CLIENTS[table]
         bodies = {"sentences": sentences, "documents": documents, "streams": streams}[table]()
         size = len(bodies) // PARTS[table]
-        for part in range(PARTS[table]):
+        for part in o.parts:
             for name, (command, ready, path, change) in servers(table, o, port).items():
                 if any((r["table"], r["server"], r["part"]) == (table, name, part) for r in done) or time.monotonic() > end:
                     continue

@@ -425,7 +425,7 @@ def crowds(folder: Path) -> None:
 def drains(folder: Path) -> None:
     """SIGTERM while requests and streams are under way: each is answered, new ones are not taken."""
     model = write_model(folder / "drain", "llama")
-    with Server(PLSH, model) as server:
+    with Server(PLSH, model, "--drain", "500") as server:
         body = {"prompt": "a", "max_tokens": 600, "temperature": 0.8, "seed": 3}
         answers, streams = [], []
         threads = [threading.Thread(target=lambda: answers.append(server.post("/v1/completions", body))) for _ in range(4)]
@@ -451,7 +451,7 @@ def drains(folder: Path) -> None:
 
 def drains_encoder(model: Path) -> None:
     """The same for a long list of texts."""
-    with Server(PLSH, model) as server:
+    with Server(PLSH, model, "--drain", "500") as server:
         answers = []
         many = threading.Thread(target=lambda: answers.append(server.post("/embed", {"inputs": ["some words " * 20] * 2000})))
         many.start()
