@@ -464,6 +464,9 @@ bool serve_request_parse(serve_request *out, serve_route route, const char *body
     *out = (serve_request){0};
     if (!check_shape(body, size, values, &out->values, fault)) return false;
     json_t *root = json_loadb(body, size, JSON_ALLOW_NUL, &error);
+    if (root == NULL && json_error_code(&error) == json_error_numeric_overflow)
+        return serve_refuse(fault, 422, NULL, "a number is too large: line %d, column %d",
+                            error.line, error.column);
     if (root == NULL)
         return serve_refuse(fault, 400, NULL, "the body is not JSON: line %d, column %d: %.200s",
                             error.line, error.column, error.text);

@@ -72,6 +72,9 @@ def faults(server: Server) -> None:
     post, get = server.post, server.get
     check_fault(post("/v1/embeddings", b"{"), 400, "not JSON", True)
     check_fault(post("/embed", b"\xff"), 400, "not JSON", False)
+    check_fault(post("/embed", b'{"inputs": "a", "truncate": NaN}'), 400, "not JSON", False)
+    for number in (b"99999999999999999999", b"1e999"):
+        check_fault(post("/v1/embeddings", b'{"input": "a", "dimensions": %s}' % number), 422, "too large", True)
     check_fault(post("/v1/embeddings", {}), 422, "input is missing", True)
     check_fault(post("/v1/embeddings", [1]), 422, "object", True)
     check_fault(post("/v1/embeddings", {"input": {"a": 1}}), 422, "input", True)
