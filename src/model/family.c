@@ -144,7 +144,8 @@ const plsh_family plsh_families[] = {
      .norm_bias = true, .position = PLSH_POSITION_ALIBI_SCALED, .qkv = PLSH_QKV_INTERLEAVED,
      .mlp = PLSH_MLP_PLAIN, .activation = PLSH_ACTIVATION_GELU, .layers = "h.",
      .name_of = {BLOOM_NAMES}, .ignored = ignored_none},
-    /* neither config.json nor a GGUF tells these four apart: config_causal.c has the rules */
+    /* neither config.json nor a GGUF tells these four apart: plsh_config_baichuan
+     * (config_remote.c) has the rules */
     BAICHUAN("Baichuan 13B", "baichuan-13b", PLSH_POSITION_ALIBI, false),
     BAICHUAN("Baichuan2 13B", "baichuan2-13b", PLSH_POSITION_ALIBI, true),
     BAICHUAN("Baichuan 7B", "baichuan-7b", PLSH_POSITION_ROPE, false),

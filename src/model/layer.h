@@ -1,9 +1,10 @@
-/* model: one layer of a transformer, over rows of tokens, forward and backward.
+/* model: one layer of a transformer, over rows of tokens: forward. train/layer_backward.h is its
+ * backward pass.
  *
- *     before:  mid = x + out(attend(qkv(norm x)));   y = mid + down(act(up(norm mid)))
- *     after:   mid = norm(x + out(attend(qkv x)));   y = norm(mid + down(act(up mid)))
- *     after, twice (JinaBERT code):  mid = norm_2(x + norm(x + out(attend(qkv x))))
- *     side by side (Falcon):  n = norm x;  y = x + out(attend(qkv n)) + down(act(up n))
+ *     pre-norm:   mid = x + out(attend(qkv(norm x)));   y = mid + down(act(up(norm mid)))
+ *     post-norm:  mid = norm(x + out(attend(qkv x)));   y = norm(mid + down(act(up mid)))
+ *     post-norm, twice (JinaBERT code):  mid = norm_2(x + norm(x + out(attend(qkv x))))
+ *     parallel (Falcon):  n = norm x;  y = x + out(attend(qkv n)) + down(act(up n))
  *
  * In inference x, mid and y are one array that is added to; training keeps them in separate
  * arrays. */
@@ -63,7 +64,7 @@ plsh_status plsh_layer_forward(const plsh_layer_pass *pass, int64_t l,
                                const plsh_layer_buffers *buffers, plsh_error *error);
 
 /* Computes mid, qkv and u again from x, and from o, which was kept: what the backward pass reads.
- * Layers with the norm before only. */
+ * Pre-norm layers only. */
 void plsh_layer_forward_again(const plsh_layer_pass *pass, int64_t l,
                               const plsh_layer_buffers *buffers);
 
@@ -71,7 +72,7 @@ void plsh_layer_forward_again(const plsh_layer_pass *pass, int64_t l,
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l,
                            const plsh_layer_buffers *buffers, bool rotate);
 
-/* q and k of the pass's rows, by the angles of `rope`, or back. */
+/* Rotates q and k of the pass's rows by the angles of `rope`, or by the opposite angles (`back`). */
 void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk, bool back);
 
 /* x[r] = the embedding of ids[r], with position (position[r], or r where it is NULL), type and
@@ -82,9 +83,12 @@ void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int32_t
 /* The embedding of one token, with the scale that the model gives it. */
 void plsh_layer_token(const plsh_model *model, int32_t id, float *row);
 
-/* logits[rows][vocabulary] of rows after the last norm; and what multiplies them after the head. */
+/* The logits [rows][vocabulary] of rows after the last norm. */
 void plsh_layer_logits(const plsh_linear_engine *engine, const plsh_model *model, int64_t rows,
                        const float *x, float *logits, float *rank);
+
+/* Multiplies logits by the scale of the configuration, and by that of each row of a normalised
+ * head. */
 void plsh_layer_scale_logits(const plsh_model *model, int64_t rows, float *logits);
 
 /* Are all ids in the vocabulary? */

@@ -86,8 +86,9 @@ int64_t plsh_model_role_rows(const plsh_model_config *config, plsh_role role);
 /* Is the weight of a role stored as [in, out]? */
 bool plsh_model_transposed(const plsh_model_config *config, plsh_role role);
 
-/* Recomputes head_scales, where there are any: a trainer changes the head. */
 #define PLSH_HEAD_SHORTEST 1e-12 /* rows of the head are divided by no less */
+
+/* Recomputes head_scales, where there are any: a trainer changes the head. */
 void plsh_model_head_scales(plsh_model *model);
 
 /* The order of the rows of a tensor in a GGUF, relative to that in a folder. */

@@ -17,7 +17,7 @@ typedef struct measured_law {
  */
 #define GOLDEN_LAWS [PLSH_DESIGN_GOLDEN] = {1.3, 0.81}, [PLSH_DESIGN_GOLDEN_SHIFTED] = {4.6, 0.87}
 
-static const measured_law laws[3][PLSH_DESIGN_TOEPLITZ] = {
+static const measured_law laws[PLSH_SCHEME_CUTS + 1][PLSH_DESIGN_AUTO] = {
     [PLSH_SCHEME_BINNING] = {[PLSH_DESIGN_IID] = {2.34, 0.5}, GOLDEN_LAWS},
     [PLSH_SCHEME_INTEGER] = {[PLSH_DESIGN_IID] = {2.36, 0.5}, GOLDEN_LAWS},
     [PLSH_SCHEME_CUTS] = {[PLSH_DESIGN_IID] = {2.89, 0.5}, [PLSH_DESIGN_STRATIFIED] = {2.51, 0.5}},
@@ -41,6 +41,20 @@ static double stratified_samples(plsh_scheme scheme, double eps) {
     const double before = ldexp(1, 2 * i), ratio = error[i - 1] / eps; /* 4^i samples */
     if (i == MEASURED_SIZES) return before * ratio * ratio;
     return before * pow(4, log(ratio) / log(error[i - 1] / error[i]));
+}
+
+/* Is the design made for ALiBi's decay, instead of drawn partition by partition? Its blocks then
+ * have the bounds of theory/bounds.h, and hold few pairs twice. */
+static bool is_alibi_design(plsh_design design) {
+    switch (design) {
+    case PLSH_DESIGN_GOLDEN:
+    case PLSH_DESIGN_GOLDEN_SHIFTED:
+    case PLSH_DESIGN_TOEPLITZ: return true;
+    case PLSH_DESIGN_IID:
+    case PLSH_DESIGN_STRATIFIED:
+    case PLSH_DESIGN_AUTO: return false;
+    }
+    return false;
 }
 
 static bool has_strata_bound(plsh_scheme scheme, plsh_design design) {
@@ -92,7 +106,7 @@ static plsh_status bounded_samples(const plsh_advice_case *of, double eps, int64
 static plsh_status proven_samples(const plsh_advice_case *of, double eps, int64_t *all,
                                   plsh_error *error) {
     if (has_strata_bound(of->scheme, of->design)) return bounded_samples(of, eps, *all, all, error);
-    if (of->design < PLSH_DESIGN_GOLDEN) return PLSH_STATUS_OK;
+    if (!is_alibi_design(of->design)) return PLSH_STATUS_OK;
     const int64_t most =
         of->design == PLSH_DESIGN_TOEPLITZ ? TOEPLITZ_SAMPLES : GOLDEN_BOUND_SAMPLES;
     int64_t found;
@@ -136,7 +150,7 @@ static plsh_status check(const plsh_advice_case *of, plsh_error *error) {
                          "scheme %d: binning, integer and cuts can be used here", (int)of->scheme);
     if ((unsigned)of->design >= PLSH_DESIGN_AUTO)
         return plsh_fail(error, PLSH_STATUS_INVALID, "design %d is unknown here", (int)of->design);
-    if (of->design >= PLSH_DESIGN_GOLDEN && of->scheme == PLSH_SCHEME_CUTS)
+    if (is_alibi_design(of->design) && of->scheme == PLSH_SCHEME_CUTS)
         return plsh_fail(error, PLSH_STATUS_UNSUPPORTED,
                          "design %s goes with the schemes binning and integer, not with cuts",
                          plsh_design_names()[of->design]);
@@ -190,8 +204,8 @@ static plsh_status advise(const plsh_advice_case *of, plsh_advice *advice, plsh_
     if (status) return status;
     advice->samples_measured =
         measured_samples(of->scheme, of->design, of->eps, advice->samples_theorem);
-    advice->pairs_plsh = 1 + sides * union_pairs(n, sigma, advice->samples_measured,
-                                                 of->design >= PLSH_DESIGN_GOLDEN);
+    advice->pairs_plsh =
+        1 + sides * union_pairs(n, sigma, advice->samples_measured, is_alibi_design(of->design));
     advice->pairs_window = 1 + sides * window_pairs(n, advice->window);
     advice->pairs_dense = 1 + sides * window_pairs(n, n - 1);
     choose(of, advice);

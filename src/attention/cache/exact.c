@@ -22,11 +22,11 @@ void plsh_cache_exact_begin(plsh_cache_query *query, const plsh_cache_page_layou
     query->from = page > 0 ? (page - 1) * PLSH_PAGE_KEYS : 0;
 }
 
-/* log2 of the weight that the row may leave out by stopping; the same for single pages. NaN if the
- * sum is NaN: then nothing is left out. */
-static double budget_log2(const plsh_cache_query *query) {
-    return (double)query->m + log2((double)query->l * plsh_bound_of(query->mask_row.mask->head.eps,
-                                                                    PLSH_BOUND_OLDER, 1));
+/* log2 of the weight that the row may leave out at one place: by stopping (OLDER), or by skipping
+ * single pages (PAGES). NaN if the sum is NaN: then nothing is left out. */
+static double budget_log2(const plsh_cache_query *query, plsh_bound_share share) {
+    const double eps = plsh_bound_of(query->mask_row.mask->head.eps, share, 1);
+    return (double)query->m + log2((double)query->l * eps);
 }
 
 /* log2 of a bound of the keys of the pages begin..end-1, none longer than `longest`. */
@@ -53,7 +53,8 @@ static bool is_rest_small(const plsh_cache_query *query, const plsh_cache_store 
     return true;
 }
 
-/* is_rest_small holds for it. */
+/* A page P <= end for which the pages before P are negligible (is_rest_small), found by
+ * bisection. */
 int64_t plsh_cache_exact_first_page(const plsh_cache_query *query, const plsh_cache_store *store,
                                     int64_t end, double budget) {
     if (query->point) return plsh_cache_points_first_page(query, store, end, budget);
@@ -74,15 +75,15 @@ void plsh_cache_exact_continue(plsh_cache_query *query, const plsh_cache_store *
      * earlier, and there are few rounds. */
     enum { FIRST_PAGES = 32 };
     int64_t end = query->from / PLSH_PAGE_KEYS;
-    double budget = budget_log2(query);
+    double budget = budget_log2(query, PLSH_BOUND_OLDER);
     int64_t first = plsh_cache_exact_first_page(query, store, end, budget);
     int64_t most = (int64_t)FIRST_PAGES << (2 * (round < 20 ? round - 1 : 19));
     if (end - first > most) first = end - most;
     query->to = query->from;
     query->from = first * PLSH_PAGE_KEYS;
     query->bounded = true;
-    int64_t pages = query->mask_row.position / PLSH_PAGE_KEYS + 1; /* share the budget */
-    query->skip_log2 = (float)(budget - log2((double)pages) - 1e-3);
+    int64_t pages = query->mask_row.position / PLSH_PAGE_KEYS + 1; /* an equal part for each */
+    query->skip_log2 = (float)(budget_log2(query, PLSH_BOUND_PAGES) - log2((double)pages) - 1e-3);
 }
 
 bool plsh_cache_exact_may_skip(const plsh_cache_query *query, const plsh_cache_page *page,
@@ -90,7 +91,7 @@ bool plsh_cache_exact_may_skip(const plsh_cache_query *query, const plsh_cache_p
     if (!(page->norm < INFINITY)) return false;
     float top = -INFINITY;
     for (int j = 0; j < count; j++) top = s[j] > top ? s[j] : top;
-    float left = query->skip_log2 - top - 6; /* 64 keys */
+    float left = query->skip_log2 - top - 6; /* 6 = log2 of the 64 keys of a page */
     return (float)query->norm * page->norm <= left ||
            plsh_cache_page_bound(page, layout, query->q) <= left;
 }
