@@ -6,7 +6,7 @@
  *         x = x + linear(attention(q, k, v));   x = x + mlp(norm(x))
  *     logits = scale head(norm(x))
  *
- * To add one: a row in family.c, its fields in config*.c, reference logits in a test. */
+ * To add one: see "a model family" in CONTRIBUTING.md. */
 #ifndef PLSH_MODEL_FAMILY_H
 #define PLSH_MODEL_FAMILY_H
 
