@@ -347,8 +347,9 @@ static int open_model(const settings *given, work *w) {
     return CLI_DONE;
 }
 
-/* Slopes that depend on the length of the text are those of the prompt with all tokens to come. A
- * session that is kept has no such length: its slopes stay as they were trained. */
+/* If the slopes depend on the length of the text, makes the session again for the length of the
+ * prompt and all tokens to come. The length of a saved session is not known: it keeps the slopes of
+ * training. */
 static int plan_length(const settings *given, work *w, int64_t whole) {
     plsh_error error;
     if (w->model.facts.alibi_length == 0 || given->generate.session != NULL) return CLI_DONE;

@@ -232,8 +232,8 @@ static void run_pass(pass *p) {
     hand_out(p, status, &error);
 }
 
-/* The job that was first in a pass and has more texts goes behind the others: a text that did not
- * fit beside its part is in the next pass. */
+/* Moves the job that was first in the last pass to the end of the list, if it has texts left. So
+ * the next pass begins with another job, whose text may not have fitted into this one. */
 static void rotate(encoder *e, serve_job *first) {
     if (e->first != first || first->after == NULL) return;
     e->first = first->after;
@@ -249,7 +249,9 @@ static bool run_next(encoder *e, int64_t most, bool alone) {
     serve_job *first = e->first;
     if (!alone || !choose_long(e, most, &p)) choose(e, most, &p);
     const bool any = p.count > 0;
-    clean(e); /* a finished job belongs to other threads */
+    /* jobs without texts to begin leave the list before the pass: when it ends they belong to other
+     * threads */
+    clean(e);
     if (any && alone) rotate(e, first);
     if (any) run_pass(&p);
     free_pass(&p);

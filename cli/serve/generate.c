@@ -73,7 +73,8 @@ static size_t longest_bytes(const serve_generator *g, const serve_sequence *s) {
     return plsh_session_cache_bytes_at(g->host, s->text.prompt + s->job->request.max_tokens);
 }
 
-/* Gives a sequence its session. false: another one is computing its beginning. */
+/* Gives a sequence its session. false: it has to wait, because a live sequence is computing a
+ * beginning that both share. */
 static bool begin_sequence(serve_generator *g, serve_sequence *s) {
     plsh_status status;
     const size_t bytes = longest_bytes(g, s);
@@ -194,7 +195,8 @@ static void add_tokens(serve_generator *g) {
     }
 }
 
-/* The host lends its memory; then the sequences that have a share. */
+/* The steps of a pass: first an empty step of the host, in whose buffers the pass works, then a
+ * step of every sequence that has a share. */
 static int64_t make_steps(serve_generator *g, int64_t *tokens) {
     int64_t count = 1;
     *tokens = 0;
@@ -250,7 +252,8 @@ static void run_pass(serve_generator *g) {
 
 /* ---- The loop ---- */
 
-/* The session that has the memory for activations: it takes a step, so that it has some. */
+/* Makes the host, in whose buffers all passes work. It takes a step of one token and forgets it, so
+ * that the buffers are allocated. */
 static plsh_status make_host(serve_generator *g, plsh_error *error) {
     const int32_t id = 0;
     const plsh_step step = {.ids = &id, .count = 1};

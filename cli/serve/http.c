@@ -17,7 +17,8 @@ enum {
     HEADER_BYTES = 32768,  /* of a request's line and headers: more is answered with 431 */
     STACK_BYTES = 1 << 18, /* stack of a connection's thread, which needs little */
     SPARE = 32,            /* connections above the limit, which are answered with 503 */
-    SWALLOW = 1 << 20      /* bytes of a refused body that are read, so that the answer arrives */
+    SWALLOW = 1 << 20 /* bytes of a refused body that are read and dropped: a connection that is
+                         closed with unread data may lose the answer */
 };
 
 static const struct {
@@ -217,7 +218,8 @@ static serve_route root_route(const plsh_model_facts *facts) {
                                 : SERVE_EMBED;
 }
 
-/* The route of a request; an unknown path has a fault, in the form of /v1/models or /info. */
+/* The route of a request. For an unknown path it sets a fault, and returns the route in whose
+ * format errors are written: /v1/models (OpenAI) or /info (TEI). */
 static serve_route find_route(const serve_server *server, const char *url, const char *method,
                               serve_fault *fault) {
     const bool post = strcmp(method, "POST") == 0;

@@ -41,8 +41,9 @@ static size_t available(void) {
     return (size_t)bytes;
 }
 
-/* Activations and hidden states of the longest pass, with those that may be nested in it, and a
- * pass of several texts. */
+/* Bytes of an encoder's longest pass, one text of `tokens` tokens or a batch, whichever is more:
+ * activations and hidden states. Half as much again is for the passes nested in it, which need less
+ * than 1/3 (encode.c). */
 static plsh_status encoder_bytes(const serve_server *server, int64_t tokens, size_t *bytes,
                                  plsh_error *error) {
     const plsh_encoding encoding = {.count = tokens > server->limits.batch ? tokens

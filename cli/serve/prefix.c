@@ -16,7 +16,8 @@ typedef struct source {
     plsh_session *session;
     serve_prefix *prefix; /* where it is a kept one */
     int64_t count;
-    int64_t expected; /* of a live sequence, which will have computed it */
+    int64_t expected; /* tokens of the longest beginning that is shared with a live sequence,
+                         computed or not yet */
 } source;
 
 static source find_source(serve_generator *g, const serve_sequence *s) {

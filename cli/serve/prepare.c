@@ -184,7 +184,8 @@ static bool take_messages(serve_job *job) {
 
 /* ---- Costs ---- */
 
-/* An answer is written into memory and copied from there once. Most characters that it may have: */
+/* An answer is in memory twice: as it is built, and as it is sent (COPIES). The most characters of
+ * its parts: */
 enum {
     COPIES = 2,
     NUMBER = 16,       /* a number of an embedding */
@@ -215,8 +216,8 @@ static void count_encoder(serve_job *job) {
     if (job->request.return_text) job->cost += kept_bytes(job);
 }
 
-/* Bytes of a token that was made: its id, its text, and its part of the answer, or the event that
- * a client which does not read leaves in memory. */
+/* The most bytes that one generated token takes: its id, its text, and its part of the answer. The
+ * part of a stream is an event, which stays in memory while the client does not read. */
 static size_t made_bytes(const serve_job *job) {
     const serve_request *request = &job->request;
     size_t characters = request->stream ? EVENT + strlen(job->server->name) : MADE;

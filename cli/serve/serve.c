@@ -213,7 +213,7 @@ static int open_server(const settings *given, serve_server *s) {
     if (code != CLI_DONE) return code;
     s->name = base_name(given->serve.name != NULL ? given->serve.name : given->lm.model.model);
     if (s->name == NULL) return cli_fail("out of memory");
-    /* The function of this name came with glibc 2.25. */
+    /* The system call: glibc has the function getrandom only from 2.25 on. */
     if (syscall(SYS_getrandom, &s->entropy, sizeof s->entropy, 0) != sizeof s->entropy)
         s->entropy = (uint64_t)plsh_clock_read(CLOCK_REALTIME);
     cli_model_announce(&s->model);

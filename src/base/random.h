@@ -14,7 +14,8 @@
 #endif
 #include <stdint.h>
 
-/* A stream of random numbers. purpose: what the numbers are for within the head, PLSH_PURPOSE_.. */
+/* A stream of random numbers. purpose: tells apart the uses of random numbers within a head; every
+ * use has a number of its own ((PLSH_)PURPOSE_*, where it draws). */
 typedef struct plsh_stream {
     uint64_t seed;
     uint32_t head;

@@ -11,7 +11,7 @@
  * at least the norm of every key. */
 typedef struct plsh_rounding_row {
     double score;    /* |q'| |k| */
-    double weighted; /* |k| times the norm of the q'_x plsh_roundings_of(d, x) */
+    double weighted; /* |k| times the norm of the vector q'_x * plsh_roundings_of(d, x) */
     double log_sum;  /* log2 of the row's sum of weights, if it is biased */
     int64_t keys;    /* that it may see */
     int32_t rises;   /* how often the maximum of its scores rose */
@@ -26,7 +26,8 @@ static inline int plsh_roundings_of(int d, int x) { return d - x + 4; }
  * at most R weights + |V| values. */
 typedef struct plsh_rounding {
     double weights, values;
-    double log; /* log2 of a sum of weights is off by at most this much, a decay in it or not */
+    double log; /* log2 of the row's sum of weights is off by at most this much, with the decay or
+                   without it */
 } plsh_rounding;
 
 plsh_rounding plsh_rounding_of(const plsh_rounding_row *row);

@@ -72,7 +72,7 @@ void plsh_layer_forward_again(const plsh_layer_pass *pass, int64_t l,
 void plsh_layer_prepare_qk(const plsh_layer_pass *pass, int64_t l,
                            const plsh_layer_buffers *buffers, bool rotate);
 
-/* Rotates q and k of the pass's rows by the angles of `rope`, or by the opposite angles (`back`). */
+/* Rotates q and k of the pass's rows by the angles of `rope`, or by the opposite ones (`back`). */
 void plsh_layer_rotate(const plsh_layer_pass *pass, const float *rope, float *qk, bool back);
 
 /* x[r] = the embedding of ids[r], with position (position[r], or r where it is NULL), type and
@@ -83,7 +83,7 @@ void plsh_layer_embed(const plsh_model *model, const int32_t *ids, const int32_t
 /* The embedding of one token, with the scale that the model gives it. */
 void plsh_layer_token(const plsh_model *model, int32_t id, float *row);
 
-/* The logits [rows][vocabulary] of rows after the last norm. */
+/* The logits [rows][vocabulary] of rows after the last norm, scaled. */
 void plsh_layer_logits(const plsh_linear_engine *engine, const plsh_model *model, int64_t rows,
                        const float *x, float *logits, float *rank);
 

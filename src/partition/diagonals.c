@@ -40,9 +40,9 @@ void plsh_diagonals_close(plsh_diagonals *diagonals) {
 }
 
 /* Adds the blocks of draw m, of width b, to A at diagonal t = floor(b). Blocks of floor(b) + 1
- * positions are added now, those of floor(b) at t - 1. The block that holds `begin` may be added
- * early: only rows before `begin` would be wrong. The block that holds n - 1 is cut off and
- * shorter. */
+ * positions count from diagonal t on, blocks of floor(b) positions from t - 1 on. The block that
+ * holds `begin` may be added one diagonal too early; this changes only rows before `begin`, which
+ * are not read. The block that holds n - 1 is cut off and shorter. */
 static void join(plsh_diagonals *diagonals, int64_t m) {
     const plsh_draws *draws = diagonals->draws;
     const int shift = draws->shift;

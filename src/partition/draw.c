@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-enum { PURPOSE_GRID = 0, PURPOSE_PLACE = 1 };
-
 /* The x with Pr[Gamma(2, 1) > x] = (1 + x) exp(-x) = v, i.e. x - ln(1 + x) = w = -ln v: the branch
  * -1 - W_{-1}(-v/e) of Lambert's function. The first approximation is that of Barry et al. (2000),
  * within 3e-4 relative for all w; its exponential is a series, because the argument is above -0.13.
@@ -98,7 +96,7 @@ int64_t plsh_partition_place(const plsh_partition *set, int64_t sample) {
     if (set->axis == 0 || set->design == PLSH_DESIGN_IID) return sample;
     int64_t step = (int64_t)((double)s * 0.6180339887498949) + set->axis;
     while (greatest_divisor(step, s) != 1) step++;
-    uint64_t start = plsh_partition_random(set, PURPOSE_PLACE, 0).word[0];
+    uint64_t start = plsh_partition_random(set, PLSH_PURPOSE_PLACE, 0).word[0];
     return (int64_t)(((uint64_t)sample * (uint64_t)(step % s) + start % (uint64_t)s) % (uint64_t)s);
 }
 
@@ -222,7 +220,7 @@ plsh_strata plsh_draw_strata(const plsh_partition *set) {
 
 /* The survival quantile that a stratum drew for all of its samples. */
 static double stratum_quantile(const plsh_partition *set, const place *at) {
-    plsh_random shared = plsh_partition_random(set, PURPOSE_GRID, at->pair);
+    plsh_random shared = plsh_partition_random(set, PLSH_PURPOSE_GRID, at->pair);
     double u = plsh_random_unit(shared.word[0]);
     if (at->second) u = 1 - u;
     return ((double)at->first + u * (double)at->count) / (double)set->samples;
@@ -246,12 +244,12 @@ plsh_stratum plsh_draw_stratum(const plsh_partition *set, int64_t first) {
 /* The survival quantile and the offset (in turns of 2^-64) of a sample. */
 static double draw_place(const plsh_partition *set, int64_t sample, uint64_t *turn) {
     if (set->design == PLSH_DESIGN_IID) {
-        plsh_random random = plsh_partition_random(set, PURPOSE_GRID, (uint64_t)sample);
+        plsh_random random = plsh_partition_random(set, PLSH_PURPOSE_GRID, (uint64_t)sample);
         *turn = random.word[1];
         return plsh_random_unit(random.word[0]);
     }
     place at = place_of(set, sample);
-    plsh_random random = plsh_partition_random(set, PURPOSE_GRID, at.stratum);
+    plsh_random random = plsh_partition_random(set, PLSH_PURPOSE_GRID, at.stratum);
     /* c = frac(rho + m / r) b, m the place within the stratum. */
     uint64_t step = at.count > 1 ? UINT64_MAX / (uint64_t)at.count : 0;
     *turn = random.word[1] + (uint64_t)(sample - at.first) * step;

@@ -29,6 +29,18 @@ plsh_draw plsh_draw_get(const plsh_partition *set, int64_t sample);
 void plsh_draw_fill(const plsh_partition *set, int64_t first, int64_t count, int64_t *width,
                     int64_t *offset);
 
+/* What the random numbers of a set are for: the purpose of their stream (base/random.h). */
+enum {
+    PLSH_PURPOSE_GRID = 0,   /* widths and offsets of binning and integer draws */
+    PLSH_PURPOSE_PLACE = 1,  /* the order of the samples along further axes */
+    PLSH_PURPOSE_SHIFT = 2,  /* the translation of golden-shifted */
+    PLSH_PURPOSE_SHELL = 3,  /* hyperplanes: their number in a shell, */
+    PLSH_PURPOSE_PLANE = 4,  /* their directions and offsets, */
+    PLSH_PURPOSE_WEIGHT = 5, /* their heights (dim 3) and weights */
+    PLSH_PURPOSE_RATE = 6,   /* rates of mixtures of exponentials */
+    PLSH_PURPOSE_CUTS = 16   /* scheme cuts; design iid has PLSH_PURPOSE_CUTS + sample */
+};
+
 /* The random words number `index` of a set, for one purpose. Axes have different keys. */
 plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, uint64_t index);
 

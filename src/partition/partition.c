@@ -10,10 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Purposes of the random streams; grids (draw.c) have 0, cut streams are numbered by the sample
- * after this. */
-enum { PURPOSE_CUTS = 16 };
-
 /* The most draws of a set. Products of two counts then fit into 64 bits. */
 static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 
@@ -188,10 +184,10 @@ static bool is_cut(const plsh_partition *set, int64_t sample, int64_t gap) {
     const double cut = -expm1(-1 / set->decay.a) * 0x1p64;
     if (set->design == PLSH_DESIGN_IID) {
         plsh_random random =
-            plsh_partition_random(set, PURPOSE_CUTS + (uint32_t)sample, (uint64_t)gap >> 1);
+            plsh_partition_random(set, PLSH_PURPOSE_CUTS + (uint32_t)sample, (uint64_t)gap >> 1);
         return (double)random.word[gap & 1] < cut;
     }
-    plsh_random random = plsh_partition_random(set, PURPOSE_CUTS, (uint64_t)gap);
+    plsh_random random = plsh_partition_random(set, PLSH_PURPOSE_CUTS, (uint64_t)gap);
     uint64_t place = plsh_permuted((uint64_t)plsh_partition_place(set, sample), s, random.word[1]);
     return (double)(random.word[0] + UINT64_MAX / s * place) < cut;
 }

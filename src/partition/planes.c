@@ -9,10 +9,6 @@
 
 #include <math.h>
 
-/* Purposes of the random streams, besides those of draw.c and partition.c: the number of
- * hyperplanes in a shell; their directions and offsets; their heights (dim 3) and weights. */
-enum { PURPOSE_SHELL = 3, PURPOSE_PLANE = 4, PURPOSE_WEIGHT = 5 };
-
 /* A shell has at most SLOTS hyperplanes: Poisson of mean 2, Pr[> 30] < 2^-80. */
 enum { SLOTS = 32 };
 
@@ -56,8 +52,8 @@ typedef struct plane_units {
 } plane_units;
 
 static plane_units units_iid(const plsh_partition *set, uint64_t index) {
-    const plsh_random random = plsh_partition_random(set, PURPOSE_PLANE, index);
-    const plsh_random more = plsh_partition_random(set, PURPOSE_WEIGHT, index);
+    const plsh_random random = plsh_partition_random(set, PLSH_PURPOSE_PLANE, index);
+    const plsh_random more = plsh_partition_random(set, PLSH_PURPOSE_WEIGHT, index);
     return (plane_units){plsh_random_unit(random.word[0]), plsh_random_unit(random.word[1]),
                          plsh_random_unit(more.word[1])};
 }
@@ -67,10 +63,11 @@ static plane_units units_iid(const plsh_partition *set, uint64_t index) {
  * random order. Each point is uniform by itself. `place` numbers the samples that have one. */
 static plane_units units_lattice(const plsh_partition *set, uint64_t index, int64_t place,
                                  int64_t count) {
-    const plsh_random shift = plsh_partition_random(set, PURPOSE_PLANE, index);
-    const plsh_random more = plsh_partition_random(set, PURPOSE_WEIGHT, index);
+    const plsh_random shift = plsh_partition_random(set, PLSH_PURPOSE_PLANE, index);
+    const plsh_random more = plsh_partition_random(set, PLSH_PURPOSE_WEIGHT, index);
     /* A stream of its own: the indices of slots are below 2^62. */
-    const plsh_random key = plsh_partition_random(set, PURPOSE_PLANE, index | UINT64_C(1) << 63);
+    const plsh_random key =
+        plsh_partition_random(set, PLSH_PURPOSE_PLANE, index | UINT64_C(1) << 63);
     const uint64_t q = plsh_permuted((uint64_t)place, (uint64_t)count, key.word[0]);
     return (plane_units){
         plsh_random_unit(shift.word[0] + q * (UINT64_MAX / (uint64_t)count)),
@@ -97,9 +94,10 @@ static void put_plane(plsh_planes *planes, plane_units unit, double shell, doubl
     planes->weight[at] = weight;
 }
 
-/* One shell of one sample: the place of the sample among the s samples, and the place from which on
- * slot j is taken. The number of hyperplanes is that of the quantile (place + shift) / s: slot j is
- * taken where it is at least Pr[Poisson <= j]. An iid sample has a shell of its own, with s = 1. */
+/* One shell of one sample. `place` is the sample's number in a random order of the s samples. The
+ * sample has as many hyperplanes in this shell as the Poisson quantile of (place + shift) / s says:
+ * it has hyperplane j if that number is at least Pr[Poisson <= j]. A sample of design iid draws the
+ * shell alone, with s = 1. */
 typedef struct shell_draw {
     uint64_t stream; /* the number of the shell in the random streams */
     int64_t s, place;
@@ -116,7 +114,7 @@ static shell_draw shell_open(const plsh_partition *set, int64_t sample, int64_t 
     const bool iid = set->design == PLSH_DESIGN_IID;
     shell_draw shell = {.stream = (uint64_t)number, .s = iid ? 1 : set->samples};
     if (iid) shell.stream |= (uint64_t)sample << 24; /* numbers are at most 2^23 */
-    const plsh_random random = plsh_partition_random(set, PURPOSE_SHELL, shell.stream);
+    const plsh_random random = plsh_partition_random(set, PLSH_PURPOSE_SHELL, shell.stream);
     shell.shift = plsh_random_unit(random.word[0]);
     if (!iid)
         shell.place = (int64_t)plsh_permuted((uint64_t)sample, (uint64_t)shell.s, random.word[1]);
@@ -136,7 +134,7 @@ static void put_shell(const plsh_partition *set, const shell_draw *shell, double
                 : units_lattice(set, index, shell->place - first, shell->s - first);
         if ((number + unit.offset) * width < radius)
             put_plane(planes, unit, number, width,
-                      plsh_partition_random(set, PURPOSE_WEIGHT, index).word[0]);
+                      plsh_partition_random(set, PLSH_PURPOSE_WEIGHT, index).word[0]);
     }
 }
 

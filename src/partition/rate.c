@@ -10,9 +10,6 @@
 
 #include <math.h>
 
-/* The numbers of the purposes are those of the random streams of a set (see draw.c). */
-enum { PURPOSE_RATE = 6 };
-
 static const double MAX_RATE = 1e300, LOG_LEAST = -740;
 
 plsh_status plsh_rate_check(const plsh_decay *decay, plsh_error *error) {
@@ -83,13 +80,13 @@ static double stable_log(double b, double u, double v) {
 /* Two uniform numbers of the sample. Stratified: each is spread evenly over the samples. */
 static void units(const plsh_partition *set, int64_t sample, double unit[2]) {
     if (set->design == PLSH_DESIGN_IID) {
-        const plsh_random own = plsh_partition_random(set, PURPOSE_RATE, (uint64_t)sample);
+        const plsh_random own = plsh_partition_random(set, PLSH_PURPOSE_RATE, (uint64_t)sample);
         for (int x = 0; x < 2; x++) unit[x] = plsh_random_unit(own.word[x]);
         return;
     }
     const uint64_t s = (uint64_t)set->samples;
-    const plsh_random shift = plsh_partition_random(set, PURPOSE_RATE, 0);
-    const plsh_random key = plsh_partition_random(set, PURPOSE_RATE, 1);
+    const plsh_random shift = plsh_partition_random(set, PLSH_PURPOSE_RATE, 0);
+    const plsh_random key = plsh_partition_random(set, PLSH_PURPOSE_RATE, 1);
     for (int x = 0; x < 2; x++) {
         const uint64_t place = plsh_permuted((uint64_t)sample, s, key.word[x]);
         unit[x] = ((double)place + plsh_random_unit(shift.word[x])) / (double)s;

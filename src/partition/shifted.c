@@ -12,7 +12,6 @@ static const double PERIOD = 0.96242365011920694; /* ln phi^2 */
 static const double ROOT_5 = 2.2360679774997897;
 
 enum {
-    PURPOSE_SHIFT = 2, /* of the random stream; see draw.c */
     /* Blocks are cut off after this many periods. Only e^-30.8 = 4e-14 of the blocks that hold a
        pair are longer, and there the rounding of x' is as large as x' itself. */
     DEPTH = 32,
@@ -55,7 +54,7 @@ static map multiply(map x, map y) {
 }
 
 static shift shift_of(const plsh_partition *set, plsh_int128 slab) {
-    const plsh_random random = plsh_partition_random(set, PURPOSE_SHIFT, 0);
+    const plsh_random random = plsh_partition_random(set, PLSH_PURPOSE_SHIFT, 0);
     shift at = {random.word[0], random.word[1]};
     map power = slab < 0 ? BACK : FORWARD;
     for (plsh_int128 left = slab < 0 ? -slab : slab; left > 0; left >>= 1) {

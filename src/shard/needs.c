@@ -196,8 +196,8 @@ static double log_outlier(const view *v, const plsh_shard_outlier *tile, plsh_sh
     return most.gap + most.norm * (double)tile->norm + log_decay(v, t, count) + 1e-6;
 }
 
-/* The share of a row that a side may leave out. A 16th of it is for outliers, which is too little
- * to lengthen ranges much. */
+/* The share of a row that a side may leave out. 1/16 of it is for outliers. The remaining 15/16
+ * lengthen the ranges only a little. */
 typedef struct limits {
     double log_rest, log_outlier;
 } limits;

@@ -14,7 +14,8 @@ typedef struct plsh_shard_span {
     int64_t outliers; /* a bit for each outlier of the unit that the span may not leave out */
 } plsh_shard_span;
 
-/* Of a span's queries: the largest |scale q|, and the largest scale q.c - log D. */
+/* Over the queries i of a span: norm is the largest |scale q_i|; gap is the largest
+ * scale q_i.c - log D_i (c, D_i: plsh/shard.h). */
 typedef struct plsh_shard_most {
     double norm, gap;
 } plsh_shard_most;
@@ -59,7 +60,7 @@ void plsh_shard_find_unit(plsh_shard *shard, plsh_shard_unit *unit);
 /* Fills before and after for a kv head of the unit. */
 void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t kv);
 
-/* Has span b parts that were merged? */
+/* Are the results of span b merged from several calls? */
 bool plsh_shard_is_merged(const plsh_shard *shard, const plsh_shard_unit *unit, int64_t b);
 
 /* A bound on the weight of the keys that span b does not have, relative to each of its rows; after

@@ -146,8 +146,8 @@ static void mlp_backward(const layer_backward *at, float *dn) {
                      (plsh_matrix){dn, c->hidden});
 }
 
-/* Some rows of d_qk through the rotation. Where q and k have norms, d_qkv begins: 0 for q and k, to
- * which the norms add; that of v is final. */
+/* Rotates the rows first .. end - 1 of d_qk back. If q and k have norms, it also starts d_qkv: q
+ * and k are 0, because qk_norm_backward adds to them; v is copied from d_qk. */
 static void begin_qkv(void *context, int64_t first, int64_t end, int slot) {
     const layer_backward *at = context;
     const plsh_model_config *c = &at->pass->model->config;
@@ -167,7 +167,7 @@ static void begin_qkv(void *context, int64_t first, int64_t end, int slot) {
     }
 }
 
-/* Through the rotation and the norms of q and k, where there are any: d_qkv from d_qk. */
+/* Backward of the rotation and of the norms of q and k, if the layer has them: d_qkv from d_qk. */
 static void qk_norm_backward(layer_backward *at) {
     const plsh_model_config *c = &at->pass->model->config;
     const plsh_layer *layer = at->layer;
@@ -187,7 +187,7 @@ static void qk_norm_backward(layer_backward *at) {
                        &at->to->k_norm, g->partial, threads);
 }
 
-/* Through the clamp of q, k and v: numbers that it changed have no gradient. */
+/* Backward of the clamp of q, k and v: entries that were clamped get the gradient 0. */
 static void clamp_backward(const layer_backward *at) {
     const plsh_model *model = at->pass->model;
     const float most = (float)model->config.clip;

@@ -20,7 +20,7 @@ typedef struct plsh_layer_gradient {
 typedef struct plsh_backward_buffers {
     float *dx;            /* [rows][hidden]: in: the gradient of y; out: the gradient of x */
     float *dn;            /* [rows][hidden] */
-    float *dn_mlp;        /* [rows][hidden], side by side only */
+    float *dn_mlp;        /* [rows][hidden], parallel layers only */
     float *d_qk;          /* [rows][qkv width] */
     float *d_qkv;         /* the same; with norms of q and k only, otherwise d_qk */
     float *d_o;           /* [rows][heads * head_dim] */

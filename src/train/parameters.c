@@ -101,7 +101,8 @@ static const char *last_part(const char *module) {
 
 static bool is_target(const collector *c, const char *module, plsh_role role) {
     const plsh_train_options *options = c->options;
-    if (!options->lora_targets && options->adapter) return false; /* its own layers only */
+    /* an adapter that is continued without targets keeps its layers and gets no new ones */
+    if (!options->lora_targets && options->adapter) return false;
     if (!options->lora_targets) {
         return role == PLSH_ROLE_Q || role == PLSH_ROLE_K || role == PLSH_ROLE_V ||
                role == PLSH_ROLE_QKV || role == PLSH_ROLE_KV || role == PLSH_ROLE_ATTENTION_OUT;
@@ -121,7 +122,8 @@ static void note_module(collector *c, const char *module, const plsh_model_linea
                         bool target) {
     const char *name = last_part(module);
     const size_t used = strlen(c->modules);
-    if (!strstr(c->modules, name)) { /* none is a part of one before it */
+    /* relies on this: no module's name is a substring of one that was listed before */
+    if (!strstr(c->modules, name)) {
         snprintf(c->modules + used, sizeof(c->modules) - used, "%s%s", used ? ", " : "", name);
     }
     if (linear->rank > 0) {
@@ -155,7 +157,7 @@ static plsh_status check_adapter(const collector *c, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-/* A as PEFT begins: uniform in +-1/sqrt(in). B is zero. */
+/* The initial A of PEFT: uniform in +-1/sqrt(in). The initial B is zero. */
 static void fill_uniform(float *a, size_t count, int64_t in, uint64_t seed, size_t index) {
     const double bound = 1.0 / sqrt((double)in);
     plsh_stream stream = {.seed = seed, .head = (uint32_t)index, .purpose = PURPOSE_LORA};
@@ -185,7 +187,8 @@ static void take_adapter(collector *c, plsh_role role, int64_t layer, plsh_model
     const plsh_train_options *o = c->options;
     char module[140], name[160];
     plsh_model_module_name(&c->model->config, role, layer, module, sizeof(module));
-    if (!*module) return; /* joined with others in a folder: an adapter has no name for it */
+    if (!*module)
+        return; /* a GGUF's tensor that folders store fused with others: PEFT has no name */
     const bool has = linear->rank > 0, target = is_target(c, module, role);
     if (!c->taking) note_module(c, module, linear, target);
     if (!has && !target) return;

@@ -226,8 +226,8 @@ static void final_norm_backward(const plsh_trainer *t, const plsh_layer_pass *pa
                        &t->parameters.final_norm, g->partial, model->threads);
 }
 
-/* d loss / d ln(slope) = -sigma d loss / d sigma. A group knows the sum of its ranks: one adds it.
- */
+/* d loss / d ln(slope) = -sigma d loss / d sigma. Each rank of a group has the sum over the group,
+ * so only its first rank adds it. */
 static void slopes_backward(const plsh_trainer *t, int64_t l) {
     const plsh_ranks *ranks = t->options.ranks;
     const int64_t heads = t->model->config.heads;

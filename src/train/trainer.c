@@ -90,7 +90,7 @@ static plsh_status open_all_slopes(plsh_trainer *t, plsh_error *error) {
 
 void plsh_trainer_apply_slopes(plsh_trainer *t) {
     const plsh_model_config *c = &t->model->config;
-    const float *value = t->parameters.value; /* they come first */
+    const float *value = t->parameters.value; /* the slopes are the first parameters */
     if (!t->options.learn_slopes) return;
     t->model->slopes_learned = true;
     for (int64_t i = 0; i < c->layers * c->heads; i++) {
@@ -125,7 +125,8 @@ static plsh_status copy_attention(plsh_trainer *t, const plsh_train_options *o, 
     return status;
 }
 
-/* The output of attention, which a layer keeps as those below, or with keep_attention. */
+/* The output of attention and its lse. Every layer keeps its own, unless it is recomputed
+ * (recompute without keep_attention): then all layers share one. */
 static void take_outputs(plsh_arena *arena, const plsh_model *model, size_t n,
                          plsh_layer_buffers *b) {
     const plsh_model_config *c = &model->config;

@@ -192,7 +192,9 @@ def _listed(some: Interval, every: Interval) -> tuple[Interval, Interval]:
 
 
 def _turned(interval: Interval, keys: int) -> Interval:
-    """For each key block the query blocks that have it in their interval; both ends grow."""
+    """The transposed lists: for each key block, the interval of query blocks whose interval has it.
+
+    Begins and ends never decrease."""
     begin, end = interval
     columns = np.arange(keys)
     first = np.stack([np.searchsorted(x, columns, side="right") for x in end])

@@ -84,7 +84,8 @@ typedef struct plsh_backward_tile {
     plsh_backward_scratch scratch;
     plsh_backward_points points;
     bool scattered; /* the steps are of gathered keys */
-    bool returns;   /* more walks will follow, which may visit any key */
+    bool revisits;  /* the tile may visit any key until its end (`mean`: a walk per draw; keys by
+                       place), so it announces nothing before (turns.h) */
 } plsh_backward_tile;
 
 /* Takes the buffers. */

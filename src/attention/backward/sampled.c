@@ -64,7 +64,7 @@ void plsh_backward_sample(plsh_backward_tile *b) {
         return;
     }
     if (!mean) divide_by_samples(b);
-    b->returns = true;
+    b->revisits = true;
     for (int64_t m = 0; m < samples; m++) {
         if (mean) run_forward(b, m);
         visit_draw(tile, m);

@@ -124,7 +124,7 @@ static void begin(plsh_tile *tile) {
     plsh_stretches_begin(&b->sums.stretches);
     memset(b->step.visited, 0, sizeof(b->step.visited));
     b->step.sloped = false;
-    b->scattered = b->returns = tile->at.key_order != NULL;
+    b->scattered = b->revisits = tile->at.key_order != NULL;
     for (int r = 0; r < tile->at.groups * group; r++) {
         tile->sums.m[r] = PLSH_SOFTMAX_START;
         tile->sums.l[r] = tile->sums.l_low[r] = 0.0f;
@@ -206,9 +206,10 @@ static void add_slopes(plsh_backward_tile *b, int g, int64_t first, int count, c
     }
 }
 
-/* `exact` makes the decisions of the forward pass, which depend on its running sums. So it repeats
- * the running softmax; the missing factor of P is 2^(m - lse). */
-static void find_rest(plsh_backward_tile *b, int g) {
+/* `exact` makes the decisions of the forward pass, which depend on its running sums. So the running
+ * softmax is repeated, and the scores become 2^(score - m). P is 2^(score - lse): the factor
+ * 2^(m - lse) that is missing is computed here. */
+static void find_missing_factor(plsh_backward_tile *b, int g) {
     int group = b->tile.kernel->group;
     ptrdiff_t at = (ptrdiff_t)g * group;
     for (int r = 0; r < group; r++) {
@@ -291,7 +292,7 @@ static void visit(plsh_tile *tile, int g, int64_t first, int count) {
         return;
     }
     if (!plsh_bounds_weigh(tile, g, first, count, p)) return;
-    find_rest(b, g);
+    find_missing_factor(b, g);
     differentiate(b, &run, (weighing){.how = PLSH_WEIGH_READY, .lse = b->scratch.rest});
 }
 
@@ -392,7 +393,7 @@ static void step(plsh_tile *tile, int64_t left, int64_t right) {
         add_step(b);
         if (b->points.key) plsh_backward_points_end_step(b);
     }
-    if (!b->returns) plsh_turns_pass(b->turns, &b->turn, left, right);
+    if (!b->revisits) plsh_turns_pass(b->turns, &b->turn, left, right);
     memset(b->step.visited, 0, sizeof(b->step.visited));
     b->step.sloped = false;
 }

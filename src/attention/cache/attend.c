@@ -82,7 +82,8 @@ static void set_query(plsh_cache *cache, int64_t head, int64_t slot) {
     memset(query->o, 0, (size_t)setup->page[0].dv * sizeof(float));
     pack_query(setup, tokens, head * layout.head_stride + token * layout.row_stride, query->q);
     if (mask->head.method == PLSH_METHOD_EXACT) plsh_cache_exact_begin(query, &setup->page[0]);
-    if (mask->head.method == PLSH_METHOD_MEAN) query->from = query->to; /* not in the rounds */
+    /* an empty range: run_mean reads the keys after the rounds, draw by draw */
+    if (mask->head.method == PLSH_METHOD_MEAN) query->from = query->to;
 }
 
 /* ---- Tasks ----------------------------------------------------------------------------------- */

@@ -118,7 +118,7 @@ static int64_t needed_from(plsh_cache *cache, int64_t kv) {
         int64_t reach =
             plsh_cache_mask_reach(&setup->mask[h], &cache->mask_state[h].oldest, cache->swept);
         if (reach < first) first = reach;
-        if (first < kept + PLSH_PAGE_KEYS) break; /* no page is free */
+        if (first < kept + PLSH_PAGE_KEYS) break; /* no page can be released */
     }
     return first;
 }

@@ -162,7 +162,9 @@ void plsh_cache_mask_row_weights(const plsh_cache_mask_row *row, int64_t from, i
         for (int j = 0; j < count; j++) s[j] = row->state->decay->log2[t - j];
         return;
     case PLSH_MASK_COUNTS:
-        if (row->sample >= 0) /* mean: the range is the block */
+        /* `mean`, one draw: all keys of the range are in the query's block, so log2 of each weight
+         * is 0 */
+        if (row->sample >= 0)
             memset(s, 0, (size_t)count * sizeof *s);
         else
             weights_of_counts(row, from, count, s);

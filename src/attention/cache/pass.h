@@ -7,7 +7,8 @@
 enum {
     PASS_SPLITS = 16, /* the most tasks of one kv head: enough for 2 threads and 8 heads each */
     PASS_TOKENS = 16, /* the most tokens of a pass */
-    PASS_ROWS = 64    /* the most queries of a kv head in a pass, where the group is smaller */
+    PASS_ROWS = 64 /* the most queries of a kv head in a pass; if a group has more heads than this,
+                      a pass takes one token */
 };
 
 /* One (head, token) of a pass. */

@@ -36,8 +36,9 @@ static bool has_bounds(const plsh_cache_setup *setup) {
 
 /* ---- The newest keys ------------------------------------------------------------------------ */
 
-/* The first page before `end` that a new token has to read. A row weighs at least what its own key
- * does, 2^(q . k); the key is stored in a type of 8 bits or more. */
+/* The first page before `end` that a new token has to read. The budget is relative to a lower bound
+ * of the row's weight: that of its own key, 2^(q . k). `rounding` covers the rounding of the key to
+ * the stored type, which has 8 bits of precision or more. */
 static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens, int64_t head,
                              int64_t token, int64_t position, int64_t end) {
     const plsh_cache_setup *setup = cache->setup;
@@ -68,9 +69,9 @@ static bool is_worth_it(int64_t count, int64_t length, int64_t first_page) {
     return (length - first_page * PLSH_PAGE_KEYS) / MOST_SUMMARISED < count;
 }
 
-/* The first page that any of the new tokens has to read, where all heads are `exact`; otherwise 0,
- * or any page that is not worth it. For most tokens the first check confirms the page of the tokens
- * before them. */
+/* The first page that any of the new tokens has to read, where all heads are `exact`; otherwise 0.
+ * The search ends as soon as the keys are too many for a plan; the page that it then returns is not
+ * worth it. For most tokens the page found for the earlier tokens is confirmed by one check. */
 static int64_t first_page_of_all(const plsh_cache *cache, const plsh_tokens *tokens,
                                  int64_t length) {
     const plsh_cache_setup *setup = cache->setup;

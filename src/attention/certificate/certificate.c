@@ -83,9 +83,9 @@ static inline float log2_about(float x) {
 /* The larger, and NaN once there is one. */
 static inline float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
-/* One key: over and under become score + log2 |L - M| in the sum that the pair belongs to and -inf
- * in the other, for every query that is not before `from`. Where M is 0, L itself may underflow and
- * only its logarithm is used. */
+/* Splits the pairs of one key. For every query from `from` on, score + log2 |L - M| goes to `over`
+ * if M > L, and to `under` if M < L; the other one becomes -inf. If M is 0, |L - M| is L. Its
+ * logarithm is used then, because L itself may underflow. */
 typedef struct key_gap {
     const float *w, *decay, *log_decay; /* M, L */
     int from, group;
@@ -388,7 +388,8 @@ static bool is_row_finite(const plsh_tile *tile, int r) {
     return finite;
 }
 
-/* The same for any method; NaN: there is no bound. */
+/* An upper bound of the share of row r's weight that is wrong or missing, for any method. NaN:
+ * there is no bound. */
 static double share_of(const plsh_tile *tile, int r, double slack) {
     const plsh_head *head = &tile->at.head->head;
     if (!is_row_finite(tile, r)) return NAN;
@@ -396,7 +397,8 @@ static double share_of(const plsh_tile *tile, int r, double slack) {
     if (head->method == PLSH_METHOD_EXACT && !tile->at.bounded) return 0;
     if (!tile->at.head->decay_known) return NAN;
     if (head->method != PLSH_METHOD_EXACT) return measured_share(tile, r, slack);
-    /* E- / D~, as charged. */
+    /* What `exact` charged for the keys that it left out, relative to the weight that it kept
+     * (E- / D~). */
     const double by_norm = (double)tile->exact.left_out_by_norm[r / tile->kernel->group];
     const double charged = (double)tile->exact.left_out[r] + by_norm;
     const double under = charged > 0 ? charged * (1 + 0x1p-10) * exp2(slack) : 0;

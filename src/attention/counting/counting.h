@@ -59,7 +59,7 @@ typedef struct plsh_counts_tile {
 } plsh_counts_tile;
 
 /* Makes the events of a tile; its counts are read by plsh_counts_fill. workspace: of the size
- * above, 64-byte aligned. Returned is the same pointer. */
+ * above, 64-byte aligned. Returns workspace. */
 plsh_counts *plsh_counts_begin(void *workspace, const plsh_counting *counting,
                                const plsh_counts_tile *tile);
 

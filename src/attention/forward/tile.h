@@ -42,8 +42,9 @@ typedef struct plsh_tile_exact {
     float *q_mean;           /* [groups][group], q.mean of the keys, rounded up */
     float *left_out;         /* [groups][group], share of the weight that was left out, at most */
     float *left_out_by_norm; /* [groups], the same of norms, counted for certificates only */
-    float *shift;            /* [group], what a group's decisions compare with */
-    float *piece;            /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group], what pieces may weigh */
+    float *shift; /* [group], log2 of a row's sum so far, less q.mean, plus the bias relative to the
+                     group's nearest row: see fill_shift in bounds.c */
+    float *piece; /* [PLSH_TILE_KEYS / PLSH_BOUND_KEYS][group], what pieces may weigh */
 } plsh_tile_exact;
 
 /* Which tile it is, see plsh_tile_select. Positions count from the first key of the call in the
@@ -131,7 +132,7 @@ struct plsh_tile {
     struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
     struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
     plsh_prefetch prefetch;               /* see plsh_tile_prefetch */
-    bool guarded;                         /* keys of weight 0 may be large, or not finite */
+    bool guarded;   /* keys of weight 0 are masked: they may be very large, or not finite */
     float headroom; /* 0, or PLSH_HEADROOM in a second run that replaces overflowed outputs */
     int64_t pairs;  /* scored, over all tiles of the thread */
 };

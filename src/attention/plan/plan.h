@@ -35,13 +35,13 @@ typedef struct plsh_head_plan {
     const char *reason;
     char reason_text[240]; /* of `auto` */
     int groups;            /* of queries per tile */
-    bool decay_known;      /* sums are set: not for `none`, nor without a decay */
+    bool decay_known;      /* `sums` is filled in; false for heads without a decay and for `none` */
     plsh_decay_sums sums;
     float log_eps;             /* log2 of head.eps */
     plsh_counting *counting;   /* plsh, masks, mean: their draws */
     plsh_gathering *gathering; /* instead, where blocks are not contiguous */
     size_t counts_bytes;
-    double cost;               /* keys per query, about: big heads go first */
+    double cost;               /* about how many keys a query scores; the largest cost runs first */
     const int64_t *first_tile; /* of each sequence, sequences + 1 entries */
 } plsh_head_plan;
 

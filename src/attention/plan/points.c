@@ -108,7 +108,8 @@ static uint64_t place_of(const float *point, int dim, const float *box) {
     const int bits = dim == 1 ? 32 : dim == 2 ? 31 : 21;
     uint32_t x[3];
     if (!has_position(point, dim)) return UINT64_MAX;
-    if (dim == 1) { /* the representation of floats, negative ones turned around */
+    if (dim ==
+        1) { /* the bits of the float, inverted if negative: as integers they have its order */
         const float at = point[0] + 0.0f;
         memcpy(x, &at, sizeof at);
         return x[0] >> 31 ? ~x[0] : x[0] | UINT32_C(1) << 31;

@@ -9,12 +9,12 @@
 /* A thread's buffers for these methods; tile->sampled points to them. */
 typedef struct plsh_sampled_buffers {
     void *counts;                  /* events of the tile */
-    float *w;                      /* [groups][PLSH_TILE_KEYS][group], weights, rows of */
-    int32_t *w_row;                /* [groups][PLSH_TILE_KEYS] */
+    float *w;                      /* [groups][PLSH_TILE_KEYS][group], rows of weights */
+    int32_t *w_row;                /* [groups][PLSH_TILE_KEYS], the row of w that a key uses */
     double *o_sum, *m_sum, *l_sum; /* like o, m, l: sums over the passes of masks and mean */
     double *l_deviation; /* sums of l squared; in the end the standard deviation of l divided by its
                             mean */
-    int32_t *key_gathered;          /* [PLSH_TILE_KEYS], which they are */
+    int32_t *key_gathered;          /* [PLSH_TILE_KEYS], the numbers of the gathered keys */
     float *k_gathered, *v_gathered; /* [PLSH_TILE_KEYS][d or dv] */
 } plsh_sampled_buffers;
 

@@ -49,7 +49,8 @@ _COMMON = ("Tensor? parameters, Tensor? spans, Tensor? query_offsets, Tensor? ke
            "float eps, SymInt seed, SymInt samples, "
            "SymInt[] window, SymInt[] block, SymInt threads, str[] method, str decay, "
            "bool causal, str scheme, str design")
-_TENSORS, _SEED, _SCALE, _DROPOUT = 6, 5, 7, 8  # how many of these are tensors; which ones are what
+# The first _TENSORS of these arguments are tensors; the others are indices among them.
+_TENSORS, _SEED, _SCALE, _DROPOUT = 6, 5, 7, 8
 
 _library: Any = torch.library.Library("plsh", "DEF")  # type: ignore[no-untyped-call]
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_COMMON}) -> (Tensor o, Tensor lse)")
