@@ -2,11 +2,10 @@
 #include "decay/tail.h"
 
 #include "base/arena.h"
+#include "base/numbers.h"
 #include "base/status.h"
 
 #include <string.h>
-
-static const double LOG2_E = 1.4426950408889634;
 
 /* ---- One sum --------------------------------------------------------------------------------- */
 
@@ -92,7 +91,7 @@ double plsh_decay_log_tail(const plsh_decay *decay, int64_t t, int64_t count) {
 /* log2(2^a + 2^b). */
 static double log2_sum(double a, double b) {
     const double most = a > b ? a : b, least = a > b ? b : a;
-    return most == -INFINITY ? most : most + log1p(exp2(least - most)) * LOG2_E;
+    return most == -INFINITY ? most : most + log1p(exp2(least - most)) * PLSH_LOG2_E;
 }
 
 /* The least float that is not below x. */
@@ -102,7 +101,7 @@ static float round_up(double x) {
 }
 
 static float log2_at(const plsh_decay *decay, int64_t t) {
-    return (float)(plsh_decay_log(decay, t) * LOG2_E);
+    return (float)(plsh_decay_log(decay, t) * PLSH_LOG2_E);
 }
 
 bool plsh_decay_is_decreasing(const plsh_decay *decay) {
@@ -121,7 +120,7 @@ void plsh_decay_sums_fill(plsh_decay_sums *sums, const plsh_decay *decay, int64_
                           float *table) {
     *sums = (plsh_decay_sums){.decreasing = plsh_decay_is_decreasing(decay)};
     if (plsh_decay_is_linear(decay)) {
-        sums->slope = LOG2_E / decay->a;
+        sums->slope = PLSH_LOG2_E / decay->a;
         sums->log_total = (float)-log2(-expm1(-1.0 / decay->a)) + 1e-3f;
         return;
     }
@@ -209,9 +208,10 @@ size_t plsh_decay_table_bytes(const plsh_decay_table *table) {
 
 double plsh_decay_table_log2_tail(const plsh_decay_table *table, const plsh_decay *decay, int64_t t,
                                   int64_t count) {
-    if (table == NULL || table->sum == NULL) return plsh_decay_log_tail(decay, t, count) * LOG2_E;
+    if (table == NULL || table->sum == NULL)
+        return plsh_decay_log_tail(decay, t, count) * PLSH_LOG2_E;
     const int64_t first = t / table->step, after = (t + count + table->step - 1) / table->step;
     double sum = table->sum[first];
     if (after < table->size / table->step) sum -= table->sum[after] * (1 - 3e-9);
-    return log_of(sum, decay, t, count) * LOG2_E;
+    return log_of(sum, decay, t, count) * PLSH_LOG2_E;
 }

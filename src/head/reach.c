@@ -1,13 +1,11 @@
 /* head: which keys queries can see, from the description of their head alone. */
 #include "head/reach.h"
 
+#include "base/numbers.h"
 #include "base/status.h"
 #include "head/check.h"
 #include "partition/blocks.h"
 #include "partition/shifted.h"
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Blocks are intervals: no block of a query begins before that of the first query, or ends after
  * that of the last. */
@@ -22,9 +20,9 @@ static plsh_range reach_sampled(const plsh_partition *set, plsh_range queries, i
     }
     for (int64_t m = 0; m < set->samples; m++) {
         plsh_partition_block(set, m, queries.begin, &block);
-        reach.begin = least(reach.begin, block.begin);
+        reach.begin = plsh_least(reach.begin, block.begin);
         plsh_partition_block(set, m, queries.end - 1, &block);
-        reach.end = most(reach.end, block.end);
+        reach.end = plsh_most(reach.end, block.end);
     }
     return reach;
 }
@@ -33,7 +31,8 @@ plsh_range plsh_reach_keys(const plsh_head *head, bool causal, int64_t length, p
     if (!plsh_method_is_sampled(head->method))
         return plsh_reach_visible(head, causal, length, queries);
     const plsh_range all = reach_sampled(&head->partition, queries, length);
-    return (plsh_range){most(all.begin, 0), causal ? queries.end : least(all.end, length)};
+    return (plsh_range){plsh_most(all.begin, 0),
+                        causal ? queries.end : plsh_least(all.end, length)};
 }
 
 static plsh_status check_range(const char *what, plsh_range range, int64_t length,
@@ -80,14 +79,14 @@ static plsh_status add_head(const plsh_attention *a, int64_t h, plsh_range rows,
     const int64_t *offset = a->sequences ? a->key_offsets : whole;
     for (int64_t x = 0; x < (a->sequences ? a->sequences : 1); x++) {
         const int64_t first = offset[x], length = offset[x + 1] - first;
-        const plsh_range queries = {most(rows.begin, first) - first,
-                                    least(rows.end, offset[x + 1]) - first};
+        const plsh_range queries = {plsh_most(rows.begin, first) - first,
+                                    plsh_least(rows.end, offset[x + 1]) - first};
         if (queries.begin >= queries.end) continue;
         plsh_status status = check_labels(&head, h, length, error);
         if (status) return status;
         const plsh_range seen = plsh_reach_keys(&head, a->causal, length, queries);
-        keys->begin = least(keys->begin, first + seen.begin);
-        keys->end = most(keys->end, first + seen.end);
+        keys->begin = plsh_least(keys->begin, first + seen.begin);
+        keys->end = plsh_most(keys->end, first + seen.end);
     }
     return PLSH_STATUS_OK;
 }
@@ -122,13 +121,14 @@ plsh_status plsh_attention_reach(const plsh_attention *attention, int64_t head, 
 /* ---- The rows of a part ---------------------------------------------------------------------- */
 
 static int64_t clamp(int64_t row, plsh_range range) {
-    return most(range.begin, least(row, range.end));
+    return plsh_most(range.begin, plsh_least(row, range.end));
 }
 
 void plsh_extent_part(int64_t sequences, const int64_t *offsets, plsh_range queries,
                       plsh_range keys, int64_t *query_offsets, int64_t *key_offsets,
                       plsh_place *places, plsh_extent *extent) {
-    const int64_t begin = least(queries.begin, keys.begin), end = most(queries.end, keys.end);
+    const int64_t begin = plsh_least(queries.begin, keys.begin),
+                  end = plsh_most(queries.end, keys.end);
     const int64_t whole[2] = {0, end};
     if (sequences == 0) offsets = whole, sequences = 1;
     int64_t count = 0;

@@ -1,15 +1,13 @@
 /* partition: integer convex sequences. */
 #include "partition/convex.h"
 
+#include "base/numbers.h"
 #include "partition/portable.h"
 
 #include <math.h>
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static int64_t steepest(const plsh_partition *set) {
-    return larger(1, llround((double)set->samples * -expm1(-1 / set->decay.a)));
+    return plsh_most(1, llround((double)set->samples * -expm1(-1 / set->decay.a)));
 }
 
 /* c_k. The tangent of slope -k touches s e^(-t/sigma) at the height k sigma. Two
@@ -20,7 +18,7 @@ static int64_t intercept(const plsh_partition *set, int64_t k, int64_t most) {
     const double sigma = set->decay.a, height = (double)k * sigma, s = (double)set->samples;
     if (k >= most || height >= s) return set->samples;
     const double raised = height * (1 + plsh_portable_log(s / height)) + sigma / (8 * (double)k);
-    return smaller(set->samples, llround(raised));
+    return plsh_least(set->samples, llround(raised));
 }
 
 /* The tangent at t has the slope `steep`. A tangent whose slope differs by d is lower at t by sigma
@@ -35,8 +33,8 @@ int64_t plsh_convex_count(const plsh_partition *set, int64_t t) {
     const double reach = ceil(2 + 2 / sigma + 2 * sqrt(steep / sigma));
     const int64_t low = steep - reach > 1 ? (int64_t)(steep - reach) : 1;
     const int64_t high = steep + reach < (double)most ? (int64_t)(steep + reach) : most;
-    int64_t count = larger(0, set->samples - most * t);
-    for (int64_t k = low; k <= high; k++) count = larger(count, intercept(set, k, most) - k * t);
+    int64_t count = plsh_most(0, set->samples - most * t);
+    for (int64_t k = low; k <= high; k++) count = plsh_most(count, intercept(set, k, most) - k * t);
     return count;
 }
 

@@ -3,12 +3,11 @@
 
 #include "base/clones.h"
 #include "base/memory.h"
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+#include "base/numbers.h"
 
 plsh_status plsh_diagonals_open(const plsh_draws *draws, int64_t n, int64_t begin, int64_t end,
                                 plsh_diagonals *diagonals, plsh_error *error) {
-    const int64_t rows = end - begin, last = n - begin, far = smaller(draws->longest, last);
+    const int64_t rows = end - begin, last = n - begin, far = plsh_least(draws->longest, last);
     *diagonals = (plsh_diagonals){.draws = draws,
                                   .begin = begin,
                                   .rows = rows,
@@ -18,7 +17,7 @@ plsh_status plsh_diagonals_open(const plsh_draws *draws, int64_t n, int64_t begi
     const struct {
         int32_t **array;
         int64_t count;
-    } parts[] = {{&diagonals->ends, 2 * (smaller(rows + far, last) + 1)},
+    } parts[] = {{&diagonals->ends, 2 * (plsh_least(rows + far, last) + 1)},
                  {&diagonals->cut, far + 2},
                  {&diagonals->entry, rows}};
     for (size_t x = 0; x < sizeof parts / sizeof parts[0]; x++) {
@@ -51,7 +50,7 @@ static void join(plsh_diagonals *diagonals, int64_t m) {
         for (int64_t i = 0; i < rows; i++) diagonals->entry[i]++;
         return;
     }
-    const int64_t longer = (width >> shift) + 1, stop = smaller(rows + longer, last);
+    const int64_t longer = (width >> shift) + 1, stop = plsh_least(rows + longer, last);
     int64_t edge = plsh_draws_opening(draws, m, diagonals->begin) + width;
     edge += (INT64_C(1) << shift) - 1;
     int64_t begin = 0, end = edge >> shift;
@@ -81,7 +80,7 @@ void plsh_diagonals_next(plsh_diagonals *diagonals) {
         if (width != 0 && width >> draws->shift < t) break;
         join(diagonals, --diagonals->waiting);
     }
-    diagonals->count = smaller(diagonals->rows, last - t);
+    diagonals->count = plsh_least(diagonals->rows, last - t);
     if (diagonals->count > 0 && diagonals->count == last - t)
         diagonals->ends[2 * last] += diagonals->cut[t + 1];
     advance(diagonals->entry, diagonals->ends + 2 * (t + 1), diagonals->count);

@@ -4,6 +4,7 @@
 #include "partition/draw.h"
 
 #include "base/clones.h"
+#include "base/numbers.h"
 #include "partition/convex.h"
 #include "partition/portable.h"
 
@@ -79,15 +80,6 @@ plsh_random plsh_partition_random(const plsh_partition *set, uint32_t purpose, u
     return plsh_random_at((plsh_stream){seed, set->head, purpose}, index);
 }
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* sample -> step * sample + start modulo s, start uniform, so every member of the design is equally
  * likely for every sample. step is near s / golden ratio and coprime to s, so that consecutive
  * samples are far apart in the design. */
@@ -95,7 +87,7 @@ int64_t plsh_partition_place(const plsh_partition *set, int64_t sample) {
     int64_t s = set->samples;
     if (set->axis == 0 || set->design == PLSH_DESIGN_IID) return sample;
     int64_t step = (int64_t)((double)s * 0.6180339887498949) + set->axis;
-    while (greatest_divisor(step, s) != 1) step++;
+    while (plsh_common_divisor(step, s) != 1) step++;
     uint64_t start = plsh_partition_random(set, PLSH_PURPOSE_PLACE, 0).word[0];
     return (int64_t)(((uint64_t)sample * (uint64_t)(step % s) + start % (uint64_t)s) % (uint64_t)s);
 }

@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/thread.h"
 #include "head/rounding.h"
 
@@ -157,8 +158,8 @@ static float largest_norm(const plsh_shard *shard, int64_t kv, int64_t first, in
     double most = 0;
     for (int64_t i = first; i < end; i++) {
         const ptrdiff_t at = kv * arrays->k_layout.head_stride + i * arrays->k_layout.row_stride;
-        most = plsh_shard_larger(most,
-                                 plsh_shard_square(a->dtype, arrays->k, at, centre, a->head_dim));
+        most = plsh_larger_double(most,
+                                  plsh_shard_square(a->dtype, arrays->k, at, centre, a->head_dim));
     }
     return nextafterf((float)sqrt(most), INFINITY);
 }
@@ -188,8 +189,8 @@ static void fill_ranges(plsh_shard *shard) {
             const double v = (double)plsh_dtype_load(a->dtype, arrays->v,
                                                      i / dv * arrays->v_layout.head_stride +
                                                          j * arrays->v_layout.row_stride + i % dv);
-            high = plsh_shard_larger(high, v);
-            low = -plsh_shard_larger(-low, -v);
+            high = plsh_larger_double(high, v);
+            low = -plsh_larger_double(-low, -v);
         }
         shard->exchange->own_ranges[2 * i] = (float)low;
         shard->exchange->own_ranges[2 * i + 1] = (float)high;
@@ -245,12 +246,13 @@ static value_size value_size_of(const plsh_shard *shard, int64_t kv) {
     for (int64_t c = kv * dv; c < (kv + 1) * dv; c++) {
         double low = INFINITY, high = -INFINITY;
         for (int r = 0; r <= last; r++) {
-            low = -plsh_shard_larger(-low, -(double)shard->exchange->ranges[2 * (r * columns + c)]);
-            high =
-                plsh_shard_larger(high, (double)shard->exchange->ranges[2 * (r * columns + c) + 1]);
+            low =
+                -plsh_larger_double(-low, -(double)shard->exchange->ranges[2 * (r * columns + c)]);
+            high = plsh_larger_double(high,
+                                      (double)shard->exchange->ranges[2 * (r * columns + c) + 1]);
         }
-        size.range = plsh_shard_larger(size.range, high - low);
-        size.most = plsh_shard_larger(size.most, plsh_shard_larger(fabs(low), fabs(high)));
+        size.range = plsh_larger_double(size.range, high - low);
+        size.most = plsh_larger_double(size.most, plsh_larger_double(fabs(low), fabs(high)));
     }
     return size;
 }
@@ -264,7 +266,7 @@ static double largest_key(const plsh_shard *shard, int64_t kv) {
     for (int64_t x = 0; x < shard->whole.head_dim; x++)
         square += (double)centre[x] * (double)centre[x];
     for (int64_t i = 0; i < norms; i++)
-        most = plsh_shard_larger(most, (double)shard->exchange->norms[i]);
+        most = plsh_larger_double(most, (double)shard->exchange->norms[i]);
     return (sqrt(square) + most) * (1 + 0x1p-20);
 }
 
@@ -279,7 +281,7 @@ static double merged_rounding(const plsh_shard *shard, int64_t h, int64_t i, dou
     double square = 0, weighted = 0;
     for (int64_t x = 0; x < a->head_dim; x++) {
         const double q =
-            fabs(a->scale) * 1.4426950408889634 *
+            fabs(a->scale) * PLSH_LOG2_E *
             (double)plsh_dtype_load(a->dtype, arrays->q,
                                     h * layout.head_stride + i * layout.row_stride + x);
         const double z = q * plsh_roundings_of((int)a->head_dim, (int)x);
@@ -324,7 +326,7 @@ static void certify_head(const plsh_shard *shard, const plsh_shard_unit *unit, i
         for (int64_t i = f->span[b].rows.begin; i < f->span[b].rows.end; i++) {
             float *at = &bound[i - own.begin];
             if (merged) {
-                *at = (float)plsh_shard_larger((double)*at, v.range * shard->whole.head[h].eps);
+                *at = (float)plsh_larger_double((double)*at, v.range * shard->whole.head[h].eps);
                 add_bound(at, merged_rounding(shard, h, i - own.begin, key, v));
             }
             add_bound(at, v.range * (share > 1 ? 1 : share));

@@ -121,7 +121,7 @@ void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit
         for (int64_t t = f->first_tile[r]; t < f->first_tile[r + 1]; t++) {
             if (f->tile_begin[t + 1] <= left.begin) continue;
             if (!is_outlier(unit, t))
-                most = plsh_shard_larger(most, (double)norm_of(shard, kv, t, r));
+                most = plsh_larger_double(most, (double)norm_of(shard, kv, t, r));
             f->before[t] = (float)most;
         }
     }
@@ -130,7 +130,7 @@ void plsh_shard_fill_maxima(const plsh_shard *shard, const plsh_shard_unit *unit
         for (int64_t t = f->first_tile[r + 1] - 1; t >= f->first_tile[r]; t--) {
             if (f->tile_begin[t] >= right.end) continue;
             if (!is_outlier(unit, t))
-                most = plsh_shard_larger(most, (double)norm_of(shard, kv, t, r));
+                most = plsh_larger_double(most, (double)norm_of(shard, kv, t, r));
             f->after[t] = (float)most;
         }
     }
@@ -259,7 +259,7 @@ static double log_least(const plsh_shard *shard, int64_t h, int64_t row, plsh_ra
         const int64_t t = j < row ? row - j : j - row;
         score[j - keys.begin] = a->scale * dot(shard, h, row, j) +
                                 plsh_decay_log(&shard->whole.head[h].partition.decay, t);
-        most = plsh_shard_larger(most, score[j - keys.begin]);
+        most = plsh_larger_double(most, score[j - keys.begin]);
     }
     for (int64_t j = keys.begin; j < keys.end; j++) sum += exp(score[j - keys.begin] - most);
     return most + log(sum);
@@ -283,7 +283,7 @@ static double own_norm(const plsh_shard *shard, int64_t kv) {
     const plsh_shard_state *f = shard->state;
     double most = 0;
     for (int64_t t = f->first_tile[shard->part]; t < f->first_tile[shard->part + 1]; t++)
-        most = plsh_shard_larger(most, (double)norm_of(shard, kv, t, shard->part));
+        most = plsh_larger_double(most, (double)norm_of(shard, kv, t, shard->part));
     return most;
 }
 
@@ -298,7 +298,7 @@ static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *u
     double square = 0;
     if (plsh_range_size(left.others) == 0 && plsh_range_size(right.others) == 0) return most;
     for (int64_t i = span->rows.begin; i < span->rows.end; i++)
-        square = plsh_shard_larger(
+        square = plsh_larger_double(
             square, plsh_shard_square(shard->whole.dtype, shard->state->arrays.q,
                                       query_at(shard, h, i), NULL, shard->whole.head_dim));
     most.norm = fabs(shard->whole.scale) * sqrt(square);
@@ -309,8 +309,8 @@ static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *u
         return most;
     most.gap = -INFINITY;
     for (int64_t i = span->rows.begin; i < span->rows.end; i++)
-        most.gap = plsh_shard_larger(most.gap, along_centre(shard, h, i) -
-                                                   log_least(shard, h, i, span->sequence));
+        most.gap = plsh_larger_double(most.gap, along_centre(shard, h, i) -
+                                                    log_least(shard, h, i, span->sequence));
     return most;
 }
 

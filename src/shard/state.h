@@ -2,6 +2,7 @@
 #ifndef PLSH_SHARD_STATE_H
 #define PLSH_SHARD_STATE_H
 
+#include "base/numbers.h"
 #include "plsh/shard.h"
 #include "shard/range.h"
 
@@ -43,9 +44,6 @@ static inline plsh_range plsh_shard_own_rows(const plsh_shard *shard) {
 static inline plsh_range plsh_shard_own_queries(const plsh_shard *shard) {
     return shard->queries[shard->part];
 }
-
-/* The larger; NaN if either is NaN. */
-static inline double plsh_shard_larger(double a, double b) { return a >= b || a != a ? a : b; }
 
 /* |x - c|^2 of the `dim` numbers x from `at` on; c: NULL is 0. */
 double plsh_shard_square(plsh_dtype dtype, const void *from, ptrdiff_t at, const float *c,

@@ -8,6 +8,7 @@
  * Then ||L* - M~|| <= sup |D| + (l + ln mean_w exp(theta^2 sum_g phi(theta R_g) v_g(w))) / theta
  * with probability 1 - delta for every theta, l = ln(2n / delta). docs/mathematics.md, section 17,
  * has the proof, and shows why each number here is an upper bound. */
+#include "base/numbers.h"
 #include "theory/bounds.h"
 #include "theory/fourier.h"
 
@@ -47,22 +48,14 @@ typedef struct strata_bound {
     double level; /* l */
 } strata_bound;
 
-static int64_t divisor_of(int64_t a, int64_t b) {
-    while (b != 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* ---- the groups ------------------------------------------------------------------------------ */
 
 static void add_stratum(strata_bound *all, int64_t place, plsh_stratum stratum, double samples) {
-    all->group[place] = (stratum_bound){.width = stratum.width,
-                                        .count = stratum.count,
-                                        .divisor = divisor_of(stratum.width, stratum.count),
-                                        .share = (double)stratum.count / samples};
+    all->group[place] =
+        (stratum_bound){.width = stratum.width,
+                        .count = stratum.count,
+                        .divisor = plsh_common_divisor(stratum.width, stratum.count),
+                        .share = (double)stratum.count / samples};
 }
 
 /* Counts the groups, or fills them in: the varying ones from the front, the others behind. A

@@ -9,12 +9,13 @@
 #include "attention/backward/backward.h"
 #include "attention/forward/tile.h"
 #include "attention/sampled/sampled.h"
+#include "base/numbers.h"
 
 /* Moves lse so that P is divided by s. */
 static void divide_by_samples(plsh_backward_tile *b) {
     double by = log2((double)b->tile.at.head->head.partition.samples);
     for (int r = 0; r < b->tile.at.rows; r++) {
-        plsh_backward_set_lse(b, r, (double)b->arrays.lse[r] * 1.4426950408889634 + by);
+        plsh_backward_set_lse(b, r, (double)b->arrays.lse[r] * PLSH_LOG2_E + by);
     }
 }
 

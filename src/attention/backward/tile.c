@@ -8,6 +8,7 @@
 #include "attention/backward/points.h"
 #include "attention/forward/bounds.h"
 #include "attention/forward/plane.h"
+#include "base/numbers.h"
 
 _Static_assert(PLSH_TILE_QUERIES <= 32 * 4, "a bit per group of at least four queries");
 
@@ -112,7 +113,7 @@ static void begin(plsh_tile *tile) {
     for (int r = 0; r < tile->at.groups * group; r++) {
         const double lse =
             r < tile->at.rows ? (double)b->arrays.lse[plsh_tile_array_row(tile, r)] : 0.0;
-        plsh_backward_set_lse(b, r, lse * 1.4426950408889634);
+        plsh_backward_set_lse(b, r, lse * PLSH_LOG2_E);
     }
     for (int g = 0; g < tile->at.groups; g++) {
         pack_gradient(b, g);

@@ -11,6 +11,7 @@
 #include "attention/cache/points.h"
 #include "attention/forward/headroom.h"
 #include "base/dtype.h"
+#include "base/numbers.h"
 #include "base/thread.h"
 
 #include <limits.h>
@@ -23,8 +24,6 @@ enum {
     SERIAL_PAGES = 8,    /* fewer (page, query) pairs do not repay waking a thread; ~1 us each */
     SERIAL_QUERIES = 128 /* likewise queries that are set up or finished; ~50 ns each */
 };
-
-static const double LOG2_E = 1.4426950408889634;
 
 /* ---- A pass ---------------------------------------------------------------------------------- */
 
@@ -44,7 +43,7 @@ static void set_point(const plsh_cache *cache, plsh_cache_query *query, int64_t 
 
 static void pack_query(const plsh_cache_setup *setup, const plsh_tokens *tokens, int64_t at,
                        float *q) {
-    float factor = (float)(setup->scale * LOG2_E);
+    float factor = (float)(setup->scale * PLSH_LOG2_E);
     for (int64_t x = 0; x < setup->page[0].head_dim; x++)
         q[x] = factor * plsh_dtype_load(tokens->dtype, tokens->q, at + x);
     for (int64_t x = setup->page[0].head_dim; x < setup->page[0].d; x++) q[x] = 0;
@@ -309,7 +308,7 @@ static void put_query(plsh_cache *cache, const plsh_cache_query *query) {
     plsh_kernels_narrow(cache->setup->page[0].kernels, tokens->o_dtype, o, query->o, dim);
     if (tokens->lse)
         tokens->lse[query->head * tokens->count + query->token] =
-            (float)(((double)query->m + log2((double)query->l)) / LOG2_E);
+            (float)(((double)query->m + log2((double)query->l)) / PLSH_LOG2_E);
 }
 
 /* ---- All sequences of a call ----------------------------------------------------------------- */

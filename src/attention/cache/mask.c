@@ -3,13 +3,12 @@
 
 #include "attention/cache/page.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "head/auto.h"
 #include "head/reach.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double LOG2_E = 1.4426950408889634;
 
 /* ---- Masks ----------------------------------------------------------------------------------- */
 
@@ -30,7 +29,7 @@ plsh_status plsh_cache_mask_make(plsh_cache_mask *mask, const plsh_head *head, b
     mask->reason =
         points ? plsh_auto_choose_points(&mask->head) : plsh_auto_choose_any_length(&mask->head);
     mask->kind = kind_of(mask);
-    mask->slope = LOG2_E / head->partition.decay.a;
+    mask->slope = PLSH_LOG2_E / head->partition.decay.a;
     if (!plsh_method_is_sampled(mask->head.method)) return PLSH_STATUS_OK;
     const int64_t samples = head->partition.samples;
     const int64_t most = plsh_cache_blocks_most(&head->partition);

@@ -3,9 +3,8 @@
 
 #include <math.h>
 
+#include "base/numbers.h"
 #include "decay/tail.h"
-
-static const double LOG2_E = 1.4426950408889634;
 
 /* The boxes of a page: [sets][least .., most ..]. */
 static float *boxes_of(const plsh_cache_page *page, const plsh_cache_page_layout *layout) {
@@ -52,7 +51,7 @@ bool plsh_cache_points_weights(const plsh_cache_query *query, const plsh_cache_p
         const double t = distance(query->point, y, layout->dim);
         s[j] = (double)(float)t >= radius ? -INFINITY
                : linear                   ? (float)(-mask->slope * t)
-                                          : (float)(plsh_decay_log_at(decay, t) * LOG2_E);
+                                          : (float)(plsh_decay_log_at(decay, t) * PLSH_LOG2_E);
         any |= s[j] > -INFINITY;
     }
     return any;
@@ -76,7 +75,7 @@ static double log2_most(const plsh_cache_mask *mask, double t) {
     const plsh_decay *decay = &mask->head.partition.decay;
     if (plsh_decay_is_linear(decay)) return -mask->slope * t;
     if (!plsh_decay_is_decreasing(decay)) return 0; /* k is at most 1 */
-    const double log = plsh_decay_log_at(decay, t) * LOG2_E;
+    const double log = plsh_decay_log_at(decay, t) * PLSH_LOG2_E;
     return log + 1e-6 + 1e-6 * fabs(log);
 }
 

@@ -14,6 +14,7 @@
 #include "attention/run/forward.h"
 #include "base/arena.h"
 #include "base/dtype.h"
+#include "base/numbers.h"
 #include "head/bound.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens,
                       k = plsh_cache_layout_or(tokens->k_layout, n, d);
     const int64_t q_at = head * q.head_stride + token * q.row_stride,
                   k_at = kv * k.head_stride + token * k.row_stride;
-    const double factor = setup->scale * 1.4426950408889634; /* log2(e) */
+    const double factor = setup->scale * PLSH_LOG2_E;
     double q_square = 0, k_square = 0, own = 0;
     for (int64_t x = 0; x < d; x++) {
         const double a = factor * (double)plsh_dtype_load(tokens->dtype, tokens->q, q_at + x);

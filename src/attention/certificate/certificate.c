@@ -11,6 +11,7 @@
 #include "attention/sampled/sampled.h"
 #include "base/clones.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "head/rounding.h"
 
 /* The walk over keys with M = 0 ends when the remaining keys weigh less than 2^-10 of E-, or 2^-24
@@ -80,9 +81,6 @@ static inline float log2_about(float x) {
     return e + f + f * (1 - f) * curve;
 }
 
-/* The larger, and NaN once there is one. */
-static inline float larger(float a, float b) { return a >= b || a != a ? a : b; }
-
 /* Splits the pairs of one key. For every query from `from` on, score + log2 |L - M| goes to `over`
  * if M > L, and to `under` if M < L; the other one becomes -inf. If M is 0, |L - M| is L. Its
  * logarithm is used then, because L itself may underflow. */
@@ -99,8 +97,8 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
         const bool seen = r >= key->from;
         over[r] = seen && w != 0 && gap > 0 ? both : -INFINITY;
         under[r] = seen && (w == 0 || gap < 0) ? both : -INFINITY;
-        top_over[r] = larger(top_over[r], over[r]);
-        top_under[r] = larger(top_under[r], under[r]);
+        top_over[r] = plsh_larger(top_over[r], over[r]);
+        top_under[r] = plsh_larger(top_under[r], under[r]);
     }
 }
 
@@ -128,7 +126,7 @@ static void find_point_decay(const plsh_tile *tile, const float *distance, int r
     for (int r = 0; r < rows; r++) {
         const double log_value = plsh_decay_log_at(decay, (double)distance[r]);
         out->value[r] = (float)exp(log_value);
-        out->log2_value[r] = (float)(log_value * 1.4426950408889634);
+        out->log2_value[r] = (float)(log_value * PLSH_LOG2_E);
     }
 }
 
@@ -219,7 +217,7 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
     }
     for (int r = 0; r < plsh_tile_group_rows(tile, g);
          r++) /* there are at most two sides: twice the larger is enough */
-        gap->rest[lane + r] = larger(gap->rest[lane + r], rest[r] + 1);
+        gap->rest[lane + r] = plsh_larger(gap->rest[lane + r], rest[r] + 1);
     return true;
 }
 

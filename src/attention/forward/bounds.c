@@ -8,13 +8,11 @@
 
 #include "attention/forward/bounds.h"
 #include "attention/forward/plane.h"
+#include "base/numbers.h"
 #include "head/bound.h"
 
 enum { PIECES = PLSH_BOUNDS_RUNS };
 typedef enum side { LEFT, RIGHT } side;
-
-/* The larger, and NaN once there is one. */
-static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 void plsh_bounds_begin(plsh_tile *tile) {
     int group = tile->kernel->group, d = (int)tile->plan->shape.head_dim;
@@ -71,8 +69,8 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
         tile->exact.shift[r] = sum + first + step * (float)r;
     }
     for (int r = 0; r < state.rows; r++) {
-        state.least_shift = -larger(-state.least_shift, -tile->exact.shift[r]);
-        state.most_norm = larger(state.most_norm, tile->exact.q_norm[lane + r]);
+        state.least_shift = -plsh_larger(-state.least_shift, -tile->exact.shift[r]);
+        state.most_norm = plsh_larger(state.most_norm, tile->exact.q_norm[lane + r]);
     }
     return state;
 }
@@ -81,7 +79,8 @@ static row_state fill_shift(plsh_tile *tile, int g, side where) {
 static float worst_row(const plsh_tile *tile, int g, int rows, float norm) {
     const float *q_norm = tile->exact.q_norm + (ptrdiff_t)g * tile->kernel->group;
     float worst = -INFINITY;
-    for (int r = 0; r < rows; r++) worst = larger(worst, q_norm[r] * norm - tile->exact.shift[r]);
+    for (int r = 0; r < rows; r++)
+        worst = plsh_larger(worst, q_norm[r] * norm - tile->exact.shift[r]);
     return worst;
 }
 
@@ -291,7 +290,7 @@ static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t k
     state.least_shift = INFINITY;
     for (int r = 0; r < state.rows; r++) {
         tile->exact.shift[r] = sum[r] - (each + all - slope * t[r]);
-        state.least_shift = -larger(-state.least_shift, -tile->exact.shift[r]);
+        state.least_shift = -plsh_larger(-state.least_shift, -tile->exact.shift[r]);
     }
     verdict found = judge(tile, g, state, 0.0f, summary->norm[at]);
     if (found != LOOK) return found == LEAVE_OUT;

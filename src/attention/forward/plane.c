@@ -1,9 +1,9 @@
 /* attention: the bias of positions that are points, and distances to points and boxes. */
 #include "attention/forward/plane.h"
 
-#include <math.h>
+#include "base/numbers.h"
 
-static const double LOG2_E = 1.4426950408889634;
+#include <math.h>
 
 /* Distances to boxes are computed as those to points: the same roundings, but in another order. */
 static const float DISTANCE_SLACK = 1.0f - 0x1p-20f;
@@ -34,9 +34,6 @@ double plsh_plane_distance(const plsh_tile *tile, int64_t row, int64_t key) {
     }
     return isnan(square) ? 0 : sqrt(square);
 }
-
-/* The larger, and NaN once there is one. */
-static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 /* ---- Masks ---------------------------------------------------------------------------------- */
 
@@ -91,7 +88,7 @@ void plsh_plane_bias(plsh_tile *tile, int g, int64_t first, int count, float *s)
     const plsh_points points = plsh_plane_points(tile, g, first);
     float *top = tile->scratch.top, *t = tile->scratch.t;
     if (plsh_decay_is_linear(decay)) {
-        tile->kernel->recede(s, top, points, count, (float)(LOG2_E / decay->a));
+        tile->kernel->recede(s, top, points, count, (float)(PLSH_LOG2_E / decay->a));
         return;
     }
     tile->kernel->distances(t, points, count);
@@ -100,8 +97,8 @@ void plsh_plane_bias(plsh_tile *tile, int g, int64_t first, int count, float *s)
         for (int r = 0; r < group; r++) {
             const ptrdiff_t at = (ptrdiff_t)j * group + r;
             if (s[at] != -INFINITY)
-                s[at] += (float)(plsh_decay_log_at(decay, (double)t[at]) * LOG2_E);
-            top[r] = larger(top[r], s[at]);
+                s[at] += (float)(plsh_decay_log_at(decay, (double)t[at]) * PLSH_LOG2_E);
+            top[r] = plsh_larger(top[r], s[at]);
         }
     }
 }
@@ -112,7 +109,7 @@ float plsh_plane_log_most(const plsh_head_plan *head, float t) {
     const plsh_decay *decay = &head->head.partition.decay;
     if (plsh_decay_is_linear(decay)) return -(float)(head->sums.slope * (double)t) * DISTANCE_SLACK;
     if (!head->sums.decreasing) return 0.0f; /* k is at most 1 */
-    const double log = plsh_decay_log_at(decay, (double)t) * LOG2_E;
+    const double log = plsh_decay_log_at(decay, (double)t) * PLSH_LOG2_E;
     return (float)(log + 1e-6 + 1e-6 * fabs(log));
 }
 

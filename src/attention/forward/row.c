@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/numbers.h"
 #include "head/reach.h"
 
 /* The kernels for decoding read rows of whole vectors and no pages, and know neither dropout nor
@@ -37,8 +38,7 @@ static void fill_weights(const plsh_tile *tile, int64_t first, int count, float 
 
 static void load_query(const plsh_tile *tile, float *q) {
     const plsh_attention *shape = &tile->plan->shape;
-    const float factor =
-        (float)(shape->scale * 1.4426950408889634); /* log2 e, as the packed ones */
+    const float factor = (float)(shape->scale * PLSH_LOG2_E); /* as the packed ones */
     const int d = (int)shape->head_dim;
     tile->kernel->widen((plsh_matrix){q, d}, plsh_tile_queries(tile), 1, d);
     for (int x = 0; x < d; x++) q[x] *= factor;

@@ -4,10 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/numbers.h"
 #include "base/thread.h"
-
-/* The larger, and NaN once there is one. */
-static float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 plsh_summary plsh_summary_at(const plsh_plan *plan, char *memory) {
     size_t pieces = (size_t)plan->first_piece[plan->sequences];
@@ -72,7 +70,7 @@ static float widen_ranges(const float *row, int columns, float *low, float *high
     for (int c = 0; c < columns; c++) {
         low[c] = row[c] >= low[c] ? low[c] : row[c];
         high[c] = row[c] <= high[c] ? high[c] : row[c];
-        widest = larger(widest, 0.5f * high[c] - 0.5f * low[c]);
+        widest = plsh_larger(widest, 0.5f * high[c] - 0.5f * low[c]);
     }
     return widest;
 }
@@ -80,7 +78,7 @@ static float widen_ranges(const float *row, int columns, float *low, float *high
 /* The largest |v| of a row, and NaN where it holds one. */
 static float largest_of(const float *row, int columns) {
     float most = 0.0f;
-    for (int c = 0; c < columns; c++) most = larger(most, fabsf(row[c]));
+    for (int c = 0; c < columns; c++) most = plsh_larger(most, fabsf(row[c]));
     return most;
 }
 
@@ -97,8 +95,8 @@ static void summarise_values(const plsh_plan *plan, const plsh_summary *summary,
     for (int64_t j = begin; j < end; j++) {
         const float *row = plsh_row_source_take(v, plan->kernel, j, 1, wide).row;
         const int64_t piece = plan->first_piece[sequence] + (j - begin) / plan->bound_keys;
-        widest = larger(widest, widen_ranges(row, dim, low, high));
-        most = larger(most, largest_of(row, dim));
+        widest = plsh_larger(widest, widen_ranges(row, dim, low, high));
+        most = plsh_larger(most, largest_of(row, dim));
         summary->v_half_range[piece] = widest * (1.0f + 0x1p-22f);
         summary->v_most[piece] = most;
     }
@@ -136,11 +134,11 @@ static void summarise_maxima(const summaries *all, const plsh_summary *summary) 
         int64_t begin = plan->first_piece[x], end = plan->first_piece[x + 1];
         float most = 0.0f;
         for (int64_t t = begin; t < end; t++) {
-            summary->norm_before[t] = most = larger(most, summary->norm[t]);
+            summary->norm_before[t] = most = plsh_larger(most, summary->norm[t]);
         }
         most = 0.0f;
         for (int64_t t = end - 1; t >= begin; t--) {
-            summary->norm_after[t] = most = larger(most, summary->norm[t]);
+            summary->norm_after[t] = most = plsh_larger(most, summary->norm[t]);
         }
     }
 }

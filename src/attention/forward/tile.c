@@ -7,6 +7,7 @@
 #include "attention/forward/headroom.h"
 #include "attention/forward/plane.h"
 #include "base/dtype.h"
+#include "base/numbers.h"
 
 void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena) {
     size_t d = (size_t)plan->shape.head_dim, dv = (size_t)plan->shape.value_dim;
@@ -63,7 +64,7 @@ void plsh_tile_pack(plsh_tile *tile) {
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, d = (int)shape->head_dim;
     tile->at.groups = (tile->at.rows + group - 1) / group;
-    const float factor = (float)(shape->scale * 1.4426950408889634); /* log2 e */
+    const float factor = (float)(shape->scale * PLSH_LOG2_E);
     const plsh_stored_rows rows = plsh_tile_queries(tile);
     const ptrdiff_t bytes = rows.stride * (ptrdiff_t)plsh_dtype_size(rows.dtype);
     for (int g = 0; g < tile->at.groups; g++) {

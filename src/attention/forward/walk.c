@@ -4,10 +4,8 @@
 #include "attention/forward/tile.h"
 
 #include "attention/forward/bounds.h"
+#include "base/numbers.h"
 #include "head/reach.h"
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* The keys that positions begin .. end - 1 may see. Both count from the first key of the call.
  * (Tiles of `fixed` do not cross the edges of its blocks.) */
@@ -16,7 +14,7 @@ static plsh_range visible(const plsh_tile *tile, int64_t begin, int64_t end) {
     const plsh_range keys =
         plsh_reach_visible(&tile->at.head->head, tile->plan->shape.causal, origin + tile->at.keys,
                            (plsh_range){origin + begin, origin + end});
-    return (plsh_range){most(keys.begin - origin, 0), keys.end - origin};
+    return (plsh_range){plsh_most(keys.begin - origin, 0), keys.end - origin};
 }
 
 /* The sides of the diagonal on which a group still visits keys. */
@@ -43,14 +41,14 @@ static void visit_keys(const walker *w, int g, int64_t begin, int64_t end) {
 /* Visits the keys of step `index` for every group that still looks to that side. */
 static void take_step(walker *w, int64_t index, int side) {
     plsh_tile *tile = w->tile;
-    int64_t begin = most(w->keys.begin, index * PLSH_TILE_KEYS);
-    int64_t end = least(w->keys.end, (index + 1) * PLSH_TILE_KEYS);
+    int64_t begin = plsh_most(w->keys.begin, index * PLSH_TILE_KEYS);
+    int64_t end = plsh_least(w->keys.end, (index + 1) * PLSH_TILE_KEYS);
     bool loaded = false;
     for (int g = 0; g < tile->at.groups; g++) {
         if (!(w->open[g] & side)) continue;
         plsh_range seen =
             visible(tile, plsh_tile_group_begin(tile, g), plsh_tile_group_end(tile, g));
-        int64_t from = most(begin, seen.begin), to = least(end, seen.end);
+        int64_t from = plsh_most(begin, seen.begin), to = plsh_least(end, seen.end);
         if (from < to) {
             if (!loaded) plsh_tile_load(tile, begin, (int)(end - begin), true);
             loaded = true;
@@ -102,7 +100,8 @@ void plsh_walk_tile(plsh_tile *tile) {
     }
     w.first = w.keys.begin / PLSH_TILE_KEYS;
     w.last = (w.keys.end - 1) / PLSH_TILE_KEYS;
-    w.left = most(w.first, least(w.last, (tile->at.position + tile->at.rows - 1) / PLSH_TILE_KEYS));
+    w.left = plsh_most(
+        w.first, plsh_least(w.last, (tile->at.position + tile->at.rows - 1) / PLSH_TILE_KEYS));
     w.right = w.left + 1;
     advance(&w, LEFT | RIGHT);
     while (open_sides(&w)) {

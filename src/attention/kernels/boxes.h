@@ -2,6 +2,8 @@
 #ifndef PLSH_KERNELS_BOXES_H
 #define PLSH_KERNELS_BOXES_H
 
+#include "base/numbers.h"
+
 INLINE vector v_min(vector a, vector b) {
     const vector zero = v_set(0.0f);
     return zero - v_max(zero - a, zero - b);
@@ -14,9 +16,6 @@ INLINE float total_of(vector x) {
     for (int i = 0; i < LANES; i++) total += lane[i];
     return total;
 }
-
-/* The larger, and NaN once there is one. */
-INLINE float larger(float a, float b) { return a >= b || a != a ? a : b; }
 
 /* Row r of K - mean from column x on, LANES of them or what is left. Each difference is rounded
  * once, so its error is relative to itself. */
@@ -52,8 +51,8 @@ static void box(float *to, float square[2], plsh_key_rows k, const float *mean) 
             size = v_fma(y, y, size);
             distance = v_fma(off, off, distance);
         }
-        square[0] = larger(square[0], total_of(size));
-        square[1] = larger(square[1], total_of(distance));
+        square[0] = plsh_larger(square[0], total_of(size));
+        square[1] = plsh_larger(square[1], total_of(distance));
     }
     if (square[0] != square[0]) square[1] = square[0];
 }

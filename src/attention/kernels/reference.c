@@ -5,6 +5,7 @@
 
 #include "attention/kernels/kernels.h"
 #include "base/dtype.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "base/simd/vector_plain.h"
 
@@ -29,9 +30,6 @@ static void widen(plsh_matrix to, plsh_stored_rows from, int rows, int d) {
     }
 }
 
-/* The larger, and NaN where there is one. */
-static float larger(float a, float b) { return a >= b || a != a ? a : b; }
-
 static void scores(float *s, float *top, plsh_packed_rows q, plsh_key_rows k,
                    plsh_score_bias bias) {
     for (int r = 0; r < GROUP; r++) top[r] = -INFINITY;
@@ -45,7 +43,7 @@ static void scores(float *s, float *top, plsh_packed_rows q, plsh_key_rows k,
         for (int r = 0; r < GROUP; r++) {
             if (bias.at) row[r] += bias.at[r - j];
             if (bias.masks && bias.at && bias.at[r - j] == -INFINITY) row[r] = -INFINITY;
-            top[r] = larger(top[r], row[r]);
+            top[r] = plsh_larger(top[r], row[r]);
         }
     }
 }
@@ -71,7 +69,7 @@ static void recede(float *s, float *top, plsh_points points, int keys, float slo
         float *row = s + (ptrdiff_t)j * GROUP;
         for (int r = 0; r < GROUP; r++) {
             row[r] -= slope * distance_to(points, j, r);
-            top[r] = larger(top[r], row[r]);
+            top[r] = plsh_larger(top[r], row[r]);
         }
     }
 }
@@ -82,7 +80,7 @@ static float weight_of(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 /* m = max(m, top), alpha = 2^(old m - m). */
 static void advance_maximum(const float *top, plsh_softmax_state state) {
     for (int r = 0; r < GROUP; r++) {
-        float after = larger(state.m[r], top[r]);
+        float after = plsh_larger(state.m[r], top[r]);
         state.alpha[r] = weight_of(state.m[r] - after);
         state.m[r] = after;
     }
@@ -123,7 +121,7 @@ static void mask(float *s, int keys, float *top, plsh_pair_weights weights) {
         for (int j = 0; j < keys; j++) {
             float *at = s + (ptrdiff_t)j * GROUP + r;
             if (weights.w[(ptrdiff_t)weights.row[j] * GROUP + r] == 0.0f) *at = -INFINITY;
-            top[r] = larger(top[r], *at);
+            top[r] = plsh_larger(top[r], *at);
         }
     }
 }
@@ -213,8 +211,8 @@ static void box(float *to, float square[2], plsh_key_rows k, const float *mean) 
             size += y * y;
             distance += off * off;
         }
-        square[0] = larger(square[0], size);
-        square[1] = larger(square[1], distance);
+        square[0] = plsh_larger(square[0], size);
+        square[1] = plsh_larger(square[1], distance);
     }
 }
 
@@ -253,7 +251,7 @@ static void gradient(float *s, float *dp, int keys, plsh_weigh how, plsh_pair_we
                 float weight = weights.w[(ptrdiff_t)weights.row[j] * GROUP + r];
                 p = weight == 0.0f ? 0.0f : weight * p;
             }
-            s[at] = p = larger(0.0f, p - 0x1p-100f);
+            s[at] = p = plsh_larger(0.0f, p - 0x1p-100f);
             if (!dp) continue;
             dp[at] = p == 0.0f ? 0.0f : p * (dp[at] - rows.delta[r]);
             total[r] += dp[at];
