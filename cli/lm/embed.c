@@ -9,7 +9,6 @@
 #include "cli/output.h"
 #include "plsh/sentence.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,13 +213,6 @@ static int prepare_embed(const settings *given, work *w) {
                            : CLI_DONE;
 }
 
-static void normalise(float *row, int64_t width) {
-    double square = 0;
-    for (int64_t c = 0; c < width; c++) square += (double)row[c] * (double)row[c];
-    for (int64_t c = 0; square > 0 && c < width; c++)
-        row[c] = (float)((double)row[c] / sqrt(square));
-}
-
 static plsh_normalisation normalisation(const settings *given) {
     return given->embed.plain       ? PLSH_NORMALISE_NEVER
            : given->embed.normalise ? PLSH_NORMALISE_ALWAYS
@@ -260,7 +252,7 @@ static int compute(const settings *given, work *w) {
     const bool per_token = w->facts.pooling == PLSH_POOLING_NONE && !given->embed.plain &&
                            (given->embed.normalise || w->facts.normalises);
     for (int64_t i = 0; code == CLI_DONE && per_token && i < w->row_count; i++)
-        normalise(w->rows + i * w->facts.columns, w->facts.columns);
+        plsh_sentence_normalise(w->rows + i * w->facts.columns, w->facts.columns);
     w->seconds = plsh_clock_seconds() - start;
     return code;
 }

@@ -50,14 +50,9 @@ static const cli_group groups[] = {CLI_GROUP("Options", rerank_table, settings, 
                                    CLI_GROUP("Documents", cli_texts_table, settings, texts),
                                    CLI_ENCODER_GROUPS(settings)};
 
-typedef struct ranked {
-    int64_t index;
-    float score;
-} ranked;
-
 typedef struct work {
     cli_scoring scoring;
-    ranked *sorted; /* best first */
+    cli_ranked *sorted; /* best first */
     int64_t shown;
 } work;
 
@@ -95,19 +90,10 @@ static int open_reranker(const settings *given, cli_scoring *s) {
     return code;
 }
 
-/* Best first; equal scores in the order of the documents. */
-static int compare_scores(const void *x, const void *y) {
-    const ranked *a = x, *b = y;
-    if (a->score != b->score) return a->score > b->score ? -1 : 1;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
 static int sort_documents(work *w, int64_t top) {
     const int64_t count = w->scoring.texts.count;
-    w->sorted = malloc((size_t)count * sizeof *w->sorted);
+    w->sorted = cli_scores_sort(w->scoring.scores, count);
     if (w->sorted == NULL) return cli_fail("out of memory");
-    for (int64_t i = 0; i < count; i++) w->sorted[i] = (ranked){i, w->scoring.scores[i]};
-    qsort(w->sorted, (size_t)count, sizeof *w->sorted, compare_scores);
     w->shown = top > 0 && top < count ? top : count;
     return CLI_DONE;
 }

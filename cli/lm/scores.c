@@ -24,6 +24,19 @@ int64_t cli_scores_largest(const float *scores, int64_t labels) {
     return best;
 }
 
+static int compare_scores(const void *x, const void *y) {
+    const cli_ranked *a = x, *b = y;
+    if (a->score != b->score) return a->score > b->score ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+cli_ranked *cli_scores_sort(const float *scores, int64_t count) {
+    cli_ranked *sorted = malloc((size_t)count * sizeof *sorted);
+    for (int64_t i = 0; sorted != NULL && i < count; i++) sorted[i] = (cli_ranked){i, scores[i]};
+    if (sorted != NULL) qsort(sorted, (size_t)count, sizeof *sorted, compare_scores);
+    return sorted;
+}
+
 void cli_scores_probabilities(const plsh_model *model, float *scores, int64_t labels) {
     const plsh_problem problem = plsh_model_problem(model);
     if (problem == PLSH_PROBLEM_REGRESSION && labels > 1) return;

@@ -44,6 +44,15 @@ void cli_scores_probabilities(const plsh_model *model, float *scores, int64_t la
 /* The label of the largest score. */
 int64_t cli_scores_largest(const float *scores, int64_t labels);
 
+typedef struct cli_ranked {
+    int64_t index;
+    float score;
+} cli_ranked;
+
+/* The scores in descending order, for the caller to free; equal ones in the order of their index.
+ * NULL: out of memory. */
+cli_ranked *cli_scores_sort(const float *scores, int64_t count);
+
 /* Prints to the file, or to stdout if no file was asked for. */
 int cli_scores_print(const cli_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -5,7 +5,6 @@
 
 #include "plsh/version.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,18 +129,10 @@ static void put_row(cli_json *json, const char *key, const float *row, int64_t c
     cli_json_end(json);
 }
 
-/* The first columns of a row, of length 1 again. */
-static void shorten(float *row, int64_t count) {
-    double square = 0;
-    for (int64_t c = 0; c < count; c++) square += (double)row[c] * (double)row[c];
-    for (int64_t c = 0; square > 0 && c < count; c++)
-        row[c] = (float)((double)row[c] / sqrt(square));
-}
-
 static void put_embedding(cli_json *json, serve_job *job, int64_t i) {
     float *row = job->rows + i * job->columns;
     const int64_t count = job->request.dimensions > 0 ? job->request.dimensions : job->columns;
-    if (count < job->columns) shorten(row, count);
+    if (count < job->columns) plsh_sentence_normalise(row, count);
     cli_json_begin_object(json, NULL);
     cli_json_text(json, "object", "embedding");
     cli_json_integer(json, "index", i);
@@ -179,27 +170,8 @@ static void put_rows(cli_json *json, const serve_job *job) {
 
 /* ---- Scores ---- */
 
-typedef struct ranked {
-    int64_t index;
-    float score;
-} ranked;
-
-/* Best first; equal scores in their order. */
-static int compare_scores(const void *x, const void *y) {
-    const ranked *a = x, *b = y;
-    if (a->score != b->score) return a->score > b->score ? -1 : 1;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
-static ranked *sort_scores(const float *scores, int64_t count) {
-    ranked *sorted = malloc((size_t)count * sizeof *sorted);
-    for (int64_t i = 0; sorted != NULL && i < count; i++) sorted[i] = (ranked){i, scores[i]};
-    if (sorted != NULL) qsort(sorted, (size_t)count, sizeof *sorted, compare_scores);
-    return sorted;
-}
-
 static bool put_ranking(cli_json *json, const serve_job *job) {
-    ranked *sorted = sort_scores(job->rows, job->text_count);
+    cli_ranked *sorted = cli_scores_sort(job->rows, job->text_count);
     cli_json_begin_array(json, NULL);
     for (int64_t i = 0; sorted != NULL && i < job->text_count; i++) {
         const plsh_string text = job->request.inputs[sorted[i].index].second;
@@ -216,7 +188,7 @@ static bool put_ranking(cli_json *json, const serve_job *job) {
 
 /* The labels of one text, the most likely first. */
 static bool put_labels(cli_json *json, const serve_job *job, int64_t text) {
-    ranked *sorted = sort_scores(job->rows + text * job->columns, job->columns);
+    cli_ranked *sorted = cli_scores_sort(job->rows + text * job->columns, job->columns);
     cli_json_begin_array(json, NULL);
     for (int64_t l = 0; sorted != NULL && l < job->columns; l++) {
         cli_json_begin_object(json, NULL);

@@ -78,6 +78,10 @@ PLSH_API plsh_status plsh_sentence_row(const plsh_sentence *sentence, const floa
                                        int64_t tokens, plsh_normalisation normalisation, float *row,
                                        plsh_error *error);
 
+/* Divides a row by its Euclidean norm; zeros stay. After the last columns of a row are left out,
+ * the others need this again. */
+PLSH_API void plsh_sentence_normalise(float *row, int64_t columns);
+
 #ifdef __cplusplus
 }
 #endif

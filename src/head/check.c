@@ -52,9 +52,7 @@ plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t hea
                               int64_t dim, plsh_error *error) {
     const int64_t most =
         INT64_C(1) << 58; /* elements: the sum of two such distances in bytes fits in 64 bits */
-    if (layout->head_stride == 0 && layout->row_stride == 0) {
-        *layout = (plsh_layout){.head_stride = rows * dim, .row_stride = dim};
-    }
+    *layout = plsh_layout_or(*layout, rows, dim);
     int64_t head = layout->head_stride, row = layout->row_stride, last;
     bool overflow = __builtin_mul_overflow(head, heads, &last) || last > most ||
                     __builtin_mul_overflow(row, rows, &last) || last > most;

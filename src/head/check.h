@@ -59,6 +59,12 @@ plsh_status plsh_check_o_dtype(plsh_dtype dtype, plsh_error *error);
 /* Head h of a checked shape as it runs: eps set, window and block no longer than any sequence. */
 plsh_head plsh_check_head(const plsh_shape *shape, int64_t h);
 
+/* The strides of a layout: those of rows one after the other if it is zeros. */
+static inline plsh_layout plsh_layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
+    if (layout.head_stride == 0 && layout.row_stride == 0) return (plsh_layout){rows * dim, dim};
+    return layout;
+}
+
 /* Fills in a layout of zeros; refuses strides that are negative or make rows or heads overlap. */
 plsh_status plsh_check_layout(plsh_layout *layout, const char *name, int64_t heads, int64_t rows,
                               int64_t dim, plsh_error *error);

@@ -290,10 +290,10 @@ static void run_layer_norm(const module_weights *w, int64_t width, float *row) {
                          (double)w->bias[c]);
 }
 
-static void normalise_row(float *row, int64_t width) {
+void plsh_sentence_normalise(float *row, int64_t columns) {
     double square = 0;
-    for (int64_t c = 0; c < width; c++) square += (double)row[c] * (double)row[c];
-    for (int64_t c = 0; square > 0 && c < width; c++)
+    for (int64_t c = 0; c < columns; c++) square += (double)row[c] * (double)row[c];
+    for (int64_t c = 0; square > 0 && c < columns; c++)
         row[c] = (float)((double)row[c] / sqrt(square));
 }
 
@@ -302,7 +302,7 @@ static void run_modules(const plsh_sentence *s, size_t count, float **x, float *
     int64_t width = s->hidden;
     for (size_t i = 0; i < count; i++) {
         const plsh_module *module = &s->modules.module[i];
-        if (module->kind == PLSH_MODULE_NORMALIZE) normalise_row(*x, width);
+        if (module->kind == PLSH_MODULE_NORMALIZE) plsh_sentence_normalise(*x, width);
         if (module->kind == PLSH_MODULE_LAYER_NORM) run_layer_norm(&s->weights[i], width, *x);
         if (module->kind != PLSH_MODULE_DENSE) continue;
         run_dense(module, &s->weights[i], *x, *y);
@@ -333,7 +333,7 @@ plsh_status plsh_sentence_row(const plsh_sentence *s, const float *hidden, int64
     }
     if (normalisation == PLSH_NORMALISE_ALWAYS ||
         (normalisation == PLSH_NORMALISE_AS_ASKED && !s->modules.listed))
-        normalise_row(row, columns);
+        plsh_sentence_normalise(row, columns);
     plsh_release(memory);
     return PLSH_STATUS_OK;
 }

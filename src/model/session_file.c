@@ -11,12 +11,12 @@
  * killed leaves the old session or the new one. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/checksum.h"
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "formats/path.h"
 #include "model/attention.h"
 #include "model/session.h"
 #include "plsh/io.h"
@@ -72,17 +72,12 @@ static plsh_status write_header(const plsh_session *session, plsh_file *file, pl
     return status;
 }
 
-static bool is_folder(const char *path) {
-    struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-}
-
 plsh_status plsh_session_save(const plsh_session *session, const char *path, plsh_error *error) {
     plsh_file *file;
     if (session->broken) {
         return plsh_fail(error, PLSH_STATUS_INVALID, "a step failed half way; nothing is saved");
     }
-    if (is_folder(path)) {
+    if (plsh_path_is_folder(path)) {
         return plsh_fail(error, PLSH_STATUS_INVALID,
                          "%.150s is a folder, as earlier versions saved sessions; remove it, or "
                          "name another file",
@@ -170,7 +165,7 @@ plsh_status plsh_session_load(plsh_session **out, const plsh_model *model,
     plsh_mapping file;
     plsh_session_source source;
     *out = NULL;
-    if (is_folder(path)) {
+    if (plsh_path_is_folder(path)) {
         return plsh_fail(error, PLSH_STATUS_FORMAT,
                          "%.150s is a folder: an earlier version saved it, without saying with "
                          "which weights; run its text again and save the session anew",

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/thread.h"
+#include "head/check.h"
 #include "head/rounding.h"
 
 /* The least rows of a tile of keys. There are about 32768 tiles at most, because the norm of each
@@ -111,11 +112,6 @@ void plsh_shard_state_clear(plsh_shard_state *f) {
 
 /* ---- Summaries of keys ----------------------------------------------------------------------- */
 
-static plsh_layout layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
-    if (layout.head_stride == 0 && layout.row_stride == 0) return (plsh_layout){rows * dim, dim};
-    return layout;
-}
-
 /* The centre c. The bound holds for any c, and it is tight if c is near the mean of all keys: the
  * part q.c of a score is the same for all keys of a row. c is the mean of some keys of the first
  * part that has rows. From 128 rows on the first key is left out: it often has a large norm and
@@ -143,10 +139,10 @@ void plsh_shard_begin(plsh_shard *shard, const plsh_shard_arrays *given) {
     plsh_shard_arrays *arrays = &shard->state->arrays;
     const int64_t rows = plsh_range_size(plsh_shard_own_rows(shard));
     *arrays = *given;
-    arrays->q_layout =
-        layout_or(given->q_layout, plsh_range_size(plsh_shard_own_queries(shard)), a->head_dim);
-    arrays->k_layout = layout_or(given->k_layout, rows, a->head_dim);
-    arrays->v_layout = layout_or(given->v_layout, rows, a->value_dim);
+    arrays->q_layout = plsh_layout_or(given->q_layout,
+                                      plsh_range_size(plsh_shard_own_queries(shard)), a->head_dim);
+    arrays->k_layout = plsh_layout_or(given->k_layout, rows, a->head_dim);
+    arrays->v_layout = plsh_layout_or(given->v_layout, rows, a->value_dim);
     if (shard->exchange->root == shard->part) fill_centre(shard);
 }
 

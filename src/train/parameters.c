@@ -94,7 +94,7 @@ static void take_linear(collector *c, plsh_role role, int64_t layer, plsh_model_
 
 /* ---- Adapters -------------------------------------------------------------------------------- */
 
-static const char *last_part(const char *module) {
+const char *plsh_module_last_part(const char *module) {
     const char *dot = strrchr(module, '.');
     return dot ? dot + 1 : module;
 }
@@ -110,7 +110,8 @@ static bool is_target(const collector *c, const char *module, plsh_role role) {
     bool is = false;
     for (size_t i = 0; i < options->lora_target_count; i++) {
         const char *target = options->lora_targets[i];
-        if (strcmp(target, module) != 0 && strcmp(target, last_part(module)) != 0) continue;
+        if (strcmp(target, module) != 0 && strcmp(target, plsh_module_last_part(module)) != 0)
+            continue;
         c->found[i] = true;
         is = true;
     }
@@ -120,7 +121,7 @@ static bool is_target(const collector *c, const char *module, plsh_role role) {
 /* The modules of the model and of the adapter, for the checks after counting. */
 static void note_module(collector *c, const char *module, const plsh_model_linear *linear,
                         bool target) {
-    const char *name = last_part(module);
+    const char *name = plsh_module_last_part(module);
     const size_t used = strlen(c->modules);
     /* relies on this: no module's name is a substring of one that was listed before */
     if (!strstr(c->modules, name)) {

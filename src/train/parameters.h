@@ -43,4 +43,7 @@ plsh_status plsh_parameters_make(plsh_parameters *out, plsh_model *model,
 
 void plsh_parameters_clear(plsh_parameters *parameters);
 
+/* The last part of a module's name: q_proj of model.layers.0.self_attn.q_proj. */
+const char *plsh_module_last_part(const char *module);
+
 #endif

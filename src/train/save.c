@@ -93,7 +93,7 @@ static void release_parts(adapter_parts *a) {
 }
 
 static void add_target(adapter_parts *a, const char *module) {
-    const char *dot = strrchr(module, '.'), *last = dot ? dot + 1 : module;
+    const char *last = plsh_module_last_part(module);
     for (size_t i = 0; i < a->target_count; i++) {
         if (strcmp(a->targets[i], last) == 0) return;
     }

@@ -59,8 +59,7 @@ static void set_query(plsh_cache *cache, int64_t head, int64_t slot) {
     plsh_cache_query *query = &pass->query[kv * pass->rows + row];
     plsh_cache_mask_state *mask_state = &cache->mask_state[head];
     const plsh_cache_mask *mask = &setup->mask[head];
-    plsh_layout layout =
-        plsh_cache_layout_or(tokens->q_layout, tokens->count, setup->page[0].head_dim);
+    plsh_layout layout = plsh_layout_or(tokens->q_layout, tokens->count, setup->page[0].head_dim);
     int64_t position = cache->length - tokens->count + token;
 
     query->head = head;
@@ -293,7 +292,7 @@ static int64_t run_mean(plsh_cache *cache, plsh_cache_query *query, plsh_cache_s
 static void put_query(plsh_cache *cache, const plsh_cache_query *query) {
     const plsh_tokens *tokens = cache->call.tokens;
     int64_t dim = cache->setup->page[0].value_dim;
-    plsh_layout layout = plsh_cache_layout_or(tokens->o_layout, tokens->count, dim);
+    plsh_layout layout = plsh_layout_or(tokens->o_layout, tokens->count, dim);
     int64_t at = query->head * layout.head_stride + query->token * layout.row_stride;
     bool mean = query->mask_row.mask->head.method == PLSH_METHOD_MEAN;
     float factor = mean ? 1 : query->l == 0 ? 0 : 1 / query->l; /* a row that saw nothing is 0 */

@@ -180,9 +180,8 @@ static void write_head(void *context, int64_t kv, int slot) {
 void plsh_cache_write(plsh_cache *cache, const plsh_tokens *tokens) {
     const plsh_cache_setup *setup = cache->setup;
     int64_t count = tokens->count;
-    writing w = {cache, tokens,
-                 plsh_cache_layout_or(tokens->k_layout, count, setup->page[0].head_dim),
-                 plsh_cache_layout_or(tokens->v_layout, count, setup->page[0].value_dim)};
+    writing w = {cache, tokens, plsh_layout_or(tokens->k_layout, count, setup->page[0].head_dim),
+                 plsh_layout_or(tokens->v_layout, count, setup->page[0].value_dim)};
     const bool many = count >= 4 * PLSH_PAGE_KEYS / setup->kv_heads;
     plsh_thread_run(many ? setup->threads : 1, setup->kv_heads, write_head, &w);
     cache->length += count;

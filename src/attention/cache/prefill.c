@@ -44,8 +44,8 @@ static int64_t first_page_of(const plsh_cache *cache, const plsh_tokens *tokens,
                              int64_t token, int64_t position, int64_t end) {
     const plsh_cache_setup *setup = cache->setup;
     const int64_t d = setup->page[0].head_dim, kv = head / setup->group, n = tokens->count;
-    const plsh_layout q = plsh_cache_layout_or(tokens->q_layout, n, d),
-                      k = plsh_cache_layout_or(tokens->k_layout, n, d);
+    const plsh_layout q = plsh_layout_or(tokens->q_layout, n, d),
+                      k = plsh_layout_or(tokens->k_layout, n, d);
     const int64_t q_at = head * q.head_stride + token * q.row_stride,
                   k_at = kv * k.head_stride + token * k.row_stride;
     const double factor = setup->scale * PLSH_LOG2_E;
@@ -158,8 +158,8 @@ static plsh_status make_plan(const plsh_cache *cache, const plsh_tokens *tokens,
                                 .scale = setup->scale,
                                 .dtype = tokens->dtype,
                                 .o_dtype = tokens->o_dtype,
-                                .q = plsh_cache_layout_or(tokens->q_layout, count, d),
-                                .o = plsh_cache_layout_or(tokens->o_layout, count, dv),
+                                .q = plsh_layout_or(tokens->q_layout, count, d),
+                                .o = plsh_layout_or(tokens->o_layout, count, dv),
                                 .head = head,
                                 .head_count = setup->heads,
                                 .threads = setup->threads,

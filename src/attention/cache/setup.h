@@ -32,10 +32,4 @@ static inline const plsh_cache_page_layout *plsh_cache_setup_pages(const plsh_ca
 /* The longest possible sequence: user labels limit it. */
 int64_t plsh_cache_setup_most_tokens(const plsh_cache_setup *setup);
 
-/* The strides of a layout, with the defaults filled in. */
-static inline plsh_layout plsh_cache_layout_or(plsh_layout layout, int64_t rows, int64_t dim) {
-    if (layout.head_stride == 0 && layout.row_stride == 0) return (plsh_layout){rows * dim, dim};
-    return layout;
-}
-
 #endif

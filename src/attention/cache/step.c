@@ -65,9 +65,8 @@ static plsh_status check_output(const plsh_cache *cache, const plsh_tokens *toke
     if (status) return status;
     const plsh_check_array arrays[] = {
         {"q", tokens->q, size, q_layout, setup->heads, n, d, false},
-        {"k", k, size, plsh_cache_layout_or(tokens->k_layout, n, d), setup->kv_heads, n, d, false},
-        {"v", v, size, plsh_cache_layout_or(tokens->v_layout, n, dv), setup->kv_heads, n, dv,
-         false},
+        {"k", k, size, plsh_layout_or(tokens->k_layout, n, d), setup->kv_heads, n, d, false},
+        {"v", v, size, plsh_layout_or(tokens->v_layout, n, dv), setup->kv_heads, n, dv, false},
         {"o", tokens->o, plsh_dtype_size(tokens->o_dtype), o_layout, setup->heads, n, dv, true},
         {"lse", tokens->lse, sizeof(float), {n, 1}, setup->heads, n, 1, true},
     };
