@@ -270,7 +270,7 @@ typedef struct plsh_advice {
     double pairs_window;      /* by window, */
     double pairs_dense;       /* by dense */
     const char *method;       /* the one with the fewest */
-    char reason[160];
+    char reason[256];
     plsh_design design; /* that of the case; what auto stands for at samples_measured */
 } plsh_advice;
 

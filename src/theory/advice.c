@@ -165,26 +165,34 @@ static plsh_status check(const plsh_advice_case *of, plsh_error *error) {
     return PLSH_STATUS_OK;
 }
 
-static void choose(const plsh_advice_case *of, plsh_advice *advice) {
+/* The length of the text. */
+static int choose(const plsh_advice_case *of, plsh_advice *advice) {
     const long long s = (long long)advice->samples_measured;
     if (advice->window >= of->n - 1) {
         advice->method = "dense";
-        snprintf(advice->reason, sizeof advice->reason,
-                 "no window below all %lld keys has this error, and plsh scores %.4g pairs",
-                 (long long)of->n, advice->pairs_plsh);
-    } else if (advice->pairs_plsh < advice->pairs_window) {
-        advice->method = "plsh";
-        snprintf(advice->reason, sizeof advice->reason,
-                 "%lld samples score %.4g pairs, a window of %lld %.4g", s, advice->pairs_plsh,
-                 (long long)advice->window, advice->pairs_window);
-    } else {
-        advice->method = "window";
-        snprintf(advice->reason, sizeof advice->reason,
-                 "%lld keys %s leave out at most %.2g of the norm; the union of %lld blocks has "
-                 "%.4g pairs",
-                 (long long)advice->window, of->causal ? "back" : "on each side", of->eps, s,
-                 advice->pairs_plsh);
+        return snprintf(advice->reason, sizeof advice->reason,
+                        "no window below all %lld keys has this error, and plsh scores %.4g pairs",
+                        (long long)of->n, advice->pairs_plsh);
     }
+    if (advice->pairs_plsh < advice->pairs_window) {
+        advice->method = "plsh";
+        return snprintf(advice->reason, sizeof advice->reason,
+                        "%lld samples score %.4g pairs, a window of %lld %.4g", s,
+                        advice->pairs_plsh, (long long)advice->window, advice->pairs_window);
+    }
+    advice->method = "window";
+    return snprintf(advice->reason, sizeof advice->reason,
+                    "%lld keys %s leave out at most %.2g of the norm; the union of %lld blocks has "
+                    "%.4g pairs",
+                    (long long)advice->window, of->causal ? "back" : "on each side", of->eps, s,
+                    advice->pairs_plsh);
+}
+
+static void add_least(plsh_advice *advice, int length) {
+    if (advice->samples_least > 1)
+        snprintf(advice->reason + length, sizeof advice->reason - (size_t)length,
+                 "; no set of fewer than %lld masks can reach this error",
+                 (long long)advice->samples_least);
 }
 
 static plsh_status advise(const plsh_advice_case *of, plsh_advice *advice, plsh_error *error) {
@@ -208,7 +216,7 @@ static plsh_status advise(const plsh_advice_case *of, plsh_advice *advice, plsh_
         1 + sides * union_pairs(n, sigma, advice->samples_measured, is_alibi_design(of->design));
     advice->pairs_window = 1 + sides * window_pairs(n, advice->window);
     advice->pairs_dense = 1 + sides * window_pairs(n, n - 1);
-    choose(of, advice);
+    add_least(advice, choose(of, advice));
     return PLSH_STATUS_OK;
 }
 

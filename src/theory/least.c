@@ -61,7 +61,9 @@ int64_t plsh_spectral_least(int64_t n, double sigma, double eps) {
     }
     at.eps = eps * eps;
     if (!(at.eps > 0) || at.square[at.columns] <= at.eps) return 1;
-    const double middle = log(at.eps) - log(1 + sigma / eps);
-    const double steps = -plsh_minimise(fewer_steps, &at, middle - 4, middle + 6);
+    /* The price at which s steps are best is what one more step saves. For s far below sigma that
+     * is 16/3 eps^3 / sigma; it is never more than the squared distance of no step at all. */
+    const double low = log(at.eps) - log(1 + sigma / eps) - 4;
+    const double steps = -plsh_minimise(fewer_steps, &at, low, log(at.square[at.columns]));
     return plsh_samples_round(steps * (1 - 1e-9));
 }

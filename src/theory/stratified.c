@@ -146,7 +146,7 @@ static void multiply_cells(rotation *at, double shift, double bound[2]) {
     }
 }
 
-enum { CELLS = 8, STEPS = 4 }; /* CELLS even; R_g within some 10 % of the norm */
+enum { CELLS = 8, STEPS = 4 }; /* CELLS even; R_g is 10 to 40 % above the norm */
 
 static double rotation_norm(const stratum_bound *group, rotation *at) {
     const double shift = 0.42 * (double)group->width / (double)group->count; /* about the norm */

@@ -278,6 +278,7 @@ static void test_advice(void **state) {
     assert_true(advice.samples_theorem > 1700 && advice.samples_theorem < 2100);
     assert_true(advice.samples_measured <= advice.samples_theorem);
     assert_true(advice.samples_least == 18);
+    assert_non_null(strstr(advice.reason, "no set of fewer than 18 masks can reach this error"));
     of.eps = 0.1; /* between two measurements: 0.444 at 16 samples and 0.095 at 64 */
     assert_ok(plsh_advice_make(&of, &advice, &error));
     assert_true(advice.samples_measured > 55 && advice.samples_measured < 64);
