@@ -99,12 +99,10 @@ static int draw_cells(const settings *given, draw_work *out) {
     if (out->labels.made == NULL)
         return cli_fail("out of memory for %lld labels", (long long)count);
     for (size_t h = 0; h < out->heads; h++) {
-        out->sets[h] = (plsh_partition){.scheme = PLSH_SCHEME_HYPERPLANES,
-                                        .design = (plsh_design)given->partitions.design,
-                                        .decay = out->decays.values[h],
-                                        .samples = given->draw.samples,
-                                        .seed = given->common.seed,
-                                        .head = (uint32_t)h};
+        const cli_labels none = {0};
+        int code = cli_partition_make(&given->partitions, &none, &out->decays.values[h],
+                                      given->draw.samples, given->common.seed, h, &out->sets[h]);
+        if (code != CLI_DONE) return code;
         if (plsh_cells_label(&out->sets[h], 0, given->draw.samples, cli_points_of(&out->points, h),
                              out->labels.made + (int64_t)h * given->draw.samples * out->n,
                              (int)given->common.threads, &error) != PLSH_STATUS_OK)

@@ -437,8 +437,12 @@ static void note_design(const plsh_partition *set) {
         if (reported[i].sigma == set->decay.a && reported[i].samples == set->samples) return;
     if (count == CLI_COUNT(reported)) return;
     reported[count].sigma = set->decay.a, reported[count++].samples = set->samples;
-    cli_note("design auto: sigma %g, %lld samples: %s", set->decay.a, (long long)set->samples,
-             plsh_design_names()[set->design]);
+    const char *name = plsh_design_names()[set->design];
+    if (set->decay.kind == PLSH_DECAY_ALIBI)
+        cli_note("design auto: sigma %g, %lld samples: %s", set->decay.a, (long long)set->samples,
+                 name);
+    else
+        cli_note("design auto: %lld samples: %s", (long long)set->samples, name);
 }
 
 int cli_partition_make(const cli_partitions *options, const cli_labels *labels,

@@ -160,7 +160,14 @@ plsh_status plsh_spectral_solve(const plsh_symmetric *matrix, const plsh_norms_o
                                 double *norm, int64_t *products, plsh_error *error) {
     *norm = 0;
     *products = 0;
-    if (matrix->n <= 1) return PLSH_STATUS_OK; /* k(0) - 1 */
+    if (matrix->n == 0) return PLSH_STATUS_OK;
+    if (matrix->n == 1) { /* 0, but for masks that count blocks */
+        const double one = 1;
+        matrix->apply(matrix->context, &one, norm);
+        *norm = fabs(*norm);
+        *products = 1;
+        return PLSH_STATUS_OK;
+    }
 #ifdef PLSH_WITH_ARPACK
     pthread_mutex_lock(&solver_lock);
     const bool loaded = load_arpack();

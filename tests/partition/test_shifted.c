@@ -105,6 +105,23 @@ static void test_bounds(void **state) {
         }
 }
 
+/* A single position is in about s blocks, not in s: the matrix of one entry has that error. */
+static void test_single(void **state) {
+    (void)state;
+    double most = 0;
+    for (uint64_t seed = 1; seed < 6; seed++) {
+        const plsh_partition set = make(16, 20, seed);
+        plsh_norms norms;
+        plsh_error error;
+        assert_ok(plsh_norms_measure(&set, 1, NULL, &norms, &error));
+        const double count = (double)plsh_partition_count(&set, 0, 0);
+        assert_float_equal(norms.max, fabs(count / 20 - 1), 1e-12);
+        assert_float_equal(norms.spectral, norms.max, 1e-12);
+        most = fmax(most, norms.max);
+    }
+    assert_true(most > 0.04); /* it is a multiple of 1/20 */
+}
+
 static void note_longest(void *context, plsh_range block) {
     double *longest = context;
     *longest = fmax(*longest, (double)(block.end - block.begin));
@@ -238,7 +255,8 @@ int main(void) {
         cmocka_unit_test(test_definition), cmocka_unit_test(test_unbiased),
         cmocka_unit_test(test_bounds),     cmocka_unit_test(test_spectral),
         cmocka_unit_test(test_formulas),   cmocka_unit_test(test_longest),
-        cmocka_unit_test(test_pieces),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_single),     cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
