@@ -144,7 +144,13 @@ class Partition:
                                             self._position("i", i), self._position("j", j)))
 
     def draw(self, sample: int) -> tuple[float, float]:
-        """Width b and offset c of one draw (b = 0: one block holds everything)."""
+        """Width b and offset c of one draw (b = 0: one block holds everything).
+
+        Draws of the scheme "cuts", labels and the designs "golden" and "golden-shifted" are not grids and have
+        no width.
+        """
+        if self.scheme not in ("binning", "integer") or self.design in ("golden", "golden-shifted"):
+            raise ValueError("draws of cuts, labels, golden and golden-shifted are not grids and have no width")
         b, c = ffi.new("double *"), ffi.new("double *")
         lib.plsh_partition_draw(self._set, self._sample(sample), b, c)
         return b[0], c[0]
