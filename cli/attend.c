@@ -344,8 +344,8 @@ static int run_attend(const void *given) {
     settings settled = *(const settings *)given;
     const settings *options = &settled;
     work w = {0};
-    int code =
-        cli_partitions_settle(&settled.problem.partitions, false, settled.attend.positions != NULL);
+    int code = cli_partitions_default(&settled.problem.partitions, false,
+                                      settled.attend.positions != NULL);
     if (code == CLI_DONE) code = begin(options, &w);
     if (code == CLI_DONE) code = forward(options, &w);
     if (code == CLI_DONE) code = backward(options, &w);

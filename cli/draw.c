@@ -397,7 +397,7 @@ static int print_table(const draw_work *drawing) {
 static int run_draw(const void *given) {
     settings settled = *(const settings *)given;
     const settings *options = &settled;
-    int code = cli_partitions_settle(&settled.partitions, false, settled.draw.positions != NULL);
+    int code = cli_partitions_default(&settled.partitions, false, settled.draw.positions != NULL);
     if (code != CLI_DONE) return code;
     const char *labels = options->partitions.labels;
     draw_work drawing = {.outputs = {{.path = options->draw.out}, {.path = options->draw.svg}}};

@@ -341,8 +341,8 @@ static int print_result(const settings *given, const work *w) {
 static int run_error(const void *given) {
     settings options = *(const settings *)given;
     work w = {0};
-    int code = cli_partitions_settle(&options.problem.partitions, options.error.paper,
-                                     options.error.positions != NULL);
+    int code = cli_partitions_default(&options.problem.partitions, options.error.paper,
+                                      options.error.positions != NULL);
     if (code == CLI_DONE) code = prepare_error(&options, &w);
     if (code == CLI_DONE) code = measure(&options, &w);
     if (code == CLI_DONE) code = print_result(&options, &w);

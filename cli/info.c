@@ -89,7 +89,7 @@ static int run_info(const void *given) {
     const settings *options = given;
     char name[256], available[256] = "";
 #if PLSH_WITH_LM
-    if (options->info.model != NULL) return cli_model_holds(options->info.model, &options->common);
+    if (options->info.model != NULL) return cli_model_info(options->info.model, &options->common);
 #endif
     processor_name(name, sizeof name);
     for (const char *const *isa = plsh_isa_available(); *isa != NULL; isa++) {

@@ -530,8 +530,8 @@ static int print_table(const settings *given, const norms_work *work) {
 static int run_norms(const void *given) {
     settings options = *(const settings *)given;
     norms_work work = {0};
-    int code = cli_partitions_settle(&options.partitions, options.norms.paper,
-                                     options.norms.positions != NULL);
+    int code = cli_partitions_default(&options.partitions, options.norms.paper,
+                                      options.norms.positions != NULL);
     /* ARPACK's vectors are short: threads of OpenBLAS would only compete with those of plsh. */
     bench_blas_threads(1);
     if (code == CLI_DONE) code = prepare_norms(&options, &work);

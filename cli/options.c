@@ -351,7 +351,7 @@ const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT] = {
     {LABELS_OPTION},
 };
 
-int cli_partitions_settle(cli_partitions *options, bool paper, bool points) {
+int cli_partitions_default(cli_partitions *options, bool paper, bool points) {
     const int hyperplanes = PLSH_SCHEME_LABELS; /* its index in all_schemes */
     if (points && options->labels != NULL)
         return cli_usage("--labels and --positions: give one of them");

@@ -76,7 +76,7 @@ extern const cli_option cli_paper_partitions_options[CLI_PARTITIONS_COUNT];
 /* For the last two tables: sets the defaults of options that were not given, and refuses
  * combinations that exclude each other. The defaults are integer and stratified as in all commands;
  * with --paper the paper's draws, binning and iid; for points hyperplanes. Returns an exit code. */
-int cli_partitions_settle(cli_partitions *options, bool paper, bool points);
+int cli_partitions_default(cli_partitions *options, bool paper, bool points);
 
 /* The names of plsh_scheme except labels, NULL at the end. */
 const char *const *cli_schemes(void);

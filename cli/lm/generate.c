@@ -143,14 +143,14 @@ static const cli_option generate_table[] = {
 static const cli_group groups[] = {CLI_GROUP("Options", generate_table, settings, generate),
                                    CLI_LM_GROUPS(settings)};
 
-enum { PACE = 256 }; /* tokens of a line of the log */
+enum { LOG_TOKENS = 256 }; /* tokens of a line of the log */
 
 /* Times of the tokens since the last line. */
-typedef struct pace {
+typedef struct token_times {
     cli_output log;
-    double seconds[PACE], processor[PACE];
+    double seconds[LOG_TOKENS], processor[LOG_TOKENS];
     size_t count;
-} pace;
+} token_times;
 
 typedef struct likely {
     double own; /* log-probability of the token that was chosen */
@@ -175,7 +175,7 @@ typedef struct work {
     double prefill, decode; /* seconds */
     int64_t prefilled;      /* tokens of the prompt that went through: fewer after Ctrl-C */
     int64_t kept;           /* tokens that the session held before */
-    pace pace;
+    token_times token_times;
 } work;
 
 /* Ctrl-C ends the text, not the program: the generated text is printed as usual. */
@@ -470,7 +470,7 @@ static double processor_seconds(void) {
     return 1e-9 * (double)plsh_clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static int open_log(const settings *given, pace *p) {
+static int open_log(const settings *given, token_times *p) {
     p->log.path = given->generate.log;
     int code = cli_outputs_open(&p->log, 1);
     if (code != CLI_DONE) return code;
@@ -479,19 +479,19 @@ static int open_log(const settings *given, pace *p) {
 }
 
 static int log_token(work *w, double seconds, double processor) {
-    pace *p = &w->pace;
+    token_times *p = &w->token_times;
     p->seconds[p->count] = seconds;
     p->processor[p->count++] = processor;
-    if (p->count < PACE) return CLI_DONE;
+    if (p->count < LOG_TOKENS) return CLI_DONE;
     p->count = 0;
-    return cli_output_print(&p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n",
-                            (long long)plsh_session_length(w->session),
-                            1e3 * median(p->seconds, PACE), 1e3 * median(p->processor, PACE),
-                            plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
+    return cli_output_print(
+        &p->log, "%lld\t%.4f\t%.4f\t%zu\t%lld\n", (long long)plsh_session_length(w->session),
+        1e3 * median(p->seconds, LOG_TOKENS), 1e3 * median(p->processor, LOG_TOKENS),
+        plsh_session_cache_bytes(w->session), (long long)cli_peak_bytes());
 }
 
 static int paced_token(const settings *given, work *w) {
-    if (w->pace.log.file == NULL) return next_token(given, w);
+    if (w->token_times.log.file == NULL) return next_token(given, w);
     const double start = plsh_clock_seconds(), processor = processor_seconds();
     int code = next_token(given, w);
     if (code == CLI_DONE)
@@ -590,24 +590,24 @@ static int save_session(const settings *given, work *w) {
 
 static int continue_prompt(const settings *given, work *w) {
     int code = prepare_generate(given, w);
-    if (code == CLI_DONE) code = open_log(given, &w->pace);
+    if (code == CLI_DONE) code = open_log(given, &w->token_times);
     if (code == CLI_DONE) code = prefill(given, w, w->prompt.ids, (int64_t)w->prompt.count);
     if (code == CLI_DONE && !interrupted) code = decode(given, w);
     if (code == CLI_DONE) code = save_session(given, w);
     if (code == CLI_DONE) code = print_result(given, w);
-    if (code == CLI_DONE) code = cli_outputs_commit(&w->pace.log, 1);
-    cli_outputs_abandon(&w->pace.log, 1);
+    if (code == CLI_DONE) code = cli_outputs_commit(&w->token_times.log, 1);
+    cli_outputs_abandon(&w->token_times.log, 1);
     return code;
 }
 
 /* ---- a conversation ---- */
 
-typedef struct talk {
+typedef struct conversation {
     plsh_chat_message *messages; /* their content is owned */
     int64_t count;
-} talk;
+} conversation;
 
-static int add_message(talk *t, const char *role, const char *bytes, size_t length) {
+static int add_message(conversation *t, const char *role, const char *bytes, size_t length) {
     plsh_chat_message *grown = realloc(t->messages, (size_t)(t->count + 1) * sizeof *grown);
     char *copy = malloc(length + 1);
     if (grown != NULL) t->messages = grown;
@@ -641,7 +641,7 @@ static int rewind_session(const settings *given, work *w, const plsh_token_ids *
     return CLI_DONE;
 }
 
-static int answer(const settings *given, work *w, talk *t) {
+static int answer(const settings *given, work *w, conversation *t) {
     plsh_token_ids ids = {0};
     plsh_error error;
     int code = CLI_DONE;
@@ -661,7 +661,7 @@ static int answer(const settings *given, work *w, talk *t) {
 
 /* Lines of the user until the end of the input. Ctrl-C ends an answer. */
 static int converse(const settings *given, work *w) {
-    talk t = {0};
+    conversation t = {0};
     char *line = NULL;
     size_t capacity = 0;
     const char *system = given->generate.system;

@@ -117,10 +117,10 @@ int64_t cli_peak_bytes(void);
  * looked for in the local cache of the Hugging Face hub. */
 const char *cli_hub_resolve(const char *value);
 
-/* ---- holds.c ---- */
+/* ---- model_info.c ---- */
 
 /* Prints the contents of a model's files, for plsh info --model. Returns an exit code. */
-int cli_model_holds(const char *path, const cli_common *common);
+int cli_model_info(const char *path, const cli_common *common);
 
 /* ---- describe.c ---- */
 

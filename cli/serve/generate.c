@@ -124,9 +124,9 @@ static int64_t pending(const serve_sequence *s) {
     return s->text.prompt + s->text.made - plsh_session_length(s->session);
 }
 
-static int64_t give(serve_sequence *s, int64_t room) {
-    const int64_t wants = pending(s) - s->share, given = wants < room ? wants : room;
-    s->share += given;
+static int64_t add_tokens_to_pass(serve_sequence *s, int64_t room) {
+    const int64_t wants = pending(s) - s->tokens_in_pass, given = wants < room ? wants : room;
+    s->tokens_in_pass += given;
     return given;
 }
 
@@ -135,27 +135,28 @@ static serve_sequence *shortest(const serve_generator *g) {
     serve_sequence *best = NULL;
     for (int64_t i = 0; i < g->live_count; i++) {
         serve_sequence *s = g->live[i];
-        if (s->share == pending(s)) continue;
-        if (best == NULL || pending(s) - s->share < pending(best) - best->share) best = s;
+        if (s->tokens_in_pass == pending(s)) continue;
+        if (best == NULL || pending(s) - s->tokens_in_pass < pending(best) - best->tokens_in_pass)
+            best = s;
     }
     return best;
 }
 
 /* Gives every sequence its share of the pass. */
-static void divide(serve_generator *g) {
+static void divide_pass(serve_generator *g) {
     int64_t generating = 0, room = g->server->limits.batch;
     serve_sequence *oldest = NULL;
     for (int64_t i = 0; i < g->live_count; i++) {
         serve_sequence *s = g->live[i];
-        s->share = pending(s) == 1;
-        generating += s->share;
-        if (s->share == 0 && oldest == NULL) oldest = s;
+        s->tokens_in_pass = pending(s) == 1;
+        generating += s->tokens_in_pass;
+        if (s->tokens_in_pass == 0 && oldest == NULL) oldest = s;
     }
     if (generating > 0) room /= 4;
     if (room < 1) room = 1;
-    if (oldest != NULL) room -= give(oldest, (room + 3) / 4);
+    if (oldest != NULL) room -= add_tokens_to_pass(oldest, (room + 3) / 4);
     for (serve_sequence *s = shortest(g); room > 0 && s != NULL; s = shortest(g))
-        room -= give(s, room);
+        room -= add_tokens_to_pass(s, room);
 }
 
 static void choose_one(void *context, int64_t i, int slot) {
@@ -163,7 +164,8 @@ static void choose_one(void *context, int64_t i, int slot) {
     serve_sequence *s = g->live[i];
     (void)slot;
     g->ids[i] = -1;
-    if (s->share > 0 && pending(s) == 0 && !serve_sequence_choose(s, &g->ids[i])) g->ids[i] = -2;
+    if (s->tokens_in_pass > 0 && pending(s) == 0 && !serve_sequence_choose(s, &g->ids[i]))
+        g->ids[i] = -2;
 }
 
 static void note_token(serve_server *server, serve_sequence *s, double now) {
@@ -204,14 +206,15 @@ static int64_t make_steps(serve_generator *g, int64_t *tokens) {
     g->steps[0] = (plsh_step){0};
     for (int64_t i = 0; i < g->live_count; i++) {
         serve_sequence *s = g->live[i];
-        if (s->share == 0) continue;
+        if (s->tokens_in_pass == 0) continue;
         g->sessions[count] = s->session;
         const int64_t held = plsh_session_length(s->session);
-        g->steps[count++] = (plsh_step){.ids = s->text.ids + held,
-                                        .count = s->share,
-                                        .logits = s->share == pending(s) ? s->text.logits : NULL,
-                                        .length = held + pending(s)};
-        *tokens += s->share;
+        g->steps[count++] =
+            (plsh_step){.ids = s->text.ids + held,
+                        .count = s->tokens_in_pass,
+                        .logits = s->tokens_in_pass == pending(s) ? s->text.logits : NULL,
+                        .length = held + pending(s)};
+        *tokens += s->tokens_in_pass;
     }
     return count;
 }
@@ -239,7 +242,7 @@ static void recover(serve_generator *g, plsh_status status, const char *message)
 static void run_pass(serve_generator *g) {
     int64_t tokens;
     plsh_error error;
-    divide(g);
+    divide_pass(g);
     const int64_t count = make_steps(g, &tokens);
     const double began = plsh_clock_seconds();
     const plsh_status status = plsh_session_step_batch(g->sessions, g->steps, count, &error);

@@ -18,16 +18,16 @@ typedef struct serve_likely {
 struct serve_sequence {
     serve_job *job;
     int64_t choice;
-    plsh_session *session; /* NULL before its first pass and after its end */
-    cli_continuation text; /* ids: [prompt + max_tokens]; logits while it has a session */
-    int64_t share;         /* tokens of the pass that is being made */
-    size_t sent;           /* bytes of the text that were sent */
-    float *copy;           /* [vocabulary], with logprobs */
-    serve_likely *likely;  /* [made], with logprobs */
-    int64_t likely_sent;   /* of these, how many were sent */
-    bool ended;            /* by an end token, which is likely[made] */
-    size_t reserved;       /* bytes of its cache at its longest */
-    double last;           /* time of its last token */
+    plsh_session *session;  /* NULL before its first pass and after its end */
+    cli_continuation text;  /* ids: [prompt + max_tokens]; logits while it has a session */
+    int64_t tokens_in_pass; /* tokens of the pass that is being made */
+    size_t sent;            /* bytes of the text that were sent */
+    float *copy;            /* [vocabulary], with logprobs */
+    serve_likely *likely;   /* [made], with logprobs */
+    int64_t likely_sent;    /* of these, how many were sent */
+    bool ended;             /* by an end token, which is likely[made] */
+    size_t reserved;        /* bytes of its cache at its longest */
+    double last;            /* time of its last token */
     serve_sequence *after;
 };
 

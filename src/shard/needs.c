@@ -183,7 +183,7 @@ static double log_rest(const view *v, int64_t tile, plsh_shard_most most) {
         t = edge - (v->rows.end - 1);
         norm = (double)f->after[tile];
     }
-    return most.gap + most.norm * norm + log_decay(v, t, count) + 1e-6;
+    return most.own_weight_gap + most.norm * norm + log_decay(v, t, count) + 1e-6;
 }
 
 /* The same of an outlier. */
@@ -193,7 +193,7 @@ static double log_outlier(const view *v, const plsh_shard_outlier *tile, plsh_sh
     if (count == 0) return -INFINITY;
     const int64_t t =
         v->where == LEFT ? v->rows.begin - (rows.end - 1) : rows.begin - (v->rows.end - 1);
-    return most.gap + most.norm * (double)tile->norm + log_decay(v, t, count) + 1e-6;
+    return most.own_weight_gap + most.norm * (double)tile->norm + log_decay(v, t, count) + 1e-6;
 }
 
 /* The share of a row that a side may leave out. 1/16 of it is for outliers. The remaining 15/16
@@ -302,15 +302,16 @@ static plsh_shard_most measure(const plsh_shard *shard, const plsh_shard_unit *u
             square, plsh_shard_square(shard->whole.dtype, shard->state->arrays.q,
                                       query_at(shard, h, i), NULL, shard->whole.head_dim));
     most.norm = fabs(shard->whole.scale) * sqrt(square);
-    most.gap = most.norm * norm_of_keys;
+    most.own_weight_gap = most.norm * norm_of_keys;
     if (log_rest(&left, own_edge(shard, LEFT), most) <= limit.log_rest &&
         log_rest(&right, own_edge(shard, RIGHT), most) <= limit.log_rest &&
         needed_outliers(unit, &left, &right, most, limit.log_outlier) == 0)
         return most;
-    most.gap = -INFINITY;
+    most.own_weight_gap = -INFINITY;
     for (int64_t i = span->rows.begin; i < span->rows.end; i++)
-        most.gap = plsh_larger_double(most.gap, along_centre(shard, h, i) -
-                                                    log_least(shard, h, i, span->sequence));
+        most.own_weight_gap =
+            plsh_larger_double(most.own_weight_gap,
+                               along_centre(shard, h, i) - log_least(shard, h, i, span->sequence));
     return most;
 }
 

@@ -15,10 +15,10 @@ typedef struct plsh_shard_span {
     int64_t outliers; /* a bit for each outlier of the unit that the span may not leave out */
 } plsh_shard_span;
 
-/* Over the queries i of a span: norm is the largest |scale q_i|; gap is the largest
+/* Over the queries i of a span: norm is the largest |scale q_i|; own_weight_gap is the largest
  * scale q_i.c - log D_i (c, D_i: plsh/shard.h). */
 typedef struct plsh_shard_most {
-    double norm, gap;
+    double norm, own_weight_gap;
 } plsh_shard_most;
 
 typedef struct plsh_shard_state {

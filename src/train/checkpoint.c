@@ -103,11 +103,12 @@ static plsh_status declare_moments(plsh_weights_writer *writer, const plsh_param
 
 /* Parameters that are not weights are stored with the moments, bit for bit; slopes.npy is
  * rounded. */
-static plsh_status declare_apart(plsh_weights_writer *writer, const plsh_parameter *first,
-                                 plsh_error *error) {
+static plsh_status declare_slopes(plsh_weights_writer *writer, const plsh_parameter *first,
+                                  plsh_error *error) {
     plsh_tensor tensor = {
         .name = first->name, .type = PLSH_WEIGHT_F32, .rank = 1, .shape = {(int64_t)first->count}};
-    return first->apart ? plsh_weights_writer_declare(writer, &tensor, error) : PLSH_STATUS_OK;
+    return first->not_a_weight ? plsh_weights_writer_declare(writer, &tensor, error)
+                               : PLSH_STATUS_OK;
 }
 
 /* The moments are stored in the trainer's order of rows, also for GGUF: no other program reads
@@ -121,9 +122,9 @@ static plsh_status save_moments(const plsh_trainer *t, const char *folder, plsh_
     status = plsh_weights_writer_create(&writer, path, PLSH_WEIGHTS_SAFETENSORS, error);
     plsh_release(path);
     if (status) return status;
-    status = declare_apart(writer, &p->list[0], error);
+    status = declare_slopes(writer, &p->list[0], error);
     if (!status) status = declare_moments(writer, p, error);
-    if (!status && p->list[0].apart) {
+    if (!status && p->list[0].not_a_weight) {
         status =
             plsh_weights_writer_bytes(writer, p->value, p->list[0].count * sizeof(float), error);
     }
@@ -427,7 +428,7 @@ static const plsh_tensor *find_numbers(const plsh_weights *weights, const char *
 
 static plsh_status load_values(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
-    for (size_t i = p->list[0].apart ? 1 : 0; i < p->count; i++) {
+    for (size_t i = p->list[0].not_a_weight ? 1 : 0; i < p->count; i++) {
         const plsh_tensor *tensor = find_numbers(weights, p->list[i].name, &p->list[i], error);
         if (!tensor) return PLSH_STATUS_FORMAT;
         float *out = p->gradient + p->list[i].first; /* which is zero again below */
@@ -439,26 +440,26 @@ static plsh_status load_values(plsh_trainer *t, const plsh_weights *weights, pls
 }
 
 /* Logarithms of slopes, which have to be numbers other than 0. */
-static plsh_status check_slopes(const plsh_tensor *apart, plsh_error *error) {
-    const char *at = apart->data;
-    for (size_t i = 0; i < apart->size / sizeof(float); i++) {
+static plsh_status check_slopes(const plsh_tensor *slopes, plsh_error *error) {
+    const char *at = slopes->data;
+    for (size_t i = 0; i < slopes->size / sizeof(float); i++) {
         float value;
         memcpy(&value, at + i * sizeof(float), sizeof(value));
         if (value >= -700.0f && value <= 700.0f) continue;
         return plsh_fail(error, PLSH_STATUS_FORMAT, "%s: number %zu is %g; -700 to 700",
-                         apart->name, i, (double)value);
+                         slopes->name, i, (double)value);
     }
     return PLSH_STATUS_OK;
 }
 
 static plsh_status load_moments(plsh_trainer *t, const plsh_weights *weights, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
-    if (p->list[0].apart) {
-        const plsh_tensor *apart = find_numbers(weights, p->list[0].name, &p->list[0], error);
-        if (!apart) return PLSH_STATUS_FORMAT;
-        plsh_status status = check_slopes(apart, error);
+    if (p->list[0].not_a_weight) {
+        const plsh_tensor *slopes = find_numbers(weights, p->list[0].name, &p->list[0], error);
+        if (!slopes) return PLSH_STATUS_FORMAT;
+        plsh_status status = check_slopes(slopes, error);
         if (status) return status;
-        memcpy(p->value, apart->data, apart->size);
+        memcpy(p->value, slopes->data, slopes->size);
     }
     for (size_t i = 0; i < 2 * p->count; i++) {
         const plsh_parameter *one = &p->list[i / 2];

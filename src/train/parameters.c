@@ -274,7 +274,7 @@ static void take_slopes(collector *c) {
     const plsh_model_config *config = &c->model->config;
     plsh_parameter *p = next_parameter(c, PLSH_LOG_SLOPES, config->layers, config->heads);
     if (!p) return;
-    p->apart = true;
+    p->not_a_weight = true;
     for (size_t i = 0; i < p->count; i++) {
         c->to->value[p->first + i] = (float)log(c->model->slopes[i]);
     }

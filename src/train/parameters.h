@@ -13,7 +13,7 @@ typedef struct plsh_parameter {
     int64_t rows, columns; /* rows 0: a vector */
     size_t first, count;   /* its numbers within the arrays below */
     bool matrix;           /* weight decay groups: vectors (norms, biases) may be left out */
-    bool apart;            /* not a weight: not in the file of weights, and without weight decay */
+    bool not_a_weight;     /* not a weight: not in the file of weights, and without weight decay */
     plsh_row_order order;  /* of its rows, where they are those of a GGUF */
     bool transposed;       /* the file has it as [columns, rows] */
 } plsh_parameter;

@@ -12,7 +12,7 @@
 #include "model/slopes.h"
 
 /* How many parameters at the head of the list are not weights. */
-static size_t apart_of(const plsh_parameters *p) { return p->list[0].apart ? 1 : 0; }
+static size_t first_weight(const plsh_parameters *p) { return p->list[0].not_a_weight ? 1 : 0; }
 
 static plsh_tensor tensor_of(const plsh_parameter *p, const char *name, const float *values) {
     plsh_tensor tensor = {.name = name,
@@ -56,9 +56,9 @@ static plsh_status save_weights(const plsh_trainer *t, const char *folder, plsh_
         plsh_allocate((void **)&tensors, p->count, sizeof(*tensors), "tensors", error);
     if (!status && transposed)
         status = plsh_allocate((void **)&stored, p->numbers, sizeof(float), "weights", error);
-    const size_t count = p->count - apart_of(p);
+    const size_t count = p->count - first_weight(p);
     for (size_t i = 0; !status && i < count; i++) {
-        const plsh_parameter *one = &p->list[i + apart_of(p)];
+        const plsh_parameter *one = &p->list[i + first_weight(p)];
         if (transposed) store_parameter(t, one, p->value, stored + one->first);
         tensors[i] = tensor_of(one, one->name, (transposed ? stored : p->value) + one->first);
     }
@@ -109,8 +109,8 @@ static void name_module(char out[160], const char *parameter) {
 
 static plsh_status make_parts(const plsh_trainer *t, adapter_parts *a, plsh_error *error) {
     const plsh_parameters *p = &t->parameters;
-    const plsh_parameter *list = p->list + apart_of(p);
-    const size_t count = p->count - apart_of(p), layers = count / 2;
+    const plsh_parameter *list = p->list + first_weight(p);
+    const size_t count = p->count - first_weight(p), layers = count / 2;
     plsh_status status =
         plsh_allocate((void **)&a->layers, layers, sizeof(*a->layers), "layers", error);
     if (!status)
@@ -149,7 +149,7 @@ static plsh_status save_adapter(const plsh_trainer *t, const char *folder, plsh_
                                           .dropout = t->options.lora_dropout,
                                           .transposed = t->model->config.family->transposed};
         status = plsh_adapter_save(folder, &settings, a.layers,
-                                   (t->parameters.count - apart_of(&t->parameters)) / 2, error);
+                                   (t->parameters.count - first_weight(&t->parameters)) / 2, error);
     }
     release_parts(&a);
     return status;

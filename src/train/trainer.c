@@ -436,7 +436,7 @@ static void update_chunk(void *context, int64_t chunk, int slot) {
         const size_t first = which->first > begin ? which->first : begin;
         const size_t last = which->first + which->count < end ? which->first + which->count : end;
         if (first >= last) continue;
-        const bool bare = which->apart || (u->decay_matrices_only && !which->matrix);
+        const bool bare = which->not_a_weight || (u->decay_matrices_only && !which->matrix);
         if (!update_numbers(p->value + first, p->gradient + first, p->m + first, p->v + first,
                             last - first, bare ? u->plain : u->decayed))
             atomic_store(&u->lost, true);

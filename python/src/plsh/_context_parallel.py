@@ -8,7 +8,7 @@ for each head as far as it reaches, and kept for the backward pass, which sends 
 merged by their log-sum-exps.
 
 All ranks make the same calls in the same order. A call consists of a small all-gather of shapes and
-options (`Ranks.settle`), for `exact` one of centres and one of norms, a small one by which all ranks learn
+options (`Ranks.agree`), for `exact` one of centres and one of norms, a small one by which all ranks learn
 that all are ready, and then the rows.
 """
 
@@ -68,9 +68,9 @@ class _Recorded(torch.autograd.Function):
                            np.zeros((q.shape[1], 2)) if ctx.needs_input_grad[2] else None)
             d_q = floats_as(q).zero_()
             d_k, d_v = (x.new_zeros(x.shape, dtype=torch.float32) for x in (k, v))
-        except Exception as failed:  # told to all ranks by settle
+        except Exception as failed:  # agree() raises it on all ranks
             error = failed
-        ctx.sharded.ranks.settle(error, ())
+        ctx.sharded.ranks.agree(error, ())
         ctx.sharded.backward(saved, d_q, d_k, d_v)
         d_parameters = None
         if saved.d_decay is not None:
@@ -193,7 +193,7 @@ def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
     def attempt(run: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return otherwise if errors else run()
-        except Exception as failed:  # told to all ranks by settle
+        except Exception as failed:  # agree() raises it on all ranks
             errors.append(failed)
             return otherwise
 
@@ -205,7 +205,7 @@ def _get_ready(sharded: Sharded, asked: _Asked) -> Ready:
         norms = sharded.ranks.gather(attempt(lambda: sharded.norms(q, k, centres), nothing))
         attempt(lambda: sharded.seek(q, k, centres, norms), None)
     ready = attempt(lambda: sharded.prepare(q, k, v), None)
-    sharded.learn(sharded.ranks.settle(errors[0] if errors else None, sharded.needs()))
+    sharded.learn(sharded.ranks.agree(errors[0] if errors else None, sharded.needs()))
     return cast(Ready, ready)
 
 
@@ -267,9 +267,9 @@ def context_parallel(
         asked = _ask(q, k, v, sigma, slopes, decay, parameters, causal, scale, method, eps, window,
                      block, scheme, design, samples, seed, spans, query_offsets, key_offsets, threads)
         header = asked.header()
-    except Exception as failed:  # told to all ranks by settle
+    except Exception as failed:  # agree() raises it on all ranks
         error = failed
-    table = ranks.settle(error, header)
+    table = ranks.agree(error, header)
     offsets = _check_tables(table, asked.keys)
     _, batch, heads, kv_heads, dim, value_dim, *_ = header
     layout = lay_out(offsets, ranks.rank, whole(batch, heads, offsets[-1], dim),

@@ -1,7 +1,7 @@
 """The ranks of a torch.distributed group: agreement, and messages with rows.
 
 An error on one rank becomes an error on all of them: before rows are sent, all ranks exchange
-their status in one small all-gather (`Ranks.settle`). So a rank never waits for rows that another will
+their status in one small all-gather (`Ranks.agree`). So a rank never waits for rows that another will
 not send.
 """
 
@@ -82,7 +82,7 @@ class Ranks:
             have += count
         return found.roll(self.rank, 0).view(self.size, *x.shape)
 
-    def settle(self, error: Optional[Exception], numbers: Sequence[int]) -> list[list[int]]:
+    def agree(self, error: Optional[Exception], numbers: Sequence[int]) -> list[list[int]]:
         """The numbers of every rank, as many on each; or the first rank's error, on all."""
         text = str(error).encode()[:_TEXT] if error is not None else b""
         kind = next((i for i in range(len(_KINDS) - 1, 0, -1) if isinstance(error, _KINDS[i])), 0)

@@ -154,7 +154,7 @@ def _blocks(first: Rows, end: Rows, n: int, size: int, device: torch.device | st
     begin = -(-first[:, lasts] // size)
     every = begin, np.maximum(begin, whole_end)
     keys = -(-n // size)
-    lists = _listed(some, every), _listed(_turned(some, keys), _turned(every, keys))
+    lists = _listed(some, every), _listed(_transposed(some, keys), _transposed(every, keys))
     arrays: Any = [x for pair, length in zip(lists, (keys, len(starts))) for number, index in pair
               for x in (_tensor(number, device), _wide(index, length, device))]
     make: Any = BlockMask
@@ -191,7 +191,7 @@ def _listed(some: Interval, every: Interval) -> tuple[Interval, Interval]:
             (inner, np.where(step < inner[..., None], c[..., None] + step, 0)))
 
 
-def _turned(interval: Interval, keys: int) -> Interval:
+def _transposed(interval: Interval, keys: int) -> Interval:
     """The transposed lists: for each key block, the interval of query blocks whose interval has it.
 
     Begins and ends never decrease."""

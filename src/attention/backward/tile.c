@@ -424,7 +424,7 @@ static void find_centre(plsh_backward_tile *b, int g) {
 /* The dS of a row sum to 0, so dQ = sum of dS (K - c) for any c. Rounding makes the sum of dS not
  * exactly 0. Without this correction its error times the common part c of the keys would be added
  * to dQ, and c may be large where dQ is small. */
-static void settle(plsh_backward_tile *b, int g, int rows) {
+static void correct_rounding(plsh_backward_tile *b, int g, int rows) {
     int group = b->tile.kernel->group, d = (int)b->tile.plan->shape.head_dim;
     find_centre(b, g);
     for (int r = g * group; r < g * group + rows; r++) {
@@ -458,7 +458,7 @@ static void finish(plsh_tile *tile) {
         ptrdiff_t first = (ptrdiff_t)g * group;
         plsh_stretches_end(&b->sums.stretches, g, b->sums.q + first * plsh_kernels_columns(d),
                            NULL);
-        if (!b->arrays.some_keys) settle(b, g, rows);
+        if (!b->arrays.some_keys) correct_rounding(b, g, rows);
         write_query_gradients(b, first, rows);
     }
     if (b->points.key) plsh_backward_points_finish(b);

@@ -22,16 +22,17 @@ static const float LOG_SMALL = -10, LOG_NOTHING = -24;
  * addition, and relative to the logarithm itself. */
 static const double SUM_SLACK = 0x1p-9, LOG_SLACK = 0x1p-22;
 
-void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena) {
+void plsh_certificate_layout(plsh_certificate_sums *sums, const plsh_plan *plan,
+                             plsh_arena *arena) {
     const size_t group = (size_t)plan->kernel->group;
-    gap->over_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->over_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->over_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->under_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->under_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->under_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->rest = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
-    gap->s = plsh_arena_floats(arena, PLSH_TILE_KEYS * group);
+    sums->over_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->over_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->over_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->under_m = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->under_l = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->under_low = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->rest = plsh_arena_floats(arena, PLSH_TILE_QUERIES);
+    sums->s = plsh_arena_floats(arena, PLSH_TILE_KEYS * group);
 }
 
 /* One past the last key that group g sees. */
@@ -104,14 +105,14 @@ PLSH_CLONES static void split_key(const key_gap *key, float *restrict over, floa
 
 /* The sums E+ and E- of the group whose first row is `lane`. */
 static plsh_softmax_state over_state(const plsh_tile *tile, ptrdiff_t lane) {
-    const plsh_certificate_sums *gap = tile->gap;
-    return (plsh_softmax_state){gap->over_m + lane, gap->over_l + lane, gap->over_low + lane,
+    const plsh_certificate_sums *sums = tile->certificate;
+    return (plsh_softmax_state){sums->over_m + lane, sums->over_l + lane, sums->over_low + lane,
                                 tile->scratch.alpha, 0};
 }
 
 static plsh_softmax_state under_state(const plsh_tile *tile, ptrdiff_t lane) {
-    const plsh_certificate_sums *gap = tile->gap;
-    return (plsh_softmax_state){gap->under_m + lane, gap->under_l + lane, gap->under_low + lane,
+    const plsh_certificate_sums *sums = tile->certificate;
+    return (plsh_softmax_state){sums->under_m + lane, sums->under_l + lane, sums->under_low + lane,
                                 tile->scratch.alpha, 0};
 }
 
@@ -134,7 +135,7 @@ static void find_point_decay(const plsh_tile *tile, const float *distance, int r
  * of the decay alone. */
 static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const support *m) {
     const plsh_kernels *kernel = tile->kernel;
-    const plsh_certificate_sums *gap = tile->gap;
+    const plsh_certificate_sums *sums = tile->certificate;
     const int group = kernel->group, d = (int)tile->plan->shape.head_dim;
     const int rows = plsh_tile_group_rows(tile, g);
     const ptrdiff_t at = first - tile->step.first, lane = (ptrdiff_t)g * group;
@@ -161,10 +162,10 @@ static void add_pairs(plsh_tile *tile, int g, int64_t first, int count, const su
                        .log_decay = points ? apart.log2_value : bias - j,
                        .from = hidden < group ? (int)hidden : group,
                        .group = group};
-        split_key(&key, tile->scratch.s + j * group, gap->s + j * group, top_over, top_under);
+        split_key(&key, tile->scratch.s + j * group, sums->s + j * group, top_over, top_under);
     }
     kernel->softmax(tile->scratch.s, count, top_over, over_state(tile, lane));
-    kernel->softmax(gap->s, count, top_under, under_state(tile, lane));
+    kernel->softmax(sums->s, count, top_under, under_state(tile, lane));
 }
 
 /* The same for all keys of [begin, end), step by step. */
@@ -202,7 +203,7 @@ static float log_rest(const plsh_tile *tile, int64_t t, float norm, ptrdiff_t r)
 /* Is the weight of the keys of group g beyond this point small: keys up to `end` - 1 (left), or
  * from `end` on (right)? If so, charges it. */
 static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
-    const plsh_certificate_sums *gap = tile->gap;
+    const plsh_certificate_sums *sums = tile->certificate;
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     const int64_t position = plsh_tile_group_begin(tile, g), edge = left ? end - 1 : end;
     const int64_t piece =
@@ -211,13 +212,13 @@ static bool leave_rest(plsh_tile *tile, int g, int64_t end, bool left) {
     float rest[PLSH_GROUP_MAX];
     for (int r = 0; r < plsh_tile_group_rows(tile, g); r++) {
         rest[r] = log_rest(tile, llabs(position + r - edge), norm, lane + r);
-        double under = log_sum(gap->under_m, gap->under_l, lane + r) + (double)LOG_SMALL;
+        double under = log_sum(sums->under_m, sums->under_l, lane + r) + (double)LOG_SMALL;
         double row = log_sum(tile->sums.m, tile->sums.l, lane + r) + (double)LOG_NOTHING;
         if (!((double)rest[r] <= under || (double)rest[r] <= row)) return false;
     }
     for (int r = 0; r < plsh_tile_group_rows(tile, g);
          r++) /* there are at most two sides: twice the larger is enough */
-        gap->rest[lane + r] = plsh_larger(gap->rest[lane + r], rest[r] + 1);
+        sums->rest[lane + r] = plsh_larger(sums->rest[lane + r], rest[r] + 1);
     return true;
 }
 
@@ -328,15 +329,15 @@ static void add_far(plsh_tile *tile, int g) {
 /* Sums up A |L - M|. */
 static void measure(plsh_tile *tile) {
     const plsh_head_plan *head = tile->at.head;
-    const plsh_certificate_sums *gap = tile->gap;
+    const plsh_certificate_sums *sums = tile->certificate;
     plsh_head_plan plain = *head; /* the same decay, for all keys */
     plain.head.method = PLSH_METHOD_DENSE;
     plsh_bounds_begin(tile);
     for (int r = 0; r < tile->at.groups * tile->kernel->group; r++) {
-        gap->over_m[r] = gap->under_m[r] = PLSH_SOFTMAX_START;
-        gap->over_l[r] = gap->under_l[r] = 0;
-        gap->over_low[r] = gap->under_low[r] = 0;
-        gap->rest[r] = -INFINITY;
+        sums->over_m[r] = sums->under_m[r] = PLSH_SOFTMAX_START;
+        sums->over_l[r] = sums->under_l[r] = 0;
+        sums->over_low[r] = sums->under_low[r] = 0;
+        sums->rest[r] = -INFINITY;
     }
     tile->at.head = &plain;
     if (head->counting) add_counted(tile);
@@ -362,11 +363,11 @@ static double relative(double log, double log_row, double slack) {
 /* An upper bound of the share of the weight that is wrong or missing, from the sums of
  * `measure`. */
 static double measured_share(const plsh_tile *tile, int r, double slack) {
-    const plsh_certificate_sums *gap = tile->gap;
+    const plsh_certificate_sums *sums = tile->certificate;
     const double row = log_sum(tile->sums.m, tile->sums.l, r);
-    const double over = relative(log_sum(gap->over_m, gap->over_l, r), row, slack);
-    const double under = relative(log_sum(gap->under_m, gap->under_l, r), row, slack) +
-                         relative((double)gap->rest[r], row, slack);
+    const double over = relative(log_sum(sums->over_m, sums->over_l, r), row, slack);
+    const double under = relative(log_sum(sums->under_m, sums->under_l, r), row, slack) +
+                         relative((double)sums->rest[r], row, slack);
     const double right = fmax(0, 1 - over); /* sum A min(M, L) / D~; sums may overflow */
     const double missing = under > 0 ? 1 / (1 + right / under) : under;
     const double share = over >= missing || isnan(over) ? over : missing;

@@ -19,7 +19,7 @@
 #include "attention/forward/tile.h"
 
 /* A thread's sums of the differences between the weights M and the decay L, as 2^m l like those of
- * the softmax; tile->gap points to them. */
+ * the softmax; tile->certificate points to them. */
 typedef struct plsh_certificate_sums {
     float *over_m, *over_l, *over_low;    /* [groups][group], of A (M - L) where M > L */
     float *under_m, *under_l, *under_low; /* of A (L - M) where M < L */
@@ -27,7 +27,7 @@ typedef struct plsh_certificate_sums {
     float *s;    /* [PLSH_TILE_KEYS][group], scores */
 } plsh_certificate_sums;
 
-void plsh_certificate_layout(plsh_certificate_sums *gap, const plsh_plan *plan, plsh_arena *arena);
+void plsh_certificate_layout(plsh_certificate_sums *sums, const plsh_plan *plan, plsh_arena *arena);
 
 /* Fills in tile->arrays.certificate. The tile is finished; its sums m, l are still there. */
 void plsh_certificate_fill(plsh_tile *tile);

@@ -429,7 +429,8 @@ static inline float *take_events(plsh_counts *counts, int64_t key, int *first, i
 }
 
 /* Adds the changes of the queries begin .. end - 1, all that there are, and clears them. */
-static inline void settle(float *restrict count, float *restrict change, int begin, int end) {
+static inline void apply_changes(float *restrict count, float *restrict change, int begin,
+                                 int end) {
     count_lanes carry = {0};
     for (int r = begin; r < end; r += LANES) {
         count_lanes sum = running_sum(*(count_lanes *)(change + r)) + carry;
@@ -460,7 +461,8 @@ void plsh_counts_fill(plsh_counts *counts, int64_t key, int keys, float factor,
         if (last >= 0) {
             from = counts->group_from[first + 1] - 1;
             to = counts->group_from[last + 1];
-            settle(counts->count, change, first / LANES * LANES, last / LANES * LANES + LANES);
+            apply_changes(counts->count, change, first / LANES * LANES,
+                          last / LANES * LANES + LANES);
         }
         if (counts->tile.causal && at > 0 && at <= rows) { /* query at - 1 is past */
             counts->count[at - 1] = 0;

@@ -194,11 +194,11 @@ bool plsh_bounds_weigh(plsh_tile *tile, int g, int64_t first, int count, float *
 }
 
 /* The decision on a piece before its box is read: leave it out, read the box, or score it. */
-typedef enum verdict { LEAVE_OUT, LOOK, KEEP } verdict;
+typedef enum decision { LEAVE_OUT, READ_BOX, KEEP } decision;
 
 /* u is hardly ever below 0, because keys are measured from their mean. If even u = 0 would not
  * exclude the piece, its box is not read. */
-static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float norm) {
+static decision decide_by_norm(plsh_tile *tile, int g, row_state state, float bias, float norm) {
     int64_t x = tile->at.sequence;
     float pieces = (float)(tile->plan->first_piece[x + 1] - tile->plan->first_piece[x]);
     float most = state.most_norm * norm - state.least_shift + bias;
@@ -209,7 +209,7 @@ static verdict judge(plsh_tile *tile, int g, row_state state, float bias, float 
     return bias - state.least_shift >
                    plsh_bound_log2_of(tile->at.head->log_eps, PLSH_BOUND_PIECES, 1)
                ? KEEP
-               : LOOK;
+               : READ_BOX;
 }
 
 /* Decides about pieces of the sequence, all on one side of group g. */
@@ -228,9 +228,9 @@ static void decide(plsh_tile *tile, int g, side where, int64_t piece, int pieces
         int64_t t = where == LEFT ? plsh_tile_group_begin(tile, g) - (end - 1)
                                   : begin - (plsh_tile_group_end(tile, g) - 1);
         bias[i] = plsh_decay_sums_some(&tile->at.head->sums, t, (int)(end - begin));
-        verdict found = judge(tile, g, state, bias[i], summary->norm[base + i]);
+        decision found = decide_by_norm(tile, g, state, bias[i], summary->norm[base + i]);
         keep[i] = found == KEEP;
-        look[i] = found == LOOK;
+        look[i] = found == READ_BOX;
         first = look[i] && i < first ? i : first;
         last = look[i] ? i : last;
     }
@@ -292,8 +292,8 @@ static bool can_leave_out_piece(plsh_tile *tile, int g, int64_t piece, int64_t k
         tile->exact.shift[r] = sum[r] - (each + all - slope * t[r]);
         state.least_shift = -plsh_larger(-state.least_shift, -tile->exact.shift[r]);
     }
-    verdict found = judge(tile, g, state, 0.0f, summary->norm[at]);
-    if (found != LOOK) return found == LEAVE_OUT;
+    decision found = decide_by_norm(tile, g, state, 0.0f, summary->norm[at]);
+    if (found != READ_BOX) return found == LEAVE_OUT;
     const plsh_piece_boxes boxes = {.box = summary->box + at * 2 * d,
                                     .norm = summary->norm + at,
                                     .radius = summary->radius + at,

@@ -129,9 +129,9 @@ struct plsh_tile {
     plsh_tile_scratch scratch;
     plsh_tile_exact exact; /* quantities of the queries, for `exact` and certificates */
     plsh_tile_plane plane; /* of `exact` and `window` over points */
-    struct plsh_sampled_buffers *sampled; /* of plsh, masks and mean, see sampled/sampled.h */
-    struct plsh_certificate_sums *gap;    /* of certificates, see certificate/certificate.h */
-    plsh_prefetch prefetch;               /* see plsh_tile_prefetch */
+    struct plsh_sampled_buffers *sampled;      /* of plsh, masks and mean, see sampled/sampled.h */
+    struct plsh_certificate_sums *certificate; /* of certificates, see certificate/certificate.h */
+    plsh_prefetch prefetch;                    /* see plsh_tile_prefetch */
     bool guarded;   /* keys of weight 0 are masked: they may be very large, or not finite */
     float headroom; /* 0, or PLSH_HEADROOM in a second run that replaces overflowed outputs */
     int64_t pairs;  /* scored, over all tiles of the thread */

@@ -29,14 +29,14 @@ typedef struct worker {
     bool ready; /* laid out, in this call */
     plsh_tile tile;
     plsh_sampled_buffers sampled;
-    plsh_certificate_sums gap;
+    plsh_certificate_sums certificate;
 } worker;
 
 static void lay_out(worker *w, const plsh_plan *plan, plsh_arena *arena) {
-    *w = (worker){.tile = {.sampled = &w->sampled, .gap = &w->gap}};
+    *w = (worker){.tile = {.sampled = &w->sampled, .certificate = &w->certificate}};
     plsh_tile_layout(&w->tile, plan, arena);
     plsh_sampled_layout(&w->sampled, plan, arena);
-    plsh_certificate_layout(&w->gap, plan, arena);
+    plsh_certificate_layout(&w->certificate, plan, arena);
 }
 
 static size_t worker_bytes(const plsh_plan *plan) {

@@ -124,7 +124,7 @@ static void put_sentence(const facts *f, const plsh_model *model) {
     plsh_sentence_close(sentence);
 }
 
-int cli_model_holds(const char *path, const cli_common *common) {
+int cli_model_info(const char *path, const cli_common *common) {
     plsh_model *model;
     plsh_error error;
     const plsh_model_options options = {.threads = (int)common->threads, .isa = common->isa};
