@@ -106,7 +106,7 @@ static void narrow_stored(const plsh_bfloat_kernels *kernels, plsh_weight_type t
 }
 
 /* Pairs are moved as floats are: no arithmetic is done on them. */
-void plsh_bfloat_pack_turned(const plsh_bfloat_pack *pack, const plsh_linear *layer) {
+void plsh_bfloat_pack_transposed(const plsh_bfloat_pack *pack, const plsh_linear *layer) {
     const plsh_linear_kernels *plain = pack->kernels->plain;
     const int width = plain->width, depth = pack->depth;
     const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
@@ -148,7 +148,7 @@ static void pack_two_rows(const plsh_bfloat_pack *pack, const float *a, const fl
     }
 }
 
-void plsh_bfloat_pack_straight(const plsh_bfloat_pack *pack, const plsh_linear *layer) {
+void plsh_bfloat_pack_weights(const plsh_bfloat_pack *pack, const plsh_linear *layer) {
     const plsh_linear_kernels *plain = pack->kernels->plain;
     const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
     const char *first = (const char *)layer->weight + (size_t)pack->k * row_bytes +
@@ -180,8 +180,8 @@ _Static_assert(ROWS *PLSH_LINEAR_GROUP * sizeof(float) <= GROUP * DEPTH * sizeof
                "a part has room where rows of W are");
 
 /* Columns of the block come from rows of a, in parts of as many as the panels' width. */
-static void turn_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
-                       plsh_const_matrix a, int rows, int depth) {
+static void transpose_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
+                            plsh_const_matrix a, int rows, int depth) {
     const int width = kernels->plain->width;
     float *part = (float *)(void *)to->rows; /* [rows][width] */
     for (int k = 0; k < depth; k += width) {
@@ -193,8 +193,8 @@ static void turn_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_mem
 }
 
 void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
-                            plsh_const_matrix a, bool turned, int rows, int depth) {
-    if (turned && !kernels->tiles) {
+                            plsh_const_matrix a, bool transposed, int rows, int depth) {
+    if (transposed && !kernels->tiles) {
         for (int k = 0; k < depth; k += 2) {
             const float *row = a.data + k * a.stride;
             if (k + 1 < depth)
@@ -204,10 +204,10 @@ void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloa
         }
         return;
     }
-    if (turned) turn_block(kernels, to, a, rows, depth);
+    if (transposed) transpose_block(kernels, to, a, rows, depth);
     for (int m = 0; m < rows; m++) {
         uint16_t *row = to->block + m * DEPTH;
-        if (!turned) plsh_bfloat_narrow(kernels, a.data + m * a.stride, row, depth);
+        if (!transposed) plsh_bfloat_narrow(kernels, a.data + m * a.stride, row, depth);
         memset(row + depth, 0, (size_t)(whole_tiles(depth) - depth) * sizeof *row);
     }
 }

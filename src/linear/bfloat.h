@@ -36,14 +36,14 @@ typedef struct plsh_bfloat_pack {
 } plsh_bfloat_pack;
 
 /* b[k][n] = W[n][k], b[k][n] = W[k][n], b = x. */
-void plsh_bfloat_pack_turned(const plsh_bfloat_pack *pack, const plsh_linear *layer);
-void plsh_bfloat_pack_straight(const plsh_bfloat_pack *pack, const plsh_linear *layer);
+void plsh_bfloat_pack_transposed(const plsh_bfloat_pack *pack, const plsh_linear *layer);
+void plsh_bfloat_pack_weights(const plsh_bfloat_pack *pack, const plsh_linear *layer);
 void plsh_bfloat_pack_floats(const plsh_bfloat_pack *pack, plsh_const_matrix x);
 
 /* a[rows][depth], which begins at `a`, into the block: row by row, or, where a[m][k] is at data[k *
  * stride + m] and kernels have no tiles, pairs of rows. */
 void plsh_bfloat_take_block(const plsh_bfloat_kernels *kernels, const plsh_bfloat_memory *to,
-                            plsh_const_matrix a, bool turned, int rows, int depth);
+                            plsh_const_matrix a, bool transposed, int rows, int depth);
 
 /* Outputs of a layer for few rows x in bfloat16; `dot` has all but weight, row_bytes and outs.
  * Weights of other types are rounded row by row in `row`, which has room for layer->in numbers. */

@@ -32,7 +32,7 @@ static void pack_rows(const plsh_float_pack *pack, const plsh_linear *layer, int
 }
 
 /* Floats become columns without a copy. */
-void plsh_float_pack_turned(const plsh_float_pack *pack, const plsh_linear *layer) {
+void plsh_float_pack_transposed(const plsh_float_pack *pack, const plsh_linear *layer) {
     const int width = pack->kernels->width;
     const float *floats = plsh_linear_floats(layer);
     for (int c = 0; c < pack->columns; c += width) {
@@ -57,7 +57,7 @@ static void pack_row(const plsh_float_pack *pack, const float *row, int k) {
     }
 }
 
-void plsh_float_pack_straight(const plsh_float_pack *pack, const plsh_linear *layer) {
+void plsh_float_pack_weights(const plsh_float_pack *pack, const plsh_linear *layer) {
     const float *floats = plsh_linear_floats(layer);
     const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
     const char *first = (const char *)layer->weight + (size_t)pack->k * row_bytes +

@@ -17,8 +17,8 @@ typedef struct plsh_float_pack {
 } plsh_float_pack;
 
 /* b[k][n] = W[n][k], b[k][n] = W[k][n], b = x. */
-void plsh_float_pack_turned(const plsh_float_pack *pack, const plsh_linear *layer);
-void plsh_float_pack_straight(const plsh_float_pack *pack, const plsh_linear *layer);
+void plsh_float_pack_transposed(const plsh_float_pack *pack, const plsh_linear *layer);
+void plsh_float_pack_weights(const plsh_float_pack *pack, const plsh_linear *layer);
 void plsh_float_pack_floats(const plsh_float_pack *pack, plsh_const_matrix x);
 
 #endif

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/numbers.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "linear/bfloat.h"
@@ -124,7 +125,7 @@ typedef struct product {
     const plsh_bfloat_kernels *bfloat;
     plsh_int8_rows a_int8; /* a */
     plsh_const_matrix a;
-    bool a_turned; /* a[m][k] is a.data[k * stride + m] */
+    bool a_transposed; /* a[m][k] is a.data[k * stride + m] */
     /* Puts b[k .. k + depth)[n .. n + columns) into panels. */
     void (*pack)(const struct product *, thread_memory memory, int64_t k, int depth, int64_t n,
                  int columns);
@@ -137,22 +138,22 @@ typedef struct product {
     int64_t tile_rows, tile_columns, tiles; /* how y is cut */
 } product;
 
-/* b in panels: W turned, W, and x. */
 static plsh_float_pack float_pack(const product *p, thread_memory memory, int64_t k, int depth,
                                   int64_t n, int columns) {
     return (plsh_float_pack){p->kernels, memory.panels, memory.widened, k, n, depth, columns};
 }
 
-static void pack_turned(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
-                        int columns) {
+/* Pack a part of b into panels: W transposed, W, and x. */
+static void pack_transposed(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
+                            int columns) {
     const plsh_float_pack pack = float_pack(p, memory, k, depth, n, columns);
-    plsh_float_pack_turned(&pack, p->layer);
+    plsh_float_pack_transposed(&pack, p->layer);
 }
 
-static void pack_straight(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
-                          int columns) {
+static void pack_weights(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
+                         int columns) {
     const plsh_float_pack pack = float_pack(p, memory, k, depth, n, columns);
-    plsh_float_pack_straight(&pack, p->layer);
+    plsh_float_pack_weights(&pack, p->layer);
 }
 
 static void pack_floats(const product *p, thread_memory memory, int64_t k, int depth, int64_t n,
@@ -174,10 +175,11 @@ static void set_start(const product *p, int64_t k, int64_t column, const float *
 
 _Static_assert(ROW_BLOCK * sizeof(float) <= TILE * sizeof(uint16_t), "block_of has room");
 
-/* Rows m.. of a[m][k] that lies as a[k][m], copied to [DEPTH][ROW_BLOCK], where panels in bfloat16
- * are otherwise. In place they are 4 or 16 KiB apart, in the same set of the cache: with AVX2 on a
- * Zen 5 the gradients of q's weights and of the head's then had 0.71 and 0.73 of sgemm's speed, and
- * have 0.99 and 1.05 copied. With AVX-512 the copy costs 2 % of these products. */
+/* a is stored transposed (a[k][m]). Copies its rows m .. to [DEPTH][ROW_BLOCK], into the memory of
+ * the bfloat16 panels, which is free here. In place, consecutive k are 4 or 16 KiB apart and fall
+ * into the same set of the cache: with AVX2 on a Zen 5 the gradients of q's weights and of the
+ * head's then had 0.71 and 0.73 of sgemm's speed, and have 0.99 and 1.05 copied. With AVX-512 the
+ * copy costs 2 % of these products. */
 static const float *block_of(const product *p, thread_memory memory, int64_t k, int depth,
                              int64_t m, int64_t rows) {
     float *block = (float *)(void *)memory.bfloat.panels;
@@ -192,13 +194,13 @@ static void multiply_panels(const product *p, thread_memory memory, int64_t k, i
                             int64_t rows, int64_t n, int columns) {
     const int width = p->kernels->width;
     const float *a =
-        p->a_turned ? block_of(p, memory, k, depth, m, rows) : p->a.data + m * p->a.stride + k;
+        p->a_transposed ? block_of(p, memory, k, depth, m, rows) : p->a.data + m * p->a.stride + k;
     for (int c = 0; c < columns; c += width) {
         float *y = p->y.data + m * p->y.stride + n + c;
         plsh_linear_product block = {
             .a = a,
-            .a_row = p->a_turned ? 1 : p->a.stride,
-            .a_step = p->a_turned ? ROW_BLOCK : 1,
+            .a_row = p->a_transposed ? 1 : p->a.stride,
+            .a_step = p->a_transposed ? ROW_BLOCK : 1,
             .panel = memory.panels + (ptrdiff_t)c * DEPTH,
             .rows = rows,
             .depth = depth,
@@ -241,19 +243,17 @@ static void multiply_int8(const product *p, thread_memory memory, int64_t k, int
     }
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The same three in bfloat16. */
-static void pack_turned_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
-                               int64_t n, int columns) {
-    plsh_bfloat_pack_turned(
+static void pack_transposed_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
+                                   int64_t n, int columns) {
+    plsh_bfloat_pack_transposed(
         &(plsh_bfloat_pack){p->bfloat, memory.bfloat, memory.widened, k, n, depth, columns},
         p->layer);
 }
 
-static void pack_straight_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
-                                 int64_t n, int columns) {
-    plsh_bfloat_pack_straight(
+static void pack_weights_bfloat(const product *p, thread_memory memory, int64_t k, int depth,
+                                int64_t n, int columns) {
+    plsh_bfloat_pack_weights(
         &(plsh_bfloat_pack){p->bfloat, memory.bfloat, memory.widened, k, n, depth, columns},
         p->layer);
 }
@@ -267,11 +267,11 @@ static void pack_floats_bfloat(const product *p, thread_memory memory, int64_t k
 static void multiply_bfloat(const product *p, thread_memory memory, int64_t k, int depth, int64_t m,
                             int64_t rows, int64_t n, int columns) {
     const int width = p->bfloat->plain->width;
-    const ptrdiff_t at = p->a_turned ? k * p->a.stride + m : m * p->a.stride + k;
-    const bool by_pairs = p->a_turned && !p->bfloat->tiles;
+    const ptrdiff_t at = p->a_transposed ? k * p->a.stride + m : m * p->a.stride + k;
+    const bool by_pairs = p->a_transposed && !p->bfloat->tiles;
     plsh_bfloat_take_block(p->bfloat, &memory.bfloat,
-                           (plsh_const_matrix){p->a.data + at, p->a.stride}, p->a_turned, (int)rows,
-                           depth);
+                           (plsh_const_matrix){p->a.data + at, p->a.stride}, p->a_transposed,
+                           (int)rows, depth);
     for (int c = 0; c < columns; c += width) {
         float *y = p->y.data + m * p->y.stride + n + c;
         plsh_bfloat_product block = {
@@ -356,7 +356,7 @@ static part_word *parts_of(const plsh_linear_engine *engine) {
 }
 
 static int64_t blocks_of(const product *p, int64_t top) {
-    return (least(p->tile_rows, p->rows - top) + ROW_BLOCK - 1) / ROW_BLOCK;
+    return (plsh_least(p->tile_rows, p->rows - top) + ROW_BLOCK - 1) / ROW_BLOCK;
 }
 
 /* The tile's product, and the first row and column of the tile. */
@@ -371,13 +371,14 @@ static place place_of(const product_list *all, int64_t tile) {
     for (; tile >= p->tiles; p++) tile -= p->tiles;
     const int64_t across = (p->columns + p->tile_columns - 1) / p->tile_columns;
     const int64_t n = tile % across * p->tile_columns;
-    return (place){p, tile / across * p->tile_rows, n, (int)least(p->tile_columns, p->columns - n)};
+    return (place){p, tile / across * p->tile_rows, n,
+                   (int)plsh_least(p->tile_columns, p->columns - n)};
 }
 
 static void run_block(const place *at, thread_memory memory, int64_t k, int depth, int64_t block) {
     const product *p = at->p;
     const int64_t m = at->top + block * ROW_BLOCK;
-    const int64_t rows = least(ROW_BLOCK, least(at->top + p->tile_rows, p->rows) - m);
+    const int64_t rows = plsh_least(ROW_BLOCK, plsh_least(at->top + p->tile_rows, p->rows) - m);
     if (p->int8)
         multiply_int8(p, memory, k, depth, m, rows, at->n, at->columns);
     else if (p->bfloat)
@@ -404,7 +405,7 @@ static void run_alone(const product_list *all, int slot, part work) {
     const thread_memory memory = memory_of(all->engine, slot);
     const place at = place_of(all, work.tile);
     for (int64_t k = 0; k == 0 || k < at.p->depth; k += DEPTH) {
-        const int depth = (int)least(DEPTH, at.p->depth - k);
+        const int depth = (int)plsh_least(DEPTH, at.p->depth - k);
         at.p->pack(at.p, memory, k, depth, at.n, at.columns);
         for (int64_t block = 0; block < work.end; block++) run_block(&at, memory, k, depth, block);
     }
@@ -417,7 +418,7 @@ static void run_part(const product_list *all, int slot, part work) {
     const int64_t first = work.next;
     for (;; work.step++) {
         const int64_t k = work.step * DEPTH;
-        const int depth = (int)least(DEPTH, at.p->depth - k);
+        const int depth = (int)plsh_least(DEPTH, at.p->depth - k);
         atomic_store_explicit(&own->rest, word_of(work), memory_order_release);
         at.p->pack(at.p, memory, k, depth, at.n, at.columns);
         for (int64_t block; take_block(own, &block);) run_block(&at, memory, k, depth, block);
@@ -475,7 +476,7 @@ static void run_products(const plsh_linear_engine *engine, const product *produc
     }
     all.shared = all.shared && all.tiles <= 1 << TILE_BITS;
     for (int i = 0; i < engine->threads; i++) atomic_store(&parts[i].rest, 0);
-    plsh_thread_run(engine->threads, least(engine->threads, blocks), run_thread, &all);
+    plsh_thread_run(engine->threads, plsh_least(engine->threads, blocks), run_thread, &all);
 }
 
 /* ---- Few rows ------------------------------------------------------------------------------- */
@@ -521,6 +522,14 @@ static int taken(const few_rows *few, int64_t r) {
     return (int)(rest < PLSH_LINEAR_FEW_ROWS ? rest : PLSH_LINEAR_FEW_ROWS);
 }
 
+/* What the outputs of a layer from number `first` on begin with: what is at `to`, the bias, or
+ * NULL: 0. */
+static const float *start_of(const few_rows *few, const plsh_linear *layer, int64_t first,
+                             const float *to) {
+    if (few->add) return to;
+    return layer->bias ? layer->bias + first : NULL;
+}
+
 /* Run number `run` of layer number i, in int8. */
 static void run_int8_dots(const few_rows *few, int i, int64_t run) {
     const plsh_linear *layer = &few->layers[i];
@@ -531,10 +540,8 @@ static void run_int8_dots(const few_rows *few, int i, int64_t run) {
     plsh_int8_dot dot = {
         .weight = (const char *)layer->weight + (size_t)first * row_bytes,
         .row_bytes = row_bytes,
-        .outs = least(DOT_RUN, layer->out - first),
-        .start = few->add      ? to
-                 : layer->bias ? layer->bias + first
-                               : NULL,
+        .outs = plsh_least(DOT_RUN, layer->out - first),
+        .start = start_of(few, layer, first, to),
         .start_stride = few->add ? y.stride : 0,
         .y = to,
         .y_stride = y.stride,
@@ -564,38 +571,33 @@ static void run_bfloat_dots(const few_rows *few, int i, int64_t run, int slot) {
         .x = few->x_bfloat,
         .x_stride = whole_groups(layer->in),
         .rows = (int)few->rows,
-        .start = few->add      ? to
-                 : layer->bias ? layer->bias + first
-                               : NULL,
+        .start = start_of(few, layer, first, to),
         .start_stride = few->add ? y.stride : 0,
         .y = to,
         .y_stride = y.stride,
     };
-    plsh_bfloat_dots(few->engine->bfloat, layer, first, least(DOT_RUN, layer->out - first), dot,
-                     memory.widened, memory.bfloat.panels);
+    plsh_bfloat_dots(few->engine->bfloat, layer, first, plsh_least(DOT_RUN, layer->out - first),
+                     dot, memory.widened, memory.bfloat.panels);
 }
 
 /* Run number `run` of layer number i, in float32. */
 static void run_dots(const few_rows *few, int i, int64_t run) {
     const plsh_linear *layer = &few->layers[i];
     const plsh_matrix y = few->y[i];
-    const bool add = few->add;
     const int64_t first = run * DOT_RUN;
     const size_t row_bytes = plsh_weight_bytes_of(layer->type, layer->in);
     float *to = y.data + first;
     plsh_linear_dot dot = {
         .weight = (const char *)layer->weight + (size_t)first * row_bytes,
         .row_bytes = row_bytes,
-        .outs = least(DOT_RUN, layer->out - first),
+        .outs = plsh_least(DOT_RUN, layer->out - first),
         .in = layer->in,
         .x = few->x.data,
         .x_stride = few->x.stride,
         .sums = few->sums,
         .sums_stride = layer->in / PLSH_LINEAR_GROUP,
-        .start = add           ? to
-                 : layer->bias ? layer->bias + first
-                               : NULL,
-        .start_stride = add ? y.stride : 0,
+        .start = start_of(few, layer, first, to),
+        .start_stride = few->add ? y.stride : 0,
         .y = to,
         .y_stride = y.stride,
     };
@@ -672,8 +674,8 @@ static product forward_product(const plsh_linear_engine *engine, const plsh_line
                  .bfloat = engine->bfloat,
                  .a = x,
                  .pack = is_int8(engine, layer) ? pack_int8
-                         : engine->bfloat       ? pack_turned_bfloat
-                                                : pack_turned,
+                         : engine->bfloat       ? pack_transposed_bfloat
+                                                : pack_transposed,
                  .layer = layer,
                  .y = y,
                  .bias = layer->bias,
@@ -699,7 +701,7 @@ static void forward_products(const plsh_linear_engine *engine, const plsh_linear
     const int64_t fit = any ? plsh_int8_rows_fit(ROWS_BYTES, in) : rows;
     const int64_t step = any && fit > ROW_BLOCK ? fit / ROW_BLOCK * ROW_BLOCK : fit;
     for (int64_t first = 0; first < rows; first += step) {
-        const int64_t some = least(step, rows - first);
+        const int64_t some = plsh_least(step, rows - first);
         product products[MOST_LAYERS];
         const plsh_const_matrix from = rows_from(x, first);
         plsh_int8_rows quantised = {0};
@@ -753,7 +755,7 @@ static product input_product(const plsh_linear_engine *engine, const plsh_linear
     product p = {.kernels = engine->kernels,
                  .bfloat = engine->bfloat,
                  .a = dy,
-                 .pack = engine->bfloat ? pack_straight_bfloat : pack_straight,
+                 .pack = engine->bfloat ? pack_weights_bfloat : pack_weights,
                  .layer = layer,
                  .y = dx,
                  .add = add,
@@ -769,7 +771,7 @@ static product weight_product(const plsh_linear_engine *engine, const plsh_linea
     product p = {.kernels = engine->kernels,
                  .bfloat = engine->bfloat,
                  .a = dy,
-                 .a_turned = true,
+                 .a_transposed = true,
                  .pack = engine->bfloat ? pack_floats_bfloat : pack_floats,
                  .x = x,
                  .y = {dw, layer->in},

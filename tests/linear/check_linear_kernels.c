@@ -97,7 +97,7 @@ static void check_type(int type) {
     }
 }
 
-static void check_multiply(bool turned, int columns) {
+static void check_multiply(bool transposed, int columns) {
     static float a[ROWS * IN], panel[IN * WIDTH_MOST], other[IN * WIDTH_MOST];
     static float from[WIDTH_MOST * IN], y[ROWS * WIDTH_MOST], z[ROWS * WIDTH_MOST];
     for (int i = 0; i < ROWS * IN; i++) a[i] = next_value();
@@ -105,8 +105,8 @@ static void check_multiply(bool turned, int columns) {
     tested->transpose(panel, from, IN, columns, IN);
     plain->transpose(other, from, IN, columns, IN);
     plsh_linear_product p = {.a = a,
-                             .a_row = turned ? 1 : IN,
-                             .a_step = turned ? ROWS : 1,
+                             .a_row = transposed ? 1 : IN,
+                             .a_step = transposed ? ROWS : 1,
                              .panel = panel,
                              .rows = ROWS,
                              .depth = IN,
@@ -122,7 +122,7 @@ static void check_multiply(bool turned, int columns) {
         p.y = z + first;
         plain->multiply(&p);
     }
-    compare(turned ? "multiply turned" : "multiply", 0, y, z, ROWS * columns, 1e-4);
+    compare(transposed ? "multiply transposed" : "multiply", 0, y, z, ROWS * columns, 1e-4);
 }
 
 /* ---- Products in int8: the same bits ---- */
