@@ -17,8 +17,8 @@
 #include "base/simd/vector_transpose.h"
 
 #define GROUP (GROUP_VECTORS * LANES)
-#define BOUND_BLOCK (KEY_BLOCK / 2) /* boxes per register block: a box needs two sums, a key one   \
-                                     */
+/* Boxes per register block: a box needs two sums, a key one. */
+#define BOUND_BLOCK (KEY_BLOCK / 2)
 
 _Static_assert(GROUP <= PLSH_GROUP_MAX, "a larger group than the engine has room for");
 _Static_assert(GROUP % ROW_BLOCK == 0, "accumulate takes whole blocks of rows");
