@@ -35,9 +35,10 @@ typedef struct plsh_model plsh_model;
  * float32: the reference.
  * int8: quantised weights (Q8_0 and coarser) as stored, against activations that are quantised to
  *     int8 with a scale per block of 32; the products of a block are added exactly, in int32. An
- *     activation x is off by at most max |x| of its block / 254. The bits of a result are the same
- *     for any number of threads and for all instruction sets. Other weights, adapters and attention
- *     stay in float32. A model without quantised weights is refused.
+ *     activation x is off by at most max |x| of its block / 254. The bits of a product are the
+ *     same for any number of threads, for all instruction sets, and among any number of rows
+ *     (tokens): those of a text that is continued among others are those of the text alone. Other
+ * weights, adapters and attention stay in float32. A model without quantised weights is refused.
  * auto: int8 for quantised weights, float32 for others: no type of quantised weights is finer than
  *     int8 with a scale per block of 32.
  * bfloat16: weights of any type and activations are rounded to bfloat16, 8 bits of precision, each
@@ -183,10 +184,12 @@ PLSH_API plsh_status plsh_session_step(plsh_session *session, const plsh_step *s
  * together, up to `chunk` tokens of the first session at a time, and the weights are read once for
  * all of them. One of the sessions, the one that has the most memory for
  * activations, lends it to all; beside others a session may take a step of 0 tokens to lend its
- * own. The results are those of single steps to float rounding, since the order of sums in a linear
- * layer depends on the number of rows; with up to 4 tokens in all they have the same bits. After an
- * error all sessions are unchanged, or refuse further steps. Sessions with a tap, and those whose
- * layers apply RoPE differently, take passes of their own. */
+ * own. With up to 4 tokens in all the results have the bits of single steps, and so have linear
+ * layers in int8 with any number of tokens. Otherwise the results are those of single steps to
+ * float rounding: in float32 and bfloat16 the order of sums in a linear layer is one for up to 8
+ * rows and another one for more. After an error all sessions are unchanged, or refuse further
+ * steps. Sessions with a tap, and those whose layers apply RoPE differently, take passes of their
+ * own. */
 PLSH_API plsh_status plsh_session_step_batch(plsh_session *const *sessions, const plsh_step *steps,
                                              int64_t count, plsh_error *error);
 

@@ -718,10 +718,14 @@ static void forward_products(const plsh_linear_engine *engine, const plsh_linear
     }
 }
 
-/* For up to PLSH_LINEAR_FEW rows the sums of the groups of x must fit into the memory of one
- * thread, so that the choice of the method depends neither on the number of threads nor on the
- * other rows. In bfloat16 a row of W must fit into the panels. */
-static bool is_few(const plsh_linear_engine *engine, int64_t rows, int64_t in) {
+/* Layers that are all in int8 have the same bits by dot products and by panels: the faster is
+ * taken. For up to PLSH_LINEAR_FEW rows of others the sums of the groups of x must fit into the
+ * memory of one thread, so that the choice of the method depends neither on the number of threads
+ * nor on the other rows. In bfloat16 a row of W must fit into the panels. */
+static bool is_few(const plsh_linear_engine *engine, const plsh_linear *layers, int count,
+                   int64_t rows) {
+    const int64_t in = layers[0].in;
+    if (count_int8(engine, layers, count) == count) return rows <= engine->int8->few;
     if (engine->bfloat && in > TILE * DEPTH) return false;
     return rows <= PLSH_LINEAR_FEW &&
            (size_t)(PLSH_LINEAR_FEW * (in / PLSH_LINEAR_GROUP)) * sizeof(float) <= thread_bytes();
@@ -732,7 +736,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
     if (rows == 0) return;
     for (int from = 0; from < count; from += MOST_LAYERS) {
         const int some = count - from < MOST_LAYERS ? count - from : MOST_LAYERS;
-        if (is_few(engine, rows, layers[from].in)) {
+        if (is_few(engine, layers + from, some, rows)) {
             forward_few(engine, layers + from, y + from, some, rows, x, false);
             continue;
         }
@@ -743,7 +747,7 @@ void plsh_linear_forward_many(const plsh_linear_engine *engine, const plsh_linea
 void plsh_linear_forward(const plsh_linear_engine *engine, const plsh_linear *layer, int64_t rows,
                          plsh_const_matrix x, plsh_matrix y, bool add) {
     if (rows == 0) return;
-    if (is_few(engine, rows, layer->in)) {
+    if (is_few(engine, layer, 1, rows)) {
         forward_few(engine, layer, &y, 1, rows, x, add);
         return;
     }

@@ -9,8 +9,9 @@
  * (linear/bfloat.h). Their bits are also the same for all instruction sets, except for many rows in
  * bfloat16 by AMX. Few rows (up to PLSH_LINEAR_FEW): dot products on the stored type, exact to
  * rounding, W read once. More rows: panels of W are dequantised to float32 in a tile that stays in
- * cache. The bits of a result depend on the instruction set, never on the number of threads; those
- * of few rows are the same in any batch of few rows. */
+ * cache. The bits of a result depend on the instruction set, never on the number of threads. In
+ * int8 those of a row are the same among any number of rows; in float32 and bfloat16 they are the
+ * same among few rows, and among more than few. */
 #ifndef PLSH_LINEAR_LINEAR_H
 #define PLSH_LINEAR_LINEAR_H
 

@@ -257,34 +257,34 @@ static void test_extremes(void **unused) {
 
 /* ---- Bits ---- */
 
-/* The same for 1, 2, 3 and 7 threads; of a row, the same among other rows of the same kind. */
+/* Of a row the same among 1 to 70 rows, and for 1, 2, 3 and 7 threads. */
 static void test_bits(void **unused) {
     (void)unused;
-    enum { OUT = 300, MOST = 150 };
-    static const int64_t rows[] = {1, PLSH_LINEAR_FEW, PLSH_LINEAR_FEW + 1, MOST};
+    enum { OUT = 300, MOST = 70 };
     for (int type = PLSH_WEIGHT_Q8_0; type < PLSH_WEIGHT_COMPUTED; type++) {
         const int64_t in = plsh_weight_kinds[type].block == 256 ? 512 : 576;
         problem p = make_problem((plsh_weight_type)type, OUT, in);
         float *x = randoms((size_t)(MOST * in));
-        float *first = make(MOST * OUT, 4), *y = make(MOST * OUT, 4), *few = make(OUT, 4);
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            for (int threads = 1; threads <= 7; threads += threads < 3 ? 1 : 4) {
-                plsh_linear_engine engine = best_int8_engine(threads);
-                plsh_linear_forward(&engine, &p.layer, rows[i], (plsh_const_matrix){x, in},
-                                    (plsh_matrix){threads == 1 ? first : y, OUT}, false);
-                plsh_release(engine.workspace);
-                if (threads > 1) assert_memory_equal(first, y, (size_t)rows[i] * OUT * sizeof *y);
+        float *alone = make(MOST * OUT, 4), *y = make(MOST * OUT, 4);
+        const plsh_matrix to = {y, OUT};
+        for (int i = 0; i < PATHS; i++) {
+            plsh_linear_engine engine;
+            if (!make_int8_engine(&engine, i, 7)) continue;
+            for (int64_t r = 0; r < MOST; r++)
+                plsh_linear_forward(&engine, &p.layer, 1, (plsh_const_matrix){x + r * in, in},
+                                    (plsh_matrix){alone + r * OUT, OUT}, false);
+            for (int64_t rows = 2; rows <= MOST; rows++) {
+                static const int threads[] = {1, 2, 3, 7};
+                engine.threads = threads[rows % 4];
+                plsh_linear_forward(&engine, &p.layer, rows, (plsh_const_matrix){x, in}, to, false);
+                assert_memory_equal(alone, y, (size_t)(rows * OUT) * sizeof *y);
             }
-            if (i % 2 == 0)
-                memcpy(few, first, OUT * sizeof *few);
-            else
-                assert_memory_equal(few, first, OUT * sizeof *few);
+            plsh_release(engine.workspace);
         }
         free_problem(&p);
         plsh_release(x);
-        plsh_release(first);
+        plsh_release(alone);
         plsh_release(y);
-        plsh_release(few);
     }
 }
 

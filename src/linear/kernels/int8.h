@@ -6,12 +6,17 @@
  *
  *     s scale (sum of u_j p_j) + offset s (sum of p_j),
  *
- * whose sums are exact in int32 and in float32 (below 2^24). Each kernel defines the order of its
- * operations on float32, with fused multiply-adds: all instruction sets give the same bits. */
+ * whose sums are exact in int32 and in float32 (below 2^24). All kernels of all instruction sets do
+ * the same operations on float32 for an element of y, one after the other and fused: y begins with
+ * its start or 0; for each group in order, y becomes fma(sum of u_j p_j, s scale, y), and for types
+ * with offsets then fma(s (sum of p_j), offset, y). With halves, a group takes the two steps of its
+ * scales and then the two of its offsets. So the bits of a row depend neither on the other rows of
+ * a product nor on their number. */
 #ifndef PLSH_LINEAR_INT8_KERNELS_H
 #define PLSH_LINEAR_INT8_KERNELS_H
 
 #include "linear/kernels/kernels.h"
+#include "linear/linear.h"
 #include "linear/types.h"
 
 /* Activations in int8, rows without gaps. */
@@ -24,10 +29,7 @@ typedef struct plsh_int8_rows {
     int32_t *half;  /* [rows][in / 16]: the same of each half of a group */
 } plsh_int8_rows;
 
-/* Some rows of W against the first `rows` rows of x: y[r][o] = W_o . x_r (+ start). Of group g,
- * lane l of 8 sums values 4 l .. 4 l + 3 in int32. Even and odd groups are summed separately in
- * float32, lane by lane and in order; then the two sums are added, then lanes l and l + 4, l + 2, l
- * + 1. */
+/* Some rows of W against the first `rows` rows of x: y[r][o] = start[r][o] + W_o . x_r. */
 typedef struct plsh_int8_dot {
     const void *weight; /* the first row */
     size_t row_bytes;
@@ -40,8 +42,8 @@ typedef struct plsh_int8_dot {
     ptrdiff_t y_stride;
 } plsh_int8_dot;
 
-/* y[m][n] = start[m][n] + the groups of k .. k + depth - 1 of row m of x against the panel, in
- * order, n < columns <= width. */
+/* y[m][n] = start[m][n] + the groups of k .. k + depth - 1 of row m of x against the panel, n <
+ * columns <= width. */
 typedef struct plsh_int8_product {
     plsh_int8_rows x;
     int64_t first, rows;  /* of x; row 0 of y and of start is the first */
@@ -71,6 +73,7 @@ typedef struct plsh_int8_kernels {
     const plsh_linear_kernels *plain; /* its width and `transpose` make the panels */
     bool eight_signed; /* bytes of 8-bit types are q; otherwise u = q + 128, like those of the other
                           types */
+    int few;           /* up to so many rows `dot` is faster than panels; at most PLSH_LINEAR_FEW */
     const struct plsh_tile_kernels *tiles; /* for many rows (amx.h); NULL: none */
     /* bytes[count], scale[count / 32] (types with halves: / 16) and as many offsets of a row, as
      * `multiply` wants them; count is a whole number of blocks. */

@@ -15,7 +15,6 @@ typedef int32_t vint __attribute__((vector_size(32)));
 INLINE vint i_set(int32_t x) { return (vint)_mm256_set1_epi32(x); }
 INLINE vector v_float(vint x) { return _mm256_cvtepi32_ps((__m256i)x); }
 INLINE __m256i i_pairs(__m256i sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
-INLINE __m256i i_quads(__m256i u, __m256i p) { return i_pairs(_mm256_maddubs_epi16(u, p)); }
 INLINE bool stores_signed(const plsh_weight_type type) { return plsh_int8_bits(type) == 8; }
 
 /* 2 sums of 2 products in int16 per column: one word of 4 bytes. */
@@ -53,8 +52,24 @@ INLINE void add_words(const plsh_weight_type type, const int R, const int words,
     }
 }
 
+INLINE __m256i sum_words(const plsh_weight_type type, const __m256i word[4], __m256i p) {
+    const int bits = plsh_int8_bits(type), most = bits == 8 ? 1 : 128 >> bits;
+    const int some = most < 4 ? most : 4;
+    const __m256i x[4] = {_mm256_shuffle_epi32(p, 0x00), _mm256_shuffle_epi32(p, 0x55),
+                          _mm256_shuffle_epi32(p, 0xaa), _mm256_shuffle_epi32(p, 0xff)};
+    __m256i sum = _mm256_setzero_si256();
+    UNROLL for (int from = 0; from < 4; from += some) {
+        __m256i narrow = _mm256_setzero_si256();
+        UNROLL for (int k = from; k < from + some; k++) narrow =
+            _mm256_add_epi16(narrow, word_sums(type, word[k], _mm256_abs_epi8(word[k]), x[k]));
+        sum = _mm256_add_epi32(sum, i_pairs(narrow));
+    }
+    return sum;
+}
+
 #include "linear/kernels/int8_x86.h"
 
 #include "linear/kernels/int8_template.h"
 
-const plsh_int8_kernels plsh_int8_avx2 = INT8_TABLE("avx2", &plsh_linear_avx2, true, NULL);
+const plsh_int8_kernels plsh_int8_avx2 =
+    INT8_TABLE("avx2", &plsh_linear_avx2, true, PLSH_LINEAR_FEW, NULL);

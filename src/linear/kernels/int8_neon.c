@@ -38,4 +38,5 @@ INLINE void add_words(const plsh_weight_type type, const int R, const int words,
 
 #include "linear/kernels/int8_template.h"
 
-const plsh_int8_kernels plsh_int8_neon = INT8_TABLE("neon", &plsh_linear_neon, true, NULL);
+const plsh_int8_kernels plsh_int8_neon =
+    INT8_TABLE("neon", &plsh_linear_neon, true, PLSH_LINEAR_FEW, NULL);

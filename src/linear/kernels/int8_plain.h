@@ -131,51 +131,38 @@ INLINE void unpack(const plsh_weight_type type, const void *from, uint8_t *bytes
     }
 }
 
-typedef struct dot_sums {
-    float lanes[2][8], rest[2];
-} dot_sums;
-
-INLINE void dot_group(const plsh_weight_type type, dot_sums *sums, const int8_group *group,
-                      const plsh_int8_rows *x, int64_t row, int64_t at) {
+/* y + group `at` of a row of W times that of x. */
+INLINE float dot_group(const plsh_weight_type type, float y, const int8_group *group,
+                       const plsh_int8_rows *x, int64_t row, int64_t at) {
     const int64_t groups = x->in / 32;
+    const int per_group = plsh_weight_has_halves(type) ? 2 : 1, size = 32 / per_group;
     const int8_t *p = x->p + row * x->in + at * 32;
     const float s = x->scale[row * groups + at];
-    for (int l = 0; l < 8; l++) {
+    for (int h = 0; h < per_group; h++) {
         int32_t sum = 0;
-        for (int j = 4 * l; j < 4 * l + 4; j++) sum += group->q[j] * p[j];
-        float *lane = &sums->lanes[at % 2][l];
-        *lane = __builtin_fmaf((float)sum, group->scale[l / 4] * s, *lane);
+        for (int j = h * size; j < (h + 1) * size; j++) sum += group->q[j] * p[j];
+        y = __builtin_fmaf((float)sum, group->scale[h] * s, y);
     }
-    float *rest = &sums->rest[at % 2];
-    const int per_group = plsh_weight_has_halves(type) ? 2 : 1;
     for (int h = 0; plsh_int8_has_offset(type) && h < per_group; h++)
-        *rest = __builtin_fmaf(group->offset[h], plsh_int8_sum(type, x, row, at * per_group + h),
-                               *rest);
-}
-
-INLINE float total(const dot_sums *sums) {
-    float lane[8];
-    for (int l = 0; l < 8; l++) lane[l] = sums->lanes[0][l] + sums->lanes[1][l];
-    for (int apart = 4; apart > 0; apart /= 2)
-        for (int l = 0; l < apart; l++) lane[l] += lane[l + apart];
-    return lane[0] + (sums->rest[0] + sums->rest[1]);
+        y = __builtin_fmaf(plsh_int8_sum(type, x, row, at * per_group + h), group->offset[h], y);
+    return y;
 }
 
 INLINE void dot_few(const plsh_weight_type type, const plsh_int8_dot *dot) {
     const int groups = plsh_int8_is_super(type) ? 8 : 1;
     for (int64_t o = 0; o < dot->outs; o++) {
         const uint8_t *block = (const uint8_t *)dot->weight + (size_t)o * dot->row_bytes;
-        dot_sums sums[PLSH_LINEAR_FEW_ROWS] = {0};
+        float y[PLSH_LINEAR_FEW_ROWS] = {0.0f};
+        for (int r = 0; dot->start && r < dot->rows; r++)
+            y[r] = dot->start[r * dot->start_stride + o];
         for (int64_t at = 0; at < dot->x.in / 32; at++) {
             int8_group group;
             read_group(&group, type, block, (int)(at % groups));
-            for (int r = 0; r < dot->rows; r++) dot_group(type, &sums[r], &group, &dot->x, r, at);
+            for (int r = 0; r < dot->rows; r++)
+                y[r] = dot_group(type, y[r], &group, &dot->x, r, at);
             if (at % groups == groups - 1) block += plsh_weight_block_bytes(type);
         }
-        for (int r = 0; r < dot->rows; r++) {
-            const float start = dot->start ? dot->start[r * dot->start_stride + o] : 0.0f;
-            dot->y[r * dot->y_stride + o] = start + total(&sums[r]);
-        }
+        for (int r = 0; r < dot->rows; r++) dot->y[r * dot->y_stride + o] = y[r];
     }
 }
 

@@ -35,4 +35,4 @@ INLINE void add_words(const plsh_weight_type type, const int R, const int words,
 #include "linear/kernels/int8_template.h"
 
 const plsh_int8_kernels plsh_int8_reference =
-    INT8_TABLE("reference", &plsh_linear_reference, true, NULL);
+    INT8_TABLE("reference", &plsh_linear_reference, true, PLSH_LINEAR_FEW, NULL);

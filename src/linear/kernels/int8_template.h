@@ -9,7 +9,7 @@
  *     unpack(type, ..)            see int8.h
  *     dot_few(type, dot)          see int8.h; or another function, named by DOT_FEW
  *     INT8_PACKS                  if it has `pack` functions: their row of the table
- * and makes its table with INT8_TABLE(name, plain, eight_signed, tiles). */
+ * and makes its table with INT8_TABLE(name, plain, eight_signed, few, tiles). */
 #ifndef PLSH_LINEAR_INT8_TEMPLATE_H
 #define PLSH_LINEAR_INT8_TEMPLATE_H
 
@@ -157,10 +157,10 @@ INT8_TYPE(PLSH_WEIGHT_IQ4_XS, iq4_xs)
     { NULL }
 #endif
 
-#define INT8_TABLE(isa, table, is_signed, by_tiles)                                                \
+#define INT8_TABLE(isa, table, is_signed, most, by_tiles)                                          \
     {                                                                                              \
-        .name = (isa), .plain = (table), .eight_signed = (is_signed), .tiles = (by_tiles),         \
-        .unpack = INT8_ROW(unpack), .pack = INT8_PACKS, .dot = INT8_ROW(dot),                      \
+        .name = (isa), .plain = (table), .eight_signed = (is_signed), .few = (most),               \
+        .tiles = (by_tiles), .unpack = INT8_ROW(unpack), .pack = INT8_PACKS, .dot = INT8_ROW(dot), \
         .multiply = INT8_ROW(multiply)                                                             \
     }
 
