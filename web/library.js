@@ -73,7 +73,7 @@ class Library {
   // The matrices of n positions and their norms and bounds.
   masks(set, n, singles) {
     this.choose(set);
-    const e = this.exports, shown = Math.min(singles, set.samples);
+    const e = this.exports, shown = e.web_set_has_labels() ? Math.min(singles, set.samples) : 0;
     return {
       labels: Array.from({ length: shown }, (_, i) => this.labels(n, at => e.web_set_labels(i, n, at))),
       mean: this.floats(n * n, at => e.web_set_mean(n, at)),

@@ -36,6 +36,16 @@ bool web_set_labels(int sample, int n, int32_t *labels) {
     return plsh_partition_labels(&set, sample, n, labels, &last_error) == PLSH_STATUS_OK;
 }
 
+bool web_set_has_labels(void) { return set.design != PLSH_DESIGN_GOLDEN_SHIFTED; }
+
+/* M~ where there are no draws. */
+static void count_blocks(int n, float *mean) {
+    for (int i = 0; i < n; i++)
+        for (int j = i; j < n; j++)
+            mean[i * n + j] = mean[j * n + i] =
+                (float)plsh_partition_count(&set, i, j) / (float)set.samples;
+}
+
 /* Adds the masks of one draw to the second differences of M~: a block [e, f) is a square, whose
  * differences are +1 at (e, e) and (f, f), -1 at (e, f) and (f, e). */
 static void add_squares(float *difference, int n, const int32_t *labels) {
@@ -50,6 +60,10 @@ static void add_squares(float *difference, int n, const int32_t *labels) {
 }
 
 bool web_set_mean(int n, float *mean) {
+    if (!web_set_has_labels()) {
+        count_blocks(n, mean);
+        return true;
+    }
     int32_t *labels = malloc((size_t)n * sizeof *labels);
     bool done = labels != NULL;
     if (!done) strcpy(last_error.message, "out of memory");

@@ -123,12 +123,14 @@ const SAMPLES = [1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 400
 const SIGMAS = [1, 2, 4, 8, 16, 32, 64, 128];
 
 function masksPanel(names) {
-  const form = byId("masks-controls");
+  const form = byId("masks-controls"), shown = ["masks-pictures", "masks-spectral", "masks-max"].map(byId);
   const update = latest(async stale => {
     const set = { scheme: scheme.get(), design: design.get(), sigma: sigma.get(), samples: samples.get(), seed: seed.get() };
     try {
       await draw(set, n.get());
-    } catch (error) { // a set that cannot be drawn: the library says why
+      shown.forEach(box => { box.hidden = false; });
+    } catch (error) { // a set that cannot be drawn: the library says why, and pictures of another set would be wrong
+      shown.forEach(box => { box.hidden = true; });
       byId("masks-numbers").textContent = error.message;
       state.masks = { error: error.message };
       return;

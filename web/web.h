@@ -33,7 +33,8 @@ WEB_EXPORT(web_version) const char *web_version(void);
 WEB_EXPORT(web_set_choose)
 bool web_set_choose(int scheme, int design, double sigma, int samples, int seed);
 
-/* labels[n] of one draw. */
+/* labels[n] of one draw. Design golden-shifted has none: its blocks overlap and are counted. */
+WEB_EXPORT(web_set_has_labels) bool web_set_has_labels(void);
 WEB_EXPORT(web_set_labels) bool web_set_labels(int sample, int n, int32_t *labels);
 
 /* mean[n][n] = M~ of the set; counts of up to 2^24 draws are exact. */

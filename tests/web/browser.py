@@ -84,6 +84,17 @@ def move_masks(page, native):
             check_set(native, state, f"{name} at {place}")
             shown += "error" not in state
     expect(shown > 12, f"only {shown} sets were drawn")
+    names = page.run("plsh.state.names")
+    hidden = "[...document.querySelectorAll('#masks-pictures > *')].map(e => e.hidden), document.getElementById('masks-pictures').hidden"
+    state = control(page, "masks-controls-design", names["designs"].index("golden-shifted"))
+    check_set(native, state, "golden-shifted")
+    expect(page.run(f"[{hidden}]") == [[True] * 3 + [False] * 3, False], "golden-shifted: the mean is shown, and no single masks")
+    control(page, "masks-controls-scheme", names["schemes"].index("cuts"))
+    expect("error" in control(page, "masks-controls-design", names["designs"].index("golden")), "golden was drawn by cuts")
+    expect(page.run("document.getElementById('masks-pictures').hidden"), "pictures of another set are shown beside the error")
+    control(page, "masks-controls-scheme", names["schemes"].index("integer"))
+    expect(not page.run("document.getElementById('masks-pictures').hidden"), "the pictures did not come back")
+    control(page, "masks-controls-design", names["designs"].index("stratified"))
     rows = page.run("plsh.state.masks.rows")
     expect(len(rows) > 10 and rows[-1]["spectral"] < rows[0]["spectral"] / 5, "the norms do not fall with s")
 

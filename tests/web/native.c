@@ -49,7 +49,7 @@ static void answer_set(const char *line) {
         print_error();
     } else {
         printf("{\"labels\": [");
-        for (int i = 0; i < SINGLES && i < samples; i++) {
+        for (int i = 0; web_set_has_labels() && i < SINGLES && i < samples; i++) {
             if (!web_set_labels(i, n, labels)) exit(1);
             printf("%s", i ? ", " : "");
             print_labels(labels, n);
