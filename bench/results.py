@@ -16,6 +16,7 @@ QUESTIONS = {
     "samples": "What do more samples cost?",
     "growth": "From 16k to 1M tokens: how does the time grow?",
     "backward": "What does the backward pass cost?",
+    "bfloat": "What do bfloat16 arrays save on a processor that multiplies pairs of them?",
     "decode": "What does one more token cost after 4k and after 131k?",
     "grid": "Tokens on a square, up to a million of them",
     "plane": "Tiles of a slide, biased by Euclidean distances, beside torch with the bias as a mask",

@@ -64,9 +64,9 @@ static void start_anew(void) {
 void bench_roof_prepare(const char *isa) {
     static const char *const wide[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
     static const char *const narrow[] = {"Haswell", "Zen", NULL};
-    const char *const *good = strcmp(isa, "avx512") == 0 ? wide
-                              : strcmp(isa, "avx2") == 0 ? narrow
-                                                         : NULL;
+    const char *const *good = strncmp(isa, "avx512", 6) == 0 ? wide
+                              : strcmp(isa, "avx2") == 0     ? narrow
+                                                             : NULL;
     if (good == NULL || getenv("OPENBLAS_CORETYPE") != NULL || !load_blas()) return;
     for (size_t i = 0; good[i] != NULL; i++)
         if (strcasecmp(good[i], blas.corename()) == 0) return;

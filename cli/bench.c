@@ -107,7 +107,7 @@ static const cli_option shape_table[] = {
      .kind = CLI_CHOICE,
      CLI_MEMBER(shape_options, storage),
      .value = "TYPE",
-     .help = "the type of keys and values in the cache of decode",
+     .help = "the type of q, k and v; in decode, of keys and values in the cache",
      .fallback = "float32",
      .choices = list_storages},
 };
@@ -162,6 +162,7 @@ typedef struct measured {
 typedef struct arrays {
     int64_t n, dim;
     float *q, *k, *v, *o;
+    void *stored[3];                    /* q, k and v in the type that a pass reads */
     float *lse, *d_o, *d_q, *d_k, *d_v; /* for backward, or NULL */
 } arrays;
 
@@ -170,6 +171,7 @@ static void free_arrays(arrays *a) {
     free(a->k);
     free(a->v);
     free(a->o);
+    for (int i = 0; i < 3; i++) free(a->stored[i]);
     free(a->lse);
     free(a->d_o);
     free(a->d_q);
@@ -184,6 +186,19 @@ static float *normals(int64_t heads, int64_t n, int64_t dim, uint64_t seed) {
     float *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (x != NULL) bench_fill_normal(x, count, seed);
     return x;
+}
+
+/* [heads, n, dim] floats as `type`, to which they are rounded. NULL: no memory. */
+static void *stored_as(plsh_dtype type, float *x, int64_t heads, int64_t n, int64_t dim) {
+    const size_t count = (size_t)(heads * n * dim);
+    void *to = malloc(count * plsh_dtype_size(type));
+    plsh_error error;
+    if (to == NULL || plsh_dtype_from_float(type, to, x, count, &error) != PLSH_STATUS_OK ||
+        plsh_dtype_to_float(type, to, x, count, &error) != PLSH_STATUS_OK) {
+        free(to);
+        return NULL;
+    }
+    return to;
 }
 
 static bool has_pass(const shape_options *shape, const char *name) {
@@ -202,6 +217,13 @@ static int make_arrays(const settings *options, arrays *out) {
     out->v = normals(kv, n, dim, seed + 2);
     out->o = normals(shape->heads, n, dim, seed + 3);
     bool there = out->q != NULL && out->k != NULL && out->v != NULL && out->o != NULL;
+    if (there && (has_pass(shape, "forward") || has_pass(shape, "backward"))) {
+        const plsh_dtype type = (plsh_dtype)shape->storage;
+        out->stored[0] = stored_as(type, out->q, shape->heads, n, dim);
+        out->stored[1] = stored_as(type, out->k, kv, n, dim);
+        out->stored[2] = stored_as(type, out->v, kv, n, dim);
+        for (int i = 0; i < 3; i++) there = there && out->stored[i] != NULL;
+    }
     if (there && has_pass(shape, "backward")) {
         out->lse = normals(shape->heads, n, 1, seed);
         out->d_o = normals(shape->heads, n, dim, ~seed);
@@ -249,6 +271,7 @@ static int make_line(const settings *options, const cli_decay_list *decays,
                                        .head_count = shape->heads,
                                        .threads = (int)options->common.threads,
                                        .isa = options->common.isa};
+    if (line->pass != DECODE) line->attention.dtype = (plsh_dtype)shape->storage;
     line->seconds = calloc(3 * (size_t)shape->reps, sizeof *line->seconds);
     line->memory = line->seconds + shape->reps;
     line->waited = line->memory + shape->reps;
@@ -306,8 +329,13 @@ static void take_run(measured *line, const cli_run *run, int64_t rep) {
     line->sent = run->bytes_sent;
 }
 
+static plsh_forward inputs_of(const arrays *a) {
+    return (plsh_forward){
+        .q = a->stored[0], .k = a->stored[1], .v = a->stored[2], .o = a->o, .lse = a->lse};
+}
+
 static int run_forward(measured *line, const arrays *a, int64_t rep) {
-    plsh_forward io = {.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
+    plsh_forward io = inputs_of(a);
     cli_run run;
     int code = cli_attention_forward(line->run, &io, &run);
     if (code != CLI_DONE) return code;
@@ -321,10 +349,10 @@ static int run_forward(measured *line, const arrays *a, int64_t rep) {
 
 /* Its forward pass, for o and lse, then the backward pass, measured. */
 static int run_backward(measured *line, const arrays *a, int64_t rep) {
-    plsh_forward inputs = {.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
-    plsh_backward io = {.q = a->q,
-                        .k = a->k,
-                        .v = a->v,
+    plsh_forward inputs = inputs_of(a);
+    plsh_backward io = {.q = a->stored[0],
+                        .k = a->stored[1],
+                        .v = a->stored[2],
                         .o = a->o,
                         .lse = a->lse,
                         .d_o = a->d_o,

@@ -1,9 +1,9 @@
 # The kernels, once per instruction set; those that the machine lacks are skipped. NEON is
 # cross-compiled and runs under qemu-user where both are installed.
 
-foreach(topic kernels backward_kernels decode_kernels)
+foreach(topic kernels backward_kernels decode_kernels pair_kernels)
     plsh_test_program(check_${topic} attention/kernels/check_${topic}.c)
-    foreach(isa avx512 avx2 wide neon reference)
+    foreach(isa avx512bf16 avx512 avx2 wide neon reference)
         add_test(NAME ${topic}_${isa} COMMAND check_${topic})
         set_tests_properties(${topic}_${isa} PROPERTIES ENVIRONMENT "PLSH_ISA=${isa}"
                              SKIP_RETURN_CODE 77 TIMEOUT 600)

@@ -138,8 +138,10 @@ PLSH_API plsh_status plsh_plan_backward(const plsh_plan *plan, const plsh_backwa
                                         void *workspace, plsh_stats *stats, plsh_error *error);
 
 /* The instruction sets this machine can run ("avx2", "avx512", ...), best first,
- * NULL at the end; "reference" is always among them. "amx" is "avx512" with AMX for the linear
- * layers of models in int8 and bfloat16; it has not been tested on such a processor. */
+ * NULL at the end; "reference" is always among them. "avx512bf16" is "avx512" with products of
+ * pairs for bfloat16 arrays (plsh_attention.dtype), on AMD processors that have them. "amx" is
+ * "avx512" with AMX for the linear layers of models in int8 and bfloat16; it has not been tested on
+ * such a processor. */
 PLSH_API const char *const *plsh_isa_available(void);
 
 #ifdef __cplusplus

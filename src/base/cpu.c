@@ -102,13 +102,14 @@ enum {
     NEEDS_AVX2 = PLSH_CPU_AVX2 | PLSH_CPU_FMA | PLSH_CPU_F16C,
     NEEDS_AVX512 =
         NEEDS_AVX2 | PLSH_CPU_AVX512F | PLSH_CPU_AVX512BW | PLSH_CPU_AVX512DQ | PLSH_CPU_AVX512VL,
+    NEEDS_AVX512BF16 = NEEDS_AVX512 | PLSH_CPU_AVX512BF16,
     NEEDS_AMX = NEEDS_AVX512 | PLSH_CPU_AVX512VNNI | PLSH_CPU_AMX
 };
 
-/* The best first. Each needs all that those after it need. */
+/* The best first. A machine that has one can run all after it. */
 static const char *const names[] = {
 #if defined(__x86_64__)
-    "amx",       "avx512", "avx2",
+    "amx",       "avx512bf16", "avx512", "avx2",
 #ifdef PLSH_TESTING
     "wide",
 #endif
@@ -121,7 +122,7 @@ static const char *const names[] = {
 
 static const unsigned needs[] = {
 #if defined(__x86_64__)
-    NEEDS_AMX, NEEDS_AVX512, NEEDS_AVX2,
+    NEEDS_AMX,  NEEDS_AVX512BF16, NEEDS_AVX512, NEEDS_AVX2,
 #ifdef PLSH_TESTING
     NEEDS_AVX2,
 #endif
@@ -139,7 +140,9 @@ const char *const *plsh_cpu_isas(void) {
     return names + i;
 }
 
-const char *plsh_cpu_vectors(const char *isa) { return strcmp(isa, "amx") == 0 ? "avx512" : isa; }
+const char *plsh_cpu_vectors(const char *isa) {
+    return strcmp(isa, "amx") == 0 || strcmp(isa, "avx512bf16") == 0 ? "avx512" : isa;
+}
 
 plsh_status plsh_cpu_choose(const char **isa, const char *name, plsh_error *error) {
     const char *source = name ? "isa" : "PLSH_ISA";

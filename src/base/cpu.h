@@ -1,9 +1,9 @@
 /* base: the features of this processor, and the choice of an instruction set.
  *
- * An instruction set is a name ("amx", "avx512", "avx2", "neon", "wasm", "reference") for the
- * features that kernels compiled for it need. A room with kernels has a table of them for each name
- * except "amx", which is AVX-512 with AMX tiles for the products of linear layers in int8 and
- * bfloat16. */
+ * An instruction set is a name ("amx", "avx512bf16", "avx512", "avx2", "neon", "wasm", "reference")
+ * for the features that kernels compiled for it need. A room with kernels has a table of them for
+ * each name. The first two are AVX-512 with more: "amx" has AMX tiles for the products of linear
+ * layers in int8 and bfloat16, "avx512bf16" the scores of attention between bfloat16 arrays. */
 #ifndef PLSH_BASE_CPU_H
 #define PLSH_BASE_CPU_H
 
@@ -37,7 +37,8 @@ unsigned plsh_cpu_features(void);
  * registers each, slow. */
 const char *const *plsh_cpu_isas(void);
 
-/* The instruction set of the vectors: "avx512" for "amx", otherwise the name itself. */
+/* The instruction set of the vectors: "avx512" for "amx" and "avx512bf16", otherwise the name
+ * itself. */
 const char *plsh_cpu_vectors(const char *isa);
 
 /* Returns `name`, or if it is NULL the value of PLSH_ISA, or else the best. Any other name is an

@@ -41,7 +41,7 @@ plsh_status plsh_int8_kernels_choose(const plsh_int8_kernels **out, const char *
 #if defined(__x86_64__)
     const bool vnni = (plsh_cpu_features() & PLSH_CPU_AVX512VNNI) != 0;
     if (strcmp(name, "reference") != 0) *out = &plsh_int8_avx2;
-    if (strcmp(name, "avx512") == 0 && vnni) *out = &plsh_int8_vnni;
+    if (strcmp(plsh_cpu_vectors(name), "avx512") == 0 && vnni) *out = &plsh_int8_vnni;
 #if PLSH_WITH_AMX
     if (strcmp(name, "amx") == 0) *out = &plsh_int8_amx;
 #endif
@@ -60,7 +60,7 @@ plsh_status plsh_bfloat_kernels_choose(const plsh_bfloat_kernels **out, const ch
 #if defined(__x86_64__)
     const bool pairs = (plsh_cpu_features() & PLSH_CPU_AVX512BF16) != 0;
     if (strcmp(name, "reference") != 0) *out = &plsh_bfloat_avx2;
-    if (strcmp(name, "avx512") == 0 && pairs) *out = &plsh_bfloat_avx512;
+    if (strcmp(plsh_cpu_vectors(name), "avx512") == 0 && pairs) *out = &plsh_bfloat_avx512;
 #if PLSH_WITH_AMX
     if (strcmp(name, "amx") == 0) *out = &plsh_bfloat_amx;
 #endif

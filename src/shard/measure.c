@@ -274,19 +274,19 @@ static double merged_rounding(const plsh_shard *shard, int64_t h, int64_t i, dou
     const plsh_attention *a = &shard->whole;
     const plsh_shard_arrays *arrays = &shard->state->arrays;
     const plsh_layout layout = arrays->q_layout;
+    const double factor = fabs(a->scale) * PLSH_LOG2_E;
     double square = 0, weighted = 0;
     for (int64_t x = 0; x < a->head_dim; x++) {
         const double q =
-            fabs(a->scale) * PLSH_LOG2_E *
-            (double)plsh_dtype_load(a->dtype, arrays->q,
-                                    h * layout.head_stride + i * layout.row_stride + x);
+            factor * (double)plsh_dtype_load(a->dtype, arrays->q,
+                                             h * layout.head_stride + i * layout.row_stride + x);
         const double z = q * plsh_roundings_of((int)a->head_dim, (int)x);
         square += q * q;
         weighted += z * z;
     }
     const double score = sqrt(square) * key;
     const plsh_rounding_row row = {.score = score,
-                                   .weighted = sqrt(weighted) * key,
+                                   .weighted = plsh_rounding_weighted(sqrt(weighted), key, factor),
                                    .log_sum = -score, /* that of the own key */
                                    .keys = a->keys,
                                    .rises = (int32_t)(a->keys / PIECE) + shard->parts,

@@ -483,12 +483,13 @@ static void test_some_outputs(void **state) {
 }
 
 /* Half-precision inputs are only converted: the result has the bits of the same numbers as
- * float32. */
+ * float32. With bfloat16 and an even head_dim, scores may be sums of pairs. */
 static void test_halves(void **state) {
     (void)state;
     plsh_error error;
-    plsh_attention a = {.kv_heads = 2, .queries = 150, .keys = 170, .head_dim = 20, .causal = true};
+    plsh_attention a = {.kv_heads = 2, .queries = 150, .keys = 170, .causal = true};
     for (int dtype = PLSH_DTYPE_FLOAT16; dtype <= PLSH_DTYPE_BFLOAT16; dtype++) {
+        a.head_dim = dtype == PLSH_DTYPE_FLOAT16 ? 20 : 21;
         problem *full = make_all(a, 50), *narrow = make_all(a, 50);
         uint16_t *half[3];
         problem_halve(full, (plsh_dtype)dtype, half);
@@ -498,6 +499,41 @@ static void test_halves(void **state) {
         b.q = half[0], b.k = half[1], b.v = half[2], b.o = full->o, b.lse = full->lse;
         assert_ok(problem_run_backward(&narrow->a, &b, NULL, &error));
         assert_same_gradients("halves", full, narrow);
+        for (int x = 0; x < 3; x++) free(half[x]);
+        problem_free(full);
+        problem_free(narrow);
+    }
+}
+
+static void assert_near(const char *what, const float *a, const float *b, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!(fabsf(a[i] - b[i]) <= 5e-6f)) fail_msg("%s: %g, not %g", what, a[i], b[i]);
+}
+
+/* bfloat16 with an even head_dim: the gradients of float32. */
+static void test_pairs(void **state) {
+    (void)state;
+    plsh_error error;
+    for (const char *const *isa = plsh_isa_available(); *isa; isa++) {
+        plsh_attention a = {.kv_heads = 2,
+                            .queries = 250,
+                            .keys = 300,
+                            .head_dim = 20,
+                            .causal = true,
+                            .isa = *isa};
+        problem *full = make_all(a, 50), *narrow = make_all(a, 50);
+        uint16_t *half[3];
+        problem_halve(full, PLSH_DTYPE_BFLOAT16, half);
+        solve(full);
+        narrow->a.dtype = PLSH_DTYPE_BFLOAT16;
+        assert_ok(
+            plsh_attend(&narrow->a, half[0], half[1], half[2], narrow->o, narrow->lse, &error));
+        plsh_backward b = problem_arrays(narrow);
+        b.q = half[0], b.k = half[1], b.v = half[2];
+        assert_ok(problem_run_backward(&narrow->a, &b, NULL, &error));
+        assert_near(*isa, narrow->d_q, full->d_q, full->q_count);
+        assert_near(*isa, narrow->d_k, full->d_k, full->k_count);
+        assert_near(*isa, narrow->d_v, full->d_v, full->v_count);
         for (int x = 0; x < 3; x++) free(half[x]);
         problem_free(full);
         problem_free(narrow);
@@ -576,8 +612,9 @@ int main(void) {
         cmocka_unit_test(test_dropout),          cmocka_unit_test(test_scattered_labels),
         cmocka_unit_test(test_threads),          cmocka_unit_test(test_packed),
         cmocka_unit_test(test_layouts),          cmocka_unit_test(test_some_outputs),
-        cmocka_unit_test(test_halves),           cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_masked_nan),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_halves),           cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_linear),           cmocka_unit_test(test_masked_nan),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

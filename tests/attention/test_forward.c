@@ -448,6 +448,7 @@ static void test_packed(void **state) {
     }
 }
 
+/* Halves are only converted, but for q and k of bfloat16 with an even head_dim. */
 static void test_half_inputs(void **state) {
     (void)state;
     plsh_error error;
@@ -471,6 +472,32 @@ static void test_half_inputs(void **state) {
             for (int i = 0; i < 3; i++) free(halves[i]);
             problem_free(p);
             problem_free(half);
+        }
+    }
+}
+
+/* bfloat16 with an even head_dim, where some instruction sets multiply pairs. */
+static void test_pairs(void **state) {
+    (void)state;
+    plsh_error error;
+    for (int m = 0; m < METHODS; m++) {
+        for (const char *const *isa = plsh_isa_available(); *isa; isa++) {
+            problem *p = make((plsh_attention){.heads = 4,
+                                               .kv_heads = 2,
+                                               .queries = 250,
+                                               .keys = 300,
+                                               .head_dim = 22,
+                                               .value_dim = 17,
+                                               .causal = m % 2,
+                                               .isa = *isa},
+                              methods[m]);
+            uint16_t *halves[3];
+            problem_halve(p, PLSH_DTYPE_BFLOAT16, halves);
+            p->a.dtype = PLSH_DTYPE_BFLOAT16;
+            assert_ok(plsh_attend(&p->a, halves[0], halves[1], halves[2], p->o, p->lse, &error));
+            compare(p, *isa, 2e-6);
+            for (int i = 0; i < 3; i++) free(halves[i]);
+            problem_free(p);
         }
     }
 }
@@ -662,10 +689,10 @@ int main(void) {
         cmocka_unit_test(test_shift),         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_exact_outlier), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_layouts),       cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_half_inputs),   cmocka_unit_test(test_guard_pages),
-        cmocka_unit_test(test_empty),         cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_check_finite),  cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_half_inputs),   cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_guard_pages),   cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_check_finite),
+        cmocka_unit_test(test_allocations),   cmocka_unit_test(test_workspace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,12 +37,13 @@ static void test_off(void **state) {
     const unsigned below = PLSH_CPU_F16C | PLSH_CPU_FMA | PLSH_CPU_AVX2;
     const unsigned beside = /* what avx512 does not need */
         PLSH_CPU_NEON | PLSH_CPU_AVX512VNNI | PLSH_CPU_AVX512BF16 | PLSH_CPU_AMX;
-    const bool amx = lists("amx");
+    const bool amx = lists("amx"), pairs = lists("avx512bf16");
     for (int i = 0; i < FEATURES; i++) {
         const unsigned off = features[i].feature;
         setenv("PLSH_TEST_CPU_OFF", features[i].name, 1);
         assert_int_equal(plsh_cpu_features(), all & ~off);
         assert_int_equal(lists("amx"), amx && (off & (PLSH_CPU_NEON | PLSH_CPU_AVX512BF16)));
+        assert_int_equal(lists("avx512bf16"), pairs && (off & beside & ~PLSH_CPU_AVX512BF16));
         assert_int_equal(lists("avx512"), avx512 && (off & beside));
         assert_int_equal(lists("avx2"), avx2 && !(off & below));
         assert_int_equal(lists("wide"), avx2 && !(off & below));
@@ -60,8 +61,10 @@ static void test_vectors(void **state) {
     (void)state;
     unsetenv("PLSH_TEST_CPU_OFF");
     assert_string_equal(plsh_cpu_vectors("amx"), "avx512");
+    assert_string_equal(plsh_cpu_vectors("avx512bf16"), "avx512");
     for (const char *const *at = plsh_cpu_isas(); *at; at++)
-        if (strcmp(*at, "amx") != 0) assert_string_equal(plsh_cpu_vectors(*at), *at);
+        if (strcmp(*at, "amx") != 0 && strcmp(*at, "avx512bf16") != 0)
+            assert_string_equal(plsh_cpu_vectors(*at), *at);
     if (!lists("amx")) return;
     assert_string_equal(plsh_cpu_isas()[0], "amx");
     assert_true(lists("avx512"));

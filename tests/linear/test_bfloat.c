@@ -12,9 +12,9 @@
 static const struct {
     const char *isa, *off;
     bool tiles;
-} paths[] = {{"avx512", "", false}, {"avx512", "avx512bf16", false}, {"avx2", "", false},
-             {"neon", "", false},   {"reference", "", false},        {"avx2", "", true},
-             {"wide", "", true}};
+} paths[] = {{"avx512bf16", "", false}, {"avx512", "", false}, {"avx512", "avx512bf16", false},
+             {"avx2", "", false},       {"neon", "", false},   {"reference", "", false},
+             {"avx2", "", true},        {"wide", "", true}};
 
 enum { PATHS = sizeof paths / sizeof *paths };
 

@@ -247,11 +247,12 @@ typedef struct weighing {
 /* dQ += dS K. */
 static void add_query_gradient(plsh_backward_tile *b, const plsh_tile_run *run, const float *ds) {
     const plsh_kernels *kernel = b->tile.kernel;
-    const plsh_stored_rows keys = {run->k.row, PLSH_DTYPE_FLOAT32, run->k.stride};
-    bool plain = !run->masked || kernel->all_finite(keys, run->k.count, run->k.dim);
-    float *sum = b->sums.q + (ptrdiff_t)run->g * kernel->group * plsh_kernels_columns(run->k.dim);
+    const plsh_key_rows k = plsh_tile_keys(&b->tile, run->first, run->count);
+    const plsh_stored_rows keys = {k.row, PLSH_DTYPE_FLOAT32, k.stride};
+    bool plain = !run->masked || kernel->all_finite(keys, k.count, k.dim);
+    float *sum = b->sums.q + (ptrdiff_t)run->g * kernel->group * plsh_kernels_columns(k.dim);
     (plain ? kernel->accumulate : kernel->accumulate_masked)(
-        (plsh_accumulator){sum, b->scratch.one, run->rows}, ds, run->k, run->masked, NULL);
+        (plsh_accumulator){sum, b->scratch.one, run->rows}, ds, k, run->masked, NULL);
     plsh_stretches_step(&b->sums.stretches, run->g, sum, NULL);
 }
 
@@ -261,7 +262,7 @@ static void add_query_gradient(plsh_backward_tile *b, const plsh_tile_run *run, 
 static void differentiate(plsh_backward_tile *b, const plsh_tile_run *run, weighing w) {
     plsh_tile *tile = &b->tile;
     const plsh_kernels *kernel = tile->kernel;
-    const int group = kernel->group, g = run->g, count = run->k.count;
+    const int group = kernel->group, g = run->g, count = run->count;
     const ptrdiff_t lane = (ptrdiff_t)g * group, key = run->first - tile->step.first;
     float *p = scores_of(b, g, run->first);
     float *ds = needs_ds(b) ? b->step.ds + (p - b->step.p) : NULL;
@@ -303,12 +304,11 @@ static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
     const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     plsh_tile_run run = {.g = g,
                          .first = first,
-                         .k = plsh_tile_keys(tile, first, count),
+                         .count = count,
                          .v = plsh_tile_values(tile, first, count),
                          .masked = true,
                          .rows = plsh_tile_group_rows(tile, g)};
-    tile->kernel->scores(scores_of(b, g, first), tile->scratch.top,
-                         plsh_tile_packed(tile, g, false), run.k, (plsh_score_bias){0});
+    plsh_tile_score_plain(tile, g, first, count, scores_of(b, g, first));
     tile->pairs += (int64_t)run.rows * count;
     differentiate(b, &run, (weighing){PLSH_WEIGH_MASKED, weights, b->rows.log2_lse + lane});
 }

@@ -430,14 +430,15 @@ static plsh_rounding rounding_of(const plsh_tile *tile, int r, int64_t last) {
         square += y * y;
         weighted += z * z;
     }
-    return plsh_rounding_of(&(plsh_rounding_row){.score = sqrt(square) * key,
-                                                 .weighted = sqrt(weighted) * key,
-                                                 .log_sum = log_sum(tile->sums.m, tile->sums.l, r),
-                                                 .keys = last + 1,
-                                                 .rises = tile->sums.most_rises,
-                                                 .biased = method == PLSH_METHOD_DENSE ||
-                                                           method == PLSH_METHOD_EXACT ||
-                                                           method == PLSH_METHOD_WINDOW});
+    const double factor = fabs(tile->plan->shape.scale) * PLSH_LOG2_E;
+    return plsh_rounding_of(
+        &(plsh_rounding_row){.score = sqrt(square) * key,
+                             .weighted = plsh_rounding_weighted(sqrt(weighted), key, factor),
+                             .log_sum = log_sum(tile->sums.m, tile->sums.l, r),
+                             .keys = last + 1,
+                             .rises = tile->sums.most_rises,
+                             .biased = method == PLSH_METHOD_DENSE || method == PLSH_METHOD_EXACT ||
+                                       method == PLSH_METHOD_WINDOW});
 }
 
 /* ---- the certificate ------------------------------------------------------------------------ */

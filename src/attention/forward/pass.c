@@ -54,11 +54,9 @@ static void visit_weighted(plsh_tile *tile, int g, int64_t first, int count,
     const plsh_kernels *kernel = tile->kernel;
     const int rows = plsh_tile_group_rows(tile, g);
     const ptrdiff_t lane = (ptrdiff_t)g * kernel->group;
-    const plsh_key_rows k = plsh_tile_keys(tile, first, count);
     const plsh_key_rows v = plsh_tile_values(tile, first, count);
     float *o = tile->sums.o + lane * plsh_kernels_columns(v.dim);
-    kernel->scores(tile->scratch.s, tile->scratch.top, plsh_tile_packed(tile, g, false), k,
-                   (plsh_score_bias){0});
+    plsh_tile_score_plain(tile, g, first, count, tile->scratch.s);
     if (tile->guarded) kernel->mask(tile->scratch.s, count, tile->scratch.top, weights);
     plsh_tile_raise_top(tile);
     kernel->softmax_weighted(tile->scratch.s, count, tile->scratch.top, weights,

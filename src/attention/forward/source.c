@@ -1,6 +1,8 @@
 /* attention: the addresses of the rows of K or V of one kv head. */
 #include "attention/forward/source.h"
 
+#include <string.h>
+
 #include "plsh/dtype.h"
 
 /* Of the rows from `first` on, how many lie in one piece. */
@@ -28,6 +30,19 @@ plsh_key_rows plsh_row_source_take(const plsh_row_source *source, const plsh_ker
     }
     plsh_row_source_copy(source, kernel, first, count, wide);
     return (plsh_key_rows){wide, source->dim, count, source->dim};
+}
+
+plsh_pair_rows plsh_row_source_take_pairs(const plsh_row_source *source, int64_t first, int count,
+                                          uint16_t *copy) {
+    if (count <= in_one_piece(source, first)) {
+        const char *row = plsh_row_source_at(source, first);
+        return (plsh_pair_rows){(const uint16_t *)(const void *)row, source->stride, count,
+                                source->dim};
+    }
+    for (int r = 0; r < count; r++)
+        memcpy(copy + (ptrdiff_t)r * source->dim, plsh_row_source_at(source, first + r),
+               (size_t)source->dim * sizeof *copy);
+    return (plsh_pair_rows){copy, source->dim, count, source->dim};
 }
 
 static const char *head_of(const void *array, const plsh_layout *layout, int64_t head,

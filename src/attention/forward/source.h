@@ -32,6 +32,10 @@ void plsh_row_source_copy(const plsh_row_source *source, const plsh_kernels *ker
 plsh_key_rows plsh_row_source_take(const plsh_row_source *source, const plsh_kernels *kernel,
                                    int64_t first, int count, float *wide);
 
+/* The same for rows of bfloat16 that stay as they are. */
+plsh_pair_rows plsh_row_source_take_pairs(const plsh_row_source *source, int64_t first, int count,
+                                          uint16_t *copy);
+
 /* K and V in pages: [kv_heads] each. */
 typedef struct plsh_pages {
     const plsh_row_source *k, *v;

@@ -18,6 +18,7 @@ void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena)
     tile->plan = plan;
     tile->kernel = plan->kernel;
     tile->packed = plsh_arena_floats(arena, rows * d);
+    tile->packed_pairs = plsh_arena_floats(arena, plan->pairs ? rows * d / 2 : 0);
     tile->points = plsh_arena_floats(arena, rows * (size_t)plan->points.dim);
     tile->scratch.t = plsh_arena_floats(arena, plan->points.dim ? PLSH_TILE_KEYS * group : 0);
     tile->sums.o = plsh_arena_floats(arena, rows * (size_t)plsh_kernels_columns((int)dv));
@@ -38,6 +39,8 @@ void plsh_tile_layout(plsh_tile *tile, const plsh_plan *plan, plsh_arena *arena)
     tile->exact.piece = plsh_arena_floats(arena, PLSH_TILE_KEYS / PLSH_BOUND_KEYS * group);
     tile->scratch.k_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * d : 0);
     tile->scratch.v_wide = plsh_arena_floats(arena, wide ? PLSH_TILE_KEYS * dv : 0);
+    tile->scratch.k_pairs = plsh_arena_take(
+        arena, plan->pairs && plan->paged ? PLSH_TILE_KEYS * d : 0, sizeof(uint16_t));
     tile->scratch.q_rows =
         plsh_arena_take(arena, placed ? rows * d : 0, plsh_dtype_size(plan->shape.dtype));
     tile->plane.steps = plsh_arena_take(arena, steps, sizeof(uint64_t));
@@ -59,20 +62,26 @@ plsh_stored_rows plsh_tile_queries(const plsh_tile *tile) {
     return (plsh_stored_rows){tile->scratch.q_rows, shape->dtype, d};
 }
 
+/* Of q.k, which makes it a score. */
+static float factor_of(const plsh_tile *tile) {
+    return (float)(tile->plan->shape.scale * PLSH_LOG2_E);
+}
+
 void plsh_tile_pack(plsh_tile *tile) {
     const plsh_attention *shape = &tile->plan->shape;
     const plsh_kernels *kernel = tile->kernel;
     int group = kernel->group, d = (int)shape->head_dim;
     tile->at.groups = (tile->at.rows + group - 1) / group;
-    const float factor = (float)(shape->scale * PLSH_LOG2_E);
     const plsh_stored_rows rows = plsh_tile_queries(tile);
     const ptrdiff_t bytes = rows.stride * (ptrdiff_t)plsh_dtype_size(rows.dtype);
     for (int g = 0; g < tile->at.groups; g++) {
-        int left = tile->at.rows - g * group;
-        const char *from = (const char *)rows.data + (ptrdiff_t)g * group * bytes;
-        kernel->pack(tile->packed + (ptrdiff_t)g * group * d,
-                     (plsh_stored_rows){from, rows.dtype, rows.stride}, left < group ? left : group,
-                     d, factor);
+        const int left = tile->at.rows - g * group, have = left < group ? left : group;
+        const ptrdiff_t lane = (ptrdiff_t)g * group;
+        const plsh_stored_rows from = {(const char *)rows.data + lane * bytes, rows.dtype,
+                                       rows.stride};
+        kernel->pack(tile->packed + lane * d, from, have, d, factor_of(tile));
+        if (tile->plan->pairs)
+            tile->plan->pairs->pack(tile->packed_pairs + lane * (d / 2), from, have, d);
     }
     if (tile->at.dim > 0) plsh_plane_pack(tile);
     tile->sums.most_rises = 0;
@@ -154,16 +163,27 @@ static plsh_key_rows placed_rows(const plsh_tile *tile, const float *copies, int
 
 void plsh_tile_load(plsh_tile *tile, int64_t first, int count, bool with_bias) {
     const plsh_row_source *k = &tile->arrays.k, *v = &tile->arrays.v;
-    float *k_wide = tile->scratch.k_wide, *v_wide = tile->scratch.v_wide;
-    const bool placed = tile->at.key_order != NULL;
+    const bool placed = tile->at.key_order != NULL, pairs = tile->plan->pairs && !placed;
     tile->step.first = first;
     tile->step.count = count;
     tile->step.gathered = placed ? tile->at.key_order + first : NULL;
     tile->step.k = placed ? placed_rows(tile, tile->at.summary.k_placed, k->dim, first, count)
-                          : plsh_row_source_take(k, tile->kernel, first, count, k_wide);
-    tile->step.v = placed ? placed_rows(tile, tile->at.summary.v_placed, v->dim, first, count)
-                          : plsh_row_source_take(v, tile->kernel, first, count, v_wide);
+                          : (plsh_key_rows){.row = NULL};
+    tile->step.k_pairs = pairs ? plsh_row_source_take_pairs(k, first, count, tile->scratch.k_pairs)
+                               : (plsh_pair_rows){.row = NULL};
+    tile->step.v = placed
+                       ? placed_rows(tile, tile->at.summary.v_placed, v->dim, first, count)
+                       : plsh_row_source_take(v, tile->kernel, first, count, tile->scratch.v_wide);
     if (with_bias && !placed) fill_bias(tile);
+}
+
+plsh_key_rows plsh_tile_keys(plsh_tile *tile, int64_t first, int count) {
+    plsh_tile_step *step = &tile->step;
+    if (!step->k.row)
+        step->k = plsh_row_source_take(&tile->arrays.k, tile->kernel, step->first, step->count,
+                                       tile->scratch.k_wide);
+    return (plsh_key_rows){step->k.row + (first - step->first) * step->k.stride, step->k.stride,
+                           count, step->k.dim};
 }
 
 /* Pairs of group g and some keys that neither causality nor window masks. */
@@ -193,12 +213,34 @@ static bool is_masked(const plsh_tile *tile, int g, int64_t first, int count) {
     return false;
 }
 
+/* s = the scores of the first `rows` rows of group g, all if that is 0. */
+static void score(plsh_tile *tile, int g, int rows, plsh_range keys, plsh_score_bias bias,
+                  float *s) {
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group, d = tile->plan->shape.head_dim;
+    const int count = (int)(keys.end - keys.begin);
+    plsh_pair_rows k = tile->step.k_pairs;
+    if (!k.row) {
+        tile->kernel->scores(s, tile->scratch.top,
+                             (plsh_packed_rows){tile->packed + lane * d, rows},
+                             plsh_tile_keys(tile, keys.begin, count), bias);
+        return;
+    }
+    k.row += (keys.begin - tile->step.first) * k.stride;
+    k.count = count;
+    tile->plan->pairs->scores(s, tile->scratch.top,
+                              (plsh_packed_rows){tile->packed_pairs + lane * (d / 2), rows}, k,
+                              factor_of(tile), bias);
+}
+
+void plsh_tile_score_plain(plsh_tile *tile, int g, int64_t first, int count, float *s) {
+    score(tile, g, 0, (plsh_range){first, first + count}, (plsh_score_bias){0}, s);
+}
+
 plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s) {
-    const plsh_kernels *kernel = tile->kernel;
-    const ptrdiff_t lane = (ptrdiff_t)g * kernel->group;
+    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
     plsh_tile_run run = {.g = g,
                          .first = first,
-                         .k = plsh_tile_keys(tile, first, count),
+                         .count = count,
                          .v = plsh_tile_values(tile, first, count),
                          .masked = !tile->at.key_order && is_masked(tile, g, first, count),
                          .rows = plsh_tile_group_rows(tile, g)};
@@ -207,7 +249,7 @@ plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, 
         /* at[r - j] is the entry of (position + g group + r) - (first + j). */
         bias.at = tile->step.bias + tile->step.count - 1 - (first - tile->step.first) + lane;
     }
-    kernel->scores(s, tile->scratch.top, plsh_tile_packed(tile, g, true), run.k, bias);
+    score(tile, g, plsh_tile_used_rows(tile, g), (plsh_range){first, first + count}, bias, s);
     int64_t pairs = run.masked ? count_pairs(tile, g, first, count) : (int64_t)run.rows * count;
     if (tile->at.dim > 0) {
         const int64_t all = (int64_t)run.rows * count;

@@ -93,6 +93,7 @@ typedef struct plsh_tile_step {
     int count;               /* at most PLSH_TILE_KEYS */
     const int32_t *gathered; /* or these keys, which need not be contiguous; otherwise NULL */
     plsh_key_rows k, v;      /* their rows as float32, see plsh_tile_keys */
+    plsh_pair_rows k_pairs;  /* K as stored, if the plan has pairs; row = NULL: not contiguous */
     float *bias; /* [groups * group + PLSH_TILE_KEYS], one entry per difference of row numbers; with
                   * points causality only, see plane.h */
 } plsh_tile_step;
@@ -103,6 +104,7 @@ typedef struct plsh_tile_scratch {
     float *top, *alpha;     /* [group] */
     float *t;               /* [PLSH_TILE_KEYS][group], distances of points */
     float *k_wide, *v_wide; /* [PLSH_TILE_KEYS][d or dv], for halves, pages and gathered keys */
+    uint16_t *k_pairs;      /* [PLSH_TILE_KEYS][d], K of pages */
     char *q_rows;           /* [PLSH_TILE_QUERIES][d], queries that are not contiguous */
 } plsh_tile_scratch;
 
@@ -122,8 +124,9 @@ struct plsh_tile {
     const plsh_pages *pages;    /* of K and V; NULL: they are in the user's arrays */
     plsh_tile_place at;
     plsh_tile_arrays arrays;
-    float *packed; /* [groups][d][group], the queries times scale * log2(e) */
-    float *points; /* [groups][dim][group], where they are, if these are points */
+    float *packed;       /* [groups][d][group], the queries times scale * log2(e) */
+    float *packed_pairs; /* [groups][d / 2][group], the queries, if the plan has pairs */
+    float *points;       /* [groups][dim][group], where they are, if these are points */
     plsh_tile_sums sums;
     plsh_tile_step step;
     plsh_tile_scratch scratch;
@@ -161,13 +164,16 @@ void plsh_tile_prefetch(plsh_tile *tile, int64_t key);
 typedef struct plsh_tile_run {
     int g;
     int64_t first; /* key */
-    plsh_key_rows k, v;
+    int count;
+    plsh_key_rows v;
     bool masked; /* causality or the window mask some of the pairs */
     int rows;    /* of the group */
 } plsh_tile_run;
 
 /* s = the scores of group g and the keys first .. first + count - 1, their maxima in scratch.top.
- */
+ * plsh_tile_score adds the bias of the head's decay, window and causality, plsh_tile_score_plain
+ * none; the latter computes all rows of the group, for weights that are set for all. */
+void plsh_tile_score_plain(plsh_tile *tile, int g, int64_t first, int count, float *s);
 plsh_tile_run plsh_tile_score(plsh_tile *tile, int g, int64_t first, int count, float *s);
 
 /* s = their weights, in place of the scores; adds them to m and l of group g, and leaves the factor
@@ -191,11 +197,9 @@ bool plsh_tile_overflowed(const plsh_tile *tile);
  * sums. */
 plsh_matrix plsh_tile_output_of(const plsh_tile *tile);
 
-/* K rows, and V rows, of the keys first .. first + count - 1 of the current step. */
-static inline plsh_key_rows plsh_tile_keys(const plsh_tile *tile, int64_t first, int count) {
-    const plsh_key_rows k = tile->step.k;
-    return (plsh_key_rows){k.row + (first - tile->step.first) * k.stride, k.stride, count, k.dim};
-}
+/* K rows, and V rows, of the keys first .. first + count - 1 of the current step. Steps that only
+ * multiply pairs never need K as float32, so that it is made when it is first asked for. */
+plsh_key_rows plsh_tile_keys(plsh_tile *tile, int64_t first, int count);
 static inline plsh_key_rows plsh_tile_values(const plsh_tile *tile, int64_t first, int count) {
     const plsh_key_rows v = tile->step.v;
     return (plsh_key_rows){v.row + (first - tile->step.first) * v.stride, v.stride, count, v.dim};
@@ -237,13 +241,6 @@ static inline int plsh_tile_group_rows(const plsh_tile *tile, int g) {
  */
 static inline int plsh_tile_used_rows(const plsh_tile *tile, int g) {
     return tile->at.dim > 0 ? tile->kernel->group : plsh_tile_group_rows(tile, g);
-}
-
-/* The packed queries of group g; `used` alone, or all rows, for weights that are set for all. */
-static inline plsh_packed_rows plsh_tile_packed(const plsh_tile *tile, int g, bool used) {
-    const ptrdiff_t lane = (ptrdiff_t)g * tile->kernel->group;
-    return (plsh_packed_rows){tile->packed + lane * tile->plan->shape.head_dim,
-                              used ? plsh_tile_used_rows(tile, g) : 0};
 }
 
 /* The running softmax of group g, likewise. */

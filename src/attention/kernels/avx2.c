@@ -16,4 +16,4 @@ static inline void v_sum4(float *to, vector a, vector b, vector c, vector d) {
 
 #include "attention/kernels/template.h"
 
-const plsh_kernels plsh_kernels_avx2 = KERNEL_TABLE("avx2", narrow_half_avx2);
+const plsh_kernels plsh_kernels_avx2 = KERNEL_TABLE("avx2", narrow_half_avx2, NULL);

@@ -20,4 +20,6 @@ static inline void v_sum4(float *to, vector a, vector b, vector c, vector d) {
 
 #include "attention/kernels/template.h"
 
-const plsh_kernels plsh_kernels_avx512 = KERNEL_TABLE("avx512", narrow_half_avx2);
+const plsh_kernels plsh_kernels_avx512 = KERNEL_TABLE("avx512", narrow_half_avx2, NULL);
+const plsh_kernels plsh_kernels_bf16 =
+    KERNEL_TABLE("avx512bf16", narrow_half_avx2, &plsh_pairs_bf16);

@@ -25,11 +25,14 @@
  *
  * Rows of 16 bits are widened once for a step of a tile. That costs next to nothing: dense in
  * bfloat16 takes 1.01 of float32's time at d = 64 and 0.96 at d = 128 (AVX-512; n = 2048, causal,
- * one thread), exact 1.04 and 0.97; on AVX2 dense takes 0.95 and 0.82. There are no kernels with
- * AVX-512 BF16. In a prototype of a step of 48 queries and 128 keys (Zen 5, one thread, d = 64 and
- * 128), Q K^T took 0.51 of float32's time and P V 0.99, because P has to be split into two parts of
- * bfloat16 to stay as exact as float32. With the softmax, bfloat16 scores alone would take 0.80 and
- * 0.79 of the whole step's time. On Intel these products are no faster than float32's. */
+ * one thread), exact 1.04 and 0.97; on AVX2 dense takes 0.95 and 0.82.
+ *
+ * Where AMD's AVX-512 BF16 is, the scores of bfloat16 q and k are sums of products of pairs
+ * (plsh_pair_kernels), in 0.47 to 0.53 of float32's time for 48 queries and 128 keys (Zen 5, one
+ * thread, d = 64 and 128), dense in 0.78 and 0.77. All other products stay in float32. P V has to
+ * split P into two parts of bfloat16 to be as exact as float32, which leaves as many
+ * multiplications: 0.99 of float32's time. Decoding has q as float32, and three parts would be
+ * needed. On Intel these products are no faster than float32's. */
 #ifndef PLSH_ATTENTION_KERNELS_H
 #define PLSH_ATTENTION_KERNELS_H
 
@@ -66,6 +69,14 @@ typedef struct plsh_packed_rows {
     const float *at;
     int rows;
 } plsh_packed_rows;
+
+/* The bfloat16 K rows of some keys, each an even number of elements: key j is row[j * stride .. +
+ * dim). */
+typedef struct plsh_pair_rows {
+    const uint16_t *row;
+    ptrdiff_t stride;
+    int count, dim;
+} plsh_pair_rows;
 
 /* What is added to the score of query r and key j: at[r - j], log2 of the decay of their distance.
  * at = NULL adds nothing; otherwise at[1 - keys .. group - 1] is read. */
@@ -154,9 +165,24 @@ enum { PLSH_SUM_KEYS = 64 };
 
 /* ---- The table ------------------------------------------------------------------------------ */
 
+/* Scores of bfloat16 queries and keys. Rows have an even number of elements; two of them, a pair,
+ * are a word of 32 bits. */
+typedef struct plsh_pair_kernels {
+    /* to[x * group + r] = pair x of row r, r < rows; zero for rows <= r < group. */
+    void (*pack)(float *to, plsh_stored_rows from, int rows, int d);
+
+    /* As `scores` below, with factor q.k in place of q.k. The products of pair i are exact; they
+     * are added by fl(q_2i k_2i + fl(q_2i+1 k_2i+1 + sum)), in order, in which numbers below 2^-126
+     * are 0 before and after each step. */
+    void (*scores)(float *s, float *top, plsh_packed_rows q, plsh_pair_rows k, float factor,
+                   plsh_score_bias bias);
+} plsh_pair_kernels;
+
 typedef struct plsh_kernels {
     const char *name;
-    int group; /* queries per group, a multiple of the lanes */
+    int group;                      /* queries per group, a multiple of the lanes */
+    const plsh_pair_kernels *pairs; /* NULL: the processor has no instructions for pairs, or they
+                                     * are not faster */
 
     /* to[x * group + r] = factor * element x of row r, r < rows; zero for rows <= r < group. */
     void (*pack)(float *to, plsh_stored_rows from, int rows, int d, float factor);
@@ -258,8 +284,10 @@ static inline void plsh_kernels_narrow(const plsh_kernels *kernels, plsh_dtype d
 /* *out = the table of the instruction set that plsh_cpu_choose takes for this name. */
 plsh_status plsh_kernels_choose(const plsh_kernels **out, const char *name, plsh_error *error);
 
+extern const plsh_pair_kernels plsh_pairs_bf16;
+extern const plsh_pair_kernels plsh_pairs_wide; /* emulated, in the tests' build only */
 extern const plsh_kernels plsh_kernels_reference;
-extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512;
+extern const plsh_kernels plsh_kernels_avx2, plsh_kernels_avx512, plsh_kernels_bf16;
 extern const plsh_kernels plsh_kernels_wide; /* in the tests' build only */
 extern const plsh_kernels plsh_kernels_neon;
 extern const plsh_kernels plsh_kernels_wasm;

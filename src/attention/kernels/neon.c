@@ -23,4 +23,4 @@ static void narrow_half_neon(uint16_t *to, const float *from, int64_t count) {
 
 #include "attention/kernels/template.h"
 
-const plsh_kernels plsh_kernels_neon = KERNEL_TABLE("neon", narrow_half_neon);
+const plsh_kernels plsh_kernels_neon = KERNEL_TABLE("neon", narrow_half_neon, NULL);

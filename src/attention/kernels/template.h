@@ -4,7 +4,8 @@
  *     KEY_BLOCK            keys per register block of scores: KEY_BLOCK * GROUP_VECTORS sums
  *     ROW_BLOCK            rows per register block of accumulate, a divisor of the group
  *     COLUMN_BLOCK         vectors of columns in it, at most: ROW_BLOCK * COLUMN_BLOCK sums
- * and what decode_template.h asks for, and makes its table with KERNEL_TABLE(name, narrow). */
+ * and what decode_template.h asks for, and makes its table with KERNEL_TABLE(name, narrow, pairs).
+ */
 #ifndef PLSH_KERNELS_TEMPLATE_H
 #define PLSH_KERNELS_TEMPLATE_H
 
@@ -101,86 +102,15 @@ static bool all_finite(plsh_stored_rows from, int rows, int d) {
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-/* The vectors that hold the first `rows` rows of a group: one, two, or all. A group is often not
- * full: the last one of a sequence, and the only one of a short sequence. */
-INLINE int used_vectors(int rows) {
-    if (rows > 0 && rows <= LANES) return 1;
-    return rows > 0 && rows <= 2 * LANES && GROUP_VECTORS > 2 ? 2 : GROUP_VECTORS;
-}
+INLINE vector multiply_words(vector q, vector k, vector sum) { return v_fma(q, k, sum); }
 
-/* R keys against the first G vectors of the group: R * G sums in registers. The bias is added last:
- * a sum that began with it would round each of its d steps relative to it. */
-INLINE void score_block(const int R, const int G, float *s, float *top, const float *packed,
-                        plsh_key_rows k, plsh_score_bias bias) {
-    vector sum[KEY_BLOCK][GROUP_VECTORS];
-    UNROLL for (int j = 0; j < R; j++) {
-        UNROLL for (int g = 0; g < G; g++) { sum[j][g] = v_set(0.0f); }
-    }
-    for (int x = 0; x < k.dim; x++) {
-        vector q[GROUP_VECTORS];
-        UNROLL for (int g = 0; g < G; g++) {
-            q[g] = v_load(packed + (ptrdiff_t)x * GROUP + g * LANES);
-        }
-        UNROLL for (int j = 0; j < R; j++) {
-            vector key = v_set(k.row[j * k.stride + x]);
-            UNROLL for (int g = 0; g < G; g++) { sum[j][g] = v_fma(q[g], key, sum[j][g]); }
-        }
-    }
-    UNROLL for (int g = 0; g < G; g++) {
-        vector best = v_load(top + g * LANES);
-        UNROLL for (int j = 0; j < R; j++) {
-            vector y = sum[j][g];
-            if (bias.at) {
-                const vector b = v_load(bias.at + g * LANES - j), none = v_set(-INFINITY);
-                y = y + b;
-                if (bias.masks) y = v_if_equal(b, none, none, y);
-            }
-            v_store(s + j * GROUP + g * LANES, y);
-            best = v_max(best, y);
-        }
-        v_store(top + g * LANES, best);
-    }
-    for (int j = 0; j < R; j++) {
-        for (int g = G; g < GROUP_VECTORS; g++) v_store(s + j * GROUP + g * LANES, v_set(0.0f));
-    }
-}
-
-INLINE void score_keys(const int G, float *s, float *top, const float *packed, plsh_key_rows k,
-                       plsh_score_bias bias) {
-    for (; k.count >= KEY_BLOCK; k.count -= KEY_BLOCK) {
-        score_block(KEY_BLOCK, G, s, top, packed, k, bias);
-        s += KEY_BLOCK * GROUP;
-        k.row += KEY_BLOCK * k.stride;
-        if (bias.at) bias.at -= KEY_BLOCK;
-    }
-    switch (k.count) {
-#define REMAINDER(R)                                                                               \
-    case R:                                                                                        \
-        if (R < KEY_BLOCK) score_block(R < KEY_BLOCK ? R : 1, G, s, top, packed, k, bias);         \
-        break;
-        REMAINDER(1)
-        REMAINDER(2)
-        REMAINDER(3)
-        REMAINDER(4)
-        REMAINDER(5)
-        REMAINDER(6)
-        REMAINDER(7)
-#undef REMAINDER
-    default: break;
-    }
-}
+#include "attention/kernels/scores.h"
 
 static void scores(float *s, float *top, plsh_packed_rows q, plsh_key_rows k,
                    plsh_score_bias bias) {
-    const int used = used_vectors(q.rows);
-    bias.masks = bias.masks && bias.at;
-    for (int g = 0; g < GROUP; g++) top[g] = -INFINITY;
-    if (used == 1)
-        score_keys(1, s, top, q.at, k, bias);
-    else if (used == 2 && GROUP_VECTORS > 2)
-        score_keys(2, s, top, q.at, k, bias);
-    else
-        score_keys(GROUP_VECTORS, s, top, q.at, k, bias);
+    const word_rows words = {(const char *)k.row, k.stride * (ptrdiff_t)sizeof *k.row, k.count,
+                             k.dim};
+    score_words(s, top, q, words, 1.0f, bias);
 }
 
 /* ---- Softmax -------------------------------------------------------------------------------- */
@@ -474,7 +404,7 @@ static void finish(plsh_matrix out, const float *o, const float *l, int rows, in
 #include "attention/kernels/draw.h"
 #include "attention/kernels/points.h"
 
-#define KERNEL_TABLE(isa, narrow)                                                                  \
+#define KERNEL_TABLE(isa, narrow, of_pairs)                                                        \
     {                                                                                              \
         .name = isa, .group = GROUP, .pack = pack, .widen = widen, .scores = scores,               \
         .distances = distances, .recede = recede, .softmax = softmax,                              \
@@ -482,7 +412,7 @@ static void finish(plsh_matrix out, const float *o, const float *l, int rows, in
         .accumulate_masked = accumulate_masked, .finish = finish, .all_finite = all_finite,        \
         .box = box, .bounds = bounds, .gradient = gradient, .dots = dots,                          \
         .key_gradient = key_gradient, .correlate = correlate, .attend = ATTEND,                    \
-        .narrow_half = narrow, .draw = draw                                                        \
+        .narrow_half = narrow, .draw = draw, .pairs = (of_pairs)                                   \
     }
 
 #endif

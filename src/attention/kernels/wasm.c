@@ -24,4 +24,4 @@ static void narrow_half_wasm(uint16_t *to, const float *from, int64_t count) {
 
 #include "attention/kernels/template.h"
 
-const plsh_kernels plsh_kernels_wasm = KERNEL_TABLE("wasm", narrow_half_wasm);
+const plsh_kernels plsh_kernels_wasm = KERNEL_TABLE("wasm", narrow_half_wasm, NULL);

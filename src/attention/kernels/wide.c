@@ -18,4 +18,4 @@ static inline void v_sum4(float *to, vector a, vector b, vector c, vector d) {
 
 #include "attention/kernels/template.h"
 
-const plsh_kernels plsh_kernels_wide = KERNEL_TABLE("wide", narrow_half_avx2);
+const plsh_kernels plsh_kernels_wide = KERNEL_TABLE("wide", narrow_half_avx2, &plsh_pairs_wide);

@@ -174,6 +174,8 @@ static plsh_status build(plsh_plan *plan, const plsh_attention *attention, plsh_
     plan->asked[2] = attention->v;
     plan->asked[3] = attention->o;
     if (!status) plan->shape.isa = plan->kernel->name;
+    if (!status && plan->shape.dtype == PLSH_DTYPE_BFLOAT16 && plan->shape.head_dim % 2 == 0)
+        plan->pairs = plan->kernel->pairs;
     if (!status) status = copy_offsets(plan, error);
     const plsh_points_cut points = {plan->sequences, plan->query_offset, plan->key_offset, NULL, 0};
     if (!status) status = plsh_points_make(&plan->points, attention, &points, error);

@@ -49,6 +49,8 @@ struct plsh_plan {
     plsh_attention shape; /* with the defaults filled in; its pointers are to copies */
     plsh_layout asked[4]; /* the layouts of q, k, v, o with their zeros */
     const plsh_kernels *kernel;
+    const plsh_pair_kernels
+        *pairs; /* the kernel's, if q and k are bfloat16 of even dim; else NULL */
     int threads;
     int64_t sequences;
     int64_t *query_offset, *key_offset; /* sequences + 1 */

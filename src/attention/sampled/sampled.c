@@ -180,6 +180,7 @@ void plsh_sampled_visit_gathered(plsh_tile *tile, int64_t draw) {
     tile->step.gathered = tile->sampled->key_gathered;
     tile->step.k =
         (plsh_key_rows){tile->sampled->k_gathered, tile->arrays.k.dim, 0, tile->arrays.k.dim};
+    tile->step.k_pairs = (plsh_pair_rows){.row = NULL};
     tile->step.v =
         (plsh_key_rows){tile->sampled->v_gathered, tile->arrays.v.dim, 0, tile->arrays.v.dim};
     for (int g = 0; g < tile->at.groups; g++) {
