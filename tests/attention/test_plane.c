@@ -236,7 +236,7 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Halves are widened; what they hold is exact here. */
+/* Halves are widened; what they hold is exact here. Scores of bfloat16 may be sums of pairs. */
 static void test_halves(void **state) {
     (void)state;
     float *points = make_points(RANDOM, 2, 1, 210, 2);
@@ -256,7 +256,8 @@ static void test_halves(void **state) {
         memcpy(o, p->o, p->o_count * sizeof *o);
         p->a.dtype = type;
         assert_ok(plsh_attend(&p->a, halves[0], halves[1], halves[2], p->o, NULL, &error));
-        assert_memory_equal(o, p->o, p->o_count * sizeof *o);
+        for (size_t x = 0; x < p->o_count; x++)
+            assert_true(fabsf(o[x] - p->o[x]) <= (type == PLSH_DTYPE_FLOAT16 ? 0.0f : 3e-6f));
         free(o);
         for (int x = 0; x < 3; x++) free(halves[x]);
         problem_free(p);
