@@ -114,6 +114,38 @@ static void test_inverses(void **state) {
     assert_true(plsh_spectral_error_integral(4096, 16, need - 1, 0.01) > 0.32);
 }
 
+/* Section 12 by its definition: every A and C up to 40 sigma, f by its two sums. The library takes
+ * cells of them, each with its largest f, and so a little more. */
+static void test_rows(void **state) {
+    (void)state;
+    enum { MOST = 400 };
+    for (int c = 0; c < 6; c++) {
+        static double f[MOST], share[MOST];
+        const double sigma = c % 3 == 0 ? 1 : c % 3 == 1 ? 3 : 10, q = exp(-1 / sigma);
+        const int64_t s = c < 3 ? 200 : 20000;
+        const int count = (int)(40 * sigma);
+        for (int a = 0; a < count; a++) {
+            f[a] = 0, share[a] = (1 - q) * pow(q, a);
+            for (int t = 1; t < 2 * count; t++)
+                f[a] += t <= a ? (1 - pow(q, t)) * (1 - pow(q, t)) : pow(q, 2 * t);
+        }
+        double best = INFINITY;
+        for (int step = 0; step < 100; step++) {
+            const double theta = 0.01 * pow(1.1, step);
+            double sum = 0;
+            for (int a = 0; a < count; a++)
+                for (int b = 0; b < count; b++) {
+                    const double x = theta * sqrt(f[a] + f[b]);
+                    sum += share[a] * share[b] * (expm1(x) - x);
+                }
+            best = fmin(best, (log(2 * 4096 / 0.01) / (double)s + sum) / theta);
+        }
+        const double found = plsh_row_error(4096, sigma, s, 0.01);
+        assert_true(found < plsh_spectral_error_integral(4096, sigma, s, 0.01));
+        assert_true(found > 0.995 * best && found < 1.02 * best);
+    }
+}
+
 /* The mean over the frequencies against a plain sum over 2^15 of them, at thetas of both signs:
  * the quadrature has to be right, because a bound must not have an error of its own. */
 static double plain_error(double sigma, int64_t s, double level, double theta) {
@@ -316,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_inverses), cmocka_unit_test(test_quadrature),
         cmocka_unit_test(test_instance), cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_find),     cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
