@@ -137,6 +137,7 @@ static void test_exact_is_dense_where_short(void **state) {
         problem *exact = run_last(PLSH_METHOD_EXACT, queries, n, i % 2 == 0);
         problem *dense = run_last(PLSH_METHOD_DENSE, queries, n, i % 2 == 0);
         assert_int_equal(exact->forward.pairs == dense->forward.pairs, cases[i / 2].is_dense);
+        if (queries == 1) assert_int_equal(dense->forward.pairs, 2 * n); /* of each head */
         if (cases[i / 2].is_dense) {
             assert_memory_equal(exact->o, dense->o, exact->o_count * sizeof(float));
             assert_memory_equal(exact->lse, dense->lse, exact->rows * sizeof(float));
@@ -149,16 +150,16 @@ static void test_exact_is_dense_where_short(void **state) {
 
 /* The last query as a call of its own: its row of the whole call, to rounding. Keys outside its
  * window are not looked at: they and their values are NaN. */
-static void check_last_query(plsh_method method, bool rows_apart) {
-    enum { KEYS = 333, DIM = 32, WINDOW = 50 };
+static void check_last_query(plsh_method method, plsh_decay decay, int64_t keys, bool rows_apart) {
+    enum { DIM = 32, WINDOW = 50 };
     plsh_error error;
-    const int64_t stride = rows_apart ? DIM + 3 : DIM, last = KEYS - 1;
+    const int64_t stride = rows_apart ? DIM + 3 : DIM, last = keys - 1;
     const bool windowed = method == PLSH_METHOD_WINDOW;
     const plsh_head head = {
-        .method = method, .partition = {.decay = ALIBI}, .window = windowed ? WINDOW : 0};
+        .method = method, .partition = {.decay = decay}, .window = windowed ? WINDOW : 0};
     problem *all = problem_make((plsh_attention){.heads = 1,
-                                                 .queries = KEYS,
-                                                 .keys = KEYS,
+                                                 .queries = keys,
+                                                 .keys = keys,
                                                  .head_dim = DIM,
                                                  .value_dim = DIM,
                                                  .causal = true},
@@ -168,17 +169,17 @@ static void check_last_query(plsh_method method, bool rows_apart) {
     float *rows[2], o[DIM], lse;
     for (int a = 0; a < 2; a++) {
         const float *from = a ? all->v : all->k;
-        rows[a] = calloc((size_t)(KEYS * stride), sizeof(float));
-        for (int j = 0; j < KEYS; j++) {
+        rows[a] = calloc((size_t)(keys * stride), sizeof(float));
+        for (int64_t j = 0; j < keys; j++) {
             const bool hidden = windowed && j <= last - WINDOW;
             for (int x = 0; x < DIM; x++)
                 rows[a][j * stride + x] = hidden ? NAN : from[j * DIM + x];
         }
     }
-    const plsh_layout layout = {KEYS * stride, stride};
+    const plsh_layout layout = {keys * stride, stride};
     const plsh_attention one = {.heads = 1,
                                 .queries = 1,
-                                .keys = KEYS,
+                                .keys = keys,
                                 .head_dim = DIM,
                                 .value_dim = DIM,
                                 .causal = true,
@@ -197,8 +198,15 @@ static void test_one_query(void **state) {
     (void)state;
     static const plsh_method each[] = {PLSH_METHOD_DENSE, PLSH_METHOD_EXACT, PLSH_METHOD_NONE,
                                        PLSH_METHOD_WINDOW};
-    for (size_t i = 0; i < 2 * sizeof each / sizeof *each; i++)
-        check_last_query(each[i / 2], i % 2 == 1);
+    static const plsh_decay decays[] = {ALIBI,
+                                        {.kind = PLSH_DECAY_KERPLE_LOG, .a = 2, .b = 0.5},
+                                        {.kind = PLSH_DECAY_TRIANGLE, .a = 400}};
+    for (size_t i = 0; i < 2 * sizeof each / sizeof *each; i++) {
+        for (size_t d = 0; d < sizeof decays / sizeof *decays; d++) {
+            check_last_query(each[i / 2], decays[d], 333, i % 2 == 1);
+            check_last_query(each[i / 2], decays[d], 20, i % 2 == 1); /* the window is longer */
+        }
+    }
 }
 
 int main(void) {
