@@ -304,14 +304,20 @@ def measure_apart(o: argparse.Namespace, key: list[Any]) -> Row:
 
 # ---- Roofs ---------------------------------------------------------------------------------------
 
-def measure_roofs(o: argparse.Namespace, kind: str, isa: str) -> Row:
+# OpenBLAS 0.3.21 does not know processors newer than itself, and takes its kernels of AVX2 there.
+BLAS_CORES = {"avx512": "SkylakeX", "amx": "SkylakeX", "avx2": "Haswell"}
+
+
+def measure_roofs(o: argparse.Namespace, kind: str, isa: str, compute: str) -> Row:
     """What decoding reads per second of what memory gives; what the linear layers of a prompt compute
-    per second of what sgemm does, all other work of the pass counted in (attention is to the token
-    itself)."""
+    per second of what sgemm does with the same instructions, all other work of the pass counted in
+    (attention is to the token itself)."""
+    os.environ["OPENBLAS_CORETYPE"] = BLAS_CORES[isa]
     file = file_of("roofs", o.model)
     if kind != "q4_1":
         file = converted(file, kind, f"smollm2-{kind}.gguf")
     more = ("--threads", o.threads, "--isa", isa)
+    model = (*more, "--compute", compute)
     text = prompt(file, 512)[0].read_text(encoding="utf-8")
     alone = ("--attention", "window", "--window", 1, "--rope", "drop", "--tokens", 1)
     rows = []
@@ -319,9 +325,9 @@ def measure_roofs(o: argparse.Namespace, kind: str, isa: str) -> Row:
         bench = plsh("bench", "--n", 65536, "--methods", "dense", "--pass", "decode", "--reps", 3, *more)
         line, sgemm = bench["rows"][0], 1e9 * bench["roof_gflops"]
         read = line["bytes"] / (line["seconds"] * line["roof_share"])
-        new = plsh("generate", "--model", file, "--prompt", "The", "--tokens", 128, *more)
+        new = plsh("generate", "--model", file, "--prompt", "The", "--tokens", 128, *model)
         decode = (len(new["ids"]) - 1) / (len(new["ids"]) / new["tokens_per_second"])
-        prefill = plsh("generate", "--model", file, *alone, *more, text=text)["prefill_tokens_per_second"]
+        prefill = plsh("generate", "--model", file, *alone, *model, text=text)["prefill_tokens_per_second"]
         rows.append({"read": read, "decode": decode, "of_read": decode * file.stat().st_size / read, "sgemm": sgemm,
                      "prefill": prefill, "of_sgemm": 2 * LINEAR_WEIGHTS * prefill / sgemm})
     return {field: middle(rows, field) for field in rows[0]}
@@ -334,21 +340,24 @@ LINEAR_WEIGHTS = 30 * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536)
 # ---- Tables --------------------------------------------------------------------------------------
 
 def keys_of(table: str, chosen: list[int] | None) -> list[list[Any]]:
-    isas = [isa for isa in plsh("info")["isa_available"].split() if isa != "reference"]
+    # Linear layers are the same under avx512bf16, which is a choice of attention.
+    isas = [isa for isa in plsh("info")["isa_available"].split() if isa not in ("reference", "avx512bf16")]
     if table == "roofs":
-        return [[table, kind, isa] for isa in isas for kind in ("f16", "q8_0", "q4_1")]
+        ways = [("f16", "float32"), ("f16", "bfloat16"), ("bf16", "bfloat16"), ("q8_0", "int8"), ("q4_k", "int8"), ("q4_1", "int8")]
+        return [[table, kind, isa, compute] for isa in isas for kind, compute in ways
+                if compute != "bfloat16" or isa != "avx2"]  # emulated there
     if table in BATCHES:
         ours = ["plsh", "plsh bfloat16"] if BATCHES[table] == "bf16" else ["plsh"]
         return [[table, contender, n] for n in BATCH_SIZES for contender in (*ours, *PEERS[:2])]
     lengths = (1,) if table == "load" else chosen or LENGTHS[table.split()[0]]
-    ours = {"smollm2": list(OURS)[:5], "bloom": ["plsh"]}.get(table, ["plsh", "plsh avx2"])
+    ours = {"smollm2": list(OURS)[:5], "bloom": ["plsh", "plsh bfloat16"]}.get(table, ["plsh", "plsh avx2", "plsh bfloat16"])
     peers = PEERS
     if table in TYPES:  # int8 is what plsh takes by itself for the quantised ones
         plain = TYPES[table] in ("f16", "bf16")
         ours += ["plsh bfloat16", "plsh halves"] if plain else ["plsh halves"]
         peers = PEERS[:2]
     if isas[0] == "avx2":  # what plsh takes by itself
-        ours = [x for x in ours if "avx2" not in x]
+        ours = [x for x in ours if "avx2" not in x and "bfloat16" not in x]
     shortest = {"plsh halves": 2048 if table in TYPES else 8192}
     longest = {"plsh avx2": 512} if table in TYPES else {}
     return [[table, contender, n] for n in lengths for contender in (*ours, *peers)
@@ -356,11 +365,12 @@ def keys_of(table: str, chosen: list[int] | None) -> list[list[Any]]:
 
 
 def print_roofs(rows: dict[str, Row]) -> None:
-    print(f"{'weights':9}{'isa':8}{'decode/s':>10}{'of memory':>11}{'prefill/s':>11}{'of sgemm':>10}   the roofs")
+    print(f"{'weights':9}{'compute':10}{'isa':8}{'decode/s':>10}{'of memory':>11}{'prefill/s':>11}{'of sgemm':>10}   the roofs")
     for text, row in rows.items():
-        table, kind, isa = json.loads(text)
+        table, kind, *way = json.loads(text)
         if table == "roofs":
-            print(f"{kind:9}{isa:8}{row['decode']:10.1f}{row['of_read']:11.2f}{row['prefill']:11.0f}{row['of_sgemm']:10.2f}"
+            isa, compute = way
+            print(f"{kind:9}{compute:10}{isa:8}{row['decode']:10.1f}{row['of_read']:11.2f}{row['prefill']:11.0f}{row['of_sgemm']:10.2f}"
                   f"   {row['read'] / 1e9:.1f} GB/s, {row['sgemm'] / 1e9:.0f} GFLOP/s")
     print()
 
@@ -373,7 +383,7 @@ def fastest(rows: dict[str, Row], table: str, n: int, field: str) -> float:
 def rows_of(rows: dict[str, Row], table: str) -> Iterator[tuple[str, str, int, Row]]:
     """The beginning of a line, the contender, n and the row of each that has figures; prints why another has none."""
     for text, row in rows.items():
-        name, contender, n = json.loads(text)
+        name, contender, n, *_ = json.loads(text)
         if name != table:
             continue
         line = f"{table:13}{n:6}  {contender:16}"
@@ -409,7 +419,7 @@ def print_batches(rows: dict[str, Row], table: str) -> None:
 def print_load(rows: dict[str, Row]) -> None:
     print(f"{'load':9}{'':6}  {'contender':16}{'seconds until a first token is out, from the start':>50}")
     for text, row in rows.items():
-        name, contender, _ = json.loads(text)
+        name, contender, *_ = json.loads(text)
         if name == "load":
             print(f"{'load':9}{'':6}  {contender:16}" + (row.get("why") or f"{row['seconds']:10.3f}"))
     print()
