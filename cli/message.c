@@ -43,12 +43,19 @@ static void print_name(void) {
     fputs(": ", stderr);
 }
 
-/* Words may come from a file: see terminal.h. */
+/* Words may come from a file: see terminal.h. Where there is no memory for long ones, the first
+ * that fit are printed. */
 static void vprint_words(const char *format, va_list args) {
-    char *words = NULL;
-    const int length = vasprintf(&words, format, args);
-    if (length < 0) return;
-    cli_write_text(stderr, words, (size_t)length, false);
+    char few[512], *words = NULL;
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(few, sizeof few, format, args);
+    if (length >= (int)sizeof few && (length = vasprintf(&words, format, again)) < 0) {
+        words = NULL;
+        length = (int)sizeof few - 1;
+    }
+    va_end(again);
+    if (length >= 0) cli_write_text(stderr, words != NULL ? words : few, (size_t)length, false);
     free(words);
 }
 

@@ -494,7 +494,12 @@ def short_of_memory(folder: Path) -> None:
 
         with subprocess.Popen([PLSH, "serve", "--model", str(model), "--port", "0", "--memory", "4", "--threads", "1"], text=True,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=limit) as process:
-            port = next((int(line.rsplit(":", 1)[1]) for line in process.stderr if line.startswith("listening on ")), None)
+            port = None
+            for said in process.stderr:
+                assert said.strip() != "plsh serve:", "a message needs memory"
+                if said.startswith("listening on "):
+                    port = int(said.rsplit(":", 1)[1])
+                    break
             if port is None:
                 ends.append(process.wait())
                 continue
