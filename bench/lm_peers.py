@@ -312,7 +312,8 @@ def measure_roofs(o: argparse.Namespace, kind: str, isa: str, compute: str) -> R
     """What decoding reads per second of what memory gives; what the linear layers of a prompt compute
     per second of what sgemm does with the same instructions, all other work of the pass counted in
     (attention is to the token itself)."""
-    os.environ["OPENBLAS_CORETYPE"] = BLAS_CORES[isa]
+    if isa in BLAS_CORES:
+        os.environ["OPENBLAS_CORETYPE"] = BLAS_CORES[isa]
     file = file_of("roofs", o.model)
     if kind != "q4_1":
         file = converted(file, kind, f"smollm2-{kind}.gguf")
